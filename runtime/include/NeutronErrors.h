@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Error codes: component in bits 0 to 2, category in bits 3 to 7, code in bits 8 to 30. The layout and the names of the
+ * components and categories are those that ExecuTorch's NXP delegate prints; this text and the codes are ours. */
+#ifndef NEUTRON_ERRORS_H
+#define NEUTRON_ERRORS_H
+
+#include <stdint.h>
+
+typedef int32_t NeutronError;
+
+#define ENONE 0
+
+enum { ERROR_COMPONENT_LIBRARY = 1, ERROR_COMPONENT_FIRMWARE = 2, ERROR_COMPONENT_DRIVER = 3 };
+
+enum {
+    ERROR_CATEGORY_DRIVER_GENERIC = 1,
+    ERROR_CATEGORY_DRIVER_UNSUPPORTED = 2,
+    ERROR_CATEGORY_DRIVER_UCODE = 3,
+    ERROR_CATEGORY_DRIVER_INVALID = 4,
+    ERROR_CATEGORY_DRIVER_BAD_HANDLE = 5,
+    ERROR_CATEGORY_DRIVER_NO_MEMORY = 6,
+    ERROR_CATEGORY_DRIVER_INTERNAL_FAULT = 7,
+    ERROR_CATEGORY_DRIVER_UNKNOWN_ARCH = 8,
+    ERROR_CATEGORY_DRIVER_TRACE_NOT_RUN = 9,
+    ERROR_CATEGORY_DRIVER_TIMEOUT = 10
+};
+
+#define NEUTRON_ERROR(component, category, code) ((NeutronError)((component) | (category) << 3 | (code) << 8))
+#define NEUTRON_DRIVER_ERROR(category, code) \
+    NEUTRON_ERROR(ERROR_COMPONENT_DRIVER, ERROR_CATEGORY_DRIVER_##category, code)
+
+static inline int32_t getNeutronErrorComponent(NeutronError error) { return error & 0x7; }
+static inline int32_t getNeutronErrorCategory(NeutronError error) { return error >> 3 & 0x1F; }
+static inline int32_t getNeutronErrorCode(NeutronError error) { return error >> 8 & 0x7FFFFF; }
+
+/* What went wrong, one code for each cause. neutronErrorText() of NeutronDriver.h puts it in words. */
+#define ENEUTRON_MAGIC NEUTRON_DRIVER_ERROR(UCODE, 1)         /* not microcode */
+#define ENEUTRON_VERSION NEUTRON_DRIVER_ERROR(UNSUPPORTED, 2) /* microcode of another format version, or NXP's own */
+#define ENEUTRON_TRUNCATED NEUTRON_DRIVER_ERROR(UCODE, 3)     /* sizes in the header exceed what was given */
+#define ENEUTRON_CHECKSUM NEUTRON_DRIVER_ERROR(UCODE, 4)      /* microcode checksum */
+#define ENEUTRON_LAYOUT NEUTRON_DRIVER_ERROR(UCODE, 5)        /* a section or record outside the microcode */
+#define ENEUTRON_KERNEL NEUTRON_DRIVER_ERROR(UNSUPPORTED, 6)  /* a kernel that is not registered; its id in *detail */
+#define ENEUTRON_BUFFER NEUTRON_DRIVER_ERROR(UCODE, 7)        /* a buffer outside its base */
+#define ENEUTRON_CALL NEUTRON_DRIVER_ERROR(UCODE, 8)          /* a call that its kernel's check refuses */
+#define ENEUTRON_INSTRUCTION NEUTRON_DRIVER_ERROR(UCODE, 9)   /* an unknown or malformed instruction */
+#define ENEUTRON_NULL NEUTRON_DRIVER_ERROR(INVALID, 10)       /* a pointer that must not be null is */
+#define ENEUTRON_ALIGNMENT NEUTRON_DRIVER_ERROR(INVALID, 11)  /* a pointer is not aligned as it must be */
+#define ENEUTRON_HANDLE NEUTRON_DRIVER_ERROR(BAD_HANDLE, 12)  /* no prepared model */
+#define ENEUTRON_MEMORY NEUTRON_DRIVER_ERROR(NO_MEMORY, 13)   /* no memory for the model's context */
+#define ENEUTRON_STATE NEUTRON_DRIVER_ERROR(GENERIC, 14)      /* neutronInit was not called, or the NPU is suspended */
+#define ENEUTRON_TIMEOUT NEUTRON_DRIVER_ERROR(TIMEOUT, 15)    /* timeoutSeconds passed (ports with a clock) */
+
+#endif

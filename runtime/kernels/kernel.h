@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The contract between the driver and the kernels.
+ *
+ * A kernel NAME of kernels.def is two functions: NAME_check(), which the driver calls once at prepare for every call in
+ * the microcode, and NAME_run(), which trusts what check accepted. Both see the parameter block as its struct of
+ * neutron_isa.h, straight from the microcode.
+ *
+ * check returns true only when a run of this window can neither read nor write outside the buffers' memory, divide by
+ * zero, shift by too much, or loop for longer than the output's extents say. It must hold for any 32-bit words.
+ * The driver has already checked every buffer of the table by itself (neutron_buffer_is_sound) and clipped the window
+ * to the output's extents.
+ */
+#ifndef NEUTRON_KERNEL_H
+#define NEUTRON_KERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "neutron_isa.h"
+
+/* Output window [batch0, batch1) x [row0, row1) x [col0, col1) x [channel0, channel1), inside the output's extents. */
+typedef struct {
+    int32_t batch0, batch1, row0, row1, col0, col1, channel0, channel1;
+} NeutronWindowExtents;
+
+/* Where the bases lie in this run. */
+typedef struct {
+    const void *const *inputs;
+    void *const *outputs;
+    const uint8_t *weights;
+    uint8_t *scratch;
+    uint8_t *prefetch;
+} NeutronBases;
+
+/* What check may ask about the program. sizes are bytes. */
+typedef struct {
+    const NeutronBuffer *buffers;
+    uint32_t buffer_count;
+    const NeutronBinding *bindings; /* inputs first, then outputs */
+    uint32_t input_count, output_count;
+    uint32_t weights_size, scratch_size, prefetch_size;
+} NeutronProgramView;
+
+typedef struct {
+    const void *params;
+    const NeutronBuffer *buffers;
+    const NeutronBases *bases;
+    NeutronWindowExtents window;
+} NeutronKernelCall;
+
+typedef bool (*NeutronKernelCheck)(const NeutronProgramView *program, const void *params,
+                                   const NeutronWindowExtents *window);
+typedef void (*NeutronKernelRun)(const NeutronKernelCall *call);
+
+typedef struct {
+    uint16_t id;
+    uint16_t params_words;
+    NeutronKernelCheck check;
+    NeutronKernelRun run;
+    const char *name;
+} NeutronKernel;
+
+/* The registered kernels. The library's own definition is weak: a generated kernel selection takes its place. */
+extern const NeutronKernel neutron_kernels[];
+extern const uint32_t neutron_kernel_count;
+
+/* ---- for check ---------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a base; 0 where the base word names none. `writable`: WEIGHTS and INPUT do not count. */
+uint32_t neutron_base_size(const NeutronProgramView *program, uint32_t base, bool writable);
+
+/* The buffer's every element (n, r, c, k) with c and k inside what it holds lies inside its base; extents are positive,
+ * pitches are not negative, and no sum overflows. */
+bool neutron_buffer_is_sound(const NeutronProgramView *program, const NeutronBuffer *buffer);
+
+/* The buffer at `index`, or NULL where there is none (or it is not writable though `writable` asks for it). */
+const NeutronBuffer *neutron_checked_buffer(const NeutronProgramView *program, uint32_t index, bool writable);
+
+/* Columns [col0, col1) and channels [channel0, channel1) are held by the buffer. Empty ranges are. */
+bool neutron_buffer_holds(const NeutronBuffer *buffer, int32_t col0, int32_t col1, int32_t channel0, int32_t channel1);
+
+/* [offset, offset + size) lies inside the base, and offset is a multiple of `alignment` (a power of two). */
+bool neutron_range_is_sound(const NeutronProgramView *program, uint32_t base, uint32_t offset, uint64_t size,
+                            uint32_t alignment);
+
+/* ---- for run ------------------------------------------------------------------------------------------------------ */
+
+/* The address of a base in this run. */
+static inline uint8_t *neutron_base_address(const NeutronBases *bases, uint32_t base) {
+    const uint32_t index = base >> 8;
+    switch (base & 0xFFu) {
+        case NEUTRON_BASE_INPUT:
+            /* An input is never written: check asks for writable buffers where a kernel writes. */
+            return (uint8_t *)(uintptr_t)bases->inputs[index];
+        case NEUTRON_BASE_OUTPUT:
+            return (uint8_t *)bases->outputs[index];
+        case NEUTRON_BASE_WEIGHTS:
+            return (uint8_t *)(uintptr_t)bases->weights;
+        case NEUTRON_BASE_SCRATCH:
+            return bases->scratch;
+        default:
+            return bases->prefetch;
+    }
+}
+
+/* The address of element (n, r, 0, 0) as if the buffer held column 0 and channel 0: add c * col_pitch and
+ * k * channel_pitch of what it does hold. */
+static inline uint8_t *neutron_row_address(const NeutronBases *bases, const NeutronBuffer *buffer, int32_t n,
+                                           int32_t r) {
+    uint8_t *base = neutron_base_address(bases, buffer->base) + buffer->offset;
+    const ptrdiff_t held = (ptrdiff_t)buffer->col0 * buffer->col_pitch + (ptrdiff_t)buffer->channel0 * buffer->channel_pitch;
+    return base + (ptrdiff_t)n * buffer->batch_pitch + (ptrdiff_t)(r % buffer->ring) * buffer->row_pitch - held;
+}
+
+/* ---- fixed point, as LiteRT's reference kernels round it ------------------------------------------------------------ */
+
+/* round(a * b / 2^31), ties away from zero; saturates the one overflow (both INT32_MIN). gemmlowp's
+ * SaturatingRoundingDoublingHighMul. */
+static inline int32_t neutron_doubling_high_mul(int32_t a, int32_t b) {
+    if (a == INT32_MIN && b == INT32_MIN) return INT32_MAX;
+    const int64_t product = (int64_t)a * b;
+    const int64_t nudge = product >= 0 ? (INT64_C(1) << 30) : 1 - (INT64_C(1) << 30);
+    return (int32_t)((product + nudge) / (INT64_C(1) << 31));
+}
+
+/* round(x / 2^exponent), ties away from zero; exponent 0 to 31. gemmlowp's RoundingDivideByPOT. */
+static inline int32_t neutron_rounding_shift_right(int32_t x, int32_t exponent) {
+    const int32_t mask = (int32_t)((UINT32_C(1) << exponent) - 1u);
+    const int32_t remainder = x & mask;
+    const int32_t threshold = (mask >> 1) + (x < 0 ? 1 : 0);
+    return (x >> exponent) + (remainder > threshold ? 1 : 0);
+}
+
+/* x * multiplier * 2^(shift - 31), rounded as LiteRT's MultiplyByQuantizedMultiplier (double rounding); shift -31 to 30.
+ * The left shift wraps where LiteRT's would overflow. */
+static inline int32_t neutron_requantize(int32_t x, int32_t multiplier, int32_t shift) {
+    const int32_t left = shift > 0 ? shift : 0;
+    const int32_t right = shift > 0 ? 0 : -shift;
+    const int32_t shifted = (int32_t)((uint32_t)x << left);
+    return neutron_rounding_shift_right(neutron_doubling_high_mul(shifted, multiplier), right);
+}
+
+static inline bool neutron_shift_is_sound(int32_t shift) { return shift >= -31 && shift <= 30; }
+
+static inline int32_t neutron_clamp(int32_t x, int32_t low, int32_t high) {
+    return x < low ? low : (x > high ? high : x);
+}
+
+#endif

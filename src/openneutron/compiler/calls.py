@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What kernel selection makes of a node: kernel calls on views of tensors, not yet placed in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from openneutron.ir import Graph, Node, Tensor
+from openneutron.isa import rows
+
+Extents = tuple[int, int, int, int]
+"""Batches, rows, columns, channels; or one number for each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor, or a part of it, as a kernel sees it.
+
+    ``pitches`` and ``offset`` are bytes inside the tensor's own dense storage. A pitch of 0 repeats (broadcasting);
+    pitches in another order than the extents' are a transposed view.
+    """
+
+    tensor: str
+    extents: Extents
+    pitches: Extents
+    offset: int = 0
+
+    def __str__(self) -> str:
+        extents = "x".join(str(extent) for extent in self.extents)
+        plain = self.pitches == dense_pitches(self.extents) and not self.offset
+        return f"%{self.tensor}[{extents}]" + ("" if plain else f"@{self.offset} pitch {self.pitches}")
+
+
+def dense_pitches(extents: Extents, element_bytes: int = 1) -> Extents:
+    """Pitches of a tensor that lies in memory without gaps, channels innermost."""
+    _, height, width, channels = extents
+    return (
+        height * width * channels * element_bytes,
+        width * channels * element_bytes,
+        channels * element_bytes,
+        element_bytes,
+    )
+
+
+def extents_of(shape: tuple[int, ...]) -> Extents:
+    """A shape of any rank as (batches, rows, columns, channels).
+
+    Shorter shapes get leading ones; longer ones have their leading dimensions folded into batches.
+    """
+    padded = (1,) * (4 - len(shape)) + tuple(shape)
+    batches = 1
+    for extent in padded[:-3]:
+        batches *= extent
+    return (batches, padded[-3], padded[-2], padded[-1])
+
+
+def whole(tensor: Tensor) -> View:
+    """The whole tensor, dense."""
+    extents = extents_of(tensor.shape)
+    return View(tensor.name, extents, dense_pitches(extents, tensor.dtype.size_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One operator of the microcode: its kernel's parameter block, with views for buffers and bytes for constants.
+
+    ``views`` has an entry for each buffer field of the kernel's row ("input", "output", "input_a" …), ``constants`` one for
+    each pair of fields X_base, X_offset (key X), ``params`` one for every other field.
+    """
+
+    kernel: str
+    name: str
+    views: Mapping[str, View]
+    params: Mapping[str, int] = field(default_factory=dict)
+    constants: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("views", "params", "constants"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def verify(self) -> None:
+        """Asserts that every field of the kernel's row is given, once."""
+        row = rows.KERNEL_BY_NAME[self.kernel]
+        given = [*self.views, *self.params]
+        given += [f"{stem}_{part}" for stem in self.constants for part in ("base", "offset")]
+        wanted = sorted(column.name for column in row.fields)
+        assert sorted(given) == wanted, f"{self.kernel} '{self.name}': {sorted(set(given) ^ set(wanted))}"
+
+    def __str__(self) -> str:
+        views = ", ".join(f"{name}={view}" for name, view in self.views.items())
+        params = "".join(f" {name}={value}" for name, value in self.params.items())
+        constants = "".join(f" {name}=<{len(blob)} B>" for name, blob in self.constants.items())
+        return f"{self.kernel}({views}){params}{constants} ; {self.name}"
+
+
+SelectRule = Callable[[Graph, Node], list[KernelCall]]
+SELECT_RULES: dict[str, SelectRule] = {}
+
+
+def selects(*ops: str) -> Callable[[SelectRule], SelectRule]:
+    """Registers the rule that turns a legalized node of these operators into kernel calls."""
+
+    def register(rule: SelectRule) -> SelectRule:
+        for op in ops:
+            assert op not in SELECT_RULES, f"two select rules for {op}"
+            SELECT_RULES[op] = rule
+        return rule
+
+    return register

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The errors a user can cause. Each message names the subject, the fact, the bound and the way out."""
+
+from __future__ import annotations
+
+
+class OpenNeutronError(Exception):
+    """A fault on the user's side: the command line prints its message alone and exits with code 2."""
+
+
+class InvalidTargetError(OpenNeutronError, ValueError):
+    """The target is unknown, or not one this project compiles for."""
+
+
+class InvalidOptionError(OpenNeutronError, ValueError):
+    """An option's value is out of its range, unknown, or contradicts another."""
+
+
+class InvalidModelError(OpenNeutronError, ValueError):
+    """A model file or module can't be read, or is not something that can be compiled."""
+
+
+class BudgetError(OpenNeutronError, RuntimeError):
+    """The SRAM budget is below the least that would do; ``least_bytes`` says what would."""
+
+    def __init__(self, message: str, least_bytes: int) -> None:
+        super().__init__(message)
+        self.least_bytes = least_bytes
+
+
+class InvalidProgramError(OpenNeutronError, ValueError):
+    """A compiled program or delegate payload is truncated, corrupt, or of another version."""
+
+
+class DriverError(OpenNeutronError, RuntimeError):
+    """The driver refused a program or a run; ``code`` is its NeutronError value."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class MissingToolError(OpenNeutronError, RuntimeError):
+    """Something that must be installed for this step is not, for instance a C++ compiler."""

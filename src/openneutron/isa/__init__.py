@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The microcode: rows of fields, from which encoder, decoder, listing and C header come."""
+
+from openneutron.isa.listing import listing
+from openneutron.isa.microcode import (
+    Microcode,
+    Program,
+    Record,
+    aligned,
+    base,
+    base_text,
+    decode,
+    encode,
+    record,
+    with_checksum,
+)
+
+__all__ = [
+    "Microcode",
+    "Program",
+    "Record",
+    "aligned",
+    "base",
+    "base_text",
+    "decode",
+    "encode",
+    "listing",
+    "record",
+    "with_checksum",
+]

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A program as text, for people."""
+
+from __future__ import annotations
+
+from openneutron.isa.microcode import Microcode, Record, base_text
+
+
+def listing(microcode: Microcode) -> str:
+    """Bindings, buffers, operators and code, one record a line."""
+    lines = [f"; scratch {microcode.scratch_size} B, prefetch {microcode.prefetch_size} B, {microcode.cycles} cycles"]
+    for kind, bindings in (("input", microcode.inputs), ("output", microcode.outputs)):
+        for index, binding in enumerate(bindings):
+            lines.append(f"{kind} {index}: {_place(binding)} {binding['size']} B")
+    for index, buffer in enumerate(microcode.buffers):
+        lines.append(f"buffer b{index}: {_buffer(buffer)}")
+    for index, operator in enumerate(microcode.operators):
+        name = microcode.names[index] if index < len(microcode.names) else ""
+        lines.append(f"operator {index} {name}: {_operator(operator)}")
+    indent = ""
+    words_left = 0
+    for instruction in microcode.code:
+        lines.append(f"{indent}  {instruction}")
+        if indent:
+            words_left -= 1 + len(instruction.values)
+            indent = "  " if words_left > 0 else ""
+        if instruction.row.name == "LOOP":
+            indent, words_left = "  ", instruction["body_words"]
+    return "\n".join(lines) + "\n"
+
+
+def _place(item: Record) -> str:
+    return f"{base_text(item['base'])}+0x{item['offset']:x}"
+
+
+def _buffer(item: Record) -> str:
+    extents = "x".join(str(item[axis]) for axis in ("batches", "rows", "cols", "channels"))
+    pitches = ",".join(str(item[f"{axis}_pitch"]) for axis in ("batch", "row", "col", "channel"))
+    text = f"{_place(item)} {extents} pitch {pitches}"
+    if item["ring"] != item["rows"]:
+        text += f" ring {item['ring']}"
+    if (item["col0"], item["cols_held"]) != (0, item["cols"]):
+        text += f" cols {item['col0']}+{item['cols_held']}"
+    if (item["channel0"], item["channels_held"]) != (0, item["channels"]):
+        text += f" channels {item['channel0']}+{item['channels_held']}"
+    return text
+
+
+def _operator(item: Record) -> str:
+    parts = [item.row.name]
+    values = dict(zip((column.name for column in item.row.fields), item.values, strict=True))
+    for column in item.row.fields:
+        value = values[column.name]
+        if column.name.endswith("_offset"):
+            continue
+        if column.refers == "buffer":
+            parts.append(f"{column.name}=b{value}")
+        elif column.name.endswith("_base"):
+            stem = column.name.removesuffix("_base")
+            parts.append(f"{stem}={base_text(value)}+0x{values[f'{stem}_offset']:x}")
+        else:
+            parts.append(f"{column.name}={value}")
+    return " ".join(parts)

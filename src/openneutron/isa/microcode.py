@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs and their decoded form: ``decode(encode(x)) == x``.
+
+Layout (docs/microcode.md): header, bindings, buffers, operator offsets, operators, code; 32-bit little-endian words.
+An operator is one word (kernel id in bits 0 to 15, words that follow in bits 16 to 31) and its parameter block; an
+instruction is one word (opcode in bits 0 to 15, words that follow in bits 16 to 31) and its fields.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from openneutron.errors import InvalidProgramError
+from openneutron.isa import rows
+from openneutron.isa.rows import ALIGNMENT, Row
+
+NAMES_TITLE = "openneutron names 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The words of one row."""
+
+    row: Row
+    values: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        assert len(self.values) == len(self.row.fields), f"{self.row.name} takes {len(self.row.fields)} words"
+        for column, value in zip(self.row.fields, self.values, strict=True):
+            column.check(value)
+
+    def __getitem__(self, name: str) -> int:
+        return self.values[self.row.index(name)]
+
+    def __str__(self) -> str:
+        return self.row.name + "".join(
+            f" {column.name}={value}" for column, value in zip(self.row.fields, self.values, strict=True)
+        )
+
+
+def record(row: Row, **values: int) -> Record:
+    """A record of ``row``; every field must be given, by name."""
+    names = tuple(column.name for column in row.fields)
+    assert set(names) == set(values), f"{row.name}: {sorted(set(names) ^ set(values))} missing or unknown"
+    return Record(row, tuple(int(values[name]) for name in names))
+
+
+def base(kind: str, index: int = 0) -> int:
+    """The base word of an input, an output, WEIGHTS, SCRATCH or PREFETCH."""
+    return rows.BASES.index(kind) | index << 8
+
+
+def base_text(word: int) -> str:
+    """A base word in words, for instance ``INPUT0`` or ``SCRATCH``."""
+    kind, index = word & 0xFF, word >> 8
+    name = rows.BASES[kind] if kind < len(rows.BASES) else f"BASE{kind}?"
+    return f"{name}{index}" if name in ("INPUT", "OUTPUT") else name
+
+
+@dataclass(frozen=True, slots=True)
+class Microcode:
+    """A program before it is encoded. ``operators`` are records of kernel rows, ``code`` of instruction rows."""
+
+    inputs: tuple[Record, ...]
+    outputs: tuple[Record, ...]
+    buffers: tuple[Record, ...]
+    operators: tuple[Record, ...]
+    code: tuple[Record, ...]
+    scratch_size: int
+    prefetch_size: int = 0
+    profile_size: int = 0
+    target: int = 0
+    cycles: int = 0
+    names: tuple[str, ...] = ()
+    """Each operator's name; it travels in the kernels blob, which the driver does not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Three blobs, as ExecuTorch's NXP delegate expects them; each a multiple of 16 bytes."""
+
+    microcode: bytes = field(repr=False)
+    weights: bytes = field(repr=False)
+    kernels: bytes = field(repr=False)
+
+    @property
+    def header(self) -> Record:
+        """The header's words; raises InvalidProgramError for a blob that is no microcode of ours."""
+        return _read_header(self.microcode)
+
+    @property
+    def scratch_size(self) -> int:
+        return self.header["scratch_size"]
+
+    def verify(self) -> None:
+        """Raises InvalidProgramError where sizes or checksums do not fit the header."""
+        header = self.header
+        for name, blob in (("microcode", self.microcode), ("weights", self.weights), ("kernels", self.kernels)):
+            stated = header[f"{name}_size"]
+            if stated != len(blob):
+                raise InvalidProgramError(
+                    f"program: its {name} is {len(blob)} bytes; its header says {stated}. The file is truncated."
+                )
+        if _crc(self.microcode) != header["microcode_crc"]:
+            raise InvalidProgramError("program: the microcode's checksum is wrong. The file is corrupt.")
+        if zlib.crc32(self.weights) != header["weights_crc"]:
+            raise InvalidProgramError("program: the weights' checksum is wrong. The file is corrupt.")
+
+
+def _crc(microcode: bytes) -> int:
+    return zlib.crc32(microcode[12:], zlib.crc32(bytes(4), zlib.crc32(microcode[:8])))
+
+
+def aligned(size: int) -> int:
+    """``size`` rounded up to the microcode's alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _with_length(row: Row) -> int:
+    return row.code | len(row.fields) << 16
+
+
+def encode(microcode: Microcode, weights: bytes) -> Program:
+    """The program's three blobs; ``weights`` must already be aligned."""
+    assert len(weights) == aligned(len(weights))
+    words: list[int] = [0] * len(rows.HEADER.fields)
+    offsets: dict[str, int] = {}
+
+    def section(name: str, records: Sequence[Record]) -> None:
+        offsets[name] = len(words)
+        for item in records:
+            words.extend(value & 0xFFFFFFFF for value in item.values)
+
+    section("bindings", (*microcode.inputs, *microcode.outputs))
+    section("buffers", microcode.buffers)
+    offsets["operators"] = len(words)
+    table = len(words)
+    words.extend([0] * len(microcode.operators))
+    for index, operator in enumerate(microcode.operators):
+        words[table + index] = len(words)
+        words.append(_with_length(operator.row))
+        words.extend(value & 0xFFFFFFFF for value in operator.values)
+    offsets["code"] = len(words)
+    for instruction in microcode.code:
+        words.append(_with_length(instruction.row))
+        words.extend(value & 0xFFFFFFFF for value in instruction.values)
+    code_words = len(words) - offsets["code"]
+    words.extend([0] * (aligned(4 * len(words)) // 4 - len(words)))
+    kernels = _encode_names(microcode)
+    header = {column.name: 0 for column in rows.HEADER.fields}
+    header.update(
+        magic=rows.MAGIC,
+        format_version=rows.FORMAT_VERSION,
+        weights_crc=zlib.crc32(weights),
+        kernels_size=len(kernels),
+        microcode_size=4 * len(words),
+        weights_size=len(weights),
+        target=microcode.target,
+        scratch_size=microcode.scratch_size,
+        profile_size=microcode.profile_size,
+        prefetch_size=microcode.prefetch_size,
+        input_count=len(microcode.inputs),
+        output_count=len(microcode.outputs),
+        bindings_offset=offsets["bindings"],
+        buffers_offset=offsets["buffers"],
+        buffer_count=len(microcode.buffers),
+        operators_offset=offsets["operators"],
+        operator_count=len(microcode.operators),
+        code_offset=offsets["code"],
+        code_words=code_words,
+        cycles_low=microcode.cycles & 0xFFFFFFFF,
+        cycles_high=microcode.cycles >> 32,
+    )
+    words[: len(header)] = record(rows.HEADER, **header).values
+    return with_checksum(Program(np.array(words, "<u4").tobytes(), weights, kernels))
+
+
+def with_checksum(program: Program) -> Program:
+    """The program with the microcode's checksum made anew (after a deliberate change of its words)."""
+    blob = program.microcode
+    return Program(blob[:8] + _crc(blob).to_bytes(4, "little") + blob[12:], program.weights, program.kernels)
+
+
+def _encode_names(microcode: Microcode) -> bytes:
+    used = sorted({operator.row.code for operator in microcode.operators})
+    lines = [NAMES_TITLE]
+    lines += [f"kernel {code} {rows.KERNEL_BY_CODE[code].name}" for code in used]
+    lines += [f"operator {' '.join(name.split())}" for name in microcode.names]
+    text = ("\n".join(lines) + "\n").encode()
+    return text + bytes(aligned(len(text)) - len(text))
+
+
+def _read_header(blob: bytes) -> Record:
+    count = len(rows.HEADER.fields)
+    if len(blob) < 4 * count:
+        raise InvalidProgramError(f"microcode: it is {len(blob)} bytes; its header alone has {4 * count}.")
+    header = Record(rows.HEADER, tuple(int(word) for word in np.frombuffer(blob, "<u4", count)))
+    if header["magic"] != rows.MAGIC:
+        raise InvalidProgramError(
+            f"microcode: its first word is 0x{header['magic']:08x}; microcode starts with 0x{rows.MAGIC:08x}."
+        )
+    if header["format_version"] != rows.FORMAT_VERSION:
+        raise InvalidProgramError(
+            f"microcode: its format is 0x{header['format_version']:08x}; this version reads 0x{rows.FORMAT_VERSION:08x}"
+            " alone (NXP's own microcode included in what it refuses). Compile the model again."
+        )
+    return header
+
+
+def decode(program: Program) -> Microcode:
+    """The program's records; raises InvalidProgramError where the blobs do not hold them."""
+    program.verify()
+    header = program.header
+    unsigned = np.frombuffer(program.microcode, "<u4")
+    signed = np.frombuffer(program.microcode, "<i4")
+
+    def read(row: Row, at: int) -> Record:
+        if at + len(row.fields) > len(unsigned):
+            raise InvalidProgramError(f"microcode: a {row.name} at word {at} runs past its end.")
+        return Record(
+            row, tuple(int((signed if c.signed else unsigned)[at + i]) for i, c in enumerate(row.fields))
+        )
+
+    def read_many(row: Row, at: int, count: int) -> tuple[Record, ...]:
+        width = len(row.fields)
+        if at + count * width > len(unsigned):
+            raise InvalidProgramError(f"microcode: {count} {row.name} records at word {at} run past its end.")
+        return tuple(read(row, at + i * width) for i in range(count))
+
+    def read_coded(table: dict[int, Row], what: str, at: int) -> Record:
+        if at >= len(unsigned):
+            raise InvalidProgramError(f"microcode: an {what} at word {at} runs past its end.")
+        code, length = int(unsigned[at]) & 0xFFFF, int(unsigned[at]) >> 16
+        row = table.get(code)
+        if row is None or length != len(row.fields):
+            raise InvalidProgramError(f"microcode: unknown {what} {code} of {length} words at word {at}.")
+        return read(row, at + 1)
+
+    inputs, outputs = header["input_count"], header["output_count"]
+    bindings = read_many(rows.BINDING, header["bindings_offset"], inputs + outputs)
+    buffers = read_many(rows.BUFFER, header["buffers_offset"], header["buffer_count"])
+    table, count = header["operators_offset"], header["operator_count"]
+    if table + count > len(unsigned):
+        raise InvalidProgramError(f"microcode: {count} operators at word {table} run past its end.")
+    operators = tuple(
+        read_coded(rows.KERNEL_BY_CODE, "operator", int(unsigned[table + i])) for i in range(count)
+    )
+    code: list[Record] = []
+    at, end = header["code_offset"], header["code_offset"] + header["code_words"]
+    while at < end:
+        code.append(read_coded(rows.INSTRUCTION_BY_CODE, "instruction", at))
+        at += 1 + len(code[-1].values)
+    return Microcode(
+        inputs=bindings[:inputs],
+        outputs=bindings[inputs:],
+        buffers=buffers,
+        operators=operators,
+        code=tuple(code),
+        scratch_size=header["scratch_size"],
+        prefetch_size=header["prefetch_size"],
+        profile_size=header["profile_size"],
+        target=header["target"],
+        cycles=header["cycles_low"] | header["cycles_high"] << 32,
+        names=_decode_names(program.kernels),
+    )
+
+
+def _decode_names(kernels: bytes) -> tuple[str, ...]:
+    lines = kernels.rstrip(b"\0").decode("utf-8", "replace").splitlines()
+    if not lines or lines[0] != NAMES_TITLE:
+        raise InvalidProgramError("program: its kernels blob is not one of this project's.")
+    return tuple(line.removeprefix("operator ") for line in lines if line.startswith("operator "))

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The operator table's columns: what one row says of an operator.
+
+Rows stand in the family files of this folder. Everything that differs by operator is looked up here or in a rule table
+keyed by the row's name: the reader and writer (``litert``, ``options``, ``attributes``), shapes (``shape``), quantization
+(``quantization``), limits, and the kernels it can become (``kernels``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from openneutron.ir import Graph, Node
+
+Limit = Callable[[Graph, Node], str | None]
+"""None, or the reason in words why this node can't be compiled; ``__doc__`` is the documentation's wording."""
+
+ShapeRule = Callable[[Graph, Node], tuple[tuple[int, ...], ...]]
+"""Output shapes from the operands' shapes, values and the attributes."""
+
+
+class Role(Enum):
+    """What an operand is to its operator."""
+
+    ACTIVATION = "activation"
+    WEIGHT = "weight"
+    BIAS = "bias"
+    PARAMETER = "parameter"
+    """A constant int32 tensor that LiteRT keeps as an operand: axes, paddings, a shape, a permutation."""
+
+
+class Quantization(Enum):
+    """How the output's quantization follows from the inputs'."""
+
+    FREE = "its own"
+    SHARED = "the same as the input's"
+    FIXED = "fixed"
+    """Given by the row's ``fixed_output`` (scale, zero point)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    role: Role
+    name: str
+    optional: bool = False
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute and where LiteRT keeps it; ``values`` maps LiteRT's enumerators to ours where it is an enum."""
+
+    name: str
+    litert_field: str
+    default: int | float | bool | str
+    values: Mapping[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operator, declared once."""
+
+    name: str
+    litert: str
+    operands: tuple[Operand, ...]
+    shape: ShapeRule
+    kernels: tuple[str, ...]
+    """Kernels of the microcode it can become; empty for what is only a view."""
+    options: str = ""
+    """LiteRT's options table, for instance ``Conv2DOptions``; empty where it has none."""
+    attributes: tuple[Attribute, ...] = ()
+    quantization: Quantization = Quantization.FREE
+    fixed_output: tuple[float, int] | None = None
+    limits: tuple[Limit, ...] = ()
+    version: int = 1
+    """The operator version LiteRT wants for its int8 form."""
+    doc: str = ""
+
+    def reject(self, graph: Graph, node: Node) -> str | None:
+        """The first limit's reason that the node breaks, or None."""
+        for limit in self.limits:
+            reason = limit(graph, node)
+            if reason is not None:
+                return reason
+        return None
