@@ -24,6 +24,8 @@ class DType(Enum):
     UINT32 = "uint32"
     INT64 = "int64"
     BOOL = "bool"
+    OPAQUE = "V1"
+    """What LiteRT has and no operator here reads (strings, complex numbers, packed 4-bit integers)."""
 
     @property
     def numpy(self) -> np.dtype:

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Convolutions and fully connected layers."""
+
+from __future__ import annotations
+
+import math
+
+from openneutron.ir import Graph, Node
+from openneutron.ops.limits import attr_among, int8_at, int8_weight, int32_bias, limit, rank
+from openneutron.ops.table import Attribute, Op, Operand, Role
+
+PADDING = Attribute("padding", "padding", "VALID", {0: "SAME", 1: "VALID"})
+ACTIVATION = Attribute(
+    "activation", "fusedActivationFunction", "NONE", {0: "NONE", 1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
+)
+STRIDES = (Attribute("stride_h", "strideH", 1), Attribute("stride_w", "strideW", 1))
+DILATIONS = (Attribute("dilation_h", "dilationHFactor", 1), Attribute("dilation_w", "dilationWFactor", 1))
+
+FUSABLE_ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6")
+
+Padding = tuple[int, int, int, int]
+"""Rows above, rows below, columns left, columns right."""
+
+
+def same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
+    """Padding before and after one axis under SAME; the odd one goes behind (tensorflow/lite/kernels/padding.h)."""
+    output = -(-size // stride)
+    total = max(0, (output - 1) * stride + (kernel - 1) * dilation + 1 - size)
+    return total // 2, total - total // 2
+
+
+def explicit_padding(node: Node, height: int, width: int, kernel_h: int, kernel_w: int) -> Padding:
+    """The node's padding in rows and columns, whether it says SAME, VALID or numbers."""
+    padding = node["padding"]
+    if padding == "VALID":
+        return (0, 0, 0, 0)
+    if padding == "SAME":
+        top, bottom = same_padding(height, kernel_h, node["stride_h"], node.attrs.get("dilation_h", 1))
+        left, right = same_padding(width, kernel_w, node["stride_w"], node.attrs.get("dilation_w", 1))
+        return (top, bottom, left, right)
+    assert len(padding) == 4
+    return padding
+
+
+def window_output(node: Node, height: int, width: int, kernel_h: int, kernel_w: int) -> tuple[int, int]:
+    """Output rows and columns of a sliding window."""
+    top, bottom, left, right = explicit_padding(node, height, width, kernel_h, kernel_w)
+    rows = height + top + bottom - (kernel_h - 1) * node.attrs.get("dilation_h", 1) - 1
+    cols = width + left + right - (kernel_w - 1) * node.attrs.get("dilation_w", 1) - 1
+    return rows // node["stride_h"] + 1, cols // node["stride_w"] + 1
+
+
+def _conv_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    data, weights = graph.operand(node, 0), graph.operand(node, 1)
+    assert data is not None and weights is not None
+    batches, height, width, _ = data.shape
+    filters, kernel_h, kernel_w, _ = weights.shape
+    return ((batches, *window_output(node, height, width, kernel_h, kernel_w), filters),)
+
+
+def _depthwise_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    data, weights = graph.operand(node, 0), graph.operand(node, 1)
+    assert data is not None and weights is not None
+    batches, height, width, _ = data.shape
+    _, kernel_h, kernel_w, channels = weights.shape
+    return ((batches, *window_output(node, height, width, kernel_h, kernel_w), channels),)
+
+
+def _fully_connected_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    data, weights = graph.operand(node, 0), graph.operand(node, 1)
+    assert data is not None and weights is not None
+    outputs, inputs = weights.shape
+    if node["keep_num_dims"]:
+        return ((*data.shape[:-1], outputs),)
+    return ((math.prod(data.shape) // inputs, outputs),)
+
+
+def _groups(graph: Graph, node: Node) -> str | None:
+    data, weights = graph.operand(node, 0), graph.operand(node, 1)
+    assert data is not None and weights is not None
+    if len(weights.shape) != 4 or weights.shape[-1] <= 0:
+        return f"its weights have shape {list(weights.shape)}; they must be [output, height, width, input]"
+    inputs, group_inputs, filters = data.shape[-1], weights.shape[-1], weights.shape[0]
+    if inputs % group_inputs:
+        return f"the weights read {group_inputs} channels, the input has {inputs}; it must be a multiple"
+    groups = inputs // group_inputs
+    if filters % groups:
+        return f"it has {filters} output channels in {groups} groups; it must be a multiple"
+    return None
+
+
+def _depth_multiplier(graph: Graph, node: Node) -> str | None:
+    data, weights = graph.operand(node, 0), graph.operand(node, 1)
+    assert data is not None and weights is not None
+    if len(weights.shape) != 4 or weights.shape[0] != 1:
+        return f"its weights have shape {list(weights.shape)}; they must be [1, height, width, output]"
+    if weights.shape[-1] % data.shape[-1]:
+        return f"it has {weights.shape[-1]} output channels for {data.shape[-1]} input channels; it must be a multiple"
+    return None
+
+
+def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
+    data, weights = graph.operand(node, 0), graph.operand(node, 1)
+    assert data is not None and weights is not None
+    if len(weights.shape) != 2:
+        return f"its weights have shape {list(weights.shape)}; they must be [outputs, inputs]"
+    inputs = weights.shape[1]
+    if math.prod(data.shape) % inputs:
+        return f"its input has {math.prod(data.shape)} values; it must be a multiple of the weights' {inputs}"
+    if node["keep_num_dims"] and data.shape[-1] != inputs:
+        return f"its input's last extent is {data.shape[-1]}; the weights read {inputs}"
+    return None
+
+
+_CONV_LIMITS = (
+    int8_at(0),
+    rank(0, 4, 4),
+    int8_weight(1, 0),
+    int32_bias(2),
+    attr_among("activation", *FUSABLE_ACTIVATIONS),
+)
+
+CONV_2D = Op(
+    "conv_2d",
+    litert="CONV_2D",
+    operands=(
+        Operand(Role.ACTIVATION, "input"),
+        Operand(Role.WEIGHT, "weights"),
+        Operand(Role.BIAS, "bias", optional=True),
+    ),
+    shape=_conv_shape,
+    kernels=("conv_2d_s8", "conv_2d_1x1_s8"),
+    options="Conv2DOptions",
+    attributes=(PADDING, *STRIDES, *DILATIONS, ACTIVATION),
+    limits=(*_CONV_LIMITS, limit("input channels a multiple of the weights' (grouped convolution)", _groups)),
+    version=3,
+    doc="Convolution, any kernel, stride, dilation, padding and number of groups; weights OHWI.",
+)
+
+DEPTHWISE_CONV_2D = Op(
+    "depthwise_conv_2d",
+    litert="DEPTHWISE_CONV_2D",
+    operands=CONV_2D.operands,
+    shape=_depthwise_shape,
+    kernels=("depthwise_conv_2d_s8",),
+    options="DepthwiseConv2DOptions",
+    attributes=(PADDING, *STRIDES, *DILATIONS, ACTIVATION, Attribute("depth_multiplier", "depthMultiplier", 1)),
+    limits=(
+        int8_at(0),
+        rank(0, 4, 4),
+        int8_weight(1, 3),
+        int32_bias(2),
+        attr_among("activation", *FUSABLE_ACTIVATIONS),
+        limit("output channels a multiple of the input's", _depth_multiplier),
+    ),
+    version=3,
+    doc="Depthwise convolution, any kernel, stride, dilation, padding and depth multiplier; weights 1HWO.",
+)
+
+FULLY_CONNECTED = Op(
+    "fully_connected",
+    litert="FULLY_CONNECTED",
+    operands=CONV_2D.operands,
+    shape=_fully_connected_shape,
+    kernels=("conv_2d_1x1_s8",),
+    options="FullyConnectedOptions",
+    attributes=(
+        ACTIVATION,
+        Attribute("keep_num_dims", "keepNumDims", False),
+        Attribute("weights_format", "weightsFormat", "DEFAULT", {0: "DEFAULT", 1: "SHUFFLED4x16INT8"}),
+    ),
+    limits=(
+        int8_at(0),
+        int8_weight(1, 0),
+        int32_bias(2),
+        attr_among("activation", *FUSABLE_ACTIVATIONS),
+        attr_among("weights_format", "DEFAULT"),
+        limit("input values a multiple of the weights' inputs", _fully_connected_inputs),
+    ),
+    version=4,
+    doc="Fully connected layer; weights [outputs, inputs].",
+)
+
+OPS = (CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED)

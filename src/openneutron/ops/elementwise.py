@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that treat every element alike: two-operand arithmetic, and one-operand functions that become tables."""
+
+from __future__ import annotations
+
+from openneutron.ir import Graph, Node
+from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS
+from openneutron.ops.limits import attr_among, fixed_output, int8_at, limit
+from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role
+
+_TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
+_ONE = (Operand(Role.ACTIVATION, "input"),)
+
+
+def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """NumPy's broadcasting; None where the shapes don't fit."""
+    length = max(len(a), len(b))
+    a, b = (1,) * (length - len(a)) + a, (1,) * (length - len(b)) + b
+    if any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)):
+        return None
+    return tuple(max(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _two_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    a, b = graph.operand(node, 0), graph.operand(node, 1)
+    assert a is not None and b is not None
+    shape = broadcast_shape(a.shape, b.shape)
+    assert shape is not None
+    return (shape,)
+
+
+def _one_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    data = graph.operand(node, 0)
+    assert data is not None
+    return (data.shape,)
+
+
+def _broadcastable(graph: Graph, node: Node) -> str | None:
+    a, b = graph.operand(node, 0), graph.operand(node, 1)
+    assert a is not None and b is not None
+    if broadcast_shape(a.shape, b.shape) is None:
+        return f"its inputs have shapes {list(a.shape)} and {list(b.shape)}, which do not broadcast"
+    longest = max(len(a.shape), len(b.shape))
+    if a.shape != b.shape and longest > 4:
+        return f"it broadcasts at rank {longest}; at most 4"
+    return None
+
+
+def _two(name: str, litert: str, kernel: str, options: str, doc: str) -> Op:
+    return Op(
+        name,
+        litert=litert,
+        operands=_TWO,
+        shape=_two_shape,
+        kernels=(kernel,),
+        options=options,
+        attributes=(ACTIVATION,),
+        limits=(
+            int8_at(0, 1),
+            limit("shapes that broadcast, up to rank 4 where they differ", _broadcastable),
+            attr_among("activation", *FUSABLE_ACTIVATIONS),
+        ),
+        version=2,
+        doc=doc,
+    )
+
+
+def _table(
+    name: str,
+    litert: str,
+    doc: str,
+    options: str = "",
+    attributes: tuple[Attribute, ...] = (),
+    fixed: tuple[float, int] | None = None,
+    version: int = 2,
+) -> Op:
+    limits: tuple[Limit, ...] = (int8_at(0),)
+    if fixed is not None:
+        limits += (fixed_output(*fixed),)
+    return Op(
+        name,
+        litert=litert,
+        operands=_ONE,
+        shape=_one_shape,
+        kernels=("lookup_s8",),
+        options=options,
+        attributes=attributes,
+        quantization=Quantization.FREE if fixed is None else Quantization.FIXED,
+        fixed_output=fixed,
+        limits=limits,
+        version=version,
+        doc=doc,
+    )
+
+
+OPS = (
+    _two("add", "ADD", "add_s8", "AddOptions", "Sum, with broadcasting."),
+    _two("sub", "SUB", "add_s8", "SubOptions", "Difference, with broadcasting."),
+    _two("mul", "MUL", "mul_s8", "MulOptions", "Product, with broadcasting."),
+    _table("relu", "RELU", "max(x, 0)."),
+    _table("relu6", "RELU6", "min(max(x, 0), 6)."),
+    _table("relu_n1_to_1", "RELU_N1_TO_1", "min(max(x, -1), 1)."),
+    _table("relu_0_to_1", "RELU_0_TO_1", "min(max(x, 0), 1).", version=1),
+    _table("quantize", "QUANTIZE", "The same values at another scale and zero point.", options="QuantizeOptions"),
+    _table("logistic", "LOGISTIC", "1 / (1 + exp(-x)).", fixed=(1 / 256, -128)),
+    _table("tanh", "TANH", "Hyperbolic tangent.", fixed=(1 / 128, 0)),
+    _table("hard_swish", "HARD_SWISH", "x * min(max(x + 3, 0), 6) / 6.", options="HardSwishOptions", version=1),
+    _table(
+        "leaky_relu",
+        "LEAKY_RELU",
+        "x where x is positive, alpha * x elsewhere.",
+        options="LeakyReluOptions",
+        attributes=(Attribute("alpha", "alpha", 0.0),),
+    ),
+)

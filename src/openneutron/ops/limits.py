@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Limits that several operators share. Each returns None or the reason; its docstring is what the documentation says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from openneutron.ir import DType, Graph, Node, Tensor
+from openneutron.ops.table import Limit
+
+
+def limit(doc: str, rule: Callable[[Graph, Node], str | None]) -> Limit:
+    """``rule`` with the wording the documentation uses."""
+
+    def check(graph: Graph, node: Node) -> str | None:
+        return rule(graph, node)
+
+    check.__doc__ = doc
+    return check
+
+
+def int8_reason(tensor: Tensor, what: str) -> str | None:
+    """Why this tensor is no int8 activation, or None."""
+    if tensor.dtype is not DType.INT8:
+        return f"{what} '{tensor.name}' is {tensor.dtype}; the NPU computes on int8. Quantize the model"
+    if tensor.quant is None:
+        return f"{what} '{tensor.name}' has no quantization parameters"
+    if tensor.quant.per_channel:
+        return f"{what} '{tensor.name}' is quantized per channel; activations must be per tensor"
+    if tensor.quant.scale <= 0:
+        return f"{what} '{tensor.name}' has scale {tensor.quant.scale:g}; a scale is above 0"
+    if any(extent <= 0 for extent in tensor.shape):
+        return f"{what} '{tensor.name}' has shape {list(tensor.shape)}; every extent must be known and above 0"
+    return None
+
+
+def int8_at(*operands: int) -> Limit:
+    """The operands at these places, and all outputs, are int8, per tensor, with known extents."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        for index in operands:
+            tensor = graph.operand(node, index)
+            if tensor is not None and (reason := int8_reason(tensor, "input")):
+                return reason
+        for name in node.outputs:
+            if reason := int8_reason(graph[name], "output"):
+                return reason
+        return None
+
+    return limit("inputs and outputs int8, quantized per tensor, static shapes", rule)
+
+
+def int8_everywhere() -> Limit:
+    """Every operand and output is an int8 activation."""
+    return int8_at(*range(1024))
+
+
+def constant_at(index: int, what: str) -> Limit:
+    """The operand at ``index`` is a constant."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        tensor = graph.operand(node, index)
+        if tensor is None or tensor.is_constant:
+            return None
+        return f"its {what} '{tensor.name}' is computed at run time; it must be a constant"
+
+    return limit(f"constant {what}", rule)
+
+
+def int8_weight(index: int, channel_axis: int) -> Limit:
+    """The weights are constant int8, symmetric, per tensor or per output channel."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        tensor = graph.operand(node, index)
+        assert tensor is not None
+        if not tensor.is_constant:
+            return f"its weights '{tensor.name}' are computed at run time; they must be constant"
+        if tensor.dtype is not DType.INT8 or tensor.quant is None:
+            return f"its weights '{tensor.name}' are {tensor.dtype}; the NPU multiplies int8. Quantize the model"
+        if any(tensor.quant.zero_points):
+            return f"its weights '{tensor.name}' have a zero point; weights must be symmetric"
+        if tensor.quant.axis not in (None, channel_axis):
+            return f"its weights are quantized along axis {tensor.quant.axis}; along {channel_axis} is what there is"
+        return None
+
+    return limit("weights constant, int8, symmetric, per tensor or per output channel", rule)
+
+
+def int32_bias(index: int) -> Limit:
+    """The bias is absent, or constant int32."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        tensor = graph.operand(node, index)
+        if tensor is None:
+            return None
+        if not tensor.is_constant or tensor.dtype is not DType.INT32:
+            state = "constant" if tensor.is_constant else "computed at run time"
+            return f"its bias '{tensor.name}' is {tensor.dtype} and {state}; it must be constant int32"
+        return None
+
+    return limit("bias absent or constant int32", rule)
+
+
+def shared_quantization() -> Limit:
+    """All activations have the same scale and zero point."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        output = graph[node.outputs[0]]
+        for index in range(len(node.inputs)):
+            tensor = graph.operand(node, index)
+            if tensor is None or tensor.dtype is not DType.INT8 or tensor.quant is None:
+                continue
+            if tensor.quant != output.quant:
+                return f"input '{tensor.name}' has {tensor.quant}, the output {output.quant}; they must be the same"
+        return None
+
+    return limit("inputs and output of the same scale and zero point", rule)
+
+
+def fixed_output(scale: float, zero_point: int) -> Limit:
+    """The output has the scale and zero point that LiteRT demands."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        quant = graph[node.outputs[0]].quant
+        assert quant is not None
+        if quant.scale != scale or quant.zero_point != zero_point:
+            return f"its output has {quant}; LiteRT demands scale={scale:.6g} zp={zero_point}"
+        return None
+
+    return limit(f"output scale 1/{round(1 / scale)}, zero point {zero_point}", rule)
+
+
+def rank(index: int, low: int, high: int) -> Limit:
+    """The operand's rank lies in [low, high]."""
+    words = f"{low}" if low == high else f"{low} to {high}"
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        tensor = graph.operand(node, index)
+        assert tensor is not None
+        if low <= len(tensor.shape) <= high:
+            return None
+        return f"input '{tensor.name}' has rank {len(tensor.shape)}; it must be {words}"
+
+    return limit(f"rank {words}", rule)
+
+
+def attr_among(name: str, *allowed: object) -> Limit:
+    """The attribute has one of these values."""
+    words = ", ".join(str(value) for value in allowed)
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        value = node.attrs.get(name)
+        return None if value in allowed else f"{name} is {value}; what there is: {words}"
+
+    return limit(f"{name} among {words}", rule)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pools and the mean."""
+
+from __future__ import annotations
+
+from openneutron.ir import Graph, Node
+from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS, PADDING, STRIDES, window_output
+from openneutron.ops.limits import attr_among, constant_at, int8_at, limit, rank, shared_quantization
+from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
+
+_KERNEL = (Attribute("kernel_h", "filterHeight", 1), Attribute("kernel_w", "filterWidth", 1))
+
+
+def _pool_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    data = graph.operand(node, 0)
+    assert data is not None
+    batches, height, width, channels = data.shape
+    return ((batches, *window_output(node, height, width, node["kernel_h"], node["kernel_w"]), channels),)
+
+
+def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...]:
+    """The axes of a reduction, in order, none negative."""
+    data, axes = graph.operand(node, 0), graph.operand(node, 1)
+    assert data is not None and axes is not None and axes.data is not None
+    return tuple(sorted({int(axis) % len(data.shape) for axis in axes.data.reshape(-1)}))
+
+
+def _reduce_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    data = graph.operand(node, 0)
+    assert data is not None
+    axes = reduced_axes(graph, node)
+    if node["keep_dims"]:
+        return (tuple(1 if axis in axes else extent for axis, extent in enumerate(data.shape)),)
+    return (tuple(extent for axis, extent in enumerate(data.shape) if axis not in axes),)
+
+
+def _spatial_axes(graph: Graph, node: Node) -> str | None:
+    data = graph.operand(node, 0)
+    assert data is not None
+    axes = reduced_axes(graph, node)
+    if len(data.shape) == 4 and axes == (1, 2):
+        return None
+    return f"it averages axes {list(axes)} of rank {len(data.shape)}; axes [1, 2] of rank 4 is what there is"
+
+
+def _pool(name: str, litert: str, kernel: str, doc: str) -> Op:
+    return Op(
+        name,
+        litert=litert,
+        operands=(Operand(Role.ACTIVATION, "input"),),
+        shape=_pool_shape,
+        kernels=(kernel,),
+        options="Pool2DOptions",
+        attributes=(PADDING, *STRIDES, *_KERNEL, ACTIVATION),
+        quantization=Quantization.SHARED,
+        limits=(
+            int8_at(0),
+            rank(0, 4, 4),
+            shared_quantization(),
+            attr_among("activation", *FUSABLE_ACTIVATIONS),
+        ),
+        version=2,
+        doc=doc,
+    )
+
+
+AVERAGE_POOL_2D = _pool(
+    "average_pool_2d", "AVERAGE_POOL_2D", "average_pool_2d_s8", "Average over a window; padding does not count."
+)
+MAX_POOL_2D = _pool("max_pool_2d", "MAX_POOL_2D", "max_pool_2d_s8", "Largest value in a window.")
+
+MEAN = Op(
+    "mean",
+    litert="MEAN",
+    operands=(Operand(Role.ACTIVATION, "input"), Operand(Role.PARAMETER, "axes")),
+    shape=_reduce_shape,
+    kernels=("mean_s8",),
+    options="ReducerOptions",
+    attributes=(Attribute("keep_dims", "keepDims", False),),
+    limits=(int8_at(0), constant_at(1, "list of axes"), limit("axes 1 and 2 of a rank-4 tensor", _spatial_axes)),
+    version=2,
+    doc="Mean over all rows and columns.",
+)
+
+OPS = (AVERAGE_POOL_2D, MAX_POOL_2D, MEAN)

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that move values or only rename them: reshape, slice, concatenation, transpose, pad, resize; and softmax."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from openneutron.ir import Graph, Node
+from openneutron.ops.limits import (
+    attr_among,
+    constant_at,
+    fixed_output,
+    int8_at,
+    int8_everywhere,
+    limit,
+    rank,
+    shared_quantization,
+)
+from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
+
+_INPUT = Operand(Role.ACTIVATION, "input")
+
+
+def constant_values(graph: Graph, node: Node, index: int) -> tuple[int, ...]:
+    """A parameter operand's values; asserts that it is a constant."""
+    tensor = graph.operand(node, index)
+    assert tensor is not None and tensor.data is not None
+    return tuple(int(value) for value in np.asarray(tensor.data).reshape(-1))
+
+
+def _input_shape(graph: Graph, node: Node) -> tuple[int, ...]:
+    data = graph.operand(node, 0)
+    assert data is not None
+    return data.shape
+
+
+def _output_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    """The shape the file states: a view changes no values, so any shape of as many elements is right."""
+    return (graph[node.outputs[0]].shape,)
+
+
+def _same_elements(graph: Graph, node: Node) -> str | None:
+    before, after = math.prod(_input_shape(graph, node)), graph[node.outputs[0]].elements
+    return None if before == after else f"its input has {before} values, its output {after}"
+
+
+def _view(name: str, litert: str, options: str, parameter: str, attributes: tuple[Attribute, ...], doc: str) -> Op:
+    return Op(
+        name,
+        litert=litert,
+        operands=(_INPUT, Operand(Role.PARAMETER, parameter, optional=True)),
+        shape=_output_shape,
+        kernels=("copy_s8",),
+        options=options,
+        attributes=attributes,
+        quantization=Quantization.SHARED,
+        limits=(int8_at(0), shared_quantization(), limit("as many values as the input", _same_elements)),
+        doc=doc,
+    )
+
+
+def pads(graph: Graph, node: Node) -> tuple[tuple[int, int], ...]:
+    """Values before and after each axis."""
+    flat = constant_values(graph, node, 1)
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _pad_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    shape = _input_shape(graph, node)
+    return (tuple(e + before + after for e, (before, after) in zip(shape, pads(graph, node), strict=True)),)
+
+
+def _pad_amounts(graph: Graph, node: Node) -> str | None:
+    amounts = pads(graph, node)
+    if any(amount < 0 for pair in amounts for amount in pair):
+        return f"it pads by {amounts}; a padding is at least 0"
+    return None
+
+
+def _concatenation_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    shapes = [graph[name].shape for name in node.inputs if name is not None]
+    axis = node["axis"] % len(shapes[0])
+    shape = list(shapes[0])
+    shape[axis] = sum(piece[axis] for piece in shapes)
+    return (tuple(shape),)
+
+
+def slice_window(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Begin and size of each axis; a size of -1 reaches to the end."""
+    shape = _input_shape(graph, node)
+    begin, size = constant_values(graph, node, 1), constant_values(graph, node, 2)
+    return begin, tuple(e - b if s == -1 else s for e, b, s in zip(shape, begin, size, strict=True))
+
+
+def _slice_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    return (slice_window(graph, node)[1],)
+
+
+def _transpose_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    shape = _input_shape(graph, node)
+    return (tuple(shape[axis] for axis in constant_values(graph, node, 1)),)
+
+
+def _resize_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    batches, _, _, channels = _input_shape(graph, node)
+    height, width = constant_values(graph, node, 1)
+    return ((batches, height, width, channels),)
+
+
+def _same_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    return (_input_shape(graph, node),)
+
+
+_PAD_LIMITS = (
+    int8_at(0),
+    rank(0, 1, 4),
+    shared_quantization(),
+    constant_at(1, "list of paddings"),
+    limit("paddings of at least 0", _pad_amounts),
+)
+
+OPS = (
+    _view(
+        "reshape", "RESHAPE", "ReshapeOptions", "shape", (Attribute("new_shape", "newShape", ""),), "Another shape."
+    ),
+    _view(
+        "squeeze", "SQUEEZE", "SqueezeOptions", "", (Attribute("squeeze_dims", "squeezeDims", ""),), "Without ones."
+    ),
+    _view("expand_dims", "EXPAND_DIMS", "ExpandDimsOptions", "axis", (), "With a one more."),
+    Op(
+        "pad",
+        litert="PAD",
+        operands=(_INPUT, Operand(Role.PARAMETER, "paddings")),
+        shape=_pad_shape,
+        kernels=("pad_s8",),
+        options="PadOptions",
+        quantization=Quantization.SHARED,
+        limits=_PAD_LIMITS,
+        version=2,
+        doc="The input with zeros around it.",
+    ),
+    Op(
+        "padv2",
+        litert="PADV2",
+        operands=(_INPUT, Operand(Role.PARAMETER, "paddings"), Operand(Role.PARAMETER, "value")),
+        shape=_pad_shape,
+        kernels=("pad_s8",),
+        options="PadV2Options",
+        quantization=Quantization.SHARED,
+        limits=(*_PAD_LIMITS, constant_at(2, "padding value")),
+        version=2,
+        doc="The input with a constant around it.",
+    ),
+    Op(
+        "concatenation",
+        litert="CONCATENATION",
+        operands=(Operand(Role.ACTIVATION, "input", repeated=True),),
+        shape=_concatenation_shape,
+        kernels=("copy_s8",),
+        options="ConcatenationOptions",
+        attributes=(Attribute("axis", "axis", 0), Attribute("activation", "fusedActivationFunction", "NONE", {0: "NONE"})),
+        quantization=Quantization.SHARED,
+        limits=(int8_everywhere(), shared_quantization(), attr_among("activation", "NONE")),
+        version=2,
+        doc="Inputs one behind the other along an axis.",
+    ),
+    Op(
+        "slice",
+        litert="SLICE",
+        operands=(_INPUT, Operand(Role.PARAMETER, "begin"), Operand(Role.PARAMETER, "size")),
+        shape=_slice_shape,
+        kernels=("copy_s8",),
+        options="SliceOptions",
+        quantization=Quantization.SHARED,
+        limits=(int8_at(0), shared_quantization(), constant_at(1, "begin"), constant_at(2, "size"), rank(0, 1, 4)),
+        version=2,
+        doc="A box of the input.",
+    ),
+    Op(
+        "transpose",
+        litert="TRANSPOSE",
+        operands=(_INPUT, Operand(Role.PARAMETER, "permutation")),
+        shape=_transpose_shape,
+        kernels=("copy_s8",),
+        options="TransposeOptions",
+        quantization=Quantization.SHARED,
+        limits=(int8_at(0), shared_quantization(), constant_at(1, "permutation"), rank(0, 1, 6)),
+        version=2,
+        doc="Axes in another order.",
+    ),
+    Op(
+        "softmax",
+        litert="SOFTMAX",
+        operands=(_INPUT,),
+        shape=_same_shape,
+        kernels=("softmax_s8",),
+        options="SoftmaxOptions",
+        attributes=(Attribute("beta", "beta", 1.0),),
+        quantization=Quantization.FIXED,
+        fixed_output=(1 / 256, -128),
+        limits=(int8_at(0), fixed_output(1 / 256, -128)),
+        version=2,
+        doc="exp(beta * x) over its sum along the last axis.",
+    ),
+    Op(
+        "resize_nearest_neighbor",
+        litert="RESIZE_NEAREST_NEIGHBOR",
+        operands=(_INPUT, Operand(Role.PARAMETER, "size")),
+        shape=_resize_shape,
+        kernels=("resize_nearest_neighbor_s8",),
+        options="ResizeNearestNeighborOptions",
+        attributes=(
+            Attribute("align_corners", "alignCorners", False),
+            Attribute("half_pixel_centers", "halfPixelCenters", False),
+        ),
+        quantization=Quantization.SHARED,
+        limits=(int8_at(0), rank(0, 4, 4), shared_quantization(), constant_at(1, "size")),
+        version=2,
+        doc="Rows and columns repeated or left out.",
+    ),
+)
