@@ -58,7 +58,9 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     return int(multipliers), int(shifts)
 
 
-def convolution_scales(input_scale: float, weight_scales: npt.ArrayLike, output_scale: float) -> npt.NDArray[np.float64]:
+def convolution_scales(
+    input_scale: float, weight_scales: npt.ArrayLike, output_scale: float
+) -> npt.NDArray[np.float64]:
     """input * weight / output scale for each weight scale, in double arithmetic.
 
     That is how LiteRT does it for CONV_2D, DEPTHWISE_CONV_2D, and FULLY_CONNECTED with more than one weight scale.
