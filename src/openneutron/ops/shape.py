@@ -123,10 +123,10 @@ _PAD_LIMITS = (
 
 OPS = (
     _view(
-        "reshape", "RESHAPE", "ReshapeOptions", "shape", (Attribute("new_shape", "newShape", ""),), "Another shape."
+        "reshape", "RESHAPE", "ReshapeOptions", "shape", (Attribute("new_shape", "newShape", ()),), "Another shape."
     ),
     _view(
-        "squeeze", "SQUEEZE", "SqueezeOptions", "", (Attribute("squeeze_dims", "squeezeDims", ""),), "Without ones."
+        "squeeze", "SQUEEZE", "SqueezeOptions", "", (Attribute("squeeze_dims", "squeezeDims", ()),), "Without ones."
     ),
     _view("expand_dims", "EXPAND_DIMS", "ExpandDimsOptions", "axis", (), "With a one more."),
     Op(

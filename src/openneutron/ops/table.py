@@ -54,7 +54,7 @@ class Attribute:
 
     name: str
     litert_field: str
-    default: int | float | bool | str
+    default: int | float | bool | str | tuple[int, ...]
     values: Mapping[int, str] | None = None
 
 

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""LiteRT flatbuffers to graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from openneutron import ops
+from openneutron.errors import InvalidModelError
+from openneutron.ir import DType, Graph, Node, QuantParams, Tensor
+from openneutron.ir.graph import AttrValue
+from openneutron.ops import Attribute
+
+FILE_IDENTIFIER = b"TFL3"
+
+_T = schema.TensorType
+DTYPE_OF_LITERT = {
+    _T.FLOAT32: DType.FLOAT32,
+    _T.FLOAT16: DType.FLOAT16,
+    _T.FLOAT64: DType.FLOAT64,
+    _T.INT8: DType.INT8,
+    _T.UINT8: DType.UINT8,
+    _T.INT16: DType.INT16,
+    _T.UINT16: DType.UINT16,
+    _T.INT32: DType.INT32,
+    _T.UINT32: DType.UINT32,
+    _T.INT64: DType.INT64,
+    _T.BOOL: DType.BOOL,
+}
+_OPERATOR_NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiteRTModel:
+    """A file's main graph beside its flatbuffer objects.
+
+    ``graph`` names every tensor uniquely; ``tensor_index`` leads from there to the file's tensors. Node i of the graph
+    is operator i of the file.
+    """
+
+    graph: Graph
+    tensor_index: dict[str, int]
+    model: Any = field(repr=False)
+
+
+def read(data: bytes | Path) -> LiteRTModel:
+    """The main graph of a ``.tflite`` file or its bytes. Raises InvalidModelError where it is none or is damaged."""
+    name = "model"
+    if isinstance(data, Path):
+        name = data.name
+        try:
+            data = data.read_bytes()
+        except OSError as error:
+            raise InvalidModelError(f"'{name}' can't be read: {error.strerror}.") from error
+    if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
+        raise InvalidModelError(
+            f"'{name}' is no LiteRT model: bytes 4 to 7 are {data[4:8]!r}; a .tflite file has {FILE_IDENTIFIER!r} there."
+        )
+    try:
+        model = schema.ModelT.InitFromPackedBuf(bytes(data), 0)
+        return _read_model(model, data)
+    except InvalidModelError:
+        raise
+    # A damaged flatbuffer makes the generated reader fail in many ways, none of which it declares.
+    except Exception as error:
+        raise InvalidModelError(
+            f"'{name}' is damaged: its flatbuffer can't be read ({type(error).__name__}). Convert the model again."
+        ) from error
+
+
+def _read_model(model: Any, data: bytes) -> LiteRTModel:
+    if not model.subgraphs:
+        raise InvalidModelError("the model has no subgraph.")
+    subgraph = model.subgraphs[0]
+    names: list[str] = []
+    taken: set[str] = set()
+    for index, item in enumerate(subgraph.tensors):
+        stem = item.name.decode("utf-8", "replace") if item.name else f"tensor{index}"
+        name, copy = stem, 0
+        while name in taken:
+            copy += 1
+            name = f"{stem}#{copy}"
+        taken.add(name)
+        names.append(name)
+    runtime = {int(i) for i in subgraph.inputs}
+    for operator in subgraph.operators:
+        runtime.update(int(i) for i in operator.outputs)
+    tensors = {
+        name: _read_tensor(name, item, index in runtime, model, data)
+        for index, (name, item) in enumerate(zip(names, subgraph.tensors, strict=True))
+    }
+    nodes = tuple(_read_node(model, operator, index, names) for index, operator in enumerate(subgraph.operators))
+    graph = Graph(
+        (subgraph.name or b"main").decode("utf-8", "replace"),
+        tensors,
+        nodes,
+        tuple(names[int(i)] for i in subgraph.inputs),
+        tuple(names[int(i)] for i in subgraph.outputs),
+    )
+    try:
+        graph.verify()
+    except AssertionError as error:
+        raise InvalidModelError(f"the model's graph is damaged: {error}.") from error
+    return LiteRTModel(graph.rebuilt(nodes), {name: index for index, name in enumerate(names)}, model)
+
+
+def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any, raw: bytes) -> Tensor:
+    # shapeSignature may leave extents open; LiteRT runs the shape unless the caller resizes, and so does the NPU.
+    shape = tuple(int(extent) for extent in (item.shape if item.shape is not None else ()))
+    dtype = DTYPE_OF_LITERT.get(item.type, DType.OPAQUE)
+    data = None
+    buffer = model.buffers[item.buffer]
+    content = buffer.data
+    if content is None and getattr(buffer, "offset", 0) > 1:
+        content = np.frombuffer(raw, np.uint8, buffer.size, buffer.offset)
+    if not at_run_time:
+        if dtype is DType.OPAQUE or item.sparsity is not None:
+            dtype, data = DType.OPAQUE, np.zeros(shape, DType.OPAQUE.numpy)
+        else:
+            content = np.zeros(0, np.uint8) if content is None else np.asarray(content, np.uint8)
+            data = np.frombuffer(content.tobytes(), dtype.numpy).reshape(shape)
+    return Tensor(name, shape, dtype, _read_quant(item.quantization, shape), data)
+
+
+def _read_quant(item: Any, shape: tuple[int, ...]) -> QuantParams | None:
+    if item is None or item.scale is None or len(item.scale) == 0:
+        return None
+    scales = tuple(float(scale) for scale in item.scale)
+    given = () if item.zeroPoint is None else tuple(int(zero) for zero in item.zeroPoint)
+    zeros = given if len(given) == len(scales) else (given[0] if given else 0,) * len(scales)
+    axis = item.quantizedDimension if len(scales) > 1 else None
+    if axis is not None and not 0 <= axis < len(shape):
+        raise InvalidModelError(f"a tensor of rank {len(shape)} is quantized along axis {axis}.")
+    return QuantParams(scales, zeros, axis)
+
+
+def operator_name(model: Any, operator: Any) -> str:
+    """LiteRT's name of a file's operator, for instance ``CONV_2D``, or a custom operator's code."""
+    code = model.operatorCodes[operator.opcodeIndex]
+    builtin = max(code.builtinCode, code.deprecatedBuiltinCode)
+    if builtin == schema.BuiltinOperator.CUSTOM:
+        return f"CUSTOM {(code.customCode or b'?').decode('utf-8', 'replace')}"
+    return _OPERATOR_NAMES.get(builtin, f"BUILTIN {builtin}")
+
+
+def _read_node(model: Any, operator: Any, index: int, names: list[str]) -> Node:
+    litert = operator_name(model, operator)
+    row = ops.BY_LITERT.get(litert)
+    given = operator.inputs if operator.inputs is not None else ()
+    inputs = tuple(None if int(i) < 0 else names[int(i)] for i in given)
+    outputs = tuple(names[int(i)] for i in (operator.outputs if operator.outputs is not None else ()))
+    source = f"operator {index}"
+    if row is None:
+        return Node(litert, inputs, outputs, source=source)
+    attrs = {a.name: _read_attribute(a, operator.builtinOptions, litert) for a in row.attributes}
+    return Node(row.name, inputs, outputs, attrs, source)
+
+
+def _read_attribute(attribute: Attribute, options: Any, litert: str) -> AttrValue:
+    if options is None:
+        return attribute.default
+    value = getattr(options, attribute.litert_field)
+    if attribute.values is not None:
+        return attribute.values.get(int(value), f"{litert}.{attribute.litert_field}={value}")
+    if isinstance(attribute.default, tuple):
+        return () if value is None else tuple(int(item) for item in value)
+    return type(attribute.default)(value)

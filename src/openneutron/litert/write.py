@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Graphs to LiteRT flatbuffers, which every LiteRT interpreter runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from openneutron import ops
+from openneutron.ir import Graph, Node, Tensor
+from openneutron.litert.read import DTYPE_OF_LITERT, FILE_IDENTIFIER
+from openneutron.ops import Attribute
+
+LITERT_OF_DTYPE = {dtype: code for code, dtype in DTYPE_OF_LITERT.items()}
+SCHEMA_VERSION = 3
+DESCRIPTION = b"OpenNeutron"
+
+
+def write(graph: Graph) -> bytes:
+    """The graph as a ``.tflite`` file. Every node must be a row of the operator table, as LiteRT has it.
+
+    The same graph gives the same bytes.
+    """
+    model = schema.ModelT()
+    model.version = SCHEMA_VERSION
+    model.description = DESCRIPTION
+    model.buffers = [schema.BufferT()]
+    model.operatorCodes = []
+    model.metadata = None
+    model.signatureDefs = None
+    subgraph = schema.SubGraphT()
+    subgraph.name = graph.name.encode()
+    order = tensor_order(graph)
+    index = {name: i for i, name in enumerate(order)}
+    subgraph.tensors = [tensor_object(model, graph[name]) for name in order]
+    subgraph.inputs = np.array([index[name] for name in graph.inputs], np.int32)
+    subgraph.outputs = np.array([index[name] for name in graph.outputs], np.int32)
+    codes: dict[str, int] = {}
+    subgraph.operators = [_operator(model, codes, node, index) for node in graph.nodes]
+    model.subgraphs = [subgraph]
+    return pack(model)
+
+
+def pack(model: Any) -> bytes:
+    """A model's flatbuffer objects as bytes."""
+    builder = flatbuffers.Builder(1 << 16)
+    builder.Finish(model.Pack(builder), FILE_IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def tensor_order(graph: Graph) -> list[str]:
+    """Tensor names in a fixed order: inputs, then each node's operands and outputs, then outputs."""
+    order: dict[str, None] = dict.fromkeys(graph.inputs)
+    for node in graph.nodes:
+        order.update(dict.fromkeys(name for name in node.inputs if name is not None))
+        order.update(dict.fromkeys(node.outputs))
+    order.update(dict.fromkeys(graph.outputs))
+    return list(order)
+
+
+def tensor_object(model: Any, tensor: Tensor) -> Any:
+    """The flatbuffer object of a tensor; a constant's data becomes a new buffer of the model."""
+    item = schema.TensorT()
+    item.name = tensor.name.encode()
+    item.shape = np.array(tensor.shape, np.int32)
+    item.type = LITERT_OF_DTYPE[tensor.dtype]
+    item.buffer = 0
+    if tensor.data is not None:
+        buffer = schema.BufferT()
+        buffer.data = np.frombuffer(np.ascontiguousarray(tensor.data).tobytes(), np.uint8)
+        item.buffer = len(model.buffers)
+        model.buffers.append(buffer)
+    if tensor.quant is not None:
+        quant = schema.QuantizationParametersT()
+        quant.scale = np.array(tensor.quant.scales, np.float32)
+        quant.zeroPoint = np.array(tensor.quant.zero_points, np.int64)
+        quant.quantizedDimension = tensor.quant.axis or 0
+        item.quantization = quant
+    return item
+
+
+def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, int]) -> Any:
+    row = ops.BY_NAME[node.op]
+    if row.litert not in codes:
+        code = schema.OperatorCodeT()
+        code.builtinCode = getattr(schema.BuiltinOperator, row.litert)
+        code.deprecatedBuiltinCode = min(code.builtinCode, 127)
+        code.version = row.version
+        codes[row.litert] = len(model.operatorCodes)
+        model.operatorCodes.append(code)
+    operator = schema.OperatorT()
+    operator.opcodeIndex = codes[row.litert]
+    operator.inputs = np.array([-1 if name is None else index[name] for name in node.inputs], np.int32)
+    operator.outputs = np.array([index[name] for name in node.outputs], np.int32)
+    if row.options:
+        operator.builtinOptionsType = getattr(schema.BuiltinOptions, row.options)
+        operator.builtinOptions = getattr(schema, f"{row.options}T")()
+        for attribute in row.attributes:
+            value = _litert_value(attribute, node.attrs.get(attribute.name, attribute.default))
+            setattr(operator.builtinOptions, attribute.litert_field, value)
+    return operator
+
+
+def _litert_value(attribute: Attribute, value: Any) -> Any:
+    if attribute.values is not None:
+        return next(code for code, name in attribute.values.items() if name == value)
+    if isinstance(attribute.default, tuple):
+        return np.array(value, np.int32) if value else None
+    return value
