@@ -53,13 +53,19 @@ typedef bool (*NeutronKernelCheck)(const NeutronProgramView *program, const void
                                    const NeutronWindowExtents *window);
 typedef void (*NeutronKernelRun)(const NeutronKernelCall *call);
 
+/* output_word: the parameter word that holds the output buffer's index. taps_words: the product of the words whose bits
+ * are set is how many input elements one output element takes; with NEUTRON_TAPS_INPUT_PLANE, times the rows and
+ * columns of the buffer in word 0. */
 typedef struct {
     uint16_t id;
-    uint16_t params_words;
+    uint8_t params_words;
+    uint8_t output_word;
+    uint32_t taps_words;
     NeutronKernelCheck check;
     NeutronKernelRun run;
-    const char *name;
 } NeutronKernel;
+
+#define NEUTRON_TAPS_INPUT_PLANE 0x80000000u
 
 /* The registered kernels. The library's own definition is weak: a generated kernel selection takes its place. */
 extern const NeutronKernel neutron_kernels[];

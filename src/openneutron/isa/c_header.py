@@ -69,9 +69,14 @@ def header_text() -> str:
     return "\n".join(parts)
 
 
+def _taps(row: Row) -> int:
+    """A bit for each parameter word of ``row.taps``; bit 31 where the input's rows and columns take part."""
+    return sum(1 << 31 if name == "input" else 1 << row.index(name) for name in row.taps)
+
+
 def kernels_def_text() -> str:
-    """runtime/kernels/kernels.def: NEUTRON_KERNEL(id, name, parameter struct) for each kernel."""
-    lines = [f"NEUTRON_KERNEL({row.code}, {row.name}, {struct_name(row)})" for row in rows.KERNELS]
+    """runtime/kernels/kernels.def: NEUTRON_KERNEL(id, name, parameter struct, taps) for each kernel."""
+    lines = [f"NEUTRON_KERNEL({row.code}, {row.name}, {struct_name(row)}, 0x{_taps(row):08X}u)" for row in rows.KERNELS]
     return _TITLE + "\n".join(lines) + "\n"
 
 

@@ -37,12 +37,17 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A named record of words. ``code`` is the kernel's id or the opcode, where it has one."""
+    """A named record of words. ``code`` is the kernel's id or the opcode, where it has one.
+
+    ``taps`` names the fields whose product is how many input elements a kernel reads for one output element, up to a
+    constant; "input" among them stands for the input's rows * columns. The driver bounds a run's length with it.
+    """
 
     name: str
     doc: str
     fields: tuple[Field, ...]
     code: int = 0
+    taps: tuple[str, ...] = ()
 
     def index(self, field: str) -> int:
         return next(i for i, candidate in enumerate(self.fields) if candidate.name == field)
@@ -177,19 +182,30 @@ _POOL_FIELDS = (
     _s("clamp_max", "fused activation's upper bound, stored"),
 )
 
+_CONV_TAPS = ("kernel_h", "kernel_w", "group_inputs")
+_POOL_TAPS = ("kernel_h", "kernel_w")
+
 KERNELS = (
-    Row("conv_2d_s8", "Convolution. Weights [k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs].", _CONV_FIELDS, 1),
+    Row(
+        "conv_2d_s8",
+        "Convolution. Weights [k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs].",
+        _CONV_FIELDS,
+        1,
+        _CONV_TAPS,
+    ),
     Row(
         "conv_2d_1x1_s8",
         "Pointwise convolution and fully connected: kernel 1x1, no padding, one group. Weights [k/8][inputs/8][8 k][8].",
         _CONV_FIELDS,
         2,
+        _CONV_TAPS,
     ),
     Row(
         "depthwise_conv_2d_s8",
         "Depthwise convolution: group_inputs 1, group_outputs = depth multiplier. Weights [k/8][kernel_h][kernel_w][8 k].",
         _CONV_FIELDS,
         3,
+        _CONV_TAPS,
     ),
     Row(
         "add_s8",
@@ -226,8 +242,8 @@ KERNELS = (
         ),
         5,
     ),
-    Row("average_pool_2d_s8", "Mean over a window, rounded half away from 0.", _POOL_FIELDS, 6),
-    Row("max_pool_2d_s8", "Largest value in a window.", _POOL_FIELDS, 7),
+    Row("average_pool_2d_s8", "Mean over a window, rounded half away from 0.", _POOL_FIELDS, 6, _POOL_TAPS),
+    Row("max_pool_2d_s8", "Largest value in a window.", _POOL_FIELDS, 7, _POOL_TAPS),
     Row(
         "mean_s8",
         "Mean over all rows and columns (LiteRT MEAN with axes 1 and 2); the output has one row and one column.",
@@ -240,6 +256,7 @@ KERNELS = (
             *_OUTPUT_RANGE,
         ),
         8,
+        ("input",),
     ),
     Row(
         "pad_s8",

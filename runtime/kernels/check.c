@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the driver and every kernel's check ask about buffers and ranges. Words come from the microcode and may be
+ * anything: sums and products are made wide enough that none of them can overflow. */
+#include "kernel.h"
+
+uint32_t neutron_base_size(const NeutronProgramView *program, uint32_t base, bool writable) {
+    const uint32_t index = base >> 8;
+    const uint32_t kind = base & 0xFFu;
+    if (kind == NEUTRON_BASE_INPUT) return !writable && index < program->input_count ? program->bindings[index].size : 0;
+    if (kind == NEUTRON_BASE_OUTPUT) {
+        return index < program->output_count ? program->bindings[program->input_count + index].size : 0;
+    }
+    if (index != 0) return 0;
+    switch (kind) {
+        case NEUTRON_BASE_WEIGHTS:
+            return writable ? 0 : program->weights_size;
+        case NEUTRON_BASE_SCRATCH:
+            return program->scratch_size;
+        case NEUTRON_BASE_PREFETCH:
+            return program->prefetch_size;
+        default:
+            return 0;
+    }
+}
+
+static bool held_range_is_sound(int32_t first, int32_t held, int32_t extent) {
+    return first >= 0 && held >= 1 && extent >= 1 && held <= extent && first <= extent - held;
+}
+
+static uint64_t span(int32_t extent, int32_t pitch) { return (uint64_t)(extent - 1) * (uint64_t)pitch; }
+
+bool neutron_buffer_is_sound(const NeutronProgramView *program, const NeutronBuffer *buffer) {
+    if (buffer->batches < 1 || !held_range_is_sound(0, buffer->ring, buffer->rows) ||
+        !held_range_is_sound(buffer->col0, buffer->cols_held, buffer->cols) ||
+        !held_range_is_sound(buffer->channel0, buffer->channels_held, buffer->channels)) {
+        return false;
+    }
+    if (buffer->batch_pitch < 0 || buffer->row_pitch < 0 || buffer->col_pitch < 0 || buffer->channel_pitch < 0) {
+        return false;
+    }
+    /* Each span is below 2^62 - 2^32, so that four of them and an offset stay below 2^64. */
+    const uint64_t last = (uint64_t)buffer->offset + span(buffer->batches, buffer->batch_pitch) +
+                          span(buffer->ring, buffer->row_pitch) + span(buffer->cols_held, buffer->col_pitch) +
+                          span(buffer->channels_held, buffer->channel_pitch);
+    /* A kernel's own sums in a column and a channel, counted from column 0 and channel 0, stay inside an int32_t. */
+    const uint64_t in_row = span(buffer->col0 + buffer->cols_held, buffer->col_pitch) +
+                            span(buffer->channel0 + buffer->channels_held, buffer->channel_pitch);
+    return last < neutron_base_size(program, buffer->base, false) && last <= INT32_MAX && in_row <= INT32_MAX;
+}
+
+const NeutronBuffer *neutron_checked_buffer(const NeutronProgramView *program, uint32_t index, bool writable) {
+    if (index >= program->buffer_count) return NULL;
+    const NeutronBuffer *buffer = &program->buffers[index];
+    return neutron_base_size(program, buffer->base, writable) != 0 ? buffer : NULL;
+}
+
+bool neutron_buffer_holds(const NeutronBuffer *buffer, int32_t col0, int32_t col1, int32_t channel0, int32_t channel1) {
+    const bool cols = col0 >= col1 || (col0 >= buffer->col0 && col1 <= buffer->col0 + buffer->cols_held);
+    const bool channels =
+        channel0 >= channel1 || (channel0 >= buffer->channel0 && channel1 <= buffer->channel0 + buffer->channels_held);
+    return cols && channels;
+}
+
+bool neutron_range_is_sound(const NeutronProgramView *program, uint32_t base, uint32_t offset, uint64_t size,
+                            uint32_t alignment) {
+    const uint32_t kind = base & 0xFFu;
+    /* The caller's own buffers may lie anywhere, so nothing in them is aligned. */
+    if (alignment > 1 && (kind == NEUTRON_BASE_INPUT || kind == NEUTRON_BASE_OUTPUT)) return false;
+    const uint32_t available = neutron_base_size(program, base, false);
+    return offset % alignment == 0 && offset <= available && size <= available - offset;
+}
