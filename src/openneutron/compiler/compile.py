@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A graph to a program, all stages in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from openneutron import ops
+from openneutron.compiler.calls import KernelCall
+from openneutron.compiler.cost import call_cost
+from openneutron.compiler.emit import emit
+from openneutron.compiler.layout import CALLER, Layout, lay_out
+from openneutron.compiler.legalize import VIEWS, legalize
+from openneutron.compiler.options import CompileOptions
+from openneutron.compiler.schedule import Schedule, whole_schedule
+from openneutron.compiler.select import select_node
+from openneutron.compiler.storage import Storages, copy_call, share
+from openneutron.errors import BudgetError, InvalidModelError
+from openneutron.ir import Graph, Tensor
+from openneutron.isa import Program, decode
+from openneutron.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReport:
+    """What one kernel call costs, modelled."""
+
+    name: str
+    kernel: str
+    output: tuple[int, ...]
+    macs: int
+    cycles: int
+    utilisation: float
+    parallel: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryItem:
+    """A buffer of the arena: its bytes, address, and the first and last step it is live in."""
+
+    name: str
+    size_bytes: int
+    offset: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a compile came to. All sizes are bytes.
+
+    ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
+    least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs.
+    """
+
+    target: str
+    operators: tuple[OperatorReport, ...]
+    memory: tuple[MemoryItem, ...]
+    cycles: int
+    macs: int
+    arena_bytes: int
+    bound_bytes: int
+    placement: str
+    prefetch_bytes: int
+    io_bytes: int
+    sram_bytes: int
+    budget_bytes: int
+    weights_bytes: int
+    microcode_bytes: int
+    milliseconds: float
+    utilisation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program, the graph it computes (its border tensors and their quantization), and the report.
+
+    ``schedule`` and ``layout`` say where each tensor lies; ``legalized`` is the graph the calls were selected from.
+    """
+
+    program: Program
+    graph: Graph
+    report: Report
+    legalized: Graph = field(repr=False)
+    schedule: Schedule = field(repr=False)
+    storages: Storages = field(repr=False)
+    layout: Layout = field(repr=False)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tuple(self.graph[name] for name in self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(self.graph[name] for name in self.graph.outputs)
+
+
+def compile_graph(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> Compiled:
+    """The program of a graph whose every node the operator table accepts.
+
+    Raises InvalidModelError where a node has no kernel (partition the graph first), BudgetError where the SRAM budget is
+    below the least that would do.
+    """
+    for node in graph.nodes:
+        reason = ops.reject(graph, node)
+        if reason is not None:
+            raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
+    legal = legalize(graph)
+    storages, calls = select_calls(legal)
+    schedule = whole_schedule(calls, options.fetch_constants_to_sram)
+    return finish(graph, legal, storages, schedule, target, options)
+
+
+def select_calls(legal: Graph) -> tuple[Storages, list[KernelCall]]:
+    """The storages of a legalized graph and its kernel calls in execution order, copies for views included."""
+    storages, copies = share(legal)
+    calls: list[KernelCall] = []
+    for name in (*legal.inputs, *(n for n, tensor in legal.tensors.items() if tensor.is_constant)):
+        calls += copies.get(name, [])
+    for node in legal.nodes:
+        if node.op not in VIEWS:
+            calls += select_node(legal, node)
+        for name in node.outputs:
+            calls += copies.get(name, [])
+    return storages, calls
+
+
+def finish(
+    graph: Graph, legal: Graph, storages: Storages, schedule: Schedule, target: Target, options: CompileOptions
+) -> Compiled:
+    """Layout, budget, program and report of a schedule."""
+    schedule.verify()
+    layout = lay_out(schedule, storages, options.io)
+    io_bytes = sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs))
+    sram = layout.scratch_bytes + schedule.prefetch_bytes + (io_bytes if options.io == CALLER else 0)
+    budget = options.sram_budget if options.sram_budget is not None else int(target.sram.value * 1024)
+    if sram > budget:
+        raise BudgetError(
+            f"'{graph.name}': it needs {_kib(sram)} of SRAM; the budget is {_kib(budget)}. "
+            f"Give it at least {-(-sram // 1024)} KiB with --sram-budget (or sram_budget=), or a smaller input.",
+            sram,
+        )
+    program = emit(legal, schedule, storages, layout, target, options.io)
+    assert decode(program) is not None
+    return Compiled(program, graph, _report(graph, schedule, layout, program, target, io_bytes, sram, budget),
+                    legal, schedule, storages, layout)  # fmt: skip
+
+
+def _kib(size: int) -> str:
+    return f"{size / 1024:.1f} KiB ({size} bytes)"
+
+
+def _report(
+    graph: Graph,
+    schedule: Schedule,
+    layout: Layout,
+    program: Program,
+    target: Target,
+    io_bytes: int,
+    sram: int,
+    budget: int,
+) -> Report:
+    operators = tuple(_operator_report(call, target) for call in schedule.calls)
+    header = program.header
+    cycles = header["cycles_low"] | header["cycles_high"] << 32
+    macs = sum(operator.macs for operator in operators)
+    return Report(
+        target=target.name,
+        operators=operators,
+        memory=_memory(layout),
+        cycles=cycles,
+        macs=macs,
+        arena_bytes=layout.scratch_bytes,
+        bound_bytes=layout.placement.bound,
+        placement=layout.placement.method,
+        prefetch_bytes=schedule.prefetch_bytes,
+        io_bytes=io_bytes,
+        sram_bytes=sram,
+        budget_bytes=budget,
+        weights_bytes=len(program.weights),
+        microcode_bytes=len(program.microcode),
+        milliseconds=target.milliseconds(cycles),
+        utilisation=macs / (cycles * target.macs_per_cycle) if cycles else 0.0,
+    )
+
+
+def _operator_report(call: KernelCall, target: Target) -> OperatorReport:
+    cost = call_cost(call, target)
+    utilisation = cost.macs / (cost.cycles * target.macs_per_cycle) if cost.cycles else 0.0
+    return OperatorReport(
+        call.name, call.kernel, call.views["output"].extents, cost.macs, cost.cycles, utilisation, cost.parallel
+    )
+
+
+def _memory(layout: Layout) -> tuple[MemoryItem, ...]:
+    offsets = layout.placement.offsets
+    ordered: Sequence = sorted(layout.items, key=lambda item: (item.first, offsets[item.name]))
+    return tuple(MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last) for i in ordered)
+
+
+__all__ = ["Compiled", "MemoryItem", "OperatorReport", "Report", "compile_graph", "copy_call", "finish", "select_calls"]

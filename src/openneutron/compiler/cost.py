@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Modelled cycles of kernel calls and copies.
+
+Compute cycles follow from the shapes and the pipelines (facts: 8 pipelines of 8 multiply-accumulates share one operand
+vector); what the host spends on each call, memory rates and the softmax come from the target's constants. docs/targets.md
+states how well this fits what is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from openneutron.compiler.calls import KernelCall
+from openneutron.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Cycles of a call beside its multiply-accumulates; ``parallel`` names what the pipelines work on."""
+
+    compute_cycles: int
+    issue_cycles: int
+    macs: int = 0
+    parallel: str = "bytes"
+
+    @property
+    def cycles(self) -> int:
+        return self.compute_cycles + self.issue_cycles
+
+
+CostRule = Callable[[KernelCall, Target, int], tuple[int, int, str]]
+"""(call, target, output rows computed) to compute cycles, multiply-accumulates and what runs in parallel."""
+
+
+def _groups_of(count: int, lanes: int) -> int:
+    return -(-count // lanes)
+
+
+def _convolution(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+    batches, _, cols, channels = call.views["output"].extents
+    p = call.params
+    taps, inputs = p["kernel_h"] * p["kernel_w"], p["group_inputs"]
+    dots = batches * rows * taps * _groups_of(inputs, target.macs)
+    groups = channels // p["group_outputs"]
+    by_channels = dots * cols * groups * _groups_of(p["group_outputs"], target.pipelines)
+    by_columns = dots * channels * _groups_of(cols, target.pipelines)
+    macs = batches * rows * cols * channels * taps * inputs
+    return (by_channels, macs, "output channels") if by_channels <= by_columns else (by_columns, macs, "output columns")
+
+
+def _depthwise(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+    # All pipelines share one operand vector, so of a pipeline's 8 multipliers one is of use here (assumed).
+    batches, _, cols, channels = call.views["output"].extents
+    taps = call.params["kernel_h"] * call.params["kernel_w"]
+    points = batches * rows * cols * taps
+    return points * _groups_of(channels, target.pipelines), points * channels, "output channels"
+
+
+def _pool(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+    batches, _, cols, channels = call.views["output"].extents
+    taps = call.params["kernel_h"] * call.params["kernel_w"]
+    return batches * rows * cols * taps * _groups_of(channels, target.pipelines), 0, "output channels"
+
+
+def _mean(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+    batches, in_rows, cols, channels = call.views["input"].extents
+    return batches * in_rows * cols * _groups_of(channels, target.pipelines), 0, "output channels"
+
+
+def _output_elements(call: KernelCall, rows: int) -> int:
+    batches, _, cols, channels = call.views["output"].extents
+    return batches * rows * cols * channels
+
+
+def _elementwise(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+    assert target.costs is not None
+    return -(-_output_elements(call, rows) // int(target.costs.elementwise_bytes.value)), 0, "bytes"
+
+
+def _softmax(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+    assert target.costs is not None
+    return int(_output_elements(call, rows) * target.costs.softmax_cycles.value), 0, "bytes"
+
+
+COST_RULES: dict[str, CostRule] = {
+    "conv_2d_s8": _convolution,
+    "conv_2d_1x1_s8": _convolution,
+    "depthwise_conv_2d_s8": _depthwise,
+    "average_pool_2d_s8": _pool,
+    "max_pool_2d_s8": _pool,
+    "mean_s8": _mean,
+    "softmax_s8": _softmax,
+    "add_s8": _elementwise,
+    "mul_s8": _elementwise,
+    "pad_s8": _elementwise,
+    "copy_s8": _elementwise,
+    "lookup_s8": _elementwise,
+    "resize_nearest_neighbor_s8": _elementwise,
+}
+"""One rule for each kernel of the microcode."""
+
+
+def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
+    """The cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
+    assert target.costs is not None, f"{target.name} has no cost constants"
+    cycles, macs, parallel = COST_RULES[call.kernel](call, target, call.views["output"].extents[1] if rows is None else rows)
+    return Cost(cycles, int(target.costs.issue_cycles.value), macs, parallel)
+
+
+def fetch_cycles(size_bytes: int, target: Target) -> int:
+    """Cycles of a copy from flash to SRAM."""
+    assert target.costs is not None
+    return int(size_bytes / target.costs.flash_bytes.value)

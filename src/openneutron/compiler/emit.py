@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Schedules and layouts to programs."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from openneutron.compiler.calls import KernelCall, View
+from openneutron.compiler.cost import call_cost, fetch_cycles
+from openneutron.compiler.layout import Layout
+from openneutron.compiler.schedule import Fetch, Loop, Rows, Schedule, Step, Wait, Whole, Window
+from openneutron.compiler.storage import Storages
+from openneutron.ir import Graph
+from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
+from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
+from openneutron.targets import Target
+
+NAME_LENGTH = 40
+"""Operator names are cut to so many characters in a program: they are for listings and profiles only."""
+
+
+@dataclass(slots=True)
+class _Weights:
+    """Constants one behind the other, equal ones once."""
+
+    blob: bytearray = field(default_factory=bytearray)
+    known: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, content: bytes) -> int:
+        """The offset of ``content``."""
+        if content not in self.known:
+            self.known[content] = len(self.blob)
+            self.blob += content
+            self.blob += bytes(aligned(len(content)) - len(content))
+        return self.known[content]
+
+
+def short_name(name: str) -> str:
+    """A node's name for listings: the last part of a fused name, cut from the front."""
+    return name.rsplit(";", 1)[-1][-NAME_LENGTH:]
+
+
+def emit(graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, target: Target, io: str) -> Program:
+    """The program that runs the schedule. The same arguments give the same bytes."""
+    weights = _Weights()
+    buffers: dict[Record, int] = {}
+    operators = []
+    fetched = {step.call: step.destination for step in schedule.steps if isinstance(step, Fetch)}
+    sources: dict[int, tuple[int, int]] = {}
+    for index, call in enumerate(schedule.calls):
+        values = dict(call.params)
+        if index in fetched:
+            # One FETCH brings all constants of a call: they must lie in one piece.
+            joined = b"".join(blob + bytes(aligned(len(blob)) - len(blob)) for blob in call.constants.values())
+            sources[index] = (weights.add(joined), len(joined))
+        inside = fetched.get(index, 0)
+        for stem, blob in call.constants.items():
+            if index in fetched:
+                values[f"{stem}_base"], values[f"{stem}_offset"] = base("PREFETCH"), inside
+                inside += aligned(len(blob))
+            else:
+                values[f"{stem}_base"], values[f"{stem}_offset"] = base("WEIGHTS"), weights.add(blob)
+        for name, view in call.views.items():
+            buffer = _buffer(view, schedule, storages, layout, weights)
+            values[name] = buffers.setdefault(buffer, len(buffers))
+        operators.append(record(KERNEL_BY_NAME[call.kernel], **values))
+    code: list[Record] = []
+    cycles = 0
+    for step in schedule.steps:
+        records, spent = _instructions(step, schedule, sources, target)
+        code += records
+        cycles += spent
+    code.append(record(INSTRUCTION_BY_NAME["END"]))
+    microcode = Microcode(
+        inputs=tuple(_binding(graph, storages, layout, name, i, "input", io) for i, name in enumerate(graph.inputs)),
+        outputs=tuple(_binding(graph, storages, layout, name, i, "output", io) for i, name in enumerate(graph.outputs)),
+        buffers=tuple(buffers),
+        operators=tuple(operators),
+        code=tuple(code),
+        scratch_size=layout.scratch_bytes,
+        prefetch_size=schedule.prefetch_bytes,
+        target=zlib.crc32(target.name.encode()),
+        cycles=cycles,
+        names=tuple(short_name(call.name) for call in schedule.calls),
+    )
+    return encode(microcode, bytes(weights.blob))
+
+
+def _buffer(view: View, schedule: Schedule, storages: Storages, layout: Layout, weights: _Weights) -> Record:
+    storage = storages[view.tensor]
+    if storage.constant is not None:
+        home, offset = base("WEIGHTS"), weights.add(storage.constant)
+    else:
+        home, offset = layout.homes[storage.name]
+    batches, rows, cols, channels = view.extents
+    ring = schedule.rings.get(storage.name, rows)
+    return record(
+        BUFFER,
+        base=home,
+        offset=offset + view.offset,
+        batches=batches,
+        rows=rows,
+        cols=cols,
+        channels=channels,
+        batch_pitch=view.pitches[0] if batches > 1 else 0,
+        row_pitch=view.pitches[1] if rows > 1 else 0,
+        col_pitch=view.pitches[2],
+        channel_pitch=view.pitches[3],
+        ring=min(ring, rows),
+        col0=0,
+        cols_held=cols,
+        channel0=0,
+        channels_held=channels,
+    )
+
+
+def _binding(
+    graph: Graph, storages: Storages, layout: Layout, name: str, position: int, side: str, io: str
+) -> Record:
+    storage = next(s for s in storages.storages.values() if getattr(s, side) == position)
+    home, offset = layout.homes[storage.name]
+    return record(BINDING, base=home, offset=offset, size=graph[name].size_bytes)
+
+
+def _instructions(
+    step: Step, schedule: Schedule, sources: dict[int, tuple[int, int]], target: Target
+) -> tuple[list[Record], int]:
+    """A step's instructions and its modelled cycles."""
+    if isinstance(step, Whole):
+        cycles = call_cost(schedule.calls[step.call], target).cycles
+        return [record(INSTRUCTION_BY_NAME["CALL"], operator=step.call, cycles=cycles)], cycles
+    if isinstance(step, Rows | Window):
+        made = _stripe(step, schedule.calls[step.call], target)
+        return [made], made["cycles"]
+    if isinstance(step, Loop):
+        body = [_stripe(part, schedule.calls[part.call], target) for part in step.body]
+        words = sum(1 + len(item.values) for item in body)
+        head = record(INSTRUCTION_BY_NAME["LOOP"], count=step.count, body_words=words)
+        return [head, *body], step.count * sum(item["cycles"] for item in body)
+    if isinstance(step, Fetch):
+        source, size = sources[step.call]
+        fetch = record(
+            INSTRUCTION_BY_NAME["FETCH"],
+            source=source,
+            destination=step.destination,
+            size=size,
+            channel=step.channel,
+        )
+        return [fetch], fetch_cycles(size, target)
+    assert isinstance(step, Wait)
+    return [record(INSTRUCTION_BY_NAME["WAIT"], channel=step.channel)], 0
+
+
+def _stripe(step: Rows | Window, call: KernelCall, target: Target) -> Record:
+    extents = call.views["output"].extents
+    if isinstance(step, Rows):
+        cycles = call_cost(call, target, min(step.row1 - step.row0, extents[1])).cycles
+        return record(
+            INSTRUCTION_BY_NAME["ROWS"],
+            operator=step.call,
+            cycles=cycles,
+            row0=step.row0,
+            row1=step.row1,
+            step=step.step,
+        )
+    part = _area(step, extents) / max(1, extents[0] * extents[2] * extents[3])
+    whole = call_cost(call, target, min(step.rows[1] - step.rows[0], extents[1]))
+    return record(
+        INSTRUCTION_BY_NAME["WINDOW"],
+        operator=step.call,
+        cycles=int(whole.compute_cycles * part) + whole.issue_cycles,
+        row0=step.rows[0],
+        row1=step.rows[1],
+        step=step.step,
+        batch0=step.batches[0],
+        batch1=step.batches[1],
+        col0=step.cols[0],
+        col1=step.cols[1],
+        channel0=step.channels[0],
+        channel1=step.channels[1],
+    )
+
+
+def _area(step: Window, extents: Sequence[int]) -> int:
+    spans = zip((step.batches, step.cols, step.channels), (extents[0], extents[2], extents[3]), strict=True)
+    area = 1
+    for (start, end), extent in spans:
+        area *= max(0, min(end, extent) - max(start, 0))
+    return area

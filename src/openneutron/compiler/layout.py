@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where every storage lives: lifetimes from the schedule, addresses from the placement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from openneutron.compiler.place import Item, Placement, place
+from openneutron.compiler.schedule import Schedule
+from openneutron.compiler.storage import Storage, Storages
+from openneutron.isa import aligned, base
+
+ARENA = "arena"
+CALLER = "caller"
+IO_PLACES = (ARENA, CALLER)
+"""Inputs and outputs inside the scratch arena (their memory is reused when they are dead; a caller that keeps its own
+buffers has them copied), or in the caller's buffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``homes`` gives each non-constant storage its base word and byte offset; ``items`` are what was placed."""
+
+    homes: Mapping[str, tuple[int, int]]
+    items: tuple[Item, ...]
+    placement: Placement
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.placement.size
+
+
+def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> int:
+    """Bytes that a storage takes: all of it, or the rows of its rolling buffer."""
+    ring = schedule.rings.get(storage.name)
+    if ring is None:
+        return storage.size_bytes
+    for call in schedule.calls:
+        for view in call.views.values():
+            if storages.of[view.tensor] == storage.name:
+                return ring * view.pitches[1]
+    raise AssertionError(f"{storage.name} is a rolling buffer that no call uses")
+
+
+def lay_out(schedule: Schedule, storages: Storages, io: str) -> Layout:
+    """Homes of all storages that a call or the graph's border uses."""
+    live: dict[str, tuple[int, int]] = {}
+    last_step = len(schedule.steps)
+    for index, step in enumerate(schedule.steps):
+        for call in schedule.calls_of(step):
+            for view in call.views.values():
+                name = storages.of[view.tensor]
+                first, _ = live.get(name, (index, index))
+                live[name] = (first, index)
+    homes: dict[str, tuple[int, int]] = {}
+    items = []
+    for name, storage in storages.storages.items():
+        if storage.constant is not None:
+            continue
+        first, last = live.get(name, (0, 0))
+        if storage.input is not None:
+            first = -1
+        if storage.output is not None:
+            last = last_step
+        at_border = storage.input is not None or storage.output is not None
+        if at_border and io == CALLER:
+            kind, index = ("INPUT", storage.input) if storage.input is not None else ("OUTPUT", storage.output)
+            homes[name] = (base(kind, index or 0), 0)
+        elif at_border or name in live:
+            items.append(Item(name, max(aligned(storage_bytes(storage, schedule, storages)), aligned(1)), first, last))
+    placement = place(items)
+    placement.verify(items)
+    homes.update((name, (base("SCRATCH"), offset)) for name, offset in placement.offsets.items())
+    return Layout(homes, tuple(items), placement)

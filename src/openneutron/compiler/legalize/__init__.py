@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Graphs of LiteRT operators to graphs the kernels can take with as few calls as possible; no bit changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from openneutron.compiler.legalize.fuse_activation import fuse_activation
+from openneutron.compiler.legalize.fuse_padding import fuse_padding
+from openneutron.compiler.legalize.rename_identities import VIEWS, rename_identities
+from openneutron.ir import Graph
+
+PASSES: tuple[Callable[[Graph], Graph], ...] = (rename_identities, fuse_padding, fuse_activation)
+
+
+def legalize(graph: Graph) -> Graph:
+    """The graph after every pass, once, in order."""
+    for rewrite in PASSES:
+        graph = rewrite(graph)
+        graph.verify()
+    return graph
+
+
+__all__ = ["PASSES", "VIEWS", "legalize"]

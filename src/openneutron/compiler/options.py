@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a user may ask of the compiler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from openneutron.compiler.layout import ARENA, IO_PLACES
+from openneutron.errors import InvalidOptionError
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """``sram_budget`` is bytes, for the arena, inputs and outputs, and the prefetch buffer; None is the target's SRAM.
+
+    ``io`` is where inputs and outputs lie, see ``layout.IO_PLACES``. ``fetch_constants_to_sram`` copies each operator's
+    constants to SRAM before it runs, for constants that lie in flash.
+    """
+
+    sram_budget: int | None = None
+    io: str = ARENA
+    fetch_constants_to_sram: bool = False
+
+    def __post_init__(self) -> None:
+        if self.io not in IO_PLACES:
+            raise InvalidOptionError(f"io: '{self.io}' is no place for inputs and outputs; there are {IO_PLACES}.")
+        if self.sram_budget is not None and self.sram_budget <= 0:
+            raise InvalidOptionError(f"sram_budget: it is {self.sram_budget} bytes; a budget is above 0.")

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The order of steps: whole calls, stripes of rows, loops of stripes, and copies of constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from openneutron.compiler.calls import KernelCall
+from openneutron.isa import aligned
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Call ``call`` computes its whole output."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Call ``call`` computes rows [row0 + i*step, row1 + i*step) of its output, clipped; i counts the loop around it."""
+
+    call: int
+    row0: int
+    row1: int
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Call ``call`` computes a window of its output."""
+
+    call: int
+    rows: tuple[int, int]
+    cols: tuple[int, int]
+    channels: tuple[int, int]
+    batches: tuple[int, int] = (0, 1)
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The body, ``count`` times."""
+
+    count: int
+    body: tuple[Rows | Window, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """The call's constants are copied to ``destination`` of the prefetch buffer."""
+
+    call: int
+    destination: int
+    channel: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Waits for a channel's copies."""
+
+    channel: int = 0
+
+
+Step = Whole | Rows | Window | Loop | Fetch | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Calls, the steps that run them, and how many rows are held of the tensors that are not held whole."""
+
+    calls: tuple[KernelCall, ...]
+    steps: tuple[Step, ...]
+    rings: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    prefetch_bytes: int = 0
+
+    def calls_of(self, step: Step) -> Iterator[KernelCall]:
+        """The calls a step runs."""
+        if isinstance(step, Loop):
+            for part in step.body:
+                yield self.calls[part.call]
+        elif isinstance(step, Whole | Rows | Window):
+            yield self.calls[step.call]
+
+    def verify(self) -> None:
+        """Asserts that every call is run by a step and every fetched constant has its place."""
+        run = {id(call) for step in self.steps for call in self.calls_of(step)}
+        assert all(id(call) in run for call in self.calls), "a call is never run"
+        for call in self.calls:
+            call.verify()
+
+
+def whole_schedule(calls: Sequence[KernelCall], fetch_constants: bool) -> Schedule:
+    """Every call once, whole, in the order given.
+
+    With ``fetch_constants`` each call's constants are first copied to the prefetch buffer, and waited for.
+    """
+    steps: list[Step] = []
+    prefetch_bytes = 0
+    for index, call in enumerate(calls):
+        if fetch_constants and call.constants:
+            steps += [Fetch(index, 0), Wait()]
+            prefetch_bytes = max(prefetch_bytes, fetched_bytes(call))
+        steps.append(Whole(index))
+    return Schedule(tuple(calls), tuple(steps), prefetch_bytes=prefetch_bytes)
+
+
+def fetched_bytes(call: KernelCall) -> int:
+    """What a call's constants take in the prefetch buffer."""
+    return sum(aligned(len(blob)) for blob in call.constants.values())

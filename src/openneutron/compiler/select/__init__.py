@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Nodes to kernel calls: one rule for each operator, in its family's file."""
+
+from __future__ import annotations
+
+from openneutron.compiler.calls import SELECT_RULES, KernelCall
+from openneutron.compiler.select import conv, data_movement, elementwise, lookup, pool, softmax
+from openneutron.ir import Graph, Node
+
+FAMILIES = (conv, data_movement, elementwise, lookup, pool, softmax)
+
+
+def select_node(graph: Graph, node: Node) -> list[KernelCall]:
+    """The kernel calls of one legalized node, in order; asserts that they are complete."""
+    calls = SELECT_RULES[node.op](graph, node)
+    for call in calls:
+        call.verify()
+    return calls
+
+
+__all__ = ["FAMILIES", "SELECT_RULES", "select_node"]

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Chips: one file each, every number with its source."""
+
+from __future__ import annotations
+
+import difflib
+
+from openneutron.errors import InvalidTargetError
+from openneutron.targets.imxrt700 import IMXRT700
+from openneutron.targets.others import OTHERS
+from openneutron.targets.target import Costs, Number, Target
+
+KNOWN: dict[str, Target] = {target.name: target for target in (IMXRT700, *OTHERS)}
+
+
+def names() -> list[str]:
+    """The targets this project compiles for."""
+    return [name for name, target in KNOWN.items() if target.obstacle is None]
+
+
+def get(name: str) -> Target:
+    """The target of this name. Raises InvalidTargetError where it is unknown or not one that can be compiled for."""
+    target = KNOWN.get(name)
+    if target is None:
+        near = difflib.get_close_matches(name, KNOWN, 1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise InvalidTargetError(f"Target `{name}` is not a valid target. Must be one of `{names()}`.{hint}")
+    if target.obstacle is not None:
+        raise InvalidTargetError(f"Target `{name}` {target.obstacle}")
+    return target
+
+
+__all__ = ["KNOWN", "Costs", "Number", "Target", "get", "names"]

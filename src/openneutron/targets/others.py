@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Chips that are known by name and not compiled for."""
+
+from openneutron.targets.target import Number, Target
+
+_NEUTRON_S = "is not a neutron-C target. Only MCU targets are supported at the moment."
+_N1 = "contains unsupported HW version. Only N3/N3+ targets are supported at the moment."
+_UNKNOWN = "not published"
+
+
+def _mcxn(name: str) -> Target:
+    return Target(
+        name=name,
+        title=f"NXP {name.upper().removesuffix('X')}x, eIQ Neutron N1-16",
+        subsystem=False,
+        units=1,
+        pipelines=4,
+        macs=4,
+        hw_version="N1",
+        clock=Number(150, "MHz", "secondary: product pages"),
+        sram=Number(512, "KiB", "secondary: product pages"),
+        costs=None,
+        obstacle=_N1,
+    )
+
+
+def _neutron_s(name: str, title: str, clock: float) -> Target:
+    return Target(
+        name=name,
+        title=title,
+        subsystem=True,
+        units=4,
+        pipelines=16,
+        macs=16,
+        hw_version="N3",
+        clock=Number(clock, "MHz", "secondary: product pages" if clock else _UNKNOWN),
+        sram=Number(0, "KiB", _UNKNOWN),
+        costs=None,
+        obstacle=_NEUTRON_S,
+    )
+
+
+OTHERS = (
+    _mcxn("mcxn94x"),
+    _mcxn("mcxn54x"),
+    _neutron_s("imx95", "NXP i.MX 95, eIQ Neutron N3-1024S", 1000),
+    _neutron_s("imx943", "NXP i.MX 943", 0),
+)
