@@ -18,7 +18,7 @@ from openneutron.compiler.select import select_node
 from openneutron.compiler.storage import Storages, copy_call, share
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph, Tensor
-from openneutron.isa import Program, decode
+from openneutron.isa import Program
 from openneutron.targets import Target
 
 
@@ -142,7 +142,6 @@ def finish(
             sram,
         )
     program = emit(legal, schedule, storages, layout, target, options.io)
-    assert decode(program) is not None
     return Compiled(program, graph, _report(graph, schedule, layout, program, target, io_bytes, sram, budget),
                     legal, schedule, storages, layout)  # fmt: skip
 
