@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The driver's API: models and runs. Nothing here allocates or logs while a program runs, and a run keeps all it needs
+ * on its own stack, so that handles can be used from several threads. */
+#include "driver.h"
+
+#include <string.h>
+#ifndef NEUTRON_NO_HEAP
+#include <stdlib.h>
+#endif
+
+/* What the application sets once, before it runs anything. */
+static struct {
+    NeutronConfig config;
+    NeutronPort port;
+    bool initialised;
+    bool suspended;
+} driver;
+
+#define MODEL_TAG 0x4E6D6F64u
+
+typedef struct {
+    uint32_t tag;
+    uint32_t timeout_seconds;
+    const void *microcode;
+    const void *weights;
+    NeutronTraceConfig trace;
+} Model;
+
+static bool is_aligned(const void *pointer) { return ((uintptr_t)pointer & (NEUTRON_ALIGNMENT - 1)) == 0; }
+
+static Model *model_of(NeutronModelHandle handle) {
+    Model *model = handle;
+    return model != NULL && model->tag == MODEL_TAG ? model : NULL;
+}
+
+/* ---- the application's settings ------------------------------------------------------------------------------------- */
+
+NeutronError neutronInit(void) {
+    driver.initialised = true;
+    driver.suspended = false;
+    return ENONE;
+}
+
+NeutronError neutronDeinit(void) {
+    driver.initialised = false;
+    return ENONE;
+}
+
+NeutronError neutronSetConfig(const NeutronConfig *config) {
+    if (config == NULL) return ENEUTRON_NULL;
+    driver.config = *config;
+    return ENONE;
+}
+
+NeutronError neutronSetPort(const NeutronPort *port) {
+    const NeutronPort none = {0};
+    driver.port = port != NULL ? *port : none;
+    return ENONE;
+}
+
+NeutronError neutronSuspend(void) {
+    if (!driver.initialised) return ENEUTRON_STATE;
+    driver.suspended = true;
+    return ENONE;
+}
+
+NeutronError neutronResume(void) {
+    if (!driver.initialised) return ENEUTRON_STATE;
+    driver.suspended = false;
+    return ENONE;
+}
+
+/* ---- models --------------------------------------------------------------------------------------------------------- */
+
+const NeutronKernel *neutron_find_kernel(uint32_t id) {
+    for (uint32_t i = 0; i < neutron_kernel_count; ++i) {
+        if (neutron_kernels[i].id == id && neutron_kernels[i].run != NULL) return &neutron_kernels[i];
+    }
+    return NULL;
+}
+
+void neutron_open(const void *microcode, NeutronOpened *opened) {
+    const NeutronHeader *header = microcode;
+    const uint32_t *words = microcode;
+    opened->words = words;
+    opened->header = header;
+    opened->operators = words + header->operators_offset;
+    opened->code = words + header->code_offset;
+    opened->view.buffers = (const NeutronBuffer *)(const void *)(words + header->buffers_offset);
+    opened->view.buffer_count = header->buffer_count;
+    opened->view.bindings = (const NeutronBinding *)(const void *)(words + header->bindings_offset);
+    opened->view.input_count = header->input_count;
+    opened->view.output_count = header->output_count;
+    opened->view.weights_size = header->weights_size;
+    opened->view.scratch_size = header->scratch_size;
+    opened->view.prefetch_size = header->prefetch_size;
+}
+
+NeutronError neutronModelCheck(const NeutronModelConfig *config, size_t microcode_size, size_t weights_size,
+                               uint32_t *detail) {
+    uint32_t ignored;
+    if (detail == NULL) detail = &ignored;
+    *detail = 0;
+    if (config == NULL || config->microcode == NULL || (config->weights == NULL && weights_size != 0)) {
+        return ENEUTRON_NULL;
+    }
+    if (!is_aligned(config->microcode) || !is_aligned(config->weights)) return ENEUTRON_ALIGNMENT;
+    return neutron_validate(config->microcode, microcode_size, weights_size, detail);
+}
+
+size_t neutronGetModelContextSize(void) { return sizeof(Model); }
+
+NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelHandle *handle) {
+    if (!driver.initialised) return ENEUTRON_STATE;
+    if (config == NULL || config->microcode == NULL || handle == NULL) return ENEUTRON_NULL;
+    if (!is_aligned(config->microcode)) return ENEUTRON_ALIGNMENT;
+    const NeutronHeader *header = config->microcode;
+    if (header->magic != NEUTRON_MAGIC) return ENEUTRON_MAGIC;
+    if (header->format_version != NEUTRON_FORMAT_VERSION) return ENEUTRON_VERSION;
+    const NeutronError error = neutronModelCheck(config, header->microcode_size, header->weights_size, NULL);
+    if (error != ENONE) return error;
+#ifdef NEUTRON_NO_HEAP
+    Model *model = *handle;
+    if (model == NULL) return ENEUTRON_NULL;
+    if ((uintptr_t)model % 8 != 0) return ENEUTRON_ALIGNMENT;
+#else
+    Model *model = malloc(sizeof *model);
+    if (model == NULL) return ENEUTRON_MEMORY;
+    *handle = model;
+#endif
+    const NeutronTraceConfig no_trace = {0};
+    model->tag = MODEL_TAG;
+    model->timeout_seconds = config->timeoutSeconds;
+    model->microcode = config->microcode;
+    model->weights = config->weights;
+    model->trace = no_trace;
+    return ENONE;
+}
+
+NeutronError neutronModelUnprepare(NeutronModelHandle handle) {
+    Model *model = model_of(handle);
+    if (model == NULL) return ENEUTRON_HANDLE;
+    model->tag = 0;
+#ifndef NEUTRON_NO_HEAP
+    free(model);
+#endif
+    return ENONE;
+}
+
+NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig *trace) {
+    const NeutronTraceConfig no_trace = {0};
+    Model *model = model_of(handle);
+    if (model == NULL) return ENEUTRON_HANDLE;
+    model->trace = trace != NULL ? *trace : no_trace;
+    return ENONE;
+}
+
+/* ---- one run -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const Model *model;
+    NeutronOpened program;
+    NeutronBases bases;
+    uint8_t *events; /* the caller's buffer, which may be unaligned */
+    uint32_t events_left;
+    uint32_t modelled_cycles;
+    uint32_t start_seconds;
+} Run;
+
+static uint32_t run_cycles(const Run *run) {
+    return driver.port.now_cycles != NULL ? driver.port.now_cycles() : run->modelled_cycles;
+}
+
+static bool is_overdue(const Run *run) {
+    if (driver.port.now_seconds == NULL || run->model->timeout_seconds == 0) return false;
+    return driver.port.now_seconds() - run->start_seconds > run->model->timeout_seconds;
+}
+
+static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, uint32_t iteration) {
+    const NeutronCall *call = (const NeutronCall *)(const void *)fields;
+    const uint32_t *params = run->program.words + run->program.operators[call->operator];
+    const uint32_t id = neutron_code_of(*params++);
+    const NeutronKernel *kernel = neutron_find_kernel(id);
+    NeutronKernelCall kernel_call = {.params = params, .buffers = run->program.view.buffers, .bases = &run->bases};
+    const NeutronBuffer *output = &kernel_call.buffers[params[kernel->output_word]];
+    if (!neutron_call_window(opcode, fields, iteration, output, &kernel_call.window)) return ENONE;
+    if (is_overdue(run)) return ENEUTRON_TIMEOUT;
+
+    const NeutronEventPoint start = {0, (uint8_t)id, (uint8_t)call->operator, 0, run_cycles(run)};
+    kernel->run(&kernel_call);
+    run->modelled_cycles += call->cycles;
+    if (run->events_left > 0) {
+        NeutronEvent event = {start, start};
+        event.stop.time = run_cycles(run);
+        memcpy(run->events, &event, sizeof event);
+        run->events += sizeof event;
+        --run->events_left;
+    }
+    if (run->model->trace.afterCall != NULL) {
+        run->model->trace.afterCall(run->model->trace.user, call->operator, id, call->cycles);
+    }
+    return ENONE;
+}
+
+static void run_fetch(const Run *run, const NeutronFetch *fetch) {
+    uint8_t *destination = run->bases.prefetch + fetch->destination;
+    const uint8_t *source = run->bases.weights + fetch->source;
+    if (fetch->size == 0) return;
+    if (driver.config.copy != NULL) {
+        driver.config.copy(destination, source, fetch->size, fetch->channel);
+    } else {
+        memcpy(destination, source, fetch->size);
+    }
+}
+
+static NeutronError run_code(Run *run) {
+    const uint32_t *at = run->program.code;
+    const uint32_t *body = NULL;
+    const uint32_t *body_end = NULL;
+    uint32_t iteration = 0;
+    uint32_t iterations = 1;
+    for (;;) {
+        const uint32_t opcode = neutron_code_of(*at);
+        const uint32_t *fields = at + 1;
+        at = fields + neutron_length_of(*at);
+        switch (opcode) {
+            case NEUTRON_OP_END:
+                return ENONE;
+            case NEUTRON_OP_LOOP:
+                iterations = ((const NeutronLoop *)(const void *)fields)->count;
+                body = at;
+                body_end = at + ((const NeutronLoop *)(const void *)fields)->body_words;
+                break;
+            case NEUTRON_OP_FETCH:
+                run_fetch(run, (const NeutronFetch *)(const void *)fields);
+                break;
+            case NEUTRON_OP_WAIT:
+                if (driver.config.wait != NULL) {
+                    driver.config.wait(((const NeutronWait *)(const void *)fields)->channel);
+                }
+                break;
+            default: {
+                const NeutronError error = run_call(run, opcode, fields, iteration);
+                if (error != ENONE) return error;
+                break;
+            }
+        }
+        if (at == body_end) {
+            if (++iteration < iterations) {
+                at = body;
+            } else {
+                body_end = NULL;
+                iteration = 0;
+            }
+        }
+    }
+}
+
+static NeutronError check_data(const NeutronHeader *header, const NeutronProgramView *view,
+                               const NeutronDataConfig *data) {
+    const uint32_t outputs = view->output_count;
+    if (data == NULL || data->outputs == NULL || (data->inputs == NULL && view->input_count > 0)) return ENEUTRON_NULL;
+    for (uint32_t i = 0; i < view->input_count; ++i) {
+        if (data->inputs[i] == NULL && view->bindings[i].size > 0) return ENEUTRON_NULL;
+    }
+    for (uint32_t i = 0; i < outputs; ++i) {
+        if (data->outputs[i] == NULL && view->bindings[view->input_count + i].size > 0) return ENEUTRON_NULL;
+    }
+    if (view->scratch_size > 0) {
+        if (data->outputs[outputs] == NULL) return ENEUTRON_NULL;
+        if (!is_aligned(data->outputs[outputs])) return ENEUTRON_ALIGNMENT;
+    }
+    if (header->profile_size > 0 && data->outputs[outputs + 1] == NULL) return ENEUTRON_NULL;
+    if (view->prefetch_size > 0) {
+        if (data->scratchWeights == NULL) return ENEUTRON_NULL;
+        if (!is_aligned(data->scratchWeights)) return ENEUTRON_ALIGNMENT;
+    }
+    return ENONE;
+}
+
+/* Inputs that live in scratch go there, and the port learns of memory that the NPU will read. */
+static void take_inputs(const Run *run) {
+    const NeutronProgramView *view = &run->program.view;
+    for (uint32_t i = 0; i < view->input_count; ++i) {
+        const NeutronBinding *binding = &view->bindings[i];
+        const uint8_t *address = run->bases.inputs[i];
+        if (binding->size == 0) continue;
+        if (binding->base == NEUTRON_BASE_SCRATCH) {
+            uint8_t *place = run->bases.scratch + binding->offset;
+            if (place != address) memmove(place, address, binding->size);
+            address = place;
+        }
+        if (driver.port.clean_cache != NULL) driver.port.clean_cache(address, binding->size);
+    }
+}
+
+static void give_outputs(const Run *run) {
+    const NeutronProgramView *view = &run->program.view;
+    for (uint32_t i = 0; i < view->output_count; ++i) {
+        const NeutronBinding *binding = &view->bindings[view->input_count + i];
+        uint8_t *place = run->bases.outputs[i];
+        if (binding->size == 0) continue;
+        if (binding->base == NEUTRON_BASE_SCRATCH) place = run->bases.scratch + binding->offset;
+        if (driver.port.invalidate_cache != NULL) driver.port.invalidate_cache(place, binding->size);
+        if (place != run->bases.outputs[i]) memmove(run->bases.outputs[i], place, binding->size);
+    }
+}
+
+NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConfig *data) {
+    const Model *model = model_of(handle);
+    if (model == NULL) return ENEUTRON_HANDLE;
+    if (!driver.initialised || driver.suspended) return ENEUTRON_STATE;
+    Run run = {.model = model};
+    neutron_open(model->microcode, &run.program);
+    const NeutronHeader *header = run.program.header;
+    const NeutronProgramView *view = &run.program.view;
+    NeutronError error = check_data(header, view, data);
+    if (error != ENONE) return error;
+    run.bases.inputs = data->inputs;
+    run.bases.outputs = data->outputs;
+    run.bases.weights = model->weights;
+    if (view->scratch_size > 0) run.bases.scratch = data->outputs[view->output_count];
+    if (view->prefetch_size > 0) run.bases.prefetch = data->scratchWeights;
+    if (header->profile_size > 0) {
+        run.events = data->outputs[view->output_count + 1];
+        run.events_left = header->profile_size / (uint32_t)sizeof(NeutronEvent);
+    }
+    if (driver.port.now_seconds != NULL) run.start_seconds = driver.port.now_seconds();
+    take_inputs(&run);
+    error = run_code(&run);
+    if (run.events_left > 0) memset(run.events, 0, run.events_left * sizeof(NeutronEvent));
+    if (error == ENONE) give_outputs(&run);
+    return error;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the driver's own files share. */
+#ifndef NEUTRON_DRIVER_INTERNAL_H
+#define NEUTRON_DRIVER_INTERNAL_H
+
+#include "NeutronDriver.h"
+#include "kernel.h"
+
+/* The longest run that is accepted, counted in input elements read by kernels plus bytes fetched. The default is hours on
+ * a microcontroller; a product (or a fuzzer) that needs a tighter bound defines its own. */
+#ifndef NEUTRON_MAX_WORK
+#define NEUTRON_MAX_WORK (UINT64_C(1) << 40)
+#endif
+#if NEUTRON_MAX_WORK > (1 << 16 << 16 << 8)
+#error "NEUTRON_MAX_WORK: products stay inside 64 bits up to 2^40"
+#endif
+
+#define NEUTRON_MAX_LOOP_COUNT 65535u
+#define NEUTRON_CHANNELS 16u
+
+/* First word of an operator or instruction: a code and how many words follow. */
+static inline uint32_t neutron_code_of(uint32_t word) { return word & 0xFFFFu; }
+static inline uint32_t neutron_length_of(uint32_t word) { return word >> 16; }
+
+/* CRC-32 (zlib's) of a microcode with the header's microcode_crc taken as 0. */
+uint32_t neutron_microcode_crc(const void *microcode, uint32_t size_bytes);
+
+/* The registered kernel of this id, or NULL. */
+const NeutronKernel *neutron_find_kernel(uint32_t id);
+
+/* The window that a CALL, ROWS or WINDOW computes in iteration i of its loop, clipped to the output's extents; false
+ * where nothing is left. */
+bool neutron_call_window(uint32_t opcode, const void *fields, uint32_t iteration, const NeutronBuffer *output,
+                         NeutronWindowExtents *window);
+
+/* What the header's offsets point to. Made by neutron_open, for a microcode that neutron_validate accepts. */
+typedef struct {
+    const uint32_t *words;
+    const NeutronHeader *header;
+    const uint32_t *operators;
+    const uint32_t *code;
+    NeutronProgramView view;
+} NeutronOpened;
+
+void neutron_open(const void *microcode, NeutronOpened *opened);
+
+/* Everything that can be known before a run. microcode and weights lie at aligned addresses and have at least these
+ * sizes. *detail gets what the error is about. */
+NeutronError neutron_validate(const void *microcode, size_t microcode_size, size_t weights_size, uint32_t *detail);
+
+#endif

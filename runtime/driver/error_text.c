@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "NeutronDriver.h"
+
+const char *neutronErrorText(NeutronError error) {
+    switch (error) {
+        case ENONE:
+            return "no error";
+        case ENEUTRON_MAGIC:
+            return "this is not Neutron microcode";
+        case ENEUTRON_VERSION:
+            return "the microcode's format is not the one this driver runs (NXP's own microcode is another one); "
+                   "compile the model again";
+        case ENEUTRON_TRUNCATED:
+            return "the microcode or the weights are shorter than the header says; the file is truncated";
+        case ENEUTRON_CHECKSUM:
+            return "the microcode's checksum is wrong; the file is corrupt";
+        case ENEUTRON_LAYOUT:
+            return "the microcode has a header word, section or record that is out of its bounds";
+        case ENEUTRON_KERNEL:
+            return "the microcode calls a kernel that is not linked into this driver";
+        case ENEUTRON_BUFFER:
+            return "the microcode has a buffer or binding that does not lie inside its memory";
+        case ENEUTRON_CALL:
+            return "the microcode has a call whose parameters or window its kernel refuses";
+        case ENEUTRON_INSTRUCTION:
+            return "the microcode has an unknown or malformed instruction";
+        case ENEUTRON_NULL:
+            return "a pointer is null that must not be";
+        case ENEUTRON_ALIGNMENT:
+            return "microcode, weights, scratch and prefetch buffers must be aligned to 16 bytes";
+        case ENEUTRON_HANDLE:
+            return "the handle is not that of a prepared model";
+        case ENEUTRON_MEMORY:
+            return "there is no memory for the model's context";
+        case ENEUTRON_STATE:
+            return "neutronInit was not called, or the NPU is suspended";
+        case ENEUTRON_TIMEOUT:
+            return "the run took longer than timeoutSeconds";
+        case ENEUTRON_WORK:
+            return "a run of the microcode would take longer than this driver was built to allow (NEUTRON_MAX_WORK)";
+        default:
+            return "unknown error";
+    }
+}

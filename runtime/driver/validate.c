@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Validation of a microcode, once at prepare. What it accepts can be run without any further check. No word is trusted:
+ * each is compared before it is used, and offsets and counts are added as 64-bit numbers. */
+#include "driver.h"
+
+/* Far above any graph's needs and small enough for the index in a base word. */
+#define MAX_BINDINGS 256u
+
+/* What an instruction counts for beside its kernel's work: about what its check and its dispatch cost. */
+#define INSTRUCTION_WORK 256u
+
+typedef struct {
+    NeutronOpened program;
+    uint32_t word_count;
+    uint64_t work;
+    uint32_t *detail;
+} Validation;
+
+static uint32_t word_offset(const Validation *v, const void *at) {
+    return (uint32_t)((const uint32_t *)at - v->program.words);
+}
+
+static NeutronError refused(Validation *v, NeutronError error, uint32_t detail) {
+    *v->detail = detail;
+    return error;
+}
+
+/* ---- the header and its sections ----------------------------------------------------------------------------------- */
+
+static bool section_fits(const Validation *v, uint32_t offset, uint32_t count, size_t record_bytes) {
+    return (uint64_t)offset + (uint64_t)count * (record_bytes / 4) <= v->word_count;
+}
+
+static NeutronError check_header(Validation *v, size_t microcode_size, size_t weights_size) {
+    const NeutronHeader *header = v->program.header;
+    if (microcode_size < sizeof *header) return refused(v, ENEUTRON_TRUNCATED, (uint32_t)microcode_size);
+    if (header->magic != NEUTRON_MAGIC) return refused(v, ENEUTRON_MAGIC, header->magic);
+    if (header->format_version != NEUTRON_FORMAT_VERSION) return refused(v, ENEUTRON_VERSION, header->format_version);
+    const uint32_t size = header->microcode_size;
+    if (size > microcode_size) return refused(v, ENEUTRON_TRUNCATED, size);
+    if (size < sizeof *header || size % NEUTRON_ALIGNMENT != 0) {
+        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, microcode_size) / 4);
+    }
+    if (neutron_microcode_crc(header, size) != header->microcode_crc) {
+        return refused(v, ENEUTRON_CHECKSUM, header->microcode_crc);
+    }
+    if (header->weights_size > weights_size) return refused(v, ENEUTRON_TRUNCATED, header->weights_size);
+    v->word_count = size / 4;
+    if (header->flags != 0) return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, flags) / 4);
+    for (uint32_t i = offsetof(NeutronHeader, reserved0) / 4; i < sizeof *header / 4; ++i) {
+        if (v->program.words[i] != 0) return refused(v, ENEUTRON_LAYOUT, i);
+    }
+    return ENONE;
+}
+
+static NeutronError check_sections(Validation *v) {
+    const NeutronHeader *header = v->program.header;
+    if (header->input_count >= MAX_BINDINGS) {
+        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, input_count) / 4);
+    }
+    if (header->output_count >= MAX_BINDINGS) {
+        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, output_count) / 4);
+    }
+    const uint32_t bindings = header->input_count + header->output_count;
+    if (!section_fits(v, header->bindings_offset, bindings, sizeof(NeutronBinding))) {
+        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, bindings_offset) / 4);
+    }
+    if (!section_fits(v, header->buffers_offset, header->buffer_count, sizeof(NeutronBuffer))) {
+        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, buffers_offset) / 4);
+    }
+    if (!section_fits(v, header->operators_offset, header->operator_count, 4)) {
+        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, operators_offset) / 4);
+    }
+    if (!section_fits(v, header->code_offset, header->code_words, 4)) {
+        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, code_offset) / 4);
+    }
+    return ENONE;
+}
+
+static NeutronError check_bindings(Validation *v) {
+    const NeutronProgramView *view = &v->program.view;
+    for (uint32_t i = 0; i < view->input_count + view->output_count; ++i) {
+        const NeutronBinding *binding = &view->bindings[i];
+        const bool is_input = i < view->input_count;
+        const uint32_t index = is_input ? i : i - view->input_count;
+        const uint32_t own = (is_input ? NEUTRON_BASE_INPUT : NEUTRON_BASE_OUTPUT) | index << 8;
+        const bool in_own = binding->base == own && binding->offset == 0;
+        const bool in_scratch = binding->base == NEUTRON_BASE_SCRATCH &&
+                                (uint64_t)binding->offset + binding->size <= view->scratch_size;
+        if (!in_own && !in_scratch) return refused(v, ENEUTRON_BUFFER, word_offset(v, binding));
+    }
+    return ENONE;
+}
+
+static NeutronError check_buffers(Validation *v) {
+    const NeutronProgramView *view = &v->program.view;
+    for (uint32_t i = 0; i < view->buffer_count; ++i) {
+        if (!neutron_buffer_is_sound(view, &view->buffers[i])) {
+            return refused(v, ENEUTRON_BUFFER, word_offset(v, &view->buffers[i]));
+        }
+    }
+    return ENONE;
+}
+
+static NeutronError check_operators(Validation *v) {
+    for (uint32_t i = 0; i < v->program.header->operator_count; ++i) {
+        const uint32_t at = v->program.operators[i];
+        if (at >= v->word_count) return refused(v, ENEUTRON_LAYOUT, word_offset(v, &v->program.operators[i]));
+        const uint32_t word = v->program.words[at];
+        const NeutronKernel *kernel = neutron_find_kernel(neutron_code_of(word));
+        if (kernel == NULL) return refused(v, ENEUTRON_KERNEL, neutron_code_of(word));
+        const uint32_t length = neutron_length_of(word);
+        if (length != kernel->params_words || (uint64_t)at + 1 + length > v->word_count) {
+            return refused(v, ENEUTRON_LAYOUT, at);
+        }
+        const uint32_t output = v->program.words[at + 1 + kernel->output_word];
+        if (neutron_checked_buffer(&v->program.view, output, true) == NULL) return refused(v, ENEUTRON_CALL, at);
+    }
+    return ENONE;
+}
+
+/* ---- how long a run can take ---------------------------------------------------------------------------------------- */
+
+/* a * b, or NEUTRON_MAX_WORK + 1 where that is less; a is at most that, and b at most 2^31. */
+static uint64_t bounded_product(uint64_t a, uint64_t b) {
+    if ((a >> 8) * b > NEUTRON_MAX_WORK) return NEUTRON_MAX_WORK + 1; /* keeps a * b below 2^49 */
+    const uint64_t product = a * b;
+    return product > NEUTRON_MAX_WORK ? NEUTRON_MAX_WORK + 1 : product;
+}
+
+static uint64_t extent(int32_t first, int32_t end) { return (uint64_t)(end - first); }
+
+static uint64_t call_work(const NeutronProgramView *view, const NeutronKernel *kernel, const uint32_t *params,
+                          const NeutronWindowExtents *window) {
+    uint64_t work = bounded_product(extent(window->batch0, window->batch1), extent(window->row0, window->row1));
+    work = bounded_product(work, extent(window->col0, window->col1));
+    work = bounded_product(work, extent(window->channel0, window->channel1));
+    for (uint32_t i = 0; i < kernel->params_words; ++i) {
+        const int32_t taps = (int32_t)params[i];
+        if ((kernel->taps_words >> i & 1u) != 0 && taps > 0) work = bounded_product(work, (uint64_t)taps);
+    }
+    if ((kernel->taps_words & NEUTRON_TAPS_INPUT_PLANE) != 0) {
+        const NeutronBuffer *input = &view->buffers[params[0]];
+        work = bounded_product(work, (uint64_t)input->rows);
+        work = bounded_product(work, (uint64_t)input->cols);
+    }
+    return work;
+}
+
+static bool add_work(Validation *v, uint64_t work) {
+    v->work += work;
+    return v->work <= NEUTRON_MAX_WORK;
+}
+
+/* ---- the code ------------------------------------------------------------------------------------------------------- */
+
+static NeutronError check_call(Validation *v, uint32_t opcode, const uint32_t *fields, uint32_t iterations) {
+    const uint32_t at = word_offset(v, fields) - 1;
+    const uint32_t operator_index = ((const NeutronCall *)(const void *)fields)->operator;
+    if (operator_index >= v->program.header->operator_count) return refused(v, ENEUTRON_INSTRUCTION, at);
+    if (opcode == NEUTRON_OP_WINDOW &&
+        ((const NeutronWindow *)(const void *)fields)->channel0 % NEUTRON_LANES != 0) {
+        return refused(v, ENEUTRON_INSTRUCTION, at);
+    }
+    const uint32_t *params = v->program.words + v->program.operators[operator_index];
+    const NeutronKernel *kernel = neutron_find_kernel(neutron_code_of(*params++));
+    const NeutronBuffer *output = &v->program.view.buffers[params[kernel->output_word]];
+    /* Every iteration, not the first and last alone: clipping can make those two the smallest. */
+    for (uint32_t i = 0; i < iterations; ++i) {
+        NeutronWindowExtents window;
+        if (!neutron_call_window(opcode, fields, i, output, &window)) continue;
+        if (!kernel->check(&v->program.view, params, &window)) return refused(v, ENEUTRON_CALL, at);
+        if (!add_work(v, call_work(&v->program.view, kernel, params, &window))) return refused(v, ENEUTRON_WORK, at);
+    }
+    return ENONE;
+}
+
+static NeutronError check_fetch(Validation *v, const uint32_t *fields, uint32_t iterations) {
+    const NeutronFetch *fetch = (const NeutronFetch *)(const void *)fields;
+    const NeutronProgramView *view = &v->program.view;
+    const uint32_t at = word_offset(v, fields) - 1;
+    if (fetch->channel >= NEUTRON_CHANNELS || (uint64_t)fetch->source + fetch->size > view->weights_size ||
+        (uint64_t)fetch->destination + fetch->size > view->prefetch_size) {
+        return refused(v, ENEUTRON_INSTRUCTION, at);
+    }
+    return add_work(v, bounded_product(fetch->size, iterations)) ? ENONE : refused(v, ENEUTRON_WORK, at);
+}
+
+static uint32_t instruction_words(uint32_t opcode) {
+    switch (opcode) {
+        case NEUTRON_OP_CALL:
+            return sizeof(NeutronCall) / 4;
+        case NEUTRON_OP_ROWS:
+            return sizeof(NeutronRows) / 4;
+        case NEUTRON_OP_WINDOW:
+            return sizeof(NeutronWindow) / 4;
+        case NEUTRON_OP_LOOP:
+            return sizeof(NeutronLoop) / 4;
+        case NEUTRON_OP_FETCH:
+            return sizeof(NeutronFetch) / 4;
+        case NEUTRON_OP_WAIT:
+            return sizeof(NeutronWait) / 4;
+        case NEUTRON_OP_END:
+            return 0;
+        default:
+            return UINT32_MAX;
+    }
+}
+
+static NeutronError check_code(Validation *v) {
+    const uint32_t *at = v->program.code;
+    const uint32_t *const end = at + v->program.header->code_words;
+    const uint32_t *body_end = NULL; /* of the loop around `at`, NULL outside one */
+    uint32_t iterations = 1;
+    while (at < end) {
+        const uint32_t opcode = neutron_code_of(*at);
+        const uint32_t length = neutron_length_of(*at);
+        const uint32_t *const fields = at + 1;
+        const uint32_t here = word_offset(v, at);
+        const uint32_t *const limit = body_end != NULL ? body_end : end;
+        if (length != instruction_words(opcode) || length > (size_t)(limit - fields)) {
+            return refused(v, ENEUTRON_INSTRUCTION, here);
+        }
+        if (!add_work(v, (uint64_t)INSTRUCTION_WORK * iterations)) return refused(v, ENEUTRON_WORK, here);
+        NeutronError error = ENONE;
+        const uint32_t *next = fields + length;
+        switch (opcode) {
+            case NEUTRON_OP_END:
+                return body_end == NULL && next == end ? ENONE : refused(v, ENEUTRON_INSTRUCTION, here);
+            case NEUTRON_OP_LOOP: {
+                const NeutronLoop *loop = (const NeutronLoop *)(const void *)fields;
+                if (body_end != NULL || loop->count == 0 || loop->count > NEUTRON_MAX_LOOP_COUNT ||
+                    loop->body_words == 0 || loop->body_words > (size_t)(end - next)) {
+                    return refused(v, ENEUTRON_INSTRUCTION, here);
+                }
+                iterations = loop->count;
+                body_end = next + loop->body_words;
+                break;
+            }
+            case NEUTRON_OP_FETCH:
+                error = check_fetch(v, fields, iterations);
+                break;
+            case NEUTRON_OP_WAIT:
+                if (((const NeutronWait *)(const void *)fields)->channel >= NEUTRON_CHANNELS) {
+                    error = refused(v, ENEUTRON_INSTRUCTION, here);
+                }
+                break;
+            default:
+                error = check_call(v, opcode, fields, iterations);
+                break;
+        }
+        if (error != ENONE) return error;
+        at = next;
+        if (at == body_end) {
+            body_end = NULL;
+            iterations = 1;
+        }
+    }
+    return refused(v, ENEUTRON_INSTRUCTION, word_offset(v, end));
+}
+
+NeutronError neutron_validate(const void *microcode, size_t microcode_size, size_t weights_size, uint32_t *detail) {
+    Validation v = {.word_count = 0, .work = 0, .detail = detail};
+    v.program.words = microcode;
+    v.program.header = microcode;
+    NeutronError error = check_header(&v, microcode_size, weights_size);
+    if (error == ENONE) error = check_sections(&v);
+    if (error != ENONE) return error;
+    neutron_open(microcode, &v.program);
+    error = check_bindings(&v);
+    if (error == ENONE) error = check_buffers(&v);
+    if (error == ENONE) error = check_operators(&v);
+    if (error == ENONE) error = check_code(&v);
+    return error;
+}

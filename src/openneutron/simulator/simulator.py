@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs programs with the driver and its portable kernels on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_uint32, c_void_p
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openneutron.isa import Microcode, Program, Record, base, base_text, decode
+from openneutron.isa.rows import ALIGNMENT
+from openneutron.simulator.library import CallHook, DataConfig, ModelConfig, TraceConfig, library, require
+
+Bytes = NDArray[np.uint8]
+
+_PAINTS = (0xA5, 0x5A)
+_EVENT = np.dtype([("start", "u1", 4), ("start_time", "<u4"), ("stop", "u1", 4), ("stop_time", "<u4")])
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileEvent:
+    """One kernel call of a profiled run; cycles are modelled ones. ``operator`` is its index modulo 256."""
+
+    kernel: int
+    operator: int
+    start_cycles: int
+    stop_cycles: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A run just after a kernel call: which operator it was, and the memory as it is then."""
+
+    operator: int
+    kernel: int
+    cycles: int
+    microcode: Microcode
+    memory: dict[str, Bytes]
+    """``INPUT0`` …, ``OUTPUT0`` …, ``WEIGHTS``, ``SCRATCH`` and ``PREFETCH``; valid inside the callback only."""
+
+    def read(self, buffer: Record) -> NDArray[np.int8]:
+        """A copy of what a buffer holds: batches, rows held (its ring), columns held, channels held."""
+        data = self.memory[base_text(buffer["base"])][buffer["offset"] :].view(np.int8)
+        shape = (buffer["batches"], buffer["ring"], buffer["cols_held"], buffer["channels_held"])
+        pitches = tuple(buffer[f"{axis}_pitch"] for axis in ("batch", "row", "col", "channel"))
+        return np.lib.stride_tricks.as_strided(data, shape, pitches, writeable=False).copy()
+
+    def output(self) -> NDArray[np.int8]:
+        """What the operator's output buffer holds."""
+        return self.read(self.microcode.buffers[self.microcode.operators[self.operator]["output"]])
+
+
+Trace = Callable[[Moment], None]
+
+
+class Simulator:
+    """A prepared program. Use it in a ``with`` statement, or call ``close``.
+
+    Raises InvalidProgramError or DriverError where the program is not sound, MissingToolError where the driver was not built.
+    """
+
+    def __init__(self, program: Program, *, timeout_seconds: int = 0) -> None:
+        self._driver = library()
+        self._handle = c_void_p()
+        self._microcode = _aligned_copy(program.microcode)
+        self._weights = _aligned_copy(program.weights)
+        config = ModelConfig(self._microcode.ctypes.data, self._weights.ctypes.data, None, timeout_seconds)
+        detail = c_uint32()
+        error = self._driver.neutronModelCheck(byref(config), len(program.microcode), len(program.weights), byref(detail))
+        require("program", error, detail.value)
+        self.microcode = decode(program)
+        self._scratch = _aligned(self.microcode.scratch_size)
+        self._prefetch = _aligned(self.microcode.prefetch_size)
+        self._profile = _aligned(self.microcode.profile_size)
+        require("program", self._driver.neutronModelPrepare(byref(config), byref(self._handle)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the driver's context back; a second call does nothing."""
+        if getattr(self, "_handle", None):
+            self._driver.neutronModelUnprepare(self._handle)
+            self._handle = c_void_p()
+
+    def run(self, inputs: Sequence[np.ndarray], trace: Trace | None = None) -> list[Bytes]:
+        """The outputs' bytes. ``inputs`` are arrays of any dtype and shape whose bytes fill the program's inputs.
+
+        ``trace`` is called after every kernel call; what it raises comes out of this call once the run has ended.
+        Raises ValueError for a wrong count or size.
+        """
+        if not self._handle:
+            raise ValueError("simulator: it is closed; make a new one.")
+        sources = self._input_bytes(inputs)
+        outputs = [np.zeros(binding["size"], np.uint8) for binding in self.microcode.outputs]
+        raised: list[BaseException] = []
+        if trace is None:
+            self._run(sources, outputs)
+            return outputs
+        memory = {
+            "WEIGHTS": self._weights,
+            "SCRATCH": self._scratch,
+            "PREFETCH": self._prefetch,
+            **{base_text(base("INPUT", i)): data for i, data in enumerate(sources)},
+            **{base_text(base("OUTPUT", i)): data for i, data in enumerate(outputs)},
+        }
+
+        def after_call(_user: int | None, operator: int, kernel: int, cycles: int) -> None:
+            try:
+                if not raised:
+                    trace(Moment(operator, kernel, cycles, self.microcode, memory))
+            except BaseException as error:  # noqa: BLE001  it must not travel through the driver's frames
+                raised.append(error)
+
+        config = TraceConfig(CallHook(after_call), None)
+        require("trace", self._driver.neutronSetTrace(self._handle, byref(config)))
+        try:
+            self._run(sources, outputs)
+        finally:
+            self._driver.neutronSetTrace(self._handle, None)
+        if raised:
+            raise raised[0]
+        return outputs
+
+    def profile(self, inputs: Sequence[np.ndarray]) -> tuple[ProfileEvent, ...]:
+        """The kernel calls of one run, in order; empty where the program was compiled without profiling."""
+        self.run(inputs)
+        events = self._profile[: len(self._profile) // _EVENT.itemsize * _EVENT.itemsize].view(_EVENT)
+        return tuple(
+            ProfileEvent(int(e["start"][1]), int(e["start"][2]), int(e["start_time"]), int(e["stop_time"]))
+            for e in events
+            if e["start"][1]
+        )
+
+    def scratch_used(self, inputs: Sequence[np.ndarray]) -> int:
+        """The highest scratch byte that a run touches, plus one: what two differently painted runs both overwrite."""
+        after: list[Bytes] = []
+        for paint in _PAINTS:
+            self._scratch[:] = paint
+            self.run(inputs)
+            after.append(self._scratch.copy())
+        untouched = (after[0] == _PAINTS[0]) & (after[1] == _PAINTS[1])
+        touched = np.flatnonzero(~untouched)
+        return int(touched[-1]) + 1 if len(touched) else 0
+
+    def _input_bytes(self, inputs: Sequence[np.ndarray]) -> list[Bytes]:
+        bindings = self.microcode.inputs
+        if len(inputs) != len(bindings):
+            raise ValueError(f"simulator: {len(inputs)} inputs were given; the program has {len(bindings)}.")
+        sources = []
+        for index, (given, binding) in enumerate(zip(inputs, bindings, strict=True)):
+            data = np.frombuffer(np.ascontiguousarray(given).tobytes(), np.uint8)
+            if len(data) != binding["size"]:
+                raise ValueError(f"simulator: input {index} has {len(data)} bytes; the program takes {binding['size']}.")
+            sources.append(data)
+        return sources
+
+    def _run(self, sources: list[Bytes], outputs: list[Bytes]) -> None:
+        places = [data.ctypes.data for data in sources]
+        results = [data.ctypes.data for data in (*outputs, self._scratch, self._profile)]
+        data = DataConfig(
+            (c_void_p * max(1, len(places)))(*places),
+            (c_void_p * (len(results) + 1))(*results, None),
+            None,
+            self._prefetch.ctypes.data,
+        )
+        require("run", self._driver.neutronRunBlocking(self._handle, byref(data)))
+
+
+def _aligned(size: int) -> Bytes:
+    """Zeros at an aligned address; never empty, so that there is one."""
+    raw = np.zeros(max(size, 1) + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size]
+
+
+def _aligned_copy(blob: bytes) -> Bytes:
+    copy = _aligned(len(blob))
+    copy[:] = np.frombuffer(blob, np.uint8)
+    return copy

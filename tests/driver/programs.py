@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Small programs made by hand, record by record, with nothing of the compiler."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
+from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
+
+TABLE = np.arange(-128, 128).astype(np.int8)[::-1].copy()
+"""A lookup table that turns x into -1 - x."""
+
+
+def binding(kind: str, index: int, size: int, offset: int = 0) -> Record:
+    return record(BINDING, base=base(kind, index), offset=offset, size=size)
+
+
+def dense(kind: str, index: int, shape: tuple[int, int, int, int], offset: int = 0, **changes: int) -> Record:
+    """A whole tensor without gaps; ``changes`` replace single fields."""
+    n, h, w, c = shape
+    fields = {
+        "base": base(kind, index),
+        "offset": offset,
+        "batches": n,
+        "rows": h,
+        "cols": w,
+        "channels": c,
+        "batch_pitch": h * w * c,
+        "row_pitch": w * c,
+        "col_pitch": c,
+        "channel_pitch": 1,
+        "ring": h,
+        "col0": 0,
+        "cols_held": w,
+        "channel0": 0,
+        "channels_held": c,
+    }
+    return record(BUFFER, **{**fields, **changes})
+
+
+def kernel(name: str, **fields: int) -> Record:
+    return record(KERNEL_BY_NAME[name], **fields)
+
+
+def lookup(source: int, output: int) -> Record:
+    return kernel("lookup_s8", input=source, output=output, table_base=base("WEIGHTS"), table_offset=0)
+
+
+def instruction(name: str, **fields: int) -> Record:
+    return record(INSTRUCTION_BY_NAME[name], **fields)
+
+
+def call(operator: int, cycles: int = 10) -> Record:
+    return instruction("CALL", operator=operator, cycles=cycles)
+
+
+def rows(operator: int, row0: int, row1: int, step: int = 0, cycles: int = 10) -> Record:
+    return instruction("ROWS", operator=operator, cycles=cycles, row0=row0, row1=row1, step=step)
+
+
+END = instruction("END")
+
+
+def program(
+    inputs: tuple[Record, ...],
+    outputs: tuple[Record, ...],
+    buffers: tuple[Record, ...],
+    operators: tuple[Record, ...],
+    code: tuple[Record, ...],
+    scratch_size: int = 0,
+    prefetch_size: int = 0,
+    profile_size: int = 0,
+    weights: bytes = TABLE.tobytes(),
+) -> Program:
+    names = tuple(f"{operator.row.name} {i}" for i, operator in enumerate(operators))
+    weights += bytes(aligned(len(weights)) - len(weights))
+    return encode(
+        Microcode(inputs, outputs, buffers, operators, code, scratch_size, prefetch_size, profile_size, names=names),
+        weights,
+    )
+
+
+def inverted_twice(shape: tuple[int, int, int, int] = (1, 6, 5, 3), profile_size: int = 0) -> Program:
+    """Two lookups after each other, through a scratch tensor at offset 16: the output is the input."""
+    size = int(np.prod(shape))
+    return program(
+        inputs=(binding("INPUT", 0, size),),
+        outputs=(binding("OUTPUT", 0, size),),
+        buffers=(dense("INPUT", 0, shape), dense("SCRATCH", 0, shape, 16), dense("OUTPUT", 0, shape)),
+        operators=(lookup(0, 1), lookup(1, 2)),
+        code=(call(0, 100), call(1, 50), END),
+        scratch_size=aligned(16 + size),
+        profile_size=profile_size,
+    )
+
+
+def striped(shape: tuple[int, int, int, int] = (1, 7, 4, 2)) -> Program:
+    """The same through a rolling buffer of two rows, in a loop of two-row stripes that overhangs the last row."""
+    _, h, w, c = shape
+    size = h * w * c
+    return program(
+        inputs=(binding("INPUT", 0, size),),
+        outputs=(binding("OUTPUT", 0, size),),
+        buffers=(
+            dense("INPUT", 0, shape),
+            dense("SCRATCH", 0, shape, ring=2),
+            dense("OUTPUT", 0, shape),
+        ),
+        operators=(lookup(0, 1), lookup(1, 2)),
+        code=(
+            instruction("LOOP", count=(h + 1) // 2, body_words=12),
+            rows(0, 0, 2, 2),
+            rows(1, 0, 2, 2),
+            END,
+        ),
+        scratch_size=aligned(2 * w * c),
+    )
+
+
+def through_scratch(shape: tuple[int, int, int, int] = (1, 2, 8, 8)) -> Program:
+    """Input and output live inside the scratch buffer, where the driver copies them."""
+    size = int(np.prod(shape))
+    return program(
+        inputs=(binding("SCRATCH", 0, size, 0),),
+        outputs=(binding("SCRATCH", 0, size, aligned(size)),),
+        buffers=(dense("SCRATCH", 0, shape), dense("SCRATCH", 0, shape, aligned(size))),
+        operators=(lookup(0, 1),),
+        code=(call(0), END),
+        scratch_size=2 * aligned(size),
+    )
+
+
+def fetched(shape: tuple[int, int, int, int] = (1, 2, 8, 8)) -> Program:
+    """The table comes to the prefetch buffer first."""
+    size = int(np.prod(shape))
+    operator = kernel("lookup_s8", input=0, output=1, table_base=base("PREFETCH"), table_offset=64)
+    return program(
+        inputs=(binding("INPUT", 0, size),),
+        outputs=(binding("OUTPUT", 0, size),),
+        buffers=(dense("INPUT", 0, shape), dense("OUTPUT", 0, shape)),
+        operators=(operator,),
+        code=(
+            instruction("FETCH", source=0, destination=64, size=256, channel=3),
+            instruction("WAIT", channel=3),
+            call(0),
+            END,
+        ),
+        prefetch_size=320,
+    )
