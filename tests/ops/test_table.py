@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every row of the operator table has every rule, and every rule has a row."""
+
+from __future__ import annotations
+
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from openneutron.compiler.cost import COST_RULES
+from openneutron.compiler.legalize import VIEWS
+from openneutron.compiler.select import SELECT_RULES
+from openneutron.isa.rows import KERNEL_BY_NAME
+from openneutron.ops import BY_LITERT, BY_NAME, OPS, Op, Quantization
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_row_is_complete(op: Op) -> None:
+    assert hasattr(schema.BuiltinOperator, op.litert)
+    assert op.kernels
+    assert all(kernel in KERNEL_BY_NAME for kernel in op.kernels)
+    assert op.doc.endswith(".")
+    assert op.limits, "an operator without a limit would take float tensors"
+    assert all(limit.__doc__ for limit in op.limits)
+    assert (op.fixed_output is not None) == (op.quantization is Quantization.FIXED)
+    assert (op.name in SELECT_RULES) != (op.name in VIEWS)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if op.options], ids=lambda op: op.name)
+def test_attributes_are_litert_fields(op: Op) -> None:
+    assert hasattr(schema.BuiltinOptions, op.options)
+    options = getattr(schema, f"{op.options}T")()
+    for attribute in op.attributes:
+        assert hasattr(options, attribute.litert_field), attribute.litert_field
+
+
+def test_names_are_unique() -> None:
+    assert len(BY_NAME) == len(BY_LITERT) == len(OPS)
+
+
+def test_every_select_rule_has_a_row() -> None:
+    assert set(SELECT_RULES) | set(VIEWS) == set(BY_NAME)
+
+
+def test_every_kernel_has_a_cost_and_an_operator() -> None:
+    assert set(COST_RULES) == set(KERNEL_BY_NAME) == {kernel for op in OPS for kernel in op.kernels}

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The oracle of every stage: LiteRT's reference kernels, and the simulated NPU beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+from openneutron import litert, targets
+from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.ir import Graph, Node, Tensor, per_tensor
+from openneutron.ir.types import DType
+from openneutron.simulator import Simulator
+
+TARGET = targets.get("imxrt700")
+
+
+def reference_outputs(model: bytes | Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What LiteRT's reference kernels compute, in the graph's output order."""
+    content = model if isinstance(model, bytes) else litert.write(model)
+    interpreter = Interpreter(
+        model_content=content, experimental_op_resolver_type=OpResolverType.BUILTIN_REF, num_threads=1
+    )
+    interpreter.allocate_tensors()
+    for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
+        interpreter.set_tensor(detail["index"], value)
+    interpreter.invoke()
+    return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+
+
+def simulated_outputs(compiled: Compiled, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What the simulated NPU computes, shaped and typed as the graph's outputs."""
+    results = Simulator(compiled.program).run([np.ascontiguousarray(value) for value in inputs])
+    return [
+        np.frombuffer(result.tobytes(), tensor.dtype.numpy).reshape(tensor.shape)
+        for result, tensor in zip(results, compiled.outputs, strict=True)
+    ]
+
+
+def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
+    """Full-range random int8 inputs."""
+    generator = np.random.default_rng(seed)
+    return [generator.integers(-128, 128, graph[name].shape, np.int8) for name in graph.inputs]
+
+
+def assert_bit_exact(graph: Graph, seeds: Sequence[int] = (0, 1), options: CompileOptions = CompileOptions()) -> Compiled:
+    """Compiles the graph and compares every output byte with LiteRT's, for one random input per seed."""
+    compiled = compile_graph(graph, TARGET, options)
+    model = litert.write(graph)
+    for seed in seeds:
+        inputs = random_inputs(graph, seed)
+        for name, got, want in zip(
+            graph.outputs, simulated_outputs(compiled, inputs), reference_outputs(model, inputs), strict=True
+        ):
+            np.testing.assert_array_equal(got, want, f"{name}, seed {seed}\n{graph}")
+    return compiled
+
+
+def activation(name: str, shape: Sequence[int], scale: float = 0.05, zero_point: int = 0) -> Tensor:
+    """An int8 activation."""
+    return Tensor(name, tuple(shape), DType.INT8, per_tensor(scale, zero_point))
+
+
+def graph_of(
+    inputs: Sequence[Tensor], nodes: Sequence[Node], others: Sequence[Tensor], outputs: Sequence[str] | None = None
+) -> Graph:
+    """A graph of these nodes; its outputs are the last node's unless given."""
+    tensors: Mapping[str, Tensor] = {tensor.name: tensor for tensor in (*inputs, *others)}
+    graph = Graph(
+        "main", tensors, tuple(nodes), tuple(t.name for t in inputs), tuple(outputs or nodes[-1].outputs)
+    )
+    graph.verify()
+    return graph
