@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Networks to try things with, defined here, with seeded random weights.
+
+Parameter names are torchvision's where torchvision has the network, so that its checkpoints load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from openneutron.errors import InvalidModelError
+from openneutron.pytorch.models.autoencoder import autoencoder
+from openneutron.pytorch.models.cifarnet import cifarnet
+from openneutron.pytorch.models.ds_cnn import ds_cnn
+from openneutron.pytorch.models.mobilenet_v1 import mobilenet_v1, visual_wake_words
+from openneutron.pytorch.models.mobilenet_v2 import mobilenet_v2
+from openneutron.pytorch.models.resnet8 import resnet8
+from openneutron.pytorch.models.weights import settle
+
+SEED = 20_25
+"""Seeds weights and example inputs; any other number would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """A network, and the shape of its one input (batch 1, NCHW where it is an image)."""
+
+    make: Callable[[], nn.Module]
+    input_shape: tuple[int, ...]
+    title: str
+
+
+_MODELS = {
+    "autoencoder": BuiltIn(autoencoder, (1, 640), "MLPerf Tiny anomaly detection, fully connected"),
+    "cifarnet": BuiltIn(cifarnet, (1, 3, 32, 32), "CifarNet: three 5x5 convolutions, 32x32"),
+    "ds_cnn": BuiltIn(ds_cnn, (1, 1, 49, 10), "MLPerf Tiny keyword spotting, DS-CNN"),
+    "mobilenet_v1": BuiltIn(mobilenet_v1, (1, 3, 224, 224), "MobileNetV1 1.0, 224x224"),
+    "mobilenet_v2": BuiltIn(mobilenet_v2, (1, 3, 224, 224), "MobileNetV2 1.0, 224x224"),
+    "resnet8": BuiltIn(resnet8, (1, 3, 32, 32), "MLPerf Tiny image classification, ResNet-8"),
+    "vww": BuiltIn(visual_wake_words, (1, 3, 96, 96), "MLPerf Tiny visual wake words, MobileNetV1 0.25, 96x96"),
+}
+
+
+def names() -> list[str]:
+    """The built-in models' names."""
+    return list(_MODELS)
+
+
+def describe(name: str) -> BuiltIn:
+    """The row of a built-in model. Raises InvalidModelError for an unknown name."""
+    if name not in _MODELS:
+        raise InvalidModelError(f"there is no built-in model '{name}'; there are {', '.join(_MODELS)}.")
+    return _MODELS[name]
+
+
+def get(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The module in eval mode with seeded random weights, and its example inputs (batch 1, float32, standard normal).
+
+    Batch norms hold the statistics of random inputs, so that activations neither vanish nor explode. Raises
+    InvalidModelError for an unknown name.
+    """
+    row = describe(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        model = row.make().eval()
+        settle(model, torch.randn(8, *row.input_shape[1:]))
+        return model, (torch.randn(row.input_shape),)
+
+
+def samples(name: str, count: int, seed: int = SEED + 1) -> list[tuple[torch.Tensor, ...]]:
+    """``count`` seeded random inputs of a built-in model, for calibration or comparison."""
+    generator = torch.Generator().manual_seed(seed)
+    return [(torch.randn(describe(name).input_shape, generator=generator),) for _ in range(count)]

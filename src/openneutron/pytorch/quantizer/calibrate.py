@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From a float ATen graph and sample inputs to a quantized one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+from torchao.quantization.pt2e import move_exported_model_to_eval, move_exported_model_to_train
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+from torchao.quantization.pt2e.quantizer import Quantizer
+
+from openneutron.errors import InvalidOptionError
+from openneutron.pytorch.aten_passes.fold_batch_norm import fold_batch_norm
+
+
+def calibrate_and_quantize(
+    model: ExportedProgram | GraphModule,
+    calibration_inputs: Iterable[tuple[Any, ...]],
+    quantizer: Quantizer,
+    is_qat: bool = False,
+    train_fn: Callable[[GraphModule], None] | None = None,
+    after_sample: Callable[[int], None] | None = None,
+) -> GraphModule:
+    """The model with quantize and dequantize nodes, scales taken from the calibration inputs.
+
+    ``calibration_inputs`` are tuples of the model's arguments. With ``is_qat`` fake quantization is inserted instead,
+    ``train_fn`` trains it, and calibration runs only where there is no ``train_fn``. ``after_sample`` is told the number of
+    samples done. Raises InvalidOptionError where there is nothing to calibrate with.
+    """
+    module = model.module() if isinstance(model, ExportedProgram) else model
+    assert isinstance(module, GraphModule)
+    if not is_qat:
+        fold_batch_norm(module)
+    prepared = prepare_qat_pt2e(module, quantizer) if is_qat else prepare_pt2e(module, quantizer)
+    if is_qat:
+        if train_fn is not None:
+            prepared = move_exported_model_to_train(prepared)
+            train_fn(prepared)
+        prepared = move_exported_model_to_eval(prepared)
+    if train_fn is None:
+        calibrate(prepared, calibration_inputs, after_sample)
+    return convert_pt2e(prepared)
+
+
+def calibrate(
+    prepared: GraphModule,
+    calibration_inputs: Iterable[tuple[Any, ...]],
+    after_sample: Callable[[int], None] | None = None,
+) -> None:
+    """Runs the prepared model on every sample. Raises InvalidOptionError if there is none."""
+    done = 0
+    with torch.no_grad():
+        for sample in calibration_inputs:
+            prepared(*(sample if isinstance(sample, (tuple, list)) else (sample,)))
+            done += 1
+            if after_sample is not None:
+                after_sample(done)
+    if not done:
+        raise InvalidOptionError(
+            "calibration: there are no samples; int8 scales come from at least one. "
+            "Pass some typical inputs, each a tuple of the model's arguments."
+        )

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The number formats of the NPU as torchao's quantization specs: int8 activations, int8 weights, int32 biases."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torchao.quantization.pt2e import MinMaxObserver, MovingAverageMinMaxObserver, MovingAveragePerChannelMinMaxObserver
+from torchao.quantization.pt2e.fake_quantize import FakeQuantize, FusedMovingAvgObsFakeQuantize
+from torchao.quantization.pt2e.quantizer import (
+    DerivedQuantizationSpec,
+    FixedQParamsQuantizationSpec,
+    QuantizationSpec,
+)
+
+from openneutron.pytorch.quantizer.observers import (
+    LEAST_ACTIVATION_SCALE,
+    HistogramRangeObserver,
+    PerChannelWeightObserver,
+)
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+
+
+@functools.cache
+def activation_spec(is_qat: bool = False) -> QuantizationSpec:
+    """int8 in [-128, 127], affine, one scale for the tensor."""
+    observer: Any = HistogramRangeObserver.with_args(eps=LEAST_ACTIVATION_SCALE)
+    if is_qat:
+        observer = FusedMovingAvgObsFakeQuantize.with_args(
+            observer=MovingAverageMinMaxObserver, eps=LEAST_ACTIVATION_SCALE
+        )
+    return QuantizationSpec(
+        dtype=torch.int8,
+        quant_min=-128,
+        quant_max=127,
+        qscheme=torch.per_tensor_affine,
+        observer_or_fake_quant_ctr=observer,
+    )
+
+
+@functools.cache
+def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationSpec:
+    """int8 in [-127, 127], symmetric; one scale for each index of ``channel_axis``, or one for the tensor (None)."""
+    observer: Any
+    if channel_axis is None:
+        observer = FakeQuantize.with_args(observer=MovingAverageMinMaxObserver) if is_qat else MinMaxObserver
+        scheme = torch.per_tensor_symmetric
+    else:
+        observer = PerChannelWeightObserver
+        if is_qat:
+            observer = FakeQuantize.with_args(observer=MovingAveragePerChannelMinMaxObserver)
+        scheme = torch.per_channel_symmetric
+    return QuantizationSpec(
+        dtype=torch.int8,
+        quant_min=-127,
+        quant_max=127,
+        qscheme=scheme,
+        ch_axis=channel_axis,
+        observer_or_fake_quant_ctr=observer,
+    )
+
+
+def fixed_spec(scale: float, zero_point: int) -> FixedQParamsQuantizationSpec:
+    """int8 with these parameters, whatever calibration sees."""
+    return FixedQParamsQuantizationSpec(
+        dtype=torch.int8,
+        scale=scale,
+        zero_point=zero_point,
+        quant_min=-128,
+        quant_max=127,
+        qscheme=torch.per_tensor_affine,
+    )
+
+
+def bias_spec(data: Node, weight: Node, node: Node, per_channel: bool) -> DerivedQuantizationSpec:
+    """int32 in units of the input's scale times the weights', so that it adds to the accumulator as it is."""
+
+    def product(observers: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        assert len(observers) == 2
+        scale = observers[0].calculate_qparams()[0] * observers[1].calculate_qparams()[0]
+        return scale, torch.zeros_like(scale, dtype=torch.int32)
+
+    return DerivedQuantizationSpec(
+        derived_from=[(data, node), (weight, node)],
+        derive_qparams_fn=product,
+        dtype=torch.int32,
+        quant_min=INT32_MIN,
+        quant_max=INT32_MAX,
+        qscheme=torch.per_channel_symmetric if per_channel else torch.per_tensor_affine,
+        ch_axis=0 if per_channel else None,
+    )
