@@ -144,18 +144,17 @@ typedef NeutronConv2dS8 NeutronConv2d1x1S8;
 /* Depthwise convolution: group_inputs 1, group_outputs = depth multiplier. Weights [k/8][kernel_h][kernel_w][8 k]. */
 typedef NeutronConv2dS8 NeutronDepthwiseConv2dS8;
 
-/* Sum of two tensors, each rescaled to a common scale (LiteRT ADD; SUB with b_multiplier's sign turned). */
+/* Sum of two tensors, each shifted left by 20 bits and rescaled to a common scale (LiteRT ADD and SUB). */
 typedef struct {
     uint32_t input_a; /* int8; a pitch of 0 broadcasts */
     uint32_t input_b; /* int8; a pitch of 0 broadcasts */
     uint32_t output; /* int8 */
     int32_t a_zero_point; /* subtracted from a */
     int32_t b_zero_point; /* subtracted from b */
-    int32_t left_shift; /* applied to both before their multipliers */
     int32_t a_multiplier; /* fixed point, 31 fractional bits */
-    int32_t a_shift; /* positive shifts left */
-    int32_t b_multiplier; /* fixed point, 31 fractional bits */
-    int32_t b_shift; /* positive shifts left */
+    int32_t a_shift; /* 0 or below: shifts right */
+    int32_t b_multiplier; /* fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted */
+    int32_t b_shift; /* 0 or below: shifts right */
     int32_t output_multiplier; /* fixed point, 31 fractional bits */
     int32_t output_shift; /* positive shifts left */
     int32_t output_zero_point; /* added after requantization */
@@ -194,12 +193,12 @@ typedef struct {
 /* Largest value in a window. */
 typedef NeutronAveragePool2dS8 NeutronMaxPool2dS8;
 
-/* Mean over all rows and columns (LiteRT MEAN with axes 1 and 2); the output has one row and one column. */
+/* Mean over all rows and columns (LiteRT MEAN); the output has one row and one column. */
 typedef struct {
     uint32_t input; /* int8 */
     uint32_t output; /* int8 */
-    int32_t input_zero_point; /* subtracted */
-    int32_t output_multiplier; /* fixed point, 31 fractional bits */
+    int32_t input_zero_point; /* subtracted from each element */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits; holds the division by the elements' number */
     int32_t output_shift; /* positive shifts left */
     int32_t output_zero_point; /* added after requantization */
     int32_t clamp_min; /* fused activation's lower bound, stored */
@@ -224,13 +223,14 @@ typedef struct {
     uint32_t output; /* int8 */
 } NeutronCopyS8;
 
-/* Softmax over the channels (LiteRT's fixed-point exponential); output scale 1/256, zero point -128. */
+/* Softmax over the channels; output scale 1/256, zero point -128. */
 typedef struct {
     uint32_t input; /* int8 */
     uint32_t output; /* int8 */
-    int32_t multiplier; /* beta * input scale, fixed point */
-    int32_t shift; /* left shift that goes with it */
-    int32_t diff_min; /* differences from the row's largest below this count as 0 */
+    uint32_t exp_base; /* see bases */
+    uint32_t exp_offset; /* bytes, a multiple of 4; int32 exponential, 31 fractional bits, of each difference 0, 1, 2 ... from the largest value */
+    int32_t exp_count; /* entries, at most 256; greater differences count as 0 */
+    int32_t channels; /* the input's and the output's channels */
 } NeutronSoftmaxS8;
 
 /* A 256-entry table, indexed by the stored value + 128. */
@@ -251,13 +251,13 @@ typedef struct {
 
 /* Computes the operator's whole output. */
 typedef struct {
-    uint32_t operator; /* index into the operator table */
+    uint32_t operator_index; /* index into the operator table */
     uint32_t cycles; /* modelled cycles of the call */
 } NeutronCall;
 
 /* Computes output rows [row0 + i*step, row1 + i*step), clipped to the tensor's; i counts the enclosing loop. */
 typedef struct {
-    uint32_t operator; /* index into the operator table */
+    uint32_t operator_index; /* index into the operator table */
     uint32_t cycles; /* modelled cycles of the call */
     int32_t row0; /* first row */
     int32_t row1; /* end */
@@ -266,7 +266,7 @@ typedef struct {
 
 /* Computes a window of the output; rows as in ROWS, everything clipped to the tensor's extents. */
 typedef struct {
-    uint32_t operator; /* index into the operator table */
+    uint32_t operator_index; /* index into the operator table */
     uint32_t cycles; /* modelled cycles of the call */
     int32_t row0; /* first row */
     int32_t row1; /* end */

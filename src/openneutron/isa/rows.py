@@ -209,18 +209,20 @@ KERNELS = (
     ),
     Row(
         "add_s8",
-        "Sum of two tensors, each rescaled to a common scale (LiteRT ADD; SUB with b_multiplier's sign turned).",
+        "Sum of two tensors, each shifted left by 20 bits and rescaled to a common scale (LiteRT ADD and SUB).",
         (
             _buffer("input_a", "int8; a pitch of 0 broadcasts"),
             _buffer("input_b", "int8; a pitch of 0 broadcasts"),
             _buffer("output", "int8"),
             _s("a_zero_point", "subtracted from a"),
             _s("b_zero_point", "subtracted from b"),
-            _s("left_shift", "applied to both before their multipliers"),
             _s("a_multiplier", "fixed point, 31 fractional bits"),
-            _s("a_shift", "positive shifts left"),
-            _s("b_multiplier", "fixed point, 31 fractional bits"),
-            _s("b_shift", "positive shifts left"),
+            _s("a_shift", "0 or below: shifts right"),
+            _s(
+                "b_multiplier",
+                "fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted",
+            ),
+            _s("b_shift", "0 or below: shifts right"),
             _s("output_multiplier", "fixed point, 31 fractional bits"),
             _s("output_shift", "positive shifts left"),
             *_OUTPUT_RANGE,
@@ -246,12 +248,12 @@ KERNELS = (
     Row("max_pool_2d_s8", "Largest value in a window.", _POOL_FIELDS, 7, _POOL_TAPS),
     Row(
         "mean_s8",
-        "Mean over all rows and columns (LiteRT MEAN with axes 1 and 2); the output has one row and one column.",
+        "Mean over all rows and columns (LiteRT MEAN); the output has one row and one column.",
         (
             _buffer("input", "int8"),
             _buffer("output", "int8"),
-            _s("input_zero_point", "subtracted"),
-            _s("output_multiplier", "fixed point, 31 fractional bits"),
+            _s("input_zero_point", "subtracted from each element"),
+            _s("output_multiplier", "fixed point, 31 fractional bits; holds the division by the elements' number"),
             _s("output_shift", "positive shifts left"),
             *_OUTPUT_RANGE,
         ),
@@ -280,15 +282,21 @@ KERNELS = (
     ),
     Row(
         "softmax_s8",
-        "Softmax over the channels (LiteRT's fixed-point exponential); output scale 1/256, zero point -128.",
+        "Softmax over the channels; output scale 1/256, zero point -128.",
         (
             _buffer("input", "int8"),
             _buffer("output", "int8"),
-            _s("multiplier", "beta * input scale, fixed point"),
-            _s("shift", "left shift that goes with it"),
-            _s("diff_min", "differences from the row's largest below this count as 0"),
+            _u("exp_base", "see bases"),
+            _u(
+                "exp_offset",
+                "bytes, a multiple of 4; int32 exponential, 31 fractional bits, of each difference 0, 1, 2 ... "
+                "from the largest value",
+            ),
+            _s("exp_count", "entries, at most 256; greater differences count as 0"),
+            _s("channels", "the input's and the output's channels"),
         ),
         11,
+        ("channels",),
     ),
     Row(
         "lookup_s8",
@@ -308,7 +316,9 @@ KERNELS = (
             _buffer("input", "int8"),
             _buffer("output", "int8"),
             _u("map_base", "see bases"),
-            _u("map_offset", "bytes; int32 input row of each output row, then int32 input column of each output column"),
+            _u(
+                "map_offset", "bytes; int32 input row of each output row, then int32 input column of each output column"
+            ),
         ),
         13,
     ),

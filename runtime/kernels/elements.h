@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the kernels share that go through elements one by one: windows, lines and blocks.
+ *
+ * A line is a run of elements one pitch apart. Kernels work through a line in ascending order, in blocks of 32, 8 and 1
+ * elements: a block is read whole from every input before any of it is written, so that an output may lie on its input
+ * or anywhere before it. The block sizes are constants where they are used, which is what lets a compiler turn each
+ * block into vector instructions and needs no promise that buffers don't overlap. */
+#ifndef NEUTRON_ELEMENTS_H
+#define NEUTRON_ELEMENTS_H
+
+#include <string.h>
+
+#include "kernel.h"
+
+#define NEUTRON_INLINE inline __attribute__((always_inline))
+
+/* A kernel's body compiled once more for AVX2, and the question whether this machine has it. */
+#if defined(__x86_64__) && !defined(NEUTRON_PORTABLE_ONLY)
+#define NEUTRON_AVX2 __attribute__((target("avx2")))
+static inline bool neutron_has_avx2(void) { return __builtin_cpu_supports("avx2") != 0; }
+#endif
+
+/* Without vector instructions only blocks of one element are compiled. */
+#if defined(__SSE2__) || defined(__ARM_NEON) || defined(__ARM_FEATURE_MVE)
+enum { NEUTRON_BLOCK = 32, NEUTRON_SMALL_BLOCK = 8 };
+#else
+enum { NEUTRON_BLOCK = 1, NEUTRON_SMALL_BLOCK = 1 };
+#endif
+
+/* ---- for check ---------------------------------------------------------------------------------------------------- */
+
+/* The buffer at `index`, or NULL where it lacks an element of the window. */
+static inline const NeutronBuffer *neutron_window_buffer(const NeutronProgramView *program, uint32_t index,
+                                                         bool writable, const NeutronWindowExtents *window) {
+    const NeutronBuffer *buffer = neutron_checked_buffer(program, index, writable);
+    if (buffer == NULL || window->batch1 > buffer->batches || window->row1 > buffer->rows) return NULL;
+    const bool held = neutron_buffer_holds(buffer, window->col0, window->col1, window->channel0, window->channel1);
+    return held ? buffer : NULL;
+}
+
+static inline bool neutron_is_stored(int32_t value) { return value >= INT8_MIN && value <= INT8_MAX; }
+
+/* ---- for run ------------------------------------------------------------------------------------------------------ */
+
+/* The address of element (n, r, c, k). */
+static inline uint8_t *neutron_element_address(const NeutronBases *bases, const NeutronBuffer *buffer, int32_t n,
+                                               int32_t r, int32_t c, int32_t k) {
+    return neutron_row_address(bases, buffer, n, r) + (ptrdiff_t)c * buffer->col_pitch +
+           (ptrdiff_t)k * buffer->channel_pitch;
+}
+
+/* Columns of `channels` elements follow each other as if they were one longer column. */
+static inline bool neutron_columns_join(const NeutronBuffer *buffer, int32_t channels) {
+    return (int64_t)buffer->channel_pitch * channels == buffer->col_pitch;
+}
+
+/* Elements of a line that holds all columns of a window's row, or 0 where that is too many to count. */
+static inline int32_t neutron_joined_length(int32_t cols, int32_t channels) {
+    const int64_t length = (int64_t)cols * channels;
+    return length <= INT32_MAX ? (int32_t)length : 0;
+}
+
+/* `size` elements of a line to the block. */
+static NEUTRON_INLINE void neutron_load_block(int8_t *block, const uint8_t *line, int32_t pitch, int32_t size) {
+    if (pitch == 1) {
+        memcpy(block, line, (size_t)size);
+    } else if (pitch == 0) {
+        memset(block, *line, (size_t)size);
+    } else {
+        for (int32_t i = 0; i < size; i++) block[i] = (int8_t)line[(ptrdiff_t)i * pitch];
+    }
+}
+
+/* The block to `size` elements of a line. */
+static NEUTRON_INLINE void neutron_store_block(uint8_t *line, int32_t pitch, const int8_t *block, int32_t size) {
+    if (pitch == 1) {
+        memcpy(line, block, (size_t)size);
+    } else {
+        for (int32_t i = 0; i < size; i++) line[(ptrdiff_t)i * pitch] = (uint8_t)block[i];
+    }
+}
+
+/* `count` elements from line to line, in ascending order where the two overlap. */
+static inline void neutron_copy_line(uint8_t *to, int32_t to_pitch, const uint8_t *from, int32_t from_pitch,
+                                     int32_t count) {
+    if (to_pitch == 1 && from_pitch == 1 && count >= 8) {
+        const uintptr_t out = (uintptr_t)to, in = (uintptr_t)from, size = (uintptr_t)count;
+        if (out - in >= size && in - out >= size) {
+            memcpy(to, from, (size_t)count);
+            return;
+        }
+    }
+    for (int32_t i = 0; i < count; i++) to[(ptrdiff_t)i * to_pitch] = from[(ptrdiff_t)i * from_pitch];
+}
+
+static inline void neutron_fill_line(uint8_t *to, int32_t pitch, uint8_t value, int32_t count) {
+    if (pitch == 1) {
+        memset(to, value, (size_t)count);
+    } else {
+        for (int32_t i = 0; i < count; i++) to[(ptrdiff_t)i * pitch] = value;
+    }
+}
+
+/* ---- fixed point, in forms a compiler vectorises -------------------------------------------------------------------- */
+
+/* neutron_doubling_high_mul without its one saturating case. Ties go towards +infinity. */
+static NEUTRON_INLINE int32_t neutron_high_mul(int32_t a, int32_t b) {
+    return (int32_t)((uint64_t)((int64_t)a * b + (INT64_C(1) << 30)) >> 31);
+}
+
+/* neutron_rounding_shift_right by a constant amount, for |x| < 2^30 or an amount of 0. */
+typedef struct {
+    int32_t amount, half, any; /* any: all ones where amount > 0 */
+} NeutronRounding;
+
+static inline NeutronRounding neutron_rounding(int32_t amount) {
+    const NeutronRounding rounding = {amount, (int32_t)((UINT32_C(1) << amount) >> 1), amount > 0 ? -1 : 0};
+    return rounding;
+}
+
+static NEUTRON_INLINE int32_t neutron_shift_rounding(int32_t x, NeutronRounding by) {
+    return (x + by.half + ((x >> 31) & by.any)) >> by.amount;
+}
+
+/* min(max(x, low), high), in LiteRT's order. */
+static NEUTRON_INLINE int32_t neutron_bound(int32_t x, int32_t low, int32_t high) {
+    const int32_t raised = x < low ? low : x;
+    return raised > high ? high : raised;
+}
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* LiteRT's reference_ops::QuantizedMeanOrSum (reduce.h); the division by the number of elements is in the multiplier. */
+#include "elements.h"
+
+bool mean_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
+void mean_s8_run(const NeutronKernelCall *call);
+
+bool mean_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
+    const NeutronMeanS8 *p = params_block;
+    const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);
+    const NeutronBuffer *out = neutron_window_buffer(program, p->output, true, window);
+    if (in == NULL || out == NULL || out->rows != 1 || out->cols != 1 || window->batch1 > in->batches) return false;
+    /* A sum of this many differences of two stored values fits 32 bits. */
+    return (int64_t)in->rows * in->cols <= 1 << 23 &&
+           neutron_buffer_holds(in, 0, in->cols, window->channel0, window->channel1) &&
+           neutron_is_stored(p->input_zero_point) && neutron_shift_is_sound(p->output_shift) &&
+           neutron_is_stored(p->output_zero_point) && neutron_is_stored(p->clamp_min) &&
+           neutron_is_stored(p->clamp_max);
+}
+
+/* Channels of one batch from `done` on, by blocks of this size. */
+static NEUTRON_INLINE int32_t mean_blocks(const NeutronKernelCall *call, int32_t n, int32_t done, const int32_t size) {
+    const NeutronMeanS8 *p = call->params;
+    const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
+    const int32_t channels = call->window.channel1 - call->window.channel0;
+    const int32_t zero_points = in->rows * in->cols * p->input_zero_point;
+    for (; done <= channels - size; done += size) {
+        const int32_t channel = call->window.channel0 + done;
+        int32_t sums[NEUTRON_BLOCK] = {0};
+        int8_t block[NEUTRON_BLOCK];
+        for (int32_t r = 0; r < in->rows; r++) {
+            const uint8_t *from = neutron_element_address(call->bases, in, n, r, 0, channel);
+            for (int32_t c = 0; c < in->cols; c++) {
+                neutron_load_block(block, from, in->channel_pitch, size);
+                for (int32_t i = 0; i < size; i++) sums[i] += block[i];
+                from += in->col_pitch;
+            }
+        }
+        for (int32_t i = 0; i < size; i++) {
+            const int32_t rescaled = neutron_requantize(sums[i] - zero_points, p->output_multiplier, p->output_shift);
+            /* Bounded before the zero point is added, so that the sum can't overflow. */
+            block[i] = (int8_t)(neutron_bound(rescaled, p->clamp_min - p->output_zero_point,
+                                              p->clamp_max - p->output_zero_point) +
+                                p->output_zero_point);
+        }
+        neutron_store_block(neutron_element_address(call->bases, out, n, 0, 0, channel), out->channel_pitch, block, size);
+    }
+    return done;
+}
+
+static NEUTRON_INLINE void mean_window(const NeutronKernelCall *call) {
+    for (int32_t n = call->window.batch0; n < call->window.batch1; n++) {
+        int32_t done = 0;
+        if (NEUTRON_BLOCK > 1) {
+            done = mean_blocks(call, n, done, NEUTRON_BLOCK);
+            done = mean_blocks(call, n, done, NEUTRON_SMALL_BLOCK);
+        }
+        mean_blocks(call, n, done, 1);
+    }
+}
+
+#ifdef NEUTRON_AVX2
+NEUTRON_AVX2 static void mean_window_avx2(const NeutronKernelCall *call) { mean_window(call); }
+#endif
+
+void mean_s8_run(const NeutronKernelCall *call) {
+#ifdef NEUTRON_AVX2
+    if (neutron_has_avx2()) {
+        mean_window_avx2(call);
+        return;
+    }
+#endif
+    mean_window(call);
+}
