@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# make demo    everything from nothing to a network on the simulated NPU
+# make test    every check: format, lint, types, the Cortex-M33 build, tests
+# make bench   measures compile cost, memory and speed beside the peers
+# make lib     the host library into the source tree, for work with PYTHONPATH=src
+# make generate  writes every generated file anew
+# make clean   removes what was built; make distclean the virtual environment too
+#
+# PYTHON=python3.12 chooses the interpreter (3.11 or newer), VENV=folder the virtual environment.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(abspath $(VENV))/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+export PATH := $(BIN):$(PATH)
+
+# Everything the installed package is made of: when a file of it changes, the package is installed again.
+PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
+    $(shell find src runtime -type f -not -path '*/__pycache__/*' -not -name '*.so*')
+
+.PHONY: help demo test lint cortex_m33 bench lib generate clean distclean
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+demo: $(VENV)/.demo
+	$(BIN)/python -W ignore -m demo
+
+test: $(VENV)/.dev lint cortex_m33
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+# The same C sources for the microcontroller, without a warning; prints the code size of the driver and of each kernel.
+cortex_m33: $(VENV)/.dev
+	@if command -v arm-none-eabi-gcc >/dev/null; then \
+	    cmake -S . -B build/cortex_m33 -G Ninja --toolchain runtime/ports/cortex_m33/toolchain.cmake \
+	        -DOPENNEUTRON_WERROR=ON -Wno-dev --log-level=WARNING && \
+	    cmake --build build/cortex_m33 --target neutron sizes; \
+	elif [ -n "$$CI" ]; then \
+	    echo "arm-none-eabi-gcc is not installed: CI must build for the Cortex-M33." >&2; exit 1; \
+	else \
+	    echo "arm-none-eabi-gcc is not installed: the Cortex-M33 build is left out."; \
+	fi
+
+bench: $(VENV)/.bench
+	$(BIN)/python -W ignore -m bench
+
+lib: $(VENV)/.dev
+	cmake -S . -B build/develop -G Ninja -DOPENNEUTRON_WERROR=ON
+	cmake --build build/develop --target develop
+
+generate: $(VENV)/.dev
+	PYTHONPATH=src $(BIN)/python scripts/generate.py
+
+clean:
+	rm -rf build dist demo_output bench/results .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -f src/openneutron/simulator/*.so $(VENV)/.demo $(VENV)/.dev $(VENV)/.bench
+	find src tests bench demo -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)
+
+# torch by itself and first: whichever build of it the machine's settings lead to stays.
+$(VENV)/.torch: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "$(PYTHON) is older than Python 3.11; name a newer one: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install "$$(grep '^torch==' constraints.txt)"
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.torch $(PACKAGE)
+	$(PIP) install --constraint constraints.txt '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.torch $(PACKAGE)
+	$(PIP) install --constraint constraints.txt '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+# Vela has builds for some machines only; without it the bench leaves its columns empty.
+$(VENV)/.bench: $(VENV)/.demo
+	-$(PIP) install --constraint constraints.txt --only-binary ethos-u-vela ethos-u-vela
+	@touch $@

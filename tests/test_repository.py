@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The house rules that no linter knows: who imports what, names, licence lines, pins, generated files."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from openneutron.isa import c_header
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "openneutron"
+
+LAYERS: dict[str, set[str]] = {
+    "errors": set(),
+    "ir": {"errors"},
+    "targets": {"errors"},
+    "isa": {"errors"},
+    "ops": {"errors", "ir", "targets"},
+    "litert": {"errors", "ir", "ops", "isa"},
+    "compiler": {"errors", "ir", "targets", "ops", "isa"},
+    "simulator": {"errors", "isa"},
+}
+"""What each part may import of ours; every part may import itself. Parts that are not listed stand above all of these."""
+
+ABOVE = {"cli", "compat", "pytorch", "report"}
+
+BELOW_PYTORCH = ("torch", "torchao", "executorch")
+ALLOWED_OUTSIDE: dict[str, set[str]] = {
+    "ir": {"numpy"},
+    "targets": set(),
+    "ops": {"numpy"},
+    "isa": {"numpy"},
+    "litert": {"ai_edge_litert", "flatbuffers", "numpy"},
+    "compiler": {"numpy", "ortools"},
+    "simulator": {"numpy"},
+}
+"""Third parties of each part; for parts that are not listed, only the rule about flatbuffers holds."""
+
+DRIVES_PYTORCH = {"cli", "compat", "pytorch", "report"}
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files of the checkout that git knows, or would after `git add`."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    return sorted(ROOT / name for name in listed if name and (ROOT / name).is_file())
+
+
+def part_of(module: str) -> str:
+    """``compiler`` for ``openneutron.compiler.place``; ``openneutron`` for the package itself."""
+    return module.split(".")[1] if "." in module else module
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module a file imports, anywhere in it, with its line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            assert node.module is not None
+            for alias in node.names:
+                # `from openneutron import ops` imports openneutron.ops
+                yield (f"{node.module}.{alias.name}" if node.module == "openneutron" else node.module), node.lineno
+
+
+def sources() -> list[tuple[str, Path]]:
+    """(part, file) of the package, its own __init__.py left out."""
+    found = []
+    for path in tracked("src/openneutron/**.py"):
+        inside = path.relative_to(PACKAGE).parts
+        if inside != ("__init__.py",):
+            found.append((inside[0].removesuffix(".py"), path))
+    return found
+
+
+def test_every_part_has_its_layer() -> None:
+    assert {part for part, _ in sources()} <= LAYERS.keys() | ABOVE
+
+
+def test_layers_import_downwards_only() -> None:
+    broken = []
+    for part, path in sources():
+        for module, line in imports(path):
+            if module.split(".")[0] != "openneutron" or part in ABOVE:
+                continue
+            other = part_of(module)
+            if other not in LAYERS[part] | {part}:
+                broken.append(f"{path.relative_to(ROOT)}:{line}: {part} must not import {module}")
+    assert broken == []
+
+
+def test_third_parties_stay_where_they_belong() -> None:
+    broken = []
+    for part, path in sources():
+        for module, line in imports(path):
+            package = module.split(".")[0]
+            if package in sys.stdlib_module_names or package == "openneutron":
+                continue
+            if part in ALLOWED_OUTSIDE:
+                allowed = package in ALLOWED_OUTSIDE[part]
+            elif package in BELOW_PYTORCH:
+                allowed = part in DRIVES_PYTORCH
+            else:
+                allowed = package not in ("ai_edge_litert", "flatbuffers")
+            if not allowed:
+                broken.append(f"{path.relative_to(ROOT)}:{line}: {part} must not import {module}")
+    assert broken == []
+
+
+def test_the_compiler_path_needs_no_torch() -> None:
+    """Imports everything that compiles and runs a .tflite, with torch and executorch out of reach."""
+    program = (
+        "import sys\n"
+        "for name in ('torch', 'torchao', 'executorch'): sys.modules[name] = None\n"
+        "import openneutron.litert, openneutron.compiler, openneutron.simulator, openneutron.cli\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+COMMENT_OF = {
+    ".py": "# ",
+    ".cmake": "# ",
+    ".c": "/* ",
+    ".h": "/* ",
+    ".cpp": "// ",
+    ".def": "/* ",
+    ".map": "/* ",
+    ".ld": "/* ",
+    ".S": "/* ",
+}
+
+
+def test_every_source_file_names_its_licence() -> None:
+    missing = []
+    for path in tracked("*.py", "*.c", "*.h", "*.cpp", "*.def", "*.cmake", "*.ld", "*.S", "Makefile", ".ci/run"):
+        lines = path.read_text().split("\n")
+        line = lines[1] if lines[0].startswith("#!") else lines[0]
+        if not line.startswith(f"{COMMENT_OF.get(path.suffix, '# ')}SPDX-License-Identifier: BSD-3-Clause"):
+            missing.append(str(path.relative_to(ROOT)))
+    assert missing == []
+
+
+NAMED_BY_OTHERS = {"src/openneutron/pytorch/quantizer/utils.py"}
+"""ExecuTorch's NXP backend has calibrate_and_quantize in quantizer.utils: scripts written for it change their imports' root."""
+
+
+def test_no_file_is_named_after_nothing() -> None:
+    vague = re.compile(r"^(utils?|helpers?|common|misc|manager|base)\.")
+    found = [str(path.relative_to(ROOT)) for path in tracked() if vague.match(path.name)]
+    assert [name for name in found if name not in NAMED_BY_OTHERS] == []
+
+
+def test_nothing_built_is_committed() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    built = re.compile(r"\.(so|o|a|whl|pte|tflite|npy|npz|pt|pt2|pyc)$|(^|/)(build|dist|\.venv|demo_output)/")
+    assert [name for name in listed if built.search(name)] == []
+
+
+def test_text_files_are_plain() -> None:
+    """UTF-8, no tabs outside Makefiles, no trailing blanks, no emojis, and a newline at the end."""
+    broken = []
+    for path in tracked("*.py", "*.c", "*.h", "*.cpp", "*.md", "*.toml", "*.txt", "*.cmake", "Makefile", ".ci/run"):
+        text = path.read_text(encoding="utf-8")
+        name = path.relative_to(ROOT)
+        if text and not text.endswith("\n"):
+            broken.append(f"{name}: no newline at its end")
+        for number, line in enumerate(text.split("\n"), 1):
+            if line != line.rstrip() or ("\t" in line and path.name != "Makefile"):
+                broken.append(f"{name}:{number}: blanks at the end, or a tab")
+            if any(ord(character) > 0x1F000 for character in line):
+                broken.append(f"{name}:{number}: an emoji")
+    assert broken == []
+
+
+def test_generated_c_headers_are_up_to_date() -> None:
+    assert (ROOT / "runtime" / "include" / "neutron_isa.h").read_text() == c_header.header_text(), c_header.COMMAND
+    assert (ROOT / "runtime" / "kernels" / "kernels.def").read_text() == c_header.kernels_def_text(), c_header.COMMAND
+
+
+def project() -> dict[str, object]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_constraints_pin_what_the_package_asks_for() -> None:
+    """Every direct dependency is in constraints.txt, and exact pins agree with it."""
+    pinned = dict(
+        line.split("==")
+        for line in (ROOT / "constraints.txt").read_text().split("\n")
+        if line and not line.startswith("#")
+    )
+    table = project()
+    wanted = [*table["dependencies"], *(line for extra in table["optional-dependencies"].values() for line in extra)]
+    for requirement in wanted:
+        name, exact = re.match(r"([\w-]+)(?:\[\w+\])?(?:==([\w.]+))?", requirement).groups()
+        if name != "openneutron":
+            assert name in pinned, f"{name} is not in constraints.txt"
+            assert exact in (None, pinned[name]), f"{name}: pyproject.toml and constraints.txt differ"
+
+
+def test_version_is_stated_once_and_the_same() -> None:
+    import openneutron
+
+    assert project()["version"] == openneutron.__version__
+
+
+@pytest.mark.parametrize("path", tracked("*.md"), ids=lambda path: path.name)
+def test_links_between_pages_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
+    assert [link for link in links if not (path.parent / link).exists()] == []
