@@ -178,7 +178,7 @@ static bool is_overdue(const Run *run) {
 
 static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, uint32_t iteration) {
     const NeutronCall *call = (const NeutronCall *)(const void *)fields;
-    const uint32_t *params = run->program.words + run->program.operators[call->operator];
+    const uint32_t *params = run->program.words + run->program.operators[call->operator_index];
     const uint32_t id = neutron_code_of(*params++);
     const NeutronKernel *kernel = neutron_find_kernel(id);
     NeutronKernelCall kernel_call = {.params = params, .buffers = run->program.view.buffers, .bases = &run->bases};
@@ -186,7 +186,7 @@ static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, 
     if (!neutron_call_window(opcode, fields, iteration, output, &kernel_call.window)) return ENONE;
     if (is_overdue(run)) return ENEUTRON_TIMEOUT;
 
-    const NeutronEventPoint start = {0, (uint8_t)id, (uint8_t)call->operator, 0, run_cycles(run)};
+    const NeutronEventPoint start = {0, (uint8_t)id, (uint8_t)call->operator_index, 0, run_cycles(run)};
     kernel->run(&kernel_call);
     run->modelled_cycles += call->cycles;
     if (run->events_left > 0) {
@@ -197,7 +197,7 @@ static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, 
         --run->events_left;
     }
     if (run->model->trace.afterCall != NULL) {
-        run->model->trace.afterCall(run->model->trace.user, call->operator, id, call->cycles);
+        run->model->trace.afterCall(run->model->trace.user, call->operator_index, id, call->cycles);
     }
     return ENONE;
 }

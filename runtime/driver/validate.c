@@ -156,7 +156,7 @@ static bool add_work(Validation *v, uint64_t work) {
 
 static NeutronError check_call(Validation *v, uint32_t opcode, const uint32_t *fields, uint32_t iterations) {
     const uint32_t at = word_offset(v, fields) - 1;
-    const uint32_t operator_index = ((const NeutronCall *)(const void *)fields)->operator;
+    const uint32_t operator_index = ((const NeutronCall *)(const void *)fields)->operator_index;
     if (operator_index >= v->program.header->operator_count) return refused(v, ENEUTRON_INSTRUCTION, at);
     if (opcode == NEUTRON_OP_WINDOW &&
         ((const NeutronWindow *)(const void *)fields)->channel0 % NEUTRON_LANES != 0) {
