@@ -63,7 +63,8 @@ def read(data: bytes | Path) -> LiteRTModel:
         )
     try:
         model = schema.ModelT.InitFromPackedBuf(bytes(data), 0)
-        return _read_model(model, data)
+        _inline(model, data)
+        return _read_model(model)
     except InvalidModelError:
         raise
     # A damaged flatbuffer makes the generated reader fail in many ways, none of which it declares.
@@ -73,7 +74,20 @@ def read(data: bytes | Path) -> LiteRTModel:
         ) from error
 
 
-def _read_model(model: Any, data: bytes) -> LiteRTModel:
+def _inline(model: Any, data: bytes) -> None:
+    """Moves into the objects what a file above 2 GB keeps behind its flatbuffer: constants and custom options."""
+    for buffer in model.buffers or ():
+        if buffer.data is None and buffer.offset > 1:
+            buffer.data = np.frombuffer(data, np.uint8, buffer.size, buffer.offset)
+        buffer.offset = buffer.size = 0
+    for operator in (operator for subgraph in model.subgraphs or () for operator in subgraph.operators or ()):
+        if operator.largeCustomOptionsOffset > 1:
+            size, offset = operator.largeCustomOptionsSize, operator.largeCustomOptionsOffset
+            operator.customOptions = np.frombuffer(data, np.uint8, size, offset)
+        operator.largeCustomOptionsOffset = operator.largeCustomOptionsSize = 0
+
+
+def _read_model(model: Any) -> LiteRTModel:
     if not model.subgraphs:
         raise InvalidModelError("the model has no subgraph.")
     subgraph = model.subgraphs[0]
@@ -91,7 +105,7 @@ def _read_model(model: Any, data: bytes) -> LiteRTModel:
     for operator in subgraph.operators:
         runtime.update(int(i) for i in operator.outputs)
     tensors = {
-        name: _read_tensor(name, item, index in runtime, model, data)
+        name: _read_tensor(name, item, index in runtime, model)
         for index, (name, item) in enumerate(zip(names, subgraph.tensors, strict=True))
     }
     nodes = tuple(_read_node(model, operator, index, names) for index, operator in enumerate(subgraph.operators))
@@ -109,17 +123,15 @@ def _read_model(model: Any, data: bytes) -> LiteRTModel:
     return LiteRTModel(graph.rebuilt(nodes), {name: index for index, name in enumerate(names)}, model)
 
 
-def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any, raw: bytes) -> Tensor:
+def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
     # shapeSignature may leave extents open; LiteRT runs the shape unless the caller resizes, and so does the NPU.
     shape = tuple(int(extent) for extent in (item.shape if item.shape is not None else ()))
     dtype = DTYPE_OF_LITERT.get(item.type, DType.OPAQUE)
     data = None
-    buffer = model.buffers[item.buffer]
-    content = buffer.data
-    if content is None and getattr(buffer, "offset", 0) > 1:
-        content = np.frombuffer(raw, np.uint8, buffer.size, buffer.offset)
+    content = model.buffers[item.buffer].data
     if not at_run_time:
-        if dtype is DType.OPAQUE or item.sparsity is not None:
+        # A variable keeps an operator's state from run to run; an external buffer lies in another file.
+        if dtype is DType.OPAQUE or item.sparsity is not None or item.isVariable or item.externalBuffer:
             dtype, data = DType.OPAQUE, np.zeros(shape, DType.OPAQUE.numpy)
         else:
             content = np.zeros(0, np.uint8) if content is None else np.asarray(content, np.uint8)
@@ -153,6 +165,9 @@ def _read_node(model: Any, operator: Any, index: int, names: list[str]) -> Node:
     row = ops.BY_LITERT.get(litert)
     given = operator.inputs if operator.inputs is not None else ()
     inputs = tuple(None if int(i) < 0 else names[int(i)] for i in given)
+    while inputs and inputs[-1] is None:
+        # Some operators say "no bias" with a -1 and some by leaving it out: here it is always left out.
+        inputs = inputs[:-1]
     outputs = tuple(names[int(i)] for i in (operator.outputs if operator.outputs is not None else ()))
     source = f"operator {index}"
     if row is None:

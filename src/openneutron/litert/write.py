@@ -16,6 +16,7 @@ from openneutron.ops import Attribute
 
 LITERT_OF_DTYPE = {dtype: code for code, dtype in DTYPE_OF_LITERT.items()}
 SCHEMA_VERSION = 3
+BUFFER_ALIGNMENT = 16
 DESCRIPTION = b"OpenNeutron"
 
 
@@ -44,9 +45,16 @@ def write(graph: Graph) -> bytes:
     return pack(model)
 
 
+class _Builder(flatbuffers.Builder):
+    """Aligns bytes as LiteRT's schema demands of buffers, which the generated Python code forgets."""
+
+    def StartVector(self, elemSize: int, numElems: int, alignment: int) -> int:
+        return super().StartVector(elemSize, numElems, BUFFER_ALIGNMENT if elemSize == 1 else alignment)
+
+
 def pack(model: Any) -> bytes:
     """A model's flatbuffer objects as bytes."""
-    builder = flatbuffers.Builder(1 << 16)
+    builder = _Builder(1 << 16)
     builder.Finish(model.Pack(builder), FILE_IDENTIFIER)
     return bytes(builder.Output())
 
@@ -93,7 +101,10 @@ def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, in
         model.operatorCodes.append(code)
     operator = schema.OperatorT()
     operator.opcodeIndex = codes[row.litert]
-    operator.inputs = np.array([-1 if name is None else index[name] for name in node.inputs], np.int32)
+    given = list(node.inputs)
+    while given and given[-1] is None:
+        given.pop()
+    operator.inputs = np.array([-1 if name is None else index[name] for name in given], np.int32)
     operator.outputs = np.array([index[name] for name in node.outputs], np.int32)
     if row.options:
         operator.builtinOptionsType = getattr(schema.BuiltinOptions, row.options)
