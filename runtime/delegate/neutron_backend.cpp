@@ -591,7 +591,6 @@ const Error registered = executorch::runtime::register_backend(registration);
 } // namespace
 } // namespace openneutron
 
-// What the registration came to, for the code that loads this library.
-extern "C" __attribute__((visibility("default"))) uint32_t neutronBackendRegistration(void) {
-  return static_cast<uint32_t>(openneutron::registered);
-}
+// What the registration came to, for the code that loads this library: an executorch::runtime::Error, 0 for none.
+extern "C" __attribute__((visibility("default"))) const uint32_t neutronBackendRegistration;
+const uint32_t neutronBackendRegistration = static_cast<uint32_t>(openneutron::registered);

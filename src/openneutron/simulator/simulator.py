@@ -122,7 +122,7 @@ class Simulator:
             try:
                 if not raised:
                     trace(Moment(operator, kernel, cycles, self.microcode, memory))
-            except BaseException as error:  # noqa: BLE001  it must not travel through the driver's frames
+            except BaseException as error:  # it must not travel through the driver's frames
                 raised.append(error)
 
         config = TraceConfig(CallHook(after_call), None)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The delegate payload of a ``.pte``: ``parse(compose(x)) == x``.
+
+The layout is the one that ExecuTorch's NXP delegate reads. One byte each: graph inputs, graph outputs, input arguments of
+the delegate call; a format for each input, then for each output; the argument that each input is; the output argument
+that each output is; the version. Padded to 16 bytes, and followed by microcode, weights and kernels, each padded likewise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from openneutron.errors import InvalidProgramError
+from openneutron.isa.microcode import Program, aligned
+from openneutron.isa.rows import HEADER, MAGIC
+
+VERSION = 1
+"""Of the payload: microcode whose header has the second public layout (profile and debug sizes)."""
+
+LIMIT = 256
+"""Counts and map entries are single bytes."""
+
+
+class Format(IntEnum):
+    """How a tensor at the border lies in memory."""
+
+    CONTIGUOUS = 0
+    """In the order of its dimensions; NXP calls it formatless."""
+    CHANNELS_LAST = 1
+    """Batch, spatial dimensions, channels; the delegate transposes a contiguous tensor on the CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What one delegate call carries. Formats and maps are in the order of the program's inputs and outputs."""
+
+    program: Program = field(repr=False)
+    input_formats: tuple[Format, ...]
+    output_formats: tuple[Format, ...]
+    input_map: tuple[int, ...]
+    """The delegate call's argument that each input of the program is."""
+    output_map: tuple[int, ...]
+    """The delegate call's output that each output of the program is."""
+    arguments: int
+    """Input arguments of the delegate call."""
+
+    def verify(self) -> None:
+        """Raises InvalidProgramError where counts, maps or the program's blobs don't fit each other."""
+        self.program.verify()
+        header = self.program.header
+        for name, formats, places, count, bound in (
+            ("input", self.input_formats, self.input_map, header["input_count"], self.arguments),
+            ("output", self.output_formats, self.output_map, header["output_count"], header["output_count"]),
+        ):
+            if len(formats) != count or len(places) != count:
+                raise InvalidProgramError(
+                    f"payload: it has {len(formats)} formats and {len(places)} map entries for {name}s; its microcode has "
+                    f"{count} {name}s."
+                )
+            if count >= LIMIT or bound >= LIMIT:
+                raise InvalidProgramError(
+                    f"payload: {max(count, bound)} {name}s; it has room for {LIMIT - 1}. Delegate a smaller part of the model."
+                )
+            if len(set(places)) != count or not set(places) <= set(range(bound)):
+                raise InvalidProgramError(f"payload: the {name} map {places} does not fit {bound} arguments.")
+
+    def compose(self) -> bytes:
+        """The bytes; raises InvalidProgramError as ``verify`` does."""
+        self.verify()
+        header = bytes([len(self.input_formats), len(self.output_formats), self.arguments])
+        header += bytes([*self.input_formats, *self.output_formats, *self.input_map, *self.output_map, VERSION])
+        blobs = (header, self.program.microcode, self.program.weights, self.program.kernels)
+        return b"".join(blob + bytes(aligned(len(blob)) - len(blob)) for blob in blobs)
+
+
+def parse(blob: bytes) -> Payload:
+    """The payload in these bytes; raises InvalidProgramError where they are none, or a damaged one."""
+    if len(blob) < 4:
+        raise InvalidProgramError(f"payload: it is {len(blob)} bytes; its header alone has at least 4.")
+    inputs, outputs, arguments = blob[:3]
+    size = 4 + 2 * (inputs + outputs)
+    start = aligned(size)
+    if len(blob) < start + 4 * len(HEADER.fields):
+        raise InvalidProgramError(f"payload: it is {len(blob)} bytes; its headers alone have {start + 4 * len(HEADER.fields)}.")
+    if blob[size - 1] != VERSION:
+        raise InvalidProgramError(
+            f"payload: its version is {blob[size - 1]}; this one reads version {VERSION}. Compile the model again."
+        )
+    if int.from_bytes(blob[start : start + 4], "little") != MAGIC:
+        raise InvalidProgramError("payload: it holds no Neutron microcode.")
+    formats = blob[3 : 3 + inputs + outputs]
+    maps = blob[3 + inputs + outputs : size - 1]
+    if max(formats, default=0) > Format.CHANNELS_LAST:
+        raise InvalidProgramError(f"payload: it has a tensor of format {max(formats)}; 0 and 1 are known.")
+
+    blobs = []
+    for name in ("microcode_size", "weights_size", "kernels_size"):
+        at = aligned(size) + 4 * HEADER.index(name)
+        stated = int.from_bytes(blob[at : at + 4], "little")
+        if start + stated > len(blob):
+            raise InvalidProgramError(
+                f"payload: it is {len(blob)} bytes; its {name.removesuffix('_size')} ends at {start + stated}. "
+                "The file is truncated."
+            )
+        blobs.append(blob[start : start + stated])
+        start += aligned(stated)
+    payload = Payload(
+        program=Program(*blobs),
+        input_formats=tuple(Format(value) for value in formats[:inputs]),
+        output_formats=tuple(Format(value) for value in formats[inputs:]),
+        input_map=tuple(maps[:inputs]),
+        output_map=tuple(maps[inputs:]),
+        arguments=arguments,
+    )
+    payload.verify()
+    return payload

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The ExecuTorch delegate on the host.
+
+ExecuTorch has no stable C++ ABI, so the delegate is compiled against the installed one on first use and kept under
+``$XDG_CACHE_HOME/openneutron`` (``~/.cache/openneutron``), under a name made of everything it depends on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from openneutron.errors import MissingToolError
+from openneutron.simulator.library import LIBRARY, library
+
+COMPILERS = ("c++", "g++", "clang++")
+"""Tried in this order after ``$CXX``."""
+
+FLAGS = (
+    "-std=c++17",
+    "-O2",
+    "-fPIC",
+    "-shared",
+    "-Wl,-z,defs",
+    "-DC10_USING_CUSTOM_GENERATED_MACROS",
+    "-DET_EVENT_TRACER_ENABLED",
+    "-DNEUTRON_CHECK_WEIGHTS",
+)
+"""The definitions are those that executorch-config.cmake of ExecuTorch 1.5 gives to its own consumers, and ours."""
+
+ALREADY_REGISTERED = 0x16
+"""ExecuTorch's Error::RegistrationAlreadyRegistered."""
+
+
+@cache
+def load() -> Path:
+    """Registers backend id ``NeutronBackend`` with ExecuTorch's runtime in this process; the library's path.
+
+    Further calls do nothing. Raises MissingToolError where executorch, its libraries or a C++ compiler are missing.
+    """
+    package = executorch_package()
+    library()  # the delegate's own undefined symbols
+    importlib.import_module("executorch.extension.pybindings.portable_lib")  # libexecutorch.so, with the one registry
+    path = build(package)
+    try:
+        delegate = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise MissingToolError(f"delegate: {path} can't be loaded: {error}. Delete it and try again.") from error
+    status = ctypes.c_uint32.in_dll(delegate, "neutronBackendRegistration").value
+    if status:
+        why = "another library has taken the name" if status == ALREADY_REGISTERED else f"error 0x{status:x}"
+        raise MissingToolError(f"delegate: ExecuTorch does not register NeutronBackend: {why}.")
+    return path
+
+
+def executorch_package() -> Path:
+    """The installed executorch's folder; raises MissingToolError where there is none that a delegate can link with."""
+    found = importlib.util.find_spec("executorch")
+    if found is None or not found.submodule_search_locations:
+        raise MissingToolError("delegate: executorch is not installed. Install it: pip install 'openneutron[pytorch]'.")
+    for place in found.submodule_search_locations:
+        package = Path(place)
+        if (package / "include").is_dir() and (package / "lib" / "libexecutorch.so").exists():
+            return package
+    raise MissingToolError(
+        "delegate: the installed executorch has no headers or no libexecutorch.so. "
+        "Install the release this project is made for: pip install 'openneutron[pytorch]'."
+    )
+
+
+def compiler() -> str:
+    """The C++ compiler: ``$CXX``, or the first that is found; raises MissingToolError where there is none."""
+    wanted = os.environ.get("CXX")
+    for name in (wanted,) if wanted else COMPILERS:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise MissingToolError(
+        f"delegate: there is no C++ compiler ({wanted or ', '.join(COMPILERS)}); running a .pte on this computer takes one, "
+        "once. Install one (Debian: apt install g++), or set CXX to yours."
+    )
+
+
+def sources() -> Path:
+    """The folder with the delegate's C++ file and the driver's headers: inside the installed package, or in the tree."""
+    installed = Path(__file__).parents[1] / "_runtime"
+    return installed if installed.is_dir() else Path(__file__).parents[3] / "runtime"
+
+
+def cache_directory() -> Path:
+    """Where compiled delegates are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openneutron"
+
+
+def build(package: Path) -> Path:
+    """The delegate compiled for the executorch in ``package``, from the cache where it is there."""
+    command = compiler()
+    runtime = sources()
+    path = cache_directory() / f"neutron_backend-{_key(command, runtime, package)}.so"
+    if path.exists():
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as work:
+            made = Path(work) / path.name
+            _compile(command, runtime, package, made)
+            made.replace(path)  # whole or not at all, also where two processes compile at once
+    except OSError as error:
+        raise MissingToolError(
+            f"delegate: {path.parent} can't be written: {error}. Set XDG_CACHE_HOME to a folder that can."
+        ) from error
+    return path
+
+
+def _key(command: str, runtime: Path, package: Path) -> str:
+    version = importlib.metadata.version("executorch")
+    identity = subprocess.run([command, "--version"], capture_output=True, check=False).stdout
+    digest = hashlib.sha256()
+    headers = sorted((runtime / "include").glob("*.h"))
+    for part in (*(file.read_bytes() for file in (*headers, runtime / "delegate" / "neutron_backend.cpp")),):
+        digest.update(hashlib.sha256(part).digest())
+    for text in (version, str(package), command, identity.decode(errors="replace"), *FLAGS):
+        digest.update(hashlib.sha256(text.encode()).digest())
+    return f"{version}-{digest.hexdigest()[:16]}"
+
+
+def _compile(command: str, runtime: Path, package: Path, path: Path) -> None:
+    include = package / "include"
+    arguments = [
+        command,
+        *FLAGS,
+        f"-I{runtime / 'include'}",
+        f"-I{include}",
+        f"-I{include / 'executorch/runtime/core/portable_type/c10'}",
+        str(runtime / "delegate" / "neutron_backend.cpp"),
+        "-o",
+        str(path),
+        f"-L{package / 'lib'}",
+        "-lexecutorch",
+        str(LIBRARY),
+    ]
+    done = subprocess.run(arguments, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        said = "\n".join(line for line in done.stderr.splitlines() if "error" in line)[:2000] or done.stderr[-2000:]
+        raise MissingToolError(
+            f"delegate: {command} can't compile it against executorch {importlib.metadata.version('executorch')} "
+            f"(exit code {done.returncode}). Is this the release of pip install 'openneutron[pytorch]'? It said:\n{said}"
+        )
