@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random int8 graphs from a seed: one sampler for each operator of the table, alone or chained with branches.
+
+A sampler adds one node that reads ``source`` and returns its output, or None where the operator does not take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant, per_channel, per_tensor
+from openneutron.ir.graph import AttrValue
+from openneutron.ops.conv import window_output
+
+ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6")
+
+
+class Builder:
+    """A graph in the making; every choice comes from ``random``."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.tensors: dict[str, Tensor] = {}
+        self.nodes: list[Node] = []
+        self.inputs: list[str] = []
+
+    def quant(self, scale: float | None = None) -> QuantParams:
+        value = scale if scale is not None else float(np.exp(self.random.uniform(np.log(0.005), np.log(0.5))))
+        return per_tensor(value, int(self.random.integers(-128, 128)))
+
+    def new(self, shape: Sequence[int], quant: QuantParams | None = None) -> Tensor:
+        tensor = Tensor(f"t{len(self.tensors)}", tuple(shape), DType.INT8, quant or self.quant())
+        self.tensors[tensor.name] = tensor
+        return tensor
+
+    def input(self, shape: Sequence[int], quant: QuantParams | None = None) -> Tensor:
+        tensor = self.new(shape, quant)
+        self.inputs.append(tensor.name)
+        return tensor
+
+    def const(self, data: np.ndarray, quant: QuantParams | None = None) -> Tensor:
+        tensor = constant(f"c{len(self.tensors)}", data, quant)
+        self.tensors[tensor.name] = tensor
+        return tensor
+
+    def integers(self, *values: int) -> Tensor:
+        return self.const(np.array(values, np.int32))
+
+    def node(self, op: str, inputs: Sequence[Tensor | None], output: Tensor, **attrs: AttrValue) -> Tensor:
+        names = tuple(None if tensor is None else tensor.name for tensor in inputs)
+        self.nodes.append(Node(op, names, (output.name,), attrs))
+        return output
+
+    def choice(self, *options: AttrValue) -> AttrValue:
+        return options[int(self.random.integers(len(options)))]
+
+    def up_to(self, most: int) -> int:
+        return int(self.random.integers(1, most + 1))
+
+    def graph(self, outputs: Sequence[Tensor]) -> Graph:
+        names = tuple(dict.fromkeys(tensor.name for tensor in outputs))
+        made = Graph("main", self.tensors, tuple(self.nodes), tuple(self.inputs), names)
+        made = made.rebuilt(made.nodes)
+        made.verify()
+        return made
+
+
+Sampler = Callable[[Builder, Tensor], Tensor | None]
+
+
+def _weights(
+    b: Builder, shape: tuple[int, ...], axis: int, source: Tensor, inputs: int, always_bias: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Weights and bias (sometimes absent), with scales that keep outputs in range."""
+    count = shape[axis]
+    size = 0.5 / np.sqrt(inputs) / 64
+    data = b.random.integers(-127, 128, shape).astype(np.int8)
+    if b.random.random() < 0.3:
+        quant = per_tensor(float(size), 0)
+    else:
+        quant = per_channel(size * b.random.uniform(0.2, 2.0, count), axis)
+    weights = b.const(data, quant)
+    if not always_bias and b.random.random() < 0.2:
+        return weights, None
+    assert source.quant is not None
+    scales = np.array(quant.scales) * source.quant.scale
+    bias = b.random.integers(-3000, 3000, count).astype(np.int32)
+    bias_quant = per_channel(scales, 0) if len(scales) > 1 else per_tensor(float(scales[0]), 0)
+    return weights, b.const(bias, bias_quant)
+
+
+def _window(b: Builder, source: Tensor) -> dict[str, AttrValue] | None:
+    _, height, width, _ = source.shape
+    attrs: dict[str, AttrValue] = {
+        "padding": b.choice("SAME", "VALID"),
+        "stride_h": b.up_to(3),
+        "stride_w": b.up_to(3),
+        "activation": b.choice(*ACTIVATIONS),
+    }
+    return attrs if height > 0 and width > 0 else None
+
+
+def _kernel(b: Builder, source: Tensor, attrs: dict[str, AttrValue]) -> tuple[int, int]:
+    """A kernel (and dilations, for convolutions) that fits the input."""
+    sides = []
+    for axis, suffix in ((1, "h"), (2, "w")):
+        extent = source.shape[axis]
+        kernel = b.up_to(min(5, extent))
+        dilation = b.up_to(2) if (kernel - 1) * 2 < extent and attrs[f"stride_{suffix}"] == 1 else 1
+        attrs[f"dilation_{suffix}"] = dilation
+        sides.append(kernel)
+    return sides[0], sides[1]
+
+
+def conv_2d(b: Builder, source: Tensor) -> Tensor | None:
+    if len(source.shape) != 4 or (attrs := _window(b, source)) is None:
+        return None
+    kernel_h, kernel_w = _kernel(b, source, attrs)
+    channels = source.shape[3]
+    groups = 2 if channels % 2 == 0 and b.random.random() < 0.15 else 1
+    filters = groups * b.up_to(12)
+    if b.random.random() < 0.3:
+        kernel_h = kernel_w = attrs["dilation_h"] = attrs["dilation_w"] = 1
+    shape = (filters, kernel_h, kernel_w, channels // groups)
+    # LiteRT's int8 CONV_2D refuses to run without a bias.
+    weights, bias = _weights(b, shape, 0, source, kernel_h * kernel_w * channels // groups, always_bias=True)
+    node = Node("conv_2d", (), ("x",), attrs)
+    rows, cols = window_output(node, source.shape[1], source.shape[2], kernel_h, kernel_w)
+    return b.node("conv_2d", [source, weights, bias], b.new((source.shape[0], rows, cols, filters)), **attrs)
+
+
+def depthwise_conv_2d(b: Builder, source: Tensor) -> Tensor | None:
+    if len(source.shape) != 4 or (attrs := _window(b, source)) is None:
+        return None
+    kernel_h, kernel_w = _kernel(b, source, attrs)
+    multiplier = b.choice(1, 1, 1, 2, 3)
+    filters = source.shape[3] * multiplier
+    if filters > 64:
+        return None
+    weights, bias = _weights(b, (1, kernel_h, kernel_w, filters), 3, source, kernel_h * kernel_w)
+    node = Node("depthwise_conv_2d", (), ("x",), attrs)
+    rows, cols = window_output(node, source.shape[1], source.shape[2], kernel_h, kernel_w)
+    output = b.new((source.shape[0], rows, cols, filters))
+    return b.node("depthwise_conv_2d", [source, weights, bias], output, depth_multiplier=multiplier, **attrs)
+
+
+def fully_connected(b: Builder, source: Tensor) -> Tensor | None:
+    inputs = source.shape[-1] if b.random.random() < 0.5 else int(np.prod(source.shape[1:]))
+    if len(source.shape) < 2 or inputs > 512:
+        return None
+    outputs = b.up_to(20)
+    weights, bias = _weights(b, (outputs, inputs), 0, source, inputs)
+    keep = bool(b.random.random() < 0.5) and inputs == source.shape[-1]
+    shape = (*source.shape[:-1], outputs) if keep else (source.elements // inputs, outputs)
+    attrs = {"keep_num_dims": keep, "activation": b.choice(*ACTIVATIONS), "weights_format": "DEFAULT"}
+    return b.node("fully_connected", [source, weights, bias], b.new(shape), **attrs)
+
+
+def _pool(op: str) -> Sampler:
+    def sample(b: Builder, source: Tensor) -> Tensor | None:
+        if len(source.shape) != 4 or (attrs := _window(b, source)) is None:
+            return None
+        attrs["kernel_h"], attrs["kernel_w"] = b.up_to(min(4, source.shape[1])), b.up_to(min(4, source.shape[2]))
+        rows, cols = window_output(
+            Node(op, (), ("x",), attrs), source.shape[1], source.shape[2], attrs["kernel_h"], attrs["kernel_w"]
+        )
+        output = b.new((source.shape[0], rows, cols, source.shape[3]), source.quant)
+        return b.node(op, [source], output, **attrs)
+
+    return sample
+
+
+def mean(b: Builder, source: Tensor) -> Tensor | None:
+    if len(source.shape) != 4:
+        return None
+    keep = bool(b.choice(True, False))
+    shape = (source.shape[0], 1, 1, source.shape[3]) if keep else (source.shape[0], source.shape[3])
+    quant = source.quant if b.random.random() < 0.4 else None
+    return b.node("mean", [source, b.integers(1, 2)], b.new(shape, quant), keep_dims=keep)
+
+
+def _two(op: str) -> Sampler:
+    def sample(b: Builder, source: Tensor) -> Tensor | None:
+        kind = b.choice("same", "constant", "broadcast", "other")
+        shape = source.shape
+        if kind == "broadcast" and len(shape) <= 4:
+            shape = tuple(extent if b.random.random() < 0.5 else 1 for extent in shape)
+        if kind == "same":
+            other = source
+        elif kind in ("constant", "broadcast"):
+            other = b.const(b.random.integers(-128, 128, shape).astype(np.int8), b.quant())
+        else:
+            candidates = [t for t in b.tensors.values() if t.shape == shape and t.dtype is DType.INT8 and t.quant]
+            candidates = [t for t in candidates if not t.quant.per_channel]
+            other = candidates[int(b.random.integers(len(candidates)))]
+        operands = [source, other] if b.random.random() < 0.5 else [other, source]
+        return b.node(op, operands, b.new(source.shape), activation=b.choice(*ACTIVATIONS))
+
+    return sample
+
+
+def _table(op: str, quant: QuantParams | None = None) -> Sampler:
+    def sample(b: Builder, source: Tensor) -> Tensor | None:
+        attrs = {"alpha": float(np.float32(b.random.uniform(-0.5, 1.5)))} if op == "leaky_relu" else {}
+        shared = source.quant if quant is None and b.random.random() < 0.2 else quant
+        return b.node(op, [source], b.new(source.shape, shared), **attrs)
+
+    return sample
+
+
+def reshape(b: Builder, source: Tensor) -> Tensor | None:
+    shape = b.choice((source.shape[0], source.elements // source.shape[0]), (source.elements,), (1, 1, *source.shape))
+    if len(shape) > 4:
+        shape = (source.elements, 1)
+    return b.node("reshape", [source, b.integers(*shape)], b.new(shape, source.quant), new_shape=shape)
+
+
+def squeeze(b: Builder, source: Tensor) -> Tensor | None:
+    axes = tuple(axis for axis, extent in enumerate(source.shape) if extent == 1)
+    shape = tuple(extent for extent in source.shape if extent != 1)
+    if not axes or not shape:
+        return None
+    return b.node("squeeze", [source], b.new(shape, source.quant), squeeze_dims=axes)
+
+
+def expand_dims(b: Builder, source: Tensor) -> Tensor | None:
+    if len(source.shape) >= 4:
+        return None
+    axis = int(b.random.integers(len(source.shape) + 1))
+    shape = (*source.shape[:axis], 1, *source.shape[axis:])
+    return b.node("expand_dims", [source, b.integers(axis)], b.new(shape, source.quant))
+
+
+def _pad(op: str) -> Sampler:
+    def sample(b: Builder, source: Tensor) -> Tensor | None:
+        if len(source.shape) > 4:
+            return None
+        spatial_only = len(source.shape) == 4 and b.random.random() < 0.5
+        amounts = b.random.integers(0, 3, (len(source.shape), 2)).astype(np.int32)
+        if spatial_only:
+            amounts[0] = amounts[3] = 0
+        shape = tuple(int(e + a[0] + a[1]) for e, a in zip(source.shape, amounts, strict=True))
+        operands: list[Tensor | None] = [source, b.const(amounts)]
+        if op == "padv2":
+            value = b.choice(-128, 5, source.quant.zero_point if source.quant else 0)
+            operands.append(b.const(np.array([value], np.int8), source.quant))
+        return b.node(op, operands, b.new(shape, source.quant))
+
+    return sample
+
+
+def concatenation(b: Builder, source: Tensor) -> Tensor | None:
+    if len(source.shape) > 4:
+        return None
+    axis = int(b.random.integers(len(source.shape)))
+    pieces = [source]
+    for _ in range(b.up_to(2)):
+        shape = tuple(b.up_to(3) if i == axis else extent for i, extent in enumerate(source.shape))
+        pieces.append(b.const(b.random.integers(-128, 128, shape).astype(np.int8), source.quant))
+    if b.random.random() < 0.3:
+        pieces.append(source)
+    pieces = [pieces[i] for i in b.random.permutation(len(pieces))]
+    shape = tuple(sum(p.shape[i] for p in pieces) if i == axis else e for i, e in enumerate(source.shape))
+    sign = axis if b.random.random() < 0.5 else axis - len(shape)
+    return b.node("concatenation", pieces, b.new(shape, source.quant), axis=sign, activation="NONE")
+
+
+def slice_(b: Builder, source: Tensor) -> Tensor | None:
+    if len(source.shape) > 4:
+        return None
+    begin = [int(b.random.integers(extent)) for extent in source.shape]
+    size = [b.up_to(extent - start) for extent, start in zip(source.shape, begin, strict=True)]
+    given = [-1 if start + n == extent and b.random.random() < 0.5 else n
+             for start, n, extent in zip(begin, size, source.shape, strict=True)]  # fmt: skip
+    return b.node("slice", [source, b.integers(*begin), b.integers(*given)], b.new(size, source.quant))
+
+
+def transpose(b: Builder, source: Tensor) -> Tensor | None:
+    order = [int(axis) for axis in b.random.permutation(len(source.shape))]
+    shape = [source.shape[axis] for axis in order]
+    return b.node("transpose", [source, b.integers(*order)], b.new(shape, source.quant))
+
+
+def softmax(b: Builder, source: Tensor) -> Tensor | None:
+    beta = b.choice(1.0, 0.5, 2.0)
+    return b.node("softmax", [source], b.new(source.shape, per_tensor(1 / 256, -128)), beta=beta)
+
+
+def resize_nearest_neighbor(b: Builder, source: Tensor) -> Tensor | None:
+    if len(source.shape) != 4:
+        return None
+    height, width = b.up_to(2 * source.shape[1]), b.up_to(2 * source.shape[2])
+    align, half = b.choice((False, False), (True, False), (False, True))
+    output = b.new((source.shape[0], height, width, source.shape[3]), source.quant)
+    operands = [source, b.integers(height, width)]
+    return b.node("resize_nearest_neighbor", operands, output, align_corners=align, half_pixel_centers=half)
+
+
+SAMPLERS: dict[str, Sampler] = {
+    "conv_2d": conv_2d,
+    "depthwise_conv_2d": depthwise_conv_2d,
+    "fully_connected": fully_connected,
+    "average_pool_2d": _pool("average_pool_2d"),
+    "max_pool_2d": _pool("max_pool_2d"),
+    "mean": mean,
+    "add": _two("add"),
+    "sub": _two("sub"),
+    "mul": _two("mul"),
+    "relu": _table("relu"),
+    "relu6": _table("relu6"),
+    "relu_n1_to_1": _table("relu_n1_to_1"),
+    "relu_0_to_1": _table("relu_0_to_1"),
+    "quantize": _table("quantize"),
+    "logistic": _table("logistic", per_tensor(1 / 256, -128)),
+    "tanh": _table("tanh", per_tensor(1 / 128, 0)),
+    "hard_swish": _table("hard_swish"),
+    "leaky_relu": _table("leaky_relu"),
+    "reshape": reshape,
+    "squeeze": squeeze,
+    "expand_dims": expand_dims,
+    "pad": _pad("pad"),
+    "padv2": _pad("padv2"),
+    "concatenation": concatenation,
+    "slice": slice_,
+    "transpose": transpose,
+    "softmax": softmax,
+    "resize_nearest_neighbor": resize_nearest_neighbor,
+}
+"""One sampler for each row of the operator table."""
+
+MOST_ELEMENTS = 20_000
+
+
+def _input(b: Builder) -> Tensor:
+    batches = b.choice(1, 1, 1, 2)
+    return b.input((batches, b.up_to(9), b.up_to(9), b.choice(1, 3, 8, b.up_to(20))))
+
+
+def single(op: str, seed: int) -> Graph:
+    """A graph of one node of this operator."""
+    for attempt in range(100):
+        b = Builder(seed * 1000 + attempt)
+        source = _input(b)
+        if b.random.random() < 0.3 or op == "expand_dims":
+            b = Builder(seed * 1000 + attempt)
+            source = b.input(tuple(b.up_to(7) for _ in range(b.up_to(3))))
+        output = SAMPLERS[op](b, source)
+        if output is not None:
+            return b.graph([output])
+    raise AssertionError(f"no sample of {op} for seed {seed}")
+
+
+def several(seed: int, least: int = 3, most: int = 12) -> Graph:
+    """A graph of ``least`` to ``most`` nodes with branches; everything nobody reads is an output."""
+    b = Builder(seed)
+    values = [_input(b) for _ in range(b.up_to(2))]
+    count = int(b.random.integers(least, most + 1))
+    names = sorted(SAMPLERS)
+    while len(b.nodes) < count:
+        source = values[-1 - int(b.random.integers(min(3, len(values))))]
+        output = SAMPLERS[names[int(b.random.integers(len(names)))]](b, source)
+        if output is None:
+            continue
+        if output.elements > MOST_ELEMENTS:
+            b.nodes.pop()
+            continue
+        values.append(output)
+    read = {name for node in b.nodes for name in node.inputs}
+    unread = [value for value in values if value.name not in read and value.name not in b.inputs]
+    if b.random.random() < 0.3:
+        unread.append(values[int(b.random.integers(len(b.inputs), len(values)))])
+    return b.graph(unread)

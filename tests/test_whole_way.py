@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random graphs through every stage to the simulated NPU, byte for byte against LiteRT's reference kernels."""
+
+from __future__ import annotations
+
+import oracle
+import pytest
+import random_graphs
+
+from openneutron.compiler import CompileOptions
+from openneutron.ops import BY_NAME, reject
+
+
+def test_every_operator_has_a_sampler() -> None:
+    assert set(random_graphs.SAMPLERS) == set(BY_NAME)
+
+
+@pytest.mark.parametrize("op", sorted(BY_NAME))
+def test_one_operator_is_bit_exact(op: str) -> None:
+    for seed in range(20):
+        graph = random_graphs.single(op, seed)
+        assert [reject(graph, node) for node in graph.nodes] == [None], (seed, str(graph))
+        oracle.assert_bit_exact(graph, (seed,))
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_graphs_of_several_operators_are_bit_exact(block: int) -> None:
+    for seed in range(20 * block, 20 * block + 20):
+        graph = random_graphs.several(seed)
+        options = CompileOptions(io=("arena", "caller")[seed % 2], fetch_constants_to_sram=seed % 3 == 0)
+        oracle.assert_bit_exact(graph, (seed,), options)
