@@ -93,7 +93,7 @@ def partition(graph: Graph, excluded: Iterable[str] = ()) -> Partitioning:
         # Left to the CPU these raise nobody's level, but a group may be gone, or idle itself now.
         for index in idle:
             node = graph.nodes[index]
-            reasons[index] = OnCpu(operator_title(node), node.name, ONLY_VIEWS)
+            reasons[index] = OnCpu(operator_title(node), _name(node), ONLY_VIEWS)
     result = Partitioning(
         partitions, tuple(reasons[index] for index in sorted(reasons)), _order(predecessors, partitions)
     )
@@ -137,11 +137,16 @@ def extract(graph: Graph, indices: Sequence[int]) -> Graph:
 def _rejection(graph: Graph, node: Node, excluded: frozenset[str]) -> OnCpu | None:
     title = operator_title(node)
     if excluded & {node.op, title, node.op.upper(), *node.outputs}:
-        return OnCpu(title, node.name, EXCLUDED)
+        return OnCpu(title, _name(node), EXCLUDED)
     reason = ops.reject(graph, node)
     if reason is None:
         return None
-    return OnCpu(title, node.name, reason, "" if node.op in ops.BY_NAME else NO_KERNEL)
+    return OnCpu(title, _name(node), reason, "" if node.op in ops.BY_NAME else NO_KERNEL)
+
+
+def _name(node: Node) -> str:
+    """An operator that only has an effect has no output to be named after."""
+    return node.outputs[0] if node.outputs else node.source
 
 
 def _predecessors(graph: Graph) -> list[list[int]]:

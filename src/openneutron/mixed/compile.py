@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A LiteRT file to the same file with NeutronGraphs for everything the NPU can take."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from openneutron import ops
+from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.partition import OnNpu, Partitioning, operator_title, partition
+from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
+from openneutron.ir import DType, Graph
+from openneutron.litert import LiteRTModel
+from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
+from openneutron.targets import Target
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being worked on, how much of it is done, and how much there is."""
+
+
+def silent(_step: str, _done: int, _total: int) -> None:
+    """Tells nobody."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledFile:
+    """A compiled file: its partitions' programs, in order, and what stays on the CPU.
+
+    ``parts`` is empty where no operator runs on the NPU; ``budget_bytes`` is the SRAM that each of them may take.
+    """
+
+    name: str
+    model: LiteRTModel = field(repr=False)
+    target: Target
+    partitioning: Partitioning = field(repr=False)
+    parts: tuple[Compiled, ...] = field(repr=False)
+    budget_bytes: int
+
+    @property
+    def graph(self) -> Graph:
+        return self.model.graph
+
+    def part_name(self, index: int) -> str:
+        """The name of a partition's NeutronGraph, which its tensors in the file carry too."""
+        return part_name(index)
+
+    def to_bytes(self) -> bytes:
+        """The ``.tflite``. The same compile gives the same bytes."""
+        steps: list[int | NeutronNode] = []
+        for step in self.partitioning.steps:
+            if isinstance(step, OnNpu):
+                graph = self.partitioning.partitions[step.index].graph
+                program = self.parts[step.index].program
+                steps.append(NeutronNode(part_name(step.index), graph.inputs, graph.outputs, program))
+            else:
+                steps.append(step.node)
+        return splice(self.model, steps)
+
+
+def part_name(index: int) -> str:
+    return f"neutron_graph_{index}"
+
+
+def compile_file(
+    model: LiteRTModel,
+    name: str,
+    target: Target,
+    options: CompileOptions = CompileOptions(),
+    operators_not_to_delegate: Sequence[str] = (),
+    progress: Progress = silent,
+) -> CompiledFile:
+    """The compiled file. ``name`` is what messages call it.
+
+    The SRAM budget holds for each partition: they run one after the other, in the same memory. Raises InvalidModelError
+    where nothing in the file can run on the NPU or the file is compiled already, InvalidOptionError for unknown names in
+    ``operators_not_to_delegate``, BudgetError with the least that every partition would do with.
+    """
+    result = analyse_file(model, name, target, options, operators_not_to_delegate, progress)
+    if not result.parts:
+        raise InvalidModelError(_nothing_to_do(result))
+    return result
+
+
+def analyse_file(
+    model: LiteRTModel,
+    name: str,
+    target: Target,
+    options: CompileOptions = CompileOptions(),
+    operators_not_to_delegate: Sequence[str] = (),
+    progress: Progress = silent,
+) -> CompiledFile:
+    """As ``compile_file``, but a file with nothing for the NPU is no error."""
+    graph = model.graph
+    for place, node in enumerate(graph.nodes):
+        if node.op == OPERATOR_NAME:
+            raise InvalidModelError(
+                f"'{name}': it is compiled already: operator {place} is a NeutronGraph. Compile the file it was made from."
+            )
+    check_names(graph, name, operators_not_to_delegate)
+    partitioning = partition(graph, operators_not_to_delegate)
+    parts: list[Compiled] = []
+    too_large: list[int] = []
+    count = len(partitioning.partitions)
+    for index, part in enumerate(partitioning.partitions):
+        progress("Compiling", index, count)
+        try:
+            parts.append(compile_graph(part.graph, target, options))
+        except BudgetError as error:
+            too_large.append(error.least_bytes)
+    progress("Compiling", count, count)
+    budget = options.sram_budget if options.sram_budget is not None else int(target.sram.value * 1024)
+    if too_large:
+        raise _over_budget(name, too_large, count, budget)
+    return CompiledFile(name, model, target, partitioning, tuple(parts), budget)
+
+
+def check_names(graph: Graph, name: str, operators: Sequence[str]) -> None:
+    """Raises InvalidOptionError where one of these is neither an operator nor the output of one of the graph's nodes."""
+    titles = dict.fromkeys(operator_title(node) for node in graph.nodes)
+    known = {*titles, *ops.BY_NAME, *ops.BY_LITERT, *(node.op.upper() for node in graph.nodes)}
+    known.update(output for node in graph.nodes for output in node.outputs)
+    for given in operators:
+        if given in known:
+            continue
+        near = difflib.get_close_matches(given, sorted(known), 3) or difflib.get_close_matches(
+            given.upper(), sorted(titles), 3
+        )
+        hint = f"Did you mean {' or '.join(repr(other) for other in near)}?" if near else f"It has {', '.join(titles)}."
+        raise InvalidOptionError(
+            f"operators_not_to_delegate: '{given}' is neither an operator nor an output of one in '{name}'. {hint}"
+        )
+
+
+def _over_budget(name: str, least_bytes: list[int], count: int, budget: int) -> BudgetError:
+    least = max(least_bytes)
+    where = "" if count == 1 else f" for the largest of its {count} partitions, which run one after the other"
+    return BudgetError(
+        f"'{name}': it needs {least / 1024:.1f} KiB ({least} bytes) of SRAM{where}; the budget is {budget / 1024:.1f} KiB "
+        f"({budget} bytes). Give it at least {-(-least // 1024)} KiB with --sram-budget (or sram_budget=), or a smaller input.",
+        least,
+    )
+
+
+def _nothing_to_do(result: CompiledFile) -> str:
+    graph, on_cpu = result.graph, result.partitioning.on_cpu
+    if not on_cpu:
+        return f"'{result.name}': it has no operators."
+    computed = {graph[name].dtype for node in graph.nodes for name in node.outputs}
+    count = f"none of its {len(on_cpu)} operators" if len(on_cpu) > 1 else "its one operator does not"
+    verb = " runs" if len(on_cpu) > 1 else " run"
+    if DType.INT8 not in computed:
+        kinds = " and ".join(sorted(str(dtype) for dtype in computed - {DType.OPAQUE})) or "other types"
+        return (
+            f"'{result.name}': {count}{verb} on the NPU: it computes in {kinds}; the NPU computes in int8. Quantize the model to int8, "
+            "or compile the PyTorch model it was made from, which quantizes it."
+        )
+    first = on_cpu[0]
+    return (
+        f"'{result.name}': {count}{verb} on the NPU; {first.operator} '{first.name}': {first.reason}. "
+        "`openneutron explain` gives the reason for each."
+    )

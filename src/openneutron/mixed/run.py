@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""LiteRT files with or without NeutronGraphs, run: the NPU's part on the simulator, the rest by LiteRT's interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from openneutron.compiler.partition import extract
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.ir import DType, Tensor
+from openneutron.litert import LiteRTModel, read
+from openneutron.litert.cut import cut
+from openneutron.litert.interpret import interpret
+from openneutron.litert.neutron_graph import FoundNode, find
+from openneutron.simulator import Simulator
+
+SHARED_STATE = ("ASSIGN_VARIABLE", "CALL_ONCE", "HASHTABLE", "READ_VARIABLE", "VAR_HANDLE")
+"""LiteRT operators whose state lies in the interpreter, where an operator of another piece would not find it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Operators that LiteRT runs in one go: a model of them, and the file's tensors it takes and gives."""
+
+    model: bytes = field(repr=False)
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Node:
+    """A NeutronGraph, ready to run."""
+
+    found: FoundNode
+    simulator: Simulator
+
+
+class FileSimulator:
+    """A ``.tflite`` file, ready to run.
+
+    Raises InvalidModelError where the file is damaged, InvalidProgramError or DriverError where a NeutronGraph in it is.
+    """
+
+    def __init__(self, data: bytes | Path) -> None:
+        loaded = read(data)
+        graph = loaded.graph
+        self._index = loaded.tensor_index
+        self._tensors = {self._index[name]: tensor for name, tensor in graph.tensors.items()}
+        self.inputs: tuple[Tensor, ...] = tuple(graph[name] for name in graph.inputs)
+        self.outputs: tuple[Tensor, ...] = tuple(graph[name] for name in graph.outputs)
+        self.nodes: tuple[FoundNode, ...] = tuple(find(loaded.model))
+        if self.nodes:
+            self._steps = tuple(self._cut(loaded))
+        else:
+            whole = data.read_bytes() if isinstance(data, Path) else data
+            self._steps = (_Piece(whole, self._places(graph.inputs), self._places(graph.outputs)),)
+
+    def _places(self, names: Iterable[str]) -> tuple[int, ...]:
+        return tuple(self._index[name] for name in names)
+
+    def _cut(self, loaded: LiteRTModel) -> Iterator[_Piece | _Node]:
+        graph = loaded.graph
+        at = {node.operator: node for node in self.nodes}
+        stateful: list[int] = []
+        for on_npu, run in groupby(range(len(graph.nodes)), lambda place: place in at):
+            places = list(run)
+            if on_npu:
+                yield from (_Node(at[place], Simulator(at[place].program)) for place in places)
+                continue
+            stateful += [place for place in places if graph.nodes[place].op in SHARED_STATE][:1]
+            piece = extract(graph, places)
+            into, out = self._places(piece.inputs), self._places(piece.outputs)
+            yield _Piece(cut(loaded.model, places, into, out), into, out)
+        if len(stateful) > 1:
+            raise InvalidModelError(
+                f"operators {stateful[0]} and {stateful[1]} share LiteRT variables and a NeutronGraph lies between them; "
+                "a file is run piece by piece here, and each piece has its own variables. Run it on the device."
+            )
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs, in the file's order, typed and shaped as the file says.
+
+        Raises InvalidOptionError for a wrong count, shape or type of inputs.
+        """
+        self._check(inputs)
+        values = {self._index[tensor.name]: value for tensor, value in zip(self.inputs, inputs, strict=True)}
+        for step in self._steps:
+            if isinstance(step, _Piece):
+                results = interpret(step.model, [values[index] for index in step.inputs])
+                values.update(zip(step.outputs, results, strict=True))
+            else:
+                self._run_node(step, values)
+        return [
+            tensor.data if tensor.data is not None else values[self._index[tensor.name]] for tensor in self.outputs
+        ]
+
+    def _run_node(self, step: _Node, values: dict[int, np.ndarray]) -> None:
+        given = []
+        for index in step.found.inputs:
+            tensor, value = self._tensors[index], values[index]
+            if value.shape != tensor.shape:
+                raise InvalidModelError(
+                    f"NeutronGraph '{step.found.name}': its input '{tensor.name}' has shape {list(value.shape)} at run time; "
+                    f"it was compiled for {list(tensor.shape)}."
+                )
+            given.append(value)
+        for index, result in zip(step.found.outputs, step.simulator.run(given), strict=True):
+            tensor = self._tensors[index]
+            if len(result) != tensor.size_bytes:
+                raise InvalidModelError(
+                    f"NeutronGraph '{step.found.name}': it computes {len(result)} bytes for '{tensor.name}', which has "
+                    f"{tensor.size_bytes}. Compile the model again."
+                )
+            values[index] = result.view(tensor.dtype.numpy).reshape(tensor.shape)
+
+    def _check(self, inputs: Sequence[np.ndarray]) -> None:
+        wanted = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in self.inputs)
+        if len(inputs) != len(self.inputs):
+            raise InvalidOptionError(f"input: {len(inputs)} given; the model takes {len(self.inputs)} ({wanted}).")
+        for place, (tensor, value) in enumerate(zip(self.inputs, inputs, strict=True)):
+            if tensor.dtype is not DType.OPAQUE and (value.dtype, value.shape) != (tensor.dtype.numpy, tensor.shape):
+                raise InvalidOptionError(
+                    f"input {place} ('{tensor.name}'): it is {value.dtype}{list(value.shape)}; "
+                    f"the model takes {tensor.dtype}{list(tensor.shape)}."
+                )

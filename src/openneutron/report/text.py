@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Summaries as rich tables, and as plain text."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from openneutron.diagnostics import OnCpu
+from openneutron.report.summary import PartitionSummary, Summary
+
+SHOWN_ON_CPU = 12
+"""Operators on the CPU that a summary lists; ``explain`` lists all."""
+
+NAME_WIDTH = 44
+"""Characters of a tensor's name that a table shows."""
+
+PLAIN_WIDTH = 120
+
+
+def plain(renderable: RenderableType, width: int = PLAIN_WIDTH) -> str:
+    """A table as text, without colours, and without blanks at the ends of lines."""
+    console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def size_text(size: int) -> str:
+    """Bytes, KiB or MiB."""
+    if size < 1024:
+        return f"{size} B"
+    return f"{size / 1024:,.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):,.2f} MiB"
+
+
+def count_text(count: int) -> str:
+    """A count with a thousand's letter."""
+    for letter, unit in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= unit:
+            return f"{count / unit:,.1f} {letter}"
+    return str(count)
+
+
+def duration_text(milliseconds: float) -> str:
+    """Milliseconds, or microseconds below one."""
+    return f"{milliseconds:,.2f} ms" if milliseconds >= 1 else f"{milliseconds * 1e3:,.0f} us"
+
+
+def short_name(name: str, width: int = NAME_WIDTH) -> str:
+    """A tensor's name that fits a column: of names that a converter joined the last, cut from the front."""
+    name = name.rsplit(";", 1)[-1]
+    return name if len(name) <= width else f"...{name[3 - width :]}"
+
+
+def _share(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def summary_table(summary: Summary) -> RenderableType:
+    """The figures of a compile, and what stays on the CPU."""
+    title = Text.assemble((summary.model, "bold"), f"  for {summary.target.name} ({summary.target.title})")
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column()
+    for label, value in summary_rows(summary):
+        table.add_row(label, value)
+    parts: list[RenderableType] = [title, Padding(table, (0, 0, 0, 2))]
+    if summary.on_cpu:
+        parts += ["", on_cpu_table(summary.on_cpu, SHOWN_ON_CPU)]
+    return Group(*parts)
+
+
+def summary_rows(summary: Summary) -> list[tuple[str, str]]:
+    """Labels and values of the summary, in words."""
+    pieces = len(summary.partitions)
+    where = "" if pieces == 0 else f", in {pieces} partition{'s' if pieces > 1 else ''}"
+    calls = sum(len(part.report.operators) for part in summary.partitions)
+    rows = [("NPU", f"{len(summary.delegated)} of {summary.operators} operators{where}; {calls} kernel calls")]
+    if summary.partitions:
+        clock = f"{summary.target.clock.value:g} MHz"
+        besides = "" if not summary.on_cpu else ", without what stays on the CPU"
+        rows += [
+            ("MACs", count_text(summary.macs)),
+            ("Latency", f"{duration_text(summary.milliseconds)} at {clock}, modelled{besides}"),
+            ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
+            ("Peak SRAM", _sram_text(summary)),
+            ("Weights", size_text(summary.weights_bytes)),
+            ("Microcode", size_text(summary.microcode_bytes)),
+        ]
+    if summary.file is not None and summary.file_bytes is not None:
+        rows.append(("File", f"{summary.file}, {size_text(summary.file_bytes)}"))
+    return rows
+
+
+def _sram_text(summary: Summary) -> str:
+    largest = max(summary.partitions, key=lambda part: part.report.sram_bytes).report
+    parts = [f"arena {size_text(largest.arena_bytes)}"]
+    if largest.prefetch_bytes:
+        parts.append(f"prefetch {size_text(largest.prefetch_bytes)}")
+    outside = largest.sram_bytes - largest.arena_bytes - largest.prefetch_bytes
+    parts.append(f"input and output {size_text(outside)}" if outside else "input and output inside")
+    used = _share(summary.sram_bytes / summary.budget_bytes)
+    return f"{size_text(summary.sram_bytes)} of {size_text(summary.budget_bytes)} ({used}): {', '.join(parts)}"
+
+
+def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> RenderableType:
+    """Operators on the CPU with their reasons; with ``limit``, as many, and how many more there are."""
+    operators = tuple(operators)
+    shown = operators if limit is None or len(operators) <= limit else operators[:limit]
+    table = Table(title="On the CPU", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2))
+    table.add_column("operator", style="cyan", no_wrap=True)
+    table.add_column("name", overflow="fold", max_width=NAME_WIDTH)
+    table.add_column("why", overflow="fold", ratio=1)
+    for item in shown:
+        why = f"{item.reason}. {item.way_out}" if item.way_out else f"{item.reason}."
+        table.add_row(item.operator, short_name(item.name), Text(why))
+    rest = len(operators) - len(shown)
+    if not rest:
+        return table
+    return Group(table, Text(f"... and {rest} more; `openneutron explain` lists all."))
+
+
+def calls_table(part: PartitionSummary) -> Table:
+    """Each kernel call of a partition with its modelled cost."""
+    report = part.report
+    table = Table(
+        title=f"{part.name}: {len(report.operators)} kernel calls, modelled",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1),
+    )
+    table.add_column("#", justify="right", style="dim")
+    table.add_column("operator", overflow="ellipsis", no_wrap=True, max_width=NAME_WIDTH)
+    table.add_column("kernel", style="cyan", no_wrap=True)
+    table.add_column("output", no_wrap=True)
+    for heading in ("MACs", "cycles", "time", "share", "utilisation"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("pipelines over", no_wrap=True)
+    for index, item in enumerate(report.operators):
+        table.add_row(
+            str(index),
+            short_name(item.name),
+            item.kernel,
+            "x".join(str(extent) for extent in item.output),
+            count_text(item.macs) if item.macs else "",
+            f"{item.cycles:,}",
+            duration_text(report.milliseconds * item.cycles / report.cycles),
+            _share(item.cycles / report.cycles),
+            _share(item.utilisation) if item.macs else "",
+            item.parallel,
+        )
+    return table
