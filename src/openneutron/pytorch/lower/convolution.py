@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Convolutions and linear layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch.fx import Node
+
+from openneutron.ir import DType, QuantParams, per_channel, per_tensor
+from openneutron.ops.conv import same_padding
+from openneutron.pytorch.lower.arguments import arguments_of, pair
+from openneutron.pytorch.lower.context import Context
+from openneutron.pytorch.lower.program import shape_of
+from openneutron.pytorch.lower.rules import Layout, Reject, Rejected, lowers
+from openneutron.pytorch.lower.values import Shape, Value
+
+OHWI = (0, 2, 3, 1)
+IHWO_OF_DEPTHWISE = (1, 2, 3, 0)
+
+BIAS_SCALE_TOLERANCE = 1e-5
+"""Relative difference up to which a bias counts as being in units of input scale times weight scale (float32 products
+differ by less)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A sliding window in rows and columns; ``before`` is the padding in front, behind it is what the result needs."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    before: tuple[int, int]
+    dilation: tuple[int, int] = (1, 1)
+
+    def behind(self, size: Shape, result: Shape) -> tuple[int, int]:
+        """Rows and columns that the last windows reach past the input of extents ``size``."""
+        reach = (
+            (out - 1) * stride + (kernel - 1) * dilation + 1 - extent - before
+            for out, stride, kernel, dilation, extent, before in zip(
+                result, self.stride, self.kernel, self.dilation, size, self.before, strict=True
+            )
+        )
+        rows, columns = (max(0, number) for number in reach)
+        return rows, columns
+
+    def is_same(self, size: Shape, result: Shape) -> bool:
+        """Whether this is what LiteRT calls SAME."""
+        behind = self.behind(size, result)
+        return all(
+            out == -(-extent // stride) and same_padding(extent, kernel, stride, dilation) == (before, after)
+            for out, extent, kernel, stride, dilation, before, after in zip(
+                result, size, self.kernel, self.stride, self.dilation, self.before, behind, strict=True
+            )
+        )
+
+    def is_valid(self, size: Shape, result: Shape) -> bool:
+        """Whether there is no padding at all."""
+        return not any(self.before) and not any(self.behind(size, result))
+
+
+def padded(context: Context, source: str, window: Window, result: Shape, value: int | None = None) -> tuple[str, str]:
+    """(tensor, LiteRT's padding) for a window over the NHWC tensor ``source`` with ``result`` rows and columns.
+
+    Padding that is neither SAME nor VALID becomes a PAD node (of real 0, or PADV2 with the stored ``value``) before a VALID
+    window; the compiler fuses it.
+    """
+    here = context.tensors[source]
+    size = here.shape[1:3]
+    if window.is_valid(size, result):
+        return source, "VALID"
+    if window.is_same(size, result):
+        return source, "SAME"
+    amounts = ((0, 0), *zip(window.before, window.behind(size, result), strict=True), (0, 0))
+    return pad(context, source, amounts, value), "VALID"
+
+
+def pad(context: Context, source: str, amounts: tuple[tuple[int, int], ...], value: int | None = None) -> str:
+    """The tensor with stored values around it: its zero point, or ``value``."""
+    here = context.tensors[source]
+    assert here.quant is not None
+    shape = tuple(extent + before + after for extent, (before, after) in zip(here.shape, amounts, strict=True))
+    paddings = context.add_constant(f"{source}_paddings", np.asarray(amounts, np.int32))
+    if value is None or value == here.quant.zero_point:
+        return context.emit("pad", (source, paddings), shape, here.quant, f"{source}_padded")
+    filler = context.add_constant(f"{source}_filler", np.asarray([value], np.int8), here.quant)
+    return context.emit("padv2", (source, paddings, filler), shape, here.quant, f"{source}_padded")
+
+
+@lowers("aten.convolution.default", "aten.conv1d.default", "aten.conv2d.default", fuses=True, layout=Layout.NHWC)
+def convolution(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    if given.get("transposed"):
+        return Reject("it is transposed; there is no kernel for transposed convolutions")
+    shape = shape_of(node)
+    if len(shape) not in (3, 4):
+        return Reject(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
+    data, weight = context.value(given["input"]), context.value(given["weight"])
+    if not context.is_constant(weight):
+        return Reject("its weights are computed at run time; they must be constant")
+    rows = len(shape) == 3
+    data = context.viewed(data, _with_row(data.shape))
+    weight = context.viewed(weight, _with_row(weight.shape))
+    stride, before, dilation = (_spatial(given[key], rows) for key in ("stride", "padding", "dilation"))
+    window = Window(pair(weight.shape[2:]), stride, before, dilation)
+    result = _emit(node, context, given, data, weight, window, _with_row(shape))
+    return context.viewed(result, shape)
+
+
+def _with_row(shape: Shape) -> Shape:
+    return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
+
+
+def _spatial(item: Any, one_row: bool) -> tuple[int, int]:
+    if not one_row:
+        return pair(item)
+    column = item[0] if isinstance(item, (list, tuple)) else item
+    return (0 if column == 0 else 1, column)
+
+
+def _emit(
+    node: Node, context: Context, given: dict[str, Any], data: Value, weight: Value, window: Window, shape: Shape
+) -> Value:
+    groups, channels, filters = given["groups"], data.shape[1], shape[1]
+    depthwise = groups == channels and groups > 1
+    source, padding = padded(context, context.nhwc(data), window, shape[2:])
+    quant = context.result_quant(node)
+    weights = context.arranged(weight, IHWO_OF_DEPTHWISE if depthwise else OHWI)
+    attrs: dict[str, Any] = {
+        "padding": padding,
+        "stride_h": window.stride[0],
+        "stride_w": window.stride[1],
+        "dilation_h": window.dilation[0],
+        "dilation_w": window.dilation[1],
+        "activation": context.activation(node, quant),
+    }
+    if depthwise:
+        attrs["depth_multiplier"] = filters // channels
+    inputs = (source, weights, bias_of(context, given["bias"], source, weights, filters))
+    stored = (shape[0], *shape[2:], filters)
+    op = "depthwise_conv_2d" if depthwise else "conv_2d"
+    return context.from_nhwc(context.emit(op, inputs, stored, quant, node.name, **attrs), shape)
+
+
+@lowers("aten.linear.default", fuses=True, preserve=True, layout=Layout.OWN)
+def linear(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    return _linear(node, context, given["input"], context.value(given["weight"]), given["bias"])
+
+
+@lowers("aten.addmm.default", fuses=True, layout=Layout.OWN)
+def addmm(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    if given["alpha"] != 1 or given["beta"] != 1:
+        return Reject(f"alpha is {given['alpha']} and beta {given['beta']}; both must be 1")
+    return _linear(node, context, given["mat1"], _transposed_weight(context, given["mat2"]), given["self"])
+
+
+@lowers("aten.mm.default", fuses=True, layout=Layout.OWN)
+def mm(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    return _linear(node, context, given["self"], _transposed_weight(context, given["mat2"]), None)
+
+
+def _transposed_weight(context: Context, node: Any) -> Value:
+    value = context.settled(context.value(node))
+    if len(value.shape) != 2:
+        raise Rejected(f"its weights have rank {len(value.shape)}; it must be 2")
+    return Value(value.tensor, value.shape[::-1], tuple(1 - axis for axis in value.order), value.shape[::-1])
+
+
+def _linear(node: Node, context: Context, data: Any, weight: Value, bias: Any) -> Value | Reject:
+    if not context.is_constant(weight):
+        return Reject("its weights are computed at run time; they must be constant")
+    shape, quant = shape_of(node), context.result_quant(node)
+    weights = context.arranged(weight, (0, 1))
+    value = context.value(data)
+    source, weights, order = _features_last(context, value, weights)
+    stored = tuple(shape[axis] for axis in order)
+    inputs = (source, weights, bias_of(context, bias, source, weights, shape[-1]))
+    name = context.emit(
+        "fully_connected",
+        inputs,
+        stored,
+        quant,
+        node.name,
+        activation=context.activation(node, quant),
+        keep_num_dims=len(shape) != 2,
+    )
+    return Value(name, shape, order, shape)
+
+
+def _features_last(context: Context, value: Value, weights: str) -> tuple[str, str, Shape]:
+    """(input tensor, weights, order of its axes) with the features innermost.
+
+    Where the input is an image flattened batch by batch, the weights' columns are put in the order in which it lies.
+    """
+    features = len(value.shape) - 1
+    if not value.is_settled and len(value.shape) == 2 and value.order[0] == 0 and value.base[0] == value.shape[0]:
+        inputs = tuple(axis - 1 for axis in value.order[1:])
+        weights = _columns_in_order(context, weights, value.base[1:], inputs)
+        return context.reshaped(value.tensor, value.shape), weights, (0, 1)
+    value = context.settled(value)
+    if value.order and value.order[-1] == features:
+        return value.tensor, weights, value.order
+    order = tuple(range(len(value.shape)))
+    return context.arranged(value, order), weights, order
+
+
+def _columns_in_order(context: Context, weights: str, extents: Shape, order: Shape) -> str:
+    here = context.tensors[weights]
+    assert here.data is not None
+    filters = here.shape[0]
+    if not any(here.data.strides):
+        return weights
+    cube = here.data.reshape(filters, *extents).transpose(0, *(axis + 1 for axis in order))
+    return context.add_constant(f"{weights}_nhwc", np.ascontiguousarray(cube).reshape(here.shape), here.quant)
+
+
+def bias_of(context: Context, node: Any, source: str, weights: str, filters: int) -> str | None:
+    """The bias as int32 in units of input scale times weight scale; None where there is none.
+
+    A bias that is still float, or in other units, is converted; it must be a constant.
+    """
+    if node is None:
+        return None
+    data, weight = context.tensors[source].quant, context.tensors[weights].quant
+    if data is None or weight is None:
+        raise Rejected("its input or its weights are not quantized", "Quantize with NeutronQuantizer.")
+    scales = np.asarray(weight.scales, np.float64) * data.scale
+    stem = node.name
+    if node in context.constants:
+        value: np.ndarray = context.constants.array(node).reshape(-1)
+        real = value.astype(np.float64)
+    else:
+        bias = context.value(node)
+        tensor = context.tensors[context.settled(bias).tensor]
+        if tensor.data is None or tensor.quant is None:
+            raise Rejected("its bias is computed at run time; it must be constant")
+        value = tensor.data.reshape(-1)
+        own = np.asarray(tensor.quant.scales, np.float64)
+        if tensor.dtype is DType.INT32 and np.allclose(own, scales, rtol=BIAS_SCALE_TOLERANCE, atol=0):
+            return context.add_constant(f"{stem}_bias", value, _bias_quant(weight, data))
+        real = (value.astype(np.float64) - np.asarray(tensor.quant.zero_points)) * own
+    if value.size != filters:
+        raise Rejected(f"its bias has {value.size} values for {filters} output channels")
+    steps = np.clip(np.rint(real / scales), -(2**31), 2**31 - 1)
+    return context.add_constant(f"{stem}_bias", steps.astype(np.int32), _bias_quant(weight, data))
+
+
+def _bias_quant(weight: QuantParams, data: QuantParams) -> QuantParams:
+    if weight.per_channel:
+        return per_channel(np.asarray(weight.scales) * data.scale, 0)
+    return per_tensor(weight.scale * data.scale, 0)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that treat every element alike. They work on whatever order of axes their inputs lie in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx import Node
+
+from openneutron.pytorch.lower.arguments import arguments_of
+from openneutron.pytorch.lower.clamps import clamp_operator
+from openneutron.pytorch.lower.context import Context
+from openneutron.pytorch.lower.program import shape_of
+from openneutron.pytorch.lower.results import clamp_bounds
+from openneutron.pytorch.lower.rules import Reject, Rejected, lowers
+from openneutron.pytorch.lower.values import Shape, Value
+
+
+def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:
+    """An operator on each element of the first argument; the value keeps its order and may stay an unsettled view."""
+    data = context.value(node.args[0])
+    stored = context.tensors[data.tensor].shape
+    name = context.emit(op, (data.tensor,), stored, context.result_quant(node), node.name, **attrs)
+    return Value(name, data.shape, data.order, data.base)
+
+
+def function(op: str) -> Callable[[Node, Context], Value | Reject]:
+    """The rule of an operator without attributes."""
+
+    def rule(node: Node, context: Context) -> Value | Reject:
+        return one_to_one(node, context, op)
+
+    return rule
+
+
+lowers("aten.sigmoid.default")(function("logistic"))
+lowers("aten.tanh.default")(function("tanh"))
+lowers("aten.hardswish.default", preserve=True)(function("hard_swish"))
+
+
+@lowers("aten.leaky_relu.default", preserve=True)
+def leaky_relu(node: Node, context: Context) -> Value | Reject:
+    return one_to_one(node, context, "leaky_relu", alpha=float(arguments_of(node)["negative_slope"]))
+
+
+@lowers(
+    "aten.relu.default", "aten.relu6.default", "aten.hardtanh.default", "aten.clamp.default", "aten.clamp_min.default"
+)
+def clamp(node: Node, context: Context) -> Value | Reject:
+    quant, bounds = context.result_quant(node), clamp_bounds(node)
+    op = clamp_operator(bounds, quant)
+    if op is None:
+        return Reject(
+            f"it clamps to {bounds}, which is none of LiteRT's clamps", "ReLU, ReLU6, Hardtanh(-1, 1) and (0, 1) are."
+        )
+    if not op:
+        return context.requantized(context.value(node.args[0]), quant, node.name)
+    return one_to_one(node, context, op)
+
+
+def _two(op: str) -> Callable[[Node, Context], Value | Reject]:
+    def rule(node: Node, context: Context) -> Value | Reject:
+        alpha = node.kwargs.get("alpha", 1)
+        if alpha != 1:
+            return Reject(f"alpha is {alpha}; it must be 1")
+        a, b = (context.value(item) for item in node.args[:2])
+        shape, quant = shape_of(node), context.result_quant(node)
+        if a.shape == b.shape and (a.base, a.order) == (b.base, b.order):
+            first, second, order, base = a.tensor, b.tensor, a.order, a.base
+        else:
+            order, base = _common_order(context, a, b, shape), shape
+            first, second = (context.arranged(_of_rank(context, value, len(shape)), order) for value in (a, b))
+        stored = tuple(base[axis] for axis in order)
+        activation = context.activation(node, quant)
+        name = context.emit(op, (first, second), stored, quant, node.name, activation=activation)
+        return Value(name, shape, order, base)
+
+    return rule
+
+
+def _of_rank(context: Context, value: Value, rank: int) -> Value:
+    """The value with ones in front."""
+    return context.viewed(value, (1,) * (rank - len(value.shape)) + value.shape)
+
+
+def _common_order(context: Context, a: Value, b: Value, shape: Shape) -> Shape:
+    """The order of axes for both operands: that of the one that is computed and not broadcast, NHWC before plain."""
+    orders = []
+    for value in (a, b):
+        if value.is_settled and value.shape == shape and not context.is_constant(value):
+            orders.append(value.order)
+    if not orders:
+        for value in (a, b):
+            if value.is_settled and len(value.shape) == len(shape) and not context.is_constant(value):
+                orders.append(value.order)
+    plain = tuple(range(len(shape)))
+    return next((order for order in orders if order != plain), plain)
+
+
+for _op in ("add", "sub", "mul"):
+    lowers(f"aten.{_op}.Tensor", fuses=True)(_two(_op))
+
+
+@lowers("aten._softmax.default", "aten.softmax.int")
+def softmax(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    if given.get("half_to_float"):
+        return Reject("half_to_float is set; there is only int8")
+    data = context.value(given["self"])
+    if not data.shape:
+        raise Rejected("its input is a single number")
+    axis = given["dim"] % len(data.shape)
+    data = context.settled(data)
+    order = data.order
+    if order[-1] != axis:
+        order = (*(other for other in order if other != axis), axis)
+    stored = tuple(data.shape[other] for other in order)
+    name = context.emit("softmax", (context.arranged(data, order),), stored, context.result_quant(node), node.name)
+    return Value(name, data.shape, order, data.shape)

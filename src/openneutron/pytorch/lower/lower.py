@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Edge dialect to graph: units to nodes, and a partition's borders.
+
+The partitioner lowers the whole program to learn which units can be, and each partition as the backend will; the backend
+lowers the partition to compile it. It is this one function each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.fx import Node
+
+from openneutron.ir import DType, Graph, QuantParams, Tensor
+from openneutron.ir import Node as IrNode
+from openneutron.pytorch.lower import convolution, elementwise, movement, pooling
+from openneutron.pytorch.lower.context import Context
+from openneutron.pytorch.lower.program import (
+    CHANNELS_LAST,
+    DTYPE_OF_TORCH,
+    Constants,
+    is_channels_last,
+    is_dequantize,
+    is_plain_layout,
+    is_quantize,
+    op_name,
+    quant_params,
+    quantized,
+    shape_of,
+    short_name,
+)
+from openneutron.pytorch.lower.results import Results
+from openneutron.pytorch.lower.rules import LOWER_RULES, Layout, Reject, Rejected
+from openneutron.pytorch.lower.units import Unit
+from openneutron.pytorch.lower.values import Value, lies_as, plain
+
+FAMILIES = (convolution, pooling, elementwise, movement)
+"""The modules that hold the rules; importing them fills the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """An input or output of a partition: the edge node, its tensor in the graph, and whether the tensor is NHWC."""
+
+    node: Node
+    tensor: str
+    channels_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A partition as a graph; ``inputs`` and ``outputs`` are in the graph's order."""
+
+    graph: Graph
+    inputs: tuple[Border, ...]
+    outputs: tuple[Border, ...]
+
+    @property
+    def moves_nothing(self) -> bool:
+        """Whether the graph only renames its inputs."""
+        return all(node.op == "reshape" for node in self.graph.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The node that can't be lowered, of a unit that therefore can't."""
+
+    node: Node
+    reject: Reject
+
+
+class OutputRejected(Exception):
+    """An output of a partition can't be handed over."""
+
+    def __init__(self, node: Node, reject: Reject) -> None:
+        super().__init__(reject.reason)
+        self.node, self.reject = node, reject
+
+
+class Lowering:
+    """Lowers units one after the other into one graph. ``transpose_on_npu``: a contiguous NCHW border gets a TRANSPOSE in
+    the graph; otherwise the graph's border is NHWC and the runtime transposes."""
+
+    def __init__(self, constants: Constants, units: Sequence[Unit], transpose_on_npu: bool = True) -> None:
+        self.constants = constants
+        self.context = Context(constants, Results(constants))
+        self.transpose_on_npu = transpose_on_npu
+        self._images = _images(units)
+
+    def lower_unit(self, unit: Unit) -> Refusal | None:
+        """Adds the unit's nodes to the graph, or nothing at all and says why."""
+        mark = self.context.mark()
+        for node in unit.nodes:
+            try:
+                rejected = self._lower_node(node)
+            except Rejected as error:
+                rejected = error.reject
+            except ValueError as error:
+                rejected = Reject(str(error))
+            if rejected is not None:
+                self.context.back_to(mark)
+                return Refusal(node, rejected)
+        return None
+
+    def _lower_node(self, node: Node) -> Reject | None:
+        context = self.context
+        if node in context.values:
+            return None
+        context.begin(node)
+        if is_dequantize(node):
+            context.values[node] = self._dequantized(node)
+            return None
+        if is_quantize(node):
+            context.values[node] = self._quantized(node)
+            return None
+        name = op_name(node)
+        if name not in LOWER_RULES:
+            return Reject(f"there is no kernel for {short_name(node)}")
+        result = LOWER_RULES[name].rule(node, context)
+        if isinstance(result, Reject):
+            return result
+        result.verify()
+        context.values[node] = result
+        clamp = context.results.fused(node)
+        if clamp is not None:
+            context.values[clamp] = result
+        return None
+
+    def _dequantized(self, node: Node) -> Value:
+        context, source = self.context, node.args[0]
+        assert isinstance(source, Node)
+        if any(user.op == "output" for user in node.users):
+            raise Rejected("its float value leaves the model too")
+        quant = quant_params(node, self.constants)
+        if source in self.constants:
+            return plain(context.add_constant(source.name, self.constants.array(source), quant), shape_of(source))
+        if source not in context.values:
+            context.values[source] = self._input(source, quant)
+        value = context.values[source]
+        if context.tensors[value.tensor].quant != quant:
+            raise Rejected(f"it dequantizes with {quant} what has {context.tensors[value.tensor].quant}")
+        return value
+
+    def _quantized(self, node: Node) -> Value:
+        context, source = self.context, node.args[0]
+        assert isinstance(source, Node)
+        quant = quant_params(node, self.constants)
+        if source in self.constants:
+            data = quantized(self.constants.array(source), node, quant)
+            return plain(context.add_constant(node.name, data, quant), shape_of(source))
+        if node.meta["val"].dtype != torch.int8:
+            raise Rejected(f"its result is {node.meta['val'].dtype}; the NPU computes on int8")
+        return context.requantized(context.value(source), quant, node.name)
+
+    def _input(self, node: Node, quant: QuantParams) -> Value:
+        """The value of an input of the partition."""
+        context, shape = self.context, shape_of(node)
+        dtype = DTYPE_OF_TORCH.get(node.meta["val"].dtype)
+        if dtype is not DType.INT8:
+            raise Rejected(f"its input '{node.name}' is {node.meta['val'].dtype}; the NPU computes on int8")
+        if not is_plain_layout(node):
+            raise Rejected(f"its input '{node.name}' is neither contiguous nor channels-last")
+        order = tuple(range(len(shape)))
+        wanted = CHANNELS_LAST if node in self._images and len(shape) == 4 else order
+        as_passed = CHANNELS_LAST if is_channels_last(node) else order
+        if lies_as(shape, as_passed, wanted) or (wanted == CHANNELS_LAST and not self.transpose_on_npu):
+            as_passed = wanted
+        stored = tuple(shape[axis] for axis in as_passed)
+        name = context.add_tensor(Tensor(context.unique(node.name), stored, dtype, quant))
+        value = context.inputs[node] = Value(name, shape, as_passed, shape)
+        return value if as_passed == wanted else Value(context.arranged(value, wanted), shape, wanted, shape)
+
+    def finish(self, name: str, inputs: Iterable[Node], outputs: Iterable[Node]) -> Lowered:
+        """The graph with these borders; inputs that nothing reads are left out. Raises OutputRejected where an output does not
+        lie in memory as ExecuTorch passes tensors."""
+        context = self.context
+        taken = {value.tensor for value in context.inputs.values()}
+        exits = []
+        for node in outputs:
+            try:
+                exits.append(self._output(node, taken))
+            except Rejected as error:
+                raise OutputRejected(node, error.reject) from error
+            taken.add(exits[-1].tensor)
+        entries = [_border(node, context.inputs[node]) for node in inputs if node in context.inputs]
+        whole = Graph(
+            name,
+            context.tensors,
+            tuple(context.nodes),
+            tuple(border.tensor for border in entries),
+            tuple(border.tensor for border in exits),
+        )
+        graph = whole.rebuilt(_live(whole))
+        graph.verify()
+        return Lowered(graph, tuple(entries), tuple(exits))
+
+    def _output(self, node: Node, taken: set[str]) -> Border:
+        """The border of a result, in the layout in which the edge program has it. A tensor that is a border already, or a
+        constant, is copied."""
+        context = self.context
+        if not is_plain_layout(node):
+            raise Rejected("its result is neither contiguous nor channels-last")
+        value = context.settled(context.values[node])
+        order = tuple(range(len(value.shape)))
+        if is_channels_last(node) or (not self.transpose_on_npu and value.order == CHANNELS_LAST):
+            order = CHANNELS_LAST
+        if not lies_as(value.shape, value.order, order):
+            value = Value(context.arranged(value, order), value.shape, order, value.shape)
+        here = context.tensors[value.tensor]
+        if here.name in taken or here.is_constant:
+            quant = context.quant(value)
+            name = context.emit("reshape", (here.name,), here.shape, quant, node.name, new_shape=here.shape)
+            value = Value(name, value.shape, value.order, value.shape)
+        return _border(node, value)
+
+
+def _border(node: Node, value: Value) -> Border:
+    plain_order = tuple(range(len(value.shape)))
+    nhwc = value.order == CHANNELS_LAST and not lies_as(value.shape, CHANNELS_LAST, plain_order)
+    return Border(node, value.tensor, nhwc)
+
+
+def _live(graph: Graph) -> list[IrNode]:
+    """The nodes that an output needs, in order."""
+    needed = set(graph.outputs)
+    kept = []
+    for node in reversed(graph.nodes):
+        if any(name in needed for name in node.outputs):
+            kept.append(node)
+            needed.update(name for name in node.inputs if name is not None)
+    return kept[::-1]
+
+
+def _images(units: Sequence[Unit]) -> set[Node]:
+    """The nodes whose values some operator will want channels innermost, found from the readers back to what they read."""
+    images: set[Node] = set()
+    for unit in reversed(units):
+        for node in reversed(unit.nodes):
+            rule = LOWER_RULES.get(op_name(node))
+            layout = rule.layout if rule is not None else Layout.KEEPS
+            if layout is Layout.NHWC or (layout is Layout.KEEPS and node in images):
+                images.update(source for source in node.all_input_nodes if _same_rank(source, node))
+    return images
+
+
+def _same_rank(source: Node, node: Node) -> bool:
+    here, there = (item.meta.get("val") for item in (source, node))
+    there = there[0] if isinstance(there, (list, tuple)) else there
+    return isinstance(here, torch.Tensor) and isinstance(there, torch.Tensor) and here.dim() == there.dim() == 4
+
+
+def lower_units(
+    units: Sequence[Unit],
+    constants: Constants,
+    transpose_on_npu: bool,
+    name: str,
+    inputs: Iterable[Node],
+    outputs: Iterable[Node],
+) -> Lowered | Refusal:
+    """A partition made of ``units`` as one graph, or the first node that can't be lowered."""
+    lowering = Lowering(constants, units, transpose_on_npu)
+    for unit in units:
+        refusal = lowering.lower_unit(unit)
+        if refusal is not None:
+            return refusal
+    try:
+        return lowering.finish(name, inputs, outputs)
+    except OutputRejected as error:
+        return Refusal(error.node, error.reject)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that only move values or rename dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch.fx import Node
+
+from openneutron.ir import QuantParams
+from openneutron.pytorch.lower.arguments import arguments_of
+from openneutron.pytorch.lower.context import Context
+from openneutron.pytorch.lower.convolution import pad
+from openneutron.pytorch.lower.program import GETITEM, shape_of
+from openneutron.pytorch.lower.rules import Layout, Reject, lowers
+from openneutron.pytorch.lower.values import Value, permuted
+
+
+def _moved(node: Node, context: Context, value: Value) -> Value:
+    """The value in the quantization that the node's result ends in."""
+    return context.requantized(value, context.result_quant(node), f"{node.name}_requantized")
+
+
+@lowers(
+    "aten.alias_copy.default",
+    "aten.alias.default",
+    "aten.clone.default",
+    "aten.contiguous.default",
+    "aten.detach.default",
+    "aten.detach_copy.default",
+    "aten.dropout.default",
+    "aten.feature_dropout.default",
+    "aten.lift_fresh_copy.default",
+    "dim_order_ops._clone_dim_order.default",
+    moves=True,
+)
+def nothing(node: Node, context: Context) -> Value | Reject:
+    if arguments_of(node).get("train"):
+        return Reject("it drops values at random; export the model in eval mode")
+    return _moved(node, context, context.value(node.args[0]))
+
+
+@lowers(
+    "aten._to_copy.default",
+    "aten.to.dtype",
+    "dim_order_ops._to_dim_order_copy.default",
+    moves=True,
+)
+def copy(node: Node, context: Context) -> Value | Reject:
+    source = node.args[0]
+    if isinstance(source, Node) and source.meta["val"].dtype != node.meta["val"].dtype:
+        return Reject(f"it converts {source.meta['val'].dtype} to {node.meta['val'].dtype}")
+    return _moved(node, context, context.value(source))
+
+
+@lowers(GETITEM, moves=True)
+def first_result(node: Node, context: Context) -> Value | Reject:
+    if node.args[1] != 0:
+        return Reject("it is not the operator's first result")
+    return _moved(node, context, context.value(node.args[0]))
+
+
+@lowers(
+    "aten._unsafe_view.default",
+    "aten.flatten.using_ints",
+    "aten.reshape.default",
+    "aten.squeeze.default",
+    "aten.squeeze.dim",
+    "aten.squeeze.dims",
+    "aten.squeeze_copy.default",
+    "aten.squeeze_copy.dim",
+    "aten.squeeze_copy.dims",
+    "aten.unsqueeze.default",
+    "aten.unsqueeze_copy.default",
+    "aten.view.default",
+    "aten.view_copy.default",
+    moves=True,
+    layout=Layout.OWN,
+)
+def view(node: Node, context: Context) -> Value | Reject:
+    return _moved(node, context, context.viewed(context.value(node.args[0]), shape_of(node)))
+
+
+@lowers("aten.permute.default", "aten.permute_copy.default", moves=True, layout=Layout.OWN)
+def permute(node: Node, context: Context) -> Value | Reject:
+    dims = arguments_of(node)["dims"]
+    return _permuted(node, context, [dim % len(dims) for dim in dims])
+
+
+@lowers("aten.transpose.int", "aten.transpose_copy.int", moves=True, layout=Layout.OWN)
+def transpose(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    dims = list(range(len(shape_of(node))))
+    first, second = given["dim0"] % len(dims), given["dim1"] % len(dims)
+    dims[first], dims[second] = second, first
+    return _permuted(node, context, dims)
+
+
+@lowers("aten.t.default", "aten.t_copy.default", moves=True, layout=Layout.OWN)
+def t(node: Node, context: Context) -> Value | Reject:
+    return _permuted(node, context, list(range(len(shape_of(node))))[::-1])
+
+
+def _permuted(node: Node, context: Context, dims: list[int]) -> Value:
+    value = context.settled(context.value(node.args[0]))
+    return _moved(node, context, permuted(value, tuple(dims)))
+
+
+@lowers("aten.slice.Tensor", "aten.slice_copy.Tensor", moves=True)
+def slice_of(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    if given["step"] != 1:
+        return Reject(f"its step is {given['step']}; it must be 1")
+    value, shape = context.settled(context.value(given["self"])), shape_of(node)
+    dim = given["dim"] % len(value.shape)
+    extent = value.shape[dim]
+    start = given["start"] or 0
+    start = min(max(start + extent if start < 0 else start, 0), extent)
+    if shape == value.shape:
+        return _moved(node, context, value)
+    stored = tuple(shape[axis] for axis in value.order)
+    begin = context.add_integers(f"{node.name}_begin", [start if axis == dim else 0 for axis in value.order])
+    size = context.add_integers(f"{node.name}_size", stored)
+    name = context.emit("slice", (value.tensor, begin, size), stored, context.quant(value), node.name)
+    return _moved(node, context, Value(name, shape, value.order, shape))
+
+
+@lowers("aten.cat.default", moves=True)
+def cat(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    shape, quant = shape_of(node), context.result_quant(node)
+    # PyTorch lets an empty list element of any shape pass.
+    values = [context.value(item) for item in given["tensors"] if item.meta["val"].numel()]
+    values = [context.settled(value) for value in values]
+    orders = [value.order for value in values if not context.is_constant(value)] or [values[0].order]
+    plain = tuple(range(len(shape)))
+    order = next((each for each in orders if each != plain), plain)
+    names = [
+        context.arranged(context.requantized(value, quant, f"{value.tensor}_for_{node.name}"), order)
+        for value in values
+    ]
+    dim = given["dim"] % len(shape)
+    stored = tuple(shape[axis] for axis in order)
+    if len(names) == 1:
+        return Value(names[0], shape, order, shape)
+    name = context.emit("concatenation", names, stored, quant, node.name, axis=order.index(dim))
+    return Value(name, shape, order, shape)
+
+
+@lowers("aten.pad.default", "aten.constant_pad_nd.default", moves=True, preserve=True)
+def constant_pad(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    mode = given.get("mode", "constant")
+    if mode != "constant":
+        return Reject(f"it pads by '{mode}'; constant padding is what there is")
+    return _padded(node, context, list(given["pad"]), float(given.get("value") or 0.0))
+
+
+def _padded(node: Node, context: Context, flat: list[int], filler: float) -> Value:
+    value = context.settled(context.value(node.args[0]))
+    quant: QuantParams = context.quant(value)
+    amounts = [(0, 0)] * len(value.shape)
+    # PyTorch counts the paddings from the last dimension.
+    for place in range(len(flat) // 2):
+        amounts[-1 - place] = (flat[2 * place], flat[2 * place + 1])
+    stored = tuple(amounts[axis] for axis in value.order)
+    shape = shape_of(node)
+    name = pad(context, value.tensor, stored, context.pad_value(quant, filler))
+    return _moved(node, context, Value(name, shape, value.order, shape))
+
+
+@lowers("aten.upsample_nearest2d.vec", "aten.upsample_nearest2d.default", moves=True, preserve=True, layout=Layout.NHWC)
+def upsample_nearest(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    value, shape = context.value(node.args[0]), shape_of(node)
+    factors: Any = given.get("scale_factors") or (given.get("scales_h"), given.get("scales_w"))
+    for extent, result, factor in zip(value.shape[2:], shape[2:], factors, strict=True):
+        if not _same_rows(extent, result, factor):
+            return Reject(f"scaling {extent} to {result} by {factor} picks other rows than LiteRT's resize does")
+    source = context.nhwc(value)
+    quant = context.tensors[source].quant
+    assert quant is not None
+    size = context.add_integers(f"{node.name}_size", shape[2:])
+    stored = (shape[0], *shape[2:], shape[1])
+    name = context.emit("resize_nearest_neighbor", (source, size), stored, quant, node.name)
+    return _moved(node, context, context.from_nhwc(name, shape))
+
+
+def _same_rows(extent: int, result: int, factor: float | None) -> bool:
+    """Whether PyTorch (floor(i / factor)) and LiteRT (floor(i * extent / result)), both in float32, pick the same rows."""
+    places = np.arange(result, dtype=np.float32)
+    step = np.float32(1.0 / factor) if factor else np.float32(extent) / np.float32(result)
+    ours = np.floor(places * (np.float32(extent) / np.float32(result)))
+    theirs = np.floor(places * step)
+    limit = extent - 1
+    return bool((np.minimum(ours, limit) == np.minimum(theirs, limit)).all())

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The units of delegation: nodes that are on the NPU together or not at all, because float values join them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch.fx import Graph, Node
+
+from openneutron.pytorch.lower.program import Constants, is_compute, is_dequantize, is_quantize
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """A cluster dequantize, operators, quantize. ``nodes`` are in execution order, quantize and dequantize included."""
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def compute(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if is_compute(node))
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether it takes quantized values in and gives some out: anything else can only run in float."""
+        return any(is_dequantize(node) for node in self.nodes) and any(is_quantize(node) for node in self.nodes)
+
+    def __str__(self) -> str:
+        return " ".join(node.name for node in self.nodes)
+
+
+def find_units(graph: Graph, constants: Constants) -> list[Unit]:
+    """All units of a graph in an order in which they can run; those in a circle with others are left out.
+
+    Quantize nodes of the model's inputs and dequantize nodes of its outputs belong to none.
+    """
+    owner: dict[Node, Node] = {}
+
+    def root(node: Node) -> Node:
+        while owner[node] is not node:
+            owner[node] = owner[owner[node]]
+            node = owner[node]
+        return node
+
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    for node in calls:
+        owner[node] = node
+        for source in node.all_input_nodes:
+            joined = source.op == "call_function" and (not is_quantize(source) or _is_constant(source, constants))
+            if joined:
+                owner[root(source)] = root(node)
+    members: dict[Node, list[Node]] = defaultdict(list)
+    for node in calls:
+        members[root(node)].append(node)
+    units = [Unit(tuple(nodes)) for nodes in members.values() if _matters(nodes)]
+    return in_running_order(units)
+
+
+def _is_constant(node: Node, constants: Constants) -> bool:
+    return all(source in constants for source in node.all_input_nodes)
+
+
+def _matters(nodes: list[Node]) -> bool:
+    return any(is_compute(node) for node in nodes) or (
+        any(is_quantize(node) for node in nodes) and any(is_dequantize(node) for node in nodes)
+    )
+
+
+def in_running_order(units: Iterable[Unit]) -> list[Unit]:
+    """The units sorted so that each comes after those whose results it reads; members of a circle are left out."""
+    units = list(units)
+    unit_of = {node: unit for unit in units for node in unit.nodes}
+    waiting: dict[Unit, int] = {}
+    readers: dict[Unit, list[Unit]] = defaultdict(list)
+    for unit in units:
+        sources = {unit_of.get(source) for node in unit.nodes for source in node.all_input_nodes} - {unit, None}
+        waiting[unit] = len(sources)
+        for source in sources:
+            assert source is not None
+            readers[source].append(unit)
+    order = [unit for unit in units if not waiting[unit]]
+    for unit in order:
+        for reader in readers[unit]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                order.append(reader)
+    return order
