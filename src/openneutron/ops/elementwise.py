@@ -99,7 +99,7 @@ OPS = (
     _two("mul", "MUL", "mul_s8", "MulOptions", "Product, with broadcasting."),
     _table("relu", "RELU", "max(x, 0)."),
     _table("relu6", "RELU6", "min(max(x, 0), 6)."),
-    _table("relu_n1_to_1", "RELU_N1_TO_1", "min(max(x, -1), 1)."),
+    _table("relu_n1_to_1", "RELU_N1_TO_1", "min(max(x, -1), 1).", version=1),
     _table("relu_0_to_1", "RELU_0_TO_1", "min(max(x, 0), 1).", version=1),
     _table("quantize", "QUANTIZE", "The same values at another scale and zero point.", options="QuantizeOptions"),
     _table("logistic", "LOGISTIC", "1 / (1 + exp(-x)).", fixed=(1 / 256, -128)),

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from openneutron.ir import Graph, Node
 from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS, PADDING, STRIDES, window_output
 from openneutron.ops.limits import attr_among, constant_at, int8_at, limit, rank, shared_quantization
@@ -34,13 +36,35 @@ def _reduce_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     return (tuple(extent for axis, extent in enumerate(data.shape) if axis not in axes),)
 
 
-def _spatial_axes(graph: Graph, node: Node) -> str | None:
+def runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[bool, tuple[int, ...]]]:
+    """Neighbouring axes that are all reduced (True) or all kept (False), from the outermost in; axes of extent 1 left out."""
+    runs: list[tuple[bool, tuple[int, ...]]] = []
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        reduced = axis in axes
+        if runs and runs[-1][0] == reduced:
+            runs[-1] = (reduced, (*runs[-1][1], axis))
+        else:
+            runs.append((reduced, (axis,)))
+    return runs
+
+
+MOST_AVERAGED = 2**23
+"""Elements whose sum of differences between stored values surely fits the kernel's 32-bit accumulator."""
+
+
+def _averageable(graph: Graph, node: Node) -> str | None:
     data = graph.operand(node, 0)
     assert data is not None
     axes = reduced_axes(graph, node)
-    if len(data.shape) == 4 and axes == (1, 2):
-        return None
-    return f"it averages axes {list(axes)} of rank {len(data.shape)}; axes [1, 2] of rank 4 is what there is"
+    runs = runs_of_axes(data.shape, axes)
+    if len(runs) > 4:
+        return f"it averages axes {list(axes)} of rank {len(data.shape)}, {len(runs)} separate runs of axes; at most 4"
+    count = math.prod(data.shape[axis] for axis in axes)
+    if count > MOST_AVERAGED:
+        return f"it averages {count} values into one; at most {MOST_AVERAGED}"
+    return None
 
 
 def _pool(name: str, litert: str, kernel: str, doc: str) -> Op:
@@ -77,9 +101,13 @@ MEAN = Op(
     kernels=("mean_s8",),
     options="ReducerOptions",
     attributes=(Attribute("keep_dims", "keepDims", False),),
-    limits=(int8_at(0), constant_at(1, "list of axes"), limit("axes 1 and 2 of a rank-4 tensor", _spatial_axes)),
+    limits=(
+        int8_at(0),
+        constant_at(1, "list of axes"),
+        limit(f"at most 4 runs of averaged and kept axes, at most {MOST_AVERAGED} values into one", _averageable),
+    ),
     version=2,
-    doc="Mean over all rows and columns.",
+    doc="Mean over some axes.",
 )
 
 OPS = (AVERAGE_POOL_2D, MAX_POOL_2D, MEAN)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that move values as kernel calls: pad, concatenation, slice, transpose, resize."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from openneutron.compiler.boxes import Walk, boxes, dense, row_major
+from openneutron.compiler.calls import KernelCall, selects, whole
+from openneutron.ir import Graph, Node, Tensor
+from openneutron.ops.shape import constant_values, pads, slice_window
+
+
+def _copies(name: str, extents: Sequence[int], source: Walk, destination: Walk) -> list[KernelCall]:
+    return [KernelCall("copy_s8", name, views) for views in boxes(extents, {"input": source, "output": destination})]
+
+
+def _source(graph: Graph, node: Node) -> Tensor:
+    source = graph.operand(node, 0)
+    assert source is not None
+    return source
+
+
+@selects("pad", "padv2")
+def pad(graph: Graph, node: Node) -> list[KernelCall]:
+    """pad_s8. PAD fills with the zero point; PADV2 with its operand's stored value."""
+    source, result = _source(graph, node), graph[node.outputs[0]]
+    assert result.quant is not None
+    before = [0] * (4 - len(source.shape)) + [first for first, _ in pads(graph, node)]
+    value = constant_values(graph, node, 2)[0] if node.op == "padv2" else result.quant.zero_point
+    params = dict(zip(("pad_batch", "pad_top", "pad_left", "pad_channel"), before, strict=True))
+    return [
+        KernelCall("pad_s8", node.name, {"input": whole(source), "output": whole(result)}, {**params, "value": value})
+    ]
+
+
+@selects("concatenation")
+def concatenation(graph: Graph, node: Node) -> list[KernelCall]:
+    """A copy of each input into its part of the output."""
+    result = graph[node.outputs[0]]
+    axis = node["axis"] % len(result.shape)
+    pitches = row_major(result.shape)
+    calls, begin = [], 0
+    for name in node.inputs:
+        assert name is not None
+        piece = graph[name]
+        calls += _copies(node.name, piece.shape, dense(piece), Walk(result.name, pitches, begin * pitches[axis]))
+        begin += piece.shape[axis]
+    return calls
+
+
+@selects("slice")
+def slice_(graph: Graph, node: Node) -> list[KernelCall]:
+    """A copy from a part of the input."""
+    source, result = _source(graph, node), graph[node.outputs[0]]
+    begin, size = slice_window(graph, node)
+    pitches = row_major(source.shape)
+    offset = sum(start * pitch for start, pitch in zip(begin, pitches, strict=True))
+    return _copies(node.name, size, Walk(source.name, pitches, offset), dense(result))
+
+
+@selects("transpose")
+def transpose(graph: Graph, node: Node) -> list[KernelCall]:
+    """A copy that walks the input in the output's order."""
+    source, result = _source(graph, node), graph[node.outputs[0]]
+    pitches = row_major(source.shape)
+    order = constant_values(graph, node, 1)
+    walk = Walk(source.name, tuple(pitches[axis] for axis in order))
+    return _copies(node.name, result.shape, walk, dense(result))
+
+
+@selects("resize_nearest_neighbor")
+def resize_nearest_neighbor(graph: Graph, node: Node) -> list[KernelCall]:
+    """resize_nearest_neighbor_s8 with a map for rows and one for columns."""
+    source, result = _source(graph, node), graph[node.outputs[0]]
+    maps = [
+        nearest_neighbors(source.shape[axis], result.shape[axis], node["align_corners"], node["half_pixel_centers"])
+        for axis in (1, 2)
+    ]
+    views = {"input": whole(source), "output": whole(result)}
+    constants = {"map": np.concatenate(maps).astype("<i4").tobytes()}
+    return [KernelCall("resize_nearest_neighbor_s8", node.name, views, constants=constants)]
+
+
+def nearest_neighbors(inputs: int, outputs: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
+    """The input position each output position takes; float32 as GetNearestNeighbor of LiteRT's reference/resize_nearest_neighbor.h."""
+    if align_corners and outputs > 1:
+        scale = np.float32(inputs - 1) / np.float32(outputs - 1)
+    else:
+        scale = np.float32(inputs) / np.float32(outputs)
+    offset = np.float32(0.5 if half_pixel_centers else 0.0)
+    positions = ((np.arange(outputs).astype(np.float32) + offset) * scale).astype(np.float64)
+    # Halves are whole in double, so that adding one rounds as round() does.
+    nearest = np.floor(positions + 0.5) if align_corners else np.floor(positions)
+    return np.minimum(nearest, inputs - 1).astype(np.int32)

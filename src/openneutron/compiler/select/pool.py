@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pools and means as kernel calls."""
+
+from __future__ import annotations
+
+import math
+
+from openneutron.compiler.boxes import row_major
+from openneutron.compiler.calls import Extents, KernelCall, View, selects, whole
+from openneutron.compiler.requantize import INT8_MAX, INT8_MIN, activation_range, quantize_multiplier
+from openneutron.ir import Graph, Node, Tensor
+from openneutron.ops.conv import explicit_padding
+from openneutron.ops.pool import reduced_axes, runs_of_axes
+
+
+@selects("average_pool_2d", "max_pool_2d")
+def pool(graph: Graph, node: Node) -> list[KernelCall]:
+    """average_pool_2d_s8 or max_pool_2d_s8."""
+    source, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert source is not None and result.quant is not None
+    _, height, width, _ = source.shape
+    top, _, left, _ = explicit_padding(node, height, width, node["kernel_h"], node["kernel_w"])
+    low, high = activation_range(node.attrs.get("activation", "NONE"), result.quant.scale, result.quant.zero_point)
+    params = {
+        "kernel_h": node["kernel_h"],
+        "kernel_w": node["kernel_w"],
+        "stride_h": node["stride_h"],
+        "stride_w": node["stride_w"],
+        "pad_top": top,
+        "pad_left": left,
+        "clamp_min": low,
+        "clamp_max": high,
+    }
+    return [KernelCall(f"{node.op}_s8", node.name, {"input": whole(source), "output": whole(result)}, params)]
+
+
+@selects("mean")
+def mean(graph: Graph, node: Node) -> list[KernelCall]:
+    """mean_s8 over any axes that leave at most two runs of neighbours and take at most two."""
+    source, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert source is not None and source.quant is not None and result.quant is not None
+    axes = reduced_axes(graph, node)
+    count = math.prod(source.shape[axis] for axis in axes)
+    multiplier, shift = mean_multiplier(source.quant.scale, result.quant.scale, count)
+    params = {
+        "input_zero_point": source.quant.zero_point,
+        "output_multiplier": multiplier,
+        "output_shift": shift,
+        "output_zero_point": result.quant.zero_point,
+        "clamp_min": INT8_MIN,
+        "clamp_max": INT8_MAX,
+    }
+    taken, left = _mean_views(source, result, axes)
+    return [KernelCall("mean_s8", node.name, {"input": taken, "output": left}, params)]
+
+
+def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tuple[int, int]:
+    """input scale / (output scale * count) as QuantizedMeanOrSum of LiteRT's reference/reduce.h makes it.
+
+    The count divides the multiplier after it has been shifted left by as many bits as the count has behind its first,
+    as far as the shift allows.
+    """
+    multiplier, shift = quantize_multiplier(input_scale / output_scale)
+    spare = min(count.bit_length() - 1, 32, 31 + shift)
+    return (multiplier << spare) // count, shift - spare
+
+
+def _mean_views(source: Tensor, result: Tensor, axes: tuple[int, ...]) -> tuple[View, View]:
+    """Reduced axes as rows and columns, the others as batches and channels."""
+    if len(source.shape) == 4 and axes == (1, 2):
+        batches, _, _, channels = source.shape
+        return whole(source), View(result.name, (batches, 1, 1, channels), (channels, channels, channels, 1))
+    pitches = row_major(source.shape)
+    runs = runs_of_axes(source.shape, axes)
+    sides: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+    for reduced, members in runs:
+        sides[reduced].append((math.prod(source.shape[axis] for axis in members), pitches[members[-1]]))
+    assert len(sides[True]) <= 2 and len(sides[False]) <= 2
+    rows, cols = [(1, 0)] * (2 - len(sides[True])) + sides[True]
+    if len(sides[False]) == 1 and sides[False][0][1] != 1:
+        batches, channels = sides[False][0], (1, 1)
+    else:
+        batches, channels = [(1, 0)] * (2 - len(sides[False])) + sides[False]
+    extents: Extents = (batches[0], rows[0], cols[0], channels[0])
+    output: Extents = (batches[0], 1, 1, channels[0])
+    return (
+        View(source.name, extents, (batches[1], rows[1], cols[1], channels[1])),
+        View(result.name, output, (channels[0], channels[0], channels[0], 1)),
+    )

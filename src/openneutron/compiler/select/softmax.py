@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Softmax as a kernel call."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.compiler.calls import KernelCall, selects, whole
+from openneutron.compiler.requantize import quantize_multiplier
+from openneutron.compiler.tables import Ints, doubling_high_mul, rounding_shift_right
+from openneutron.errors import InvalidModelError
+from openneutron.ir import Graph, Node
+
+_INTEGER_BITS = 5
+"""Bits before the point of a rescaled difference: kScaledDiffIntegerBits of LiteRT's reference/softmax.h."""
+
+_SUM_INTEGER_BITS = 12
+"""Bits before the point of the sum: kAccumulationIntegerBits there."""
+
+_ONE = 2**31 - 1
+"""1 as nearly as a number with 31 fractional bits comes."""
+
+_STEEPEST = 2.0**30 - 1.0
+"""Beyond it already exp(-1 step) is below exp(-15), which changes nothing."""
+
+
+@selects("softmax")
+def softmax(graph: Graph, node: Node) -> list[KernelCall]:
+    """softmax_s8 with the exponentials of all differences that count."""
+    source, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert source is not None and source.quant is not None
+    exponentials = exponentials_of_differences(source.quant.scale, node["beta"])
+    views = {"input": whole(source), "output": whole(result)}
+    params = {"exp_count": len(exponentials), "channels": source.shape[-1]}
+    return [KernelCall("softmax_s8", node.name, views, params, {"exp": exponentials.astype("<i4").tobytes()})]
+
+
+def exponentials_of_differences(scale: float, beta: float) -> npt.NDArray[np.int32]:
+    """exp(-beta * scale * d) for d = 0, 1, 2 ..., 31 fractional bits, as far as any of them changes a result.
+
+    What PreprocessSoftmaxScaling, CalculateInputRadius (quantization_util.cc) and exp_on_negative_values (gemmlowp's
+    fixedpoint.h) come to. Below half a unit of the sum an exponential changes neither the sum nor, after its product
+    with at most 1 is shifted right by 23 bits or more, an output.
+    """
+    real = float(np.float32(beta)) * scale * 2.0 ** (31 - _INTEGER_BITS)
+    if not real > 1.0:
+        raise InvalidModelError(
+            f"softmax: beta {beta:g} times the input's scale {scale:g} is too small for a fixed-point exponential; it must "
+            f"be above 2^-{31 - _INTEGER_BITS}. Quantize the model again."
+        )
+    if real >= _STEEPEST:
+        return np.array([_ONE], np.int32)
+    multiplier, shift = quantize_multiplier(real)
+    radius = ((1 << _INTEGER_BITS) - 1) * 2.0 ** (31 - _INTEGER_BITS) / 2.0**shift
+    differences = np.arange(min(255, int(radius)) + 1, dtype=np.int64)
+    rescaled = doubling_high_mul(-differences << shift, multiplier)
+    values = _exp_on_negative_values(rescaled)
+    count = int(np.flatnonzero(rounding_shift_right(values, _SUM_INTEGER_BITS))[-1]) + 1
+    return values[:count].astype(np.int32)
+
+
+def _exp_on_negative_values(x: Ints) -> Ints:
+    """exp(x) with 31 fractional bits for x <= 0 with 26: a Taylor series around -1/8, times powers of e for the bits above."""
+    fraction_bits = 31 - _INTEGER_BITS
+    quarter = 1 << (fraction_bits - 2)
+    within = (x & (quarter - 1)) - quarter
+    result = _exp_below_one_quarter(within << _INTEGER_BITS)
+    remainder = within - x
+    for bit, power in enumerate((1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)):
+        result = np.where(remainder & (quarter << bit), doubling_high_mul(result, power), result)
+    return np.where(x == 0, _ONE, result)
+
+
+def _exp_below_one_quarter(x: Ints) -> Ints:
+    """exp(x) for x in [-1/4, 0), both with 31 fractional bits."""
+    center = 1895147668  # exp(-1/8)
+    third = 715827883
+    y = x + (1 << 28)
+    y2 = doubling_high_mul(y, y)
+    y3 = doubling_high_mul(y2, y)
+    y4 = doubling_high_mul(y2, y2)
+    rest = rounding_shift_right(doubling_high_mul(rounding_shift_right(y4, 2) + y3, third) + y2, 1)
+    return center + doubling_high_mul(y + rest, center)

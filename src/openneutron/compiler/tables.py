@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The 256-entry tables of one-operand int8 functions: what LiteRT's reference kernel stores for each stored value.
+
+Entry i belongs to the stored value i - 128. Fixed-point operators are emulated step by step in integers. Those that LiteRT
+itself fills a table for (LUTPopulateInt8 of its internal/common.h) go through float32 as there, with functions that give
+the same float32 whatever machine compiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.compiler.requantize import INT8_MAX, INT8_MIN, quantize_multiplier
+from openneutron.compiler.tanhf import tanhf
+from openneutron.ir import QuantParams
+
+Ints = npt.NDArray[np.int64]
+Int8s = npt.NDArray[np.int8]
+Floats = npt.NDArray[np.float32]
+Attrs = Mapping[str, Any]
+
+STORED: Ints = np.arange(INT8_MIN, INT8_MAX + 1, dtype=np.int64)
+
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+_INT16_MIN, _INT16_MAX = -(2**15), 2**15 - 1
+
+
+def table(op: str, source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """The table of operator ``op`` between tensors of these quantization parameters."""
+    return TABLES[op](source, result, attrs)
+
+
+# -- fixed point, as gemmlowp's fixedpoint.h has it --------------------------------------------------------------------
+
+
+def doubling_high_mul(a: Ints, b: Ints | int, bits: int = 32) -> Ints:
+    """SaturatingRoundingDoublingHighMul of integers of so many bits: round(a * b / 2^(bits - 1)), ties up."""
+    product = a * b
+    shifted = (product + (1 << (bits - 2))) >> (bits - 1)
+    return np.minimum(shifted, (1 << (bits - 1)) - 1)
+
+
+def rounding_shift_right(x: Ints, exponent: int, bits: int = 32) -> Ints:
+    """RoundingDivideByPOT: round(x / 2^exponent), ties away from zero.
+
+    The mask is cut to the type's width, as it is there: 16-bit values shifted by 16 or more don't simply vanish.
+    """
+    mask = _wrapped(np.int64((1 << exponent) - 1), bits)
+    threshold = (mask >> 1) + (x < 0)
+    return (x >> exponent) + ((x & mask) > threshold)
+
+
+def requantize(x: Ints, multiplier: int, shift: int) -> Ints:
+    """MultiplyByQuantizedMultiplier with two roundings; the left shift wraps."""
+    shifted = _wrapped(x << max(shift, 0), 32)
+    return rounding_shift_right(doubling_high_mul(shifted, multiplier), max(-shift, 0))
+
+
+def _wrapped(x: Ints | np.int64, bits: int) -> Any:
+    half = 1 << (bits - 1)
+    return ((x + half) & (2 * half - 1)) - half
+
+
+def _stored(values: Ints, low: int = INT8_MIN, high: int = INT8_MAX) -> Int8s:
+    return np.minimum(np.maximum(values, low), high).astype(np.int8)
+
+
+def _float_ratio(source: QuantParams, result: QuantParams) -> float:
+    """input scale / output scale, rounded to float32."""
+    return float(np.float32(source.scale) / np.float32(result.scale))
+
+
+# -- rescaling functions -----------------------------------------------------------------------------------------------
+
+
+def _quantize(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """Requantize of reference/requantize.h."""
+    multiplier, shift = quantize_multiplier(source.scale / result.scale)
+    return _stored(requantize(STORED - source.zero_point, multiplier, shift) + result.zero_point)
+
+
+def _relu(low: float | None, high: float | None) -> Callable[[QuantParams, QuantParams, Attrs], Int8s]:
+    """QuantizedReluX of activations.cc between two real bounds."""
+
+    def fill(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+        multiplier, shift = quantize_multiplier(_float_ratio(source, result))
+        values = requantize(STORED - source.zero_point, multiplier, shift) + result.zero_point
+        bounds = [INT8_MIN, INT8_MAX]
+        if low is not None:
+            bounds[0] = max(bounds[0], result.zero_point + _steps(low, result))
+        if high is not None:
+            bounds[1] = min(bounds[1], result.zero_point + _steps(high, result))
+        return _stored(values, bounds[0], bounds[1])
+
+    return fill
+
+
+def _steps(value: float, quant: QuantParams) -> int:
+    """The real value in steps of the scale, divided in float32 and rounded half away from zero."""
+    return int(_round(np.array([np.float32(value) / np.float32(quant.scale)], np.float32))[0])
+
+
+def _leaky_relu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """QuantizeLeakyRelu of reference/leaky_relu.h. A negative slope turns the sign of the rescaled magnitude."""
+    multiplier, shift = quantize_multiplier(_float_ratio(source, result))
+    slope = np.float32(source.scale) * np.float32(attrs["alpha"]) / np.float32(result.scale)
+    slope_multiplier, slope_shift = quantize_multiplier(float(slope))
+    values = STORED - source.zero_point
+    positive = requantize(values, multiplier, shift)
+    negative = requantize(values, abs(slope_multiplier), slope_shift) * (-1 if slope_multiplier < 0 else 1)
+    return _stored(np.where(values >= 0, positive, negative) + result.zero_point)
+
+
+def _hard_swish(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """HardSwish of reference/hard_swish.h: 16-bit fixed point, with 3.0 at 2^15."""
+    fine_scale = np.float32(1 / 128) * np.float32(source.scale)
+    output_multiplier, output_shift = _multiplier16(fine_scale / np.float32(result.scale))
+    reluish_multiplier, reluish_shift = _multiplier16(fine_scale / (np.float32(3) / np.float32(32768)))
+    fine = _wrapped((STORED - source.zero_point) << 7, 16)
+    unshifted = doubling_high_mul(fine, output_multiplier, 16)
+    reluish = fine
+    if reluish_shift > 0:
+        reluish = _saturated16(reluish << (reluish_shift - 1))
+    reluish = doubling_high_mul(reluish, reluish_multiplier, 16)
+    if reluish_shift > 0:
+        reluish = _saturated16(reluish << 1)
+    if reluish_shift < 0:
+        reluish = rounding_shift_right(reluish, -reluish_shift, 16)
+    reluish = (reluish + 2**15) >> 1
+    product = reluish * unshifted
+    scaled = np.sign(product) * (np.abs(product) >> 15)
+    return _stored(_wrapped(rounding_shift_right(scaled, -output_shift, 16) + result.zero_point, 16))
+
+
+def hard_swish_ratio_is_small(source: QuantParams, result: QuantParams) -> bool:
+    """LiteRT's HARD_SWISH shifts its product right alone: 1/128 of the input's scale is below the output's."""
+    ratio = np.float32(1 / 128) * np.float32(source.scale) / np.float32(result.scale)
+    return quantize_multiplier(float(ratio))[1] <= 0
+
+
+def _multiplier16(real: np.float32) -> tuple[int, int]:
+    multiplier, shift = quantize_multiplier(float(real))
+    return min((multiplier + 2**15) >> 16, _INT16_MAX), shift
+
+
+def _saturated16(x: Ints) -> Ints:
+    return np.minimum(np.maximum(x, _INT16_MIN), _INT16_MAX)
+
+
+# -- functions of a float ----------------------------------------------------------------------------------------------
+
+
+def _round(x: Floats) -> Floats:
+    """round() of float32 values: half away from zero."""
+    magnitude = np.abs(x).astype(np.float64)
+    return np.copysign(np.floor(magnitude + 0.5), x).astype(np.float32)
+
+
+def _to_int32(x: Floats) -> Ints:
+    """A float32 cut to int32 as x86-64 does it: what does not fit becomes the smallest value."""
+    fits = np.abs(x) < np.float32(2**31)
+    return np.where(fits, np.where(fits, x, 0).astype(np.int64), _INT32_MIN)
+
+
+def _of_float(transform: Callable[[Floats], Floats]) -> Callable[[QuantParams, QuantParams, Attrs], Int8s]:
+    """LUTPopulateInt8."""
+
+    def fill(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+        with np.errstate(over="ignore", invalid="ignore"):
+            real = np.float32(source.scale) * (STORED - source.zero_point).astype(np.float32)
+            steps = _round(transform(real) * (np.float32(1) / np.float32(result.scale)))
+            return _stored(_to_int32(steps + np.float32(result.zero_point)))
+
+    return fill
+
+
+def _exp(values: Floats) -> Floats:
+    """exp in double, rounded once: C libraries' own expf differ from it in one value of some hundred, by the last bit."""
+    exact = [math.exp(value) if value < 700 else math.inf for value in values.astype(np.float64)]
+    return np.array(exact).astype(np.float32)
+
+
+def _logistic(values: Floats) -> Floats:
+    one = np.float32(1)
+    return one / (one + _exp(-values))
+
+
+TABLES: Mapping[str, Callable[[QuantParams, QuantParams, Attrs], Int8s]] = {
+    "quantize": _quantize,
+    "relu": _relu(0.0, None),
+    "relu6": _relu(0.0, 6.0),
+    "relu_n1_to_1": _relu(-1.0, 1.0),
+    "relu_0_to_1": _relu(0.0, 1.0),
+    "leaky_relu": _leaky_relu,
+    "hard_swish": _hard_swish,
+    "logistic": _of_float(_logistic),
+    "tanh": _of_float(tanhf),
+}
