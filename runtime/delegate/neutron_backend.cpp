@@ -77,7 +77,7 @@ uint32_t word_at(const uint8_t* bytes, size_t index) {
 Error refuse_truncated(const char* part, size_t needed, size_t size) {
   ET_LOG(
       Error,
-      "NeutronBackend: the payload is %zu bytes; its %s ends at byte %zu. The file is truncated or corrupt.",
+      "NeutronBackend: the payload is %zu bytes; with its %s it has at least %zu. The file is truncated or corrupt.",
       size,
       part,
       needed);

@@ -148,3 +148,19 @@ def fetched(shape: tuple[int, int, int, int] = (1, 2, 8, 8)) -> Program:
         ),
         prefetch_size=320,
     )
+
+
+def two_ports() -> Program:
+    """Two inputs and two outputs of different sizes; each output is its input through the table."""
+    shapes = (1, 3, 2, 5), (1, 4, 4, 3)
+    sizes = tuple(int(np.prod(shape)) for shape in shapes)
+    return program(
+        inputs=tuple(binding("INPUT", i, size) for i, size in enumerate(sizes)),
+        outputs=tuple(binding("OUTPUT", i, size) for i, size in enumerate(sizes)),
+        buffers=(
+            *(dense("INPUT", i, shape) for i, shape in enumerate(shapes)),
+            *(dense("OUTPUT", i, shape) for i, shape in enumerate(shapes)),
+        ),
+        operators=(lookup(0, 2), lookup(1, 3)),
+        code=(call(0), call(1), END),
+    )

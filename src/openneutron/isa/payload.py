@@ -82,7 +82,9 @@ def parse(blob: bytes) -> Payload:
     size = 4 + 2 * (inputs + outputs)
     start = aligned(size)
     if len(blob) < start + 4 * len(HEADER.fields):
-        raise InvalidProgramError(f"payload: it is {len(blob)} bytes; its headers alone have {start + 4 * len(HEADER.fields)}.")
+        raise InvalidProgramError(
+            f"payload: it is {len(blob)} bytes; its headers alone have {start + 4 * len(HEADER.fields)}."
+        )
     if blob[size - 1] != VERSION:
         raise InvalidProgramError(
             f"payload: its version is {blob[size - 1]}; this one reads version {VERSION}. Compile the model again."

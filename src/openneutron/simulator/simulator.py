@@ -71,7 +71,9 @@ class Simulator:
         self._weights = _aligned_copy(program.weights)
         config = ModelConfig(self._microcode.ctypes.data, self._weights.ctypes.data, None, timeout_seconds)
         detail = c_uint32()
-        error = self._driver.neutronModelCheck(byref(config), len(program.microcode), len(program.weights), byref(detail))
+        error = self._driver.neutronModelCheck(
+            byref(config), len(program.microcode), len(program.weights), byref(detail)
+        )
         require("program", error, detail.value)
         self.microcode = decode(program)
         self._scratch = _aligned(self.microcode.scratch_size)
@@ -164,7 +166,9 @@ class Simulator:
         for index, (given, binding) in enumerate(zip(inputs, bindings, strict=True)):
             data = np.frombuffer(np.ascontiguousarray(given).tobytes(), np.uint8)
             if len(data) != binding["size"]:
-                raise ValueError(f"simulator: input {index} has {len(data)} bytes; the program takes {binding['size']}.")
+                raise ValueError(
+                    f"simulator: input {index} has {len(data)} bytes; the program takes {binding['size']}."
+                )
             sources.append(data)
         return sources
 

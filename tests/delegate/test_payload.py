@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from openneutron.errors import InvalidProgramError
+from openneutron.isa.payload import Format, Payload, parse
+from tests.driver import programs
+
+PAYLOAD = Payload(
+    program=programs.two_ports(),
+    input_formats=(Format.CHANNELS_LAST, Format.CONTIGUOUS),
+    output_formats=(Format.CONTIGUOUS, Format.CHANNELS_LAST),
+    input_map=(2, 0),
+    output_map=(1, 0),
+    arguments=3,
+)
+
+
+def test_header_bytes() -> None:
+    header = PAYLOAD.compose()[:16]
+    assert list(header) == [2, 2, 3, 1, 0, 0, 1, 2, 0, 1, 0, 1, 0, 0, 0, 0]
+
+
+def test_round_trip() -> None:
+    assert parse(PAYLOAD.compose()) == PAYLOAD
+
+
+def test_every_truncation_is_refused() -> None:
+    blob = PAYLOAD.compose()
+    used = len(blob)
+    for size in range(used):
+        with pytest.raises(InvalidProgramError):
+            parse(blob[:size])
+
+
+def test_every_changed_byte_of_the_blobs_is_refused_or_read_the_same() -> None:
+    blob = PAYLOAD.compose()
+    kernels = len(blob) - len(PAYLOAD.program.kernels)
+    for at in range(16, kernels):
+        damaged = bytearray(blob)
+        damaged[at] ^= 0x10
+        with pytest.raises(InvalidProgramError):
+            parse(bytes(damaged))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"input_map": (0, 3)}, "payload: the input map (0, 3) does not fit 3 arguments."),
+        ({"output_map": (1, 1)}, "payload: the output map (1, 1) does not fit 2 arguments."),
+        (
+            {"input_formats": (Format.CONTIGUOUS,)},
+            "payload: it has 1 formats and 2 map entries for inputs; its microcode has 2 inputs.",
+        ),
+        (
+            {"arguments": 256},
+            "payload: 256 inputs; it has room for 255. Delegate a smaller part of the model.",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidProgramError, match=f"^{re.escape(message)}$"):
+        dataclasses.replace(PAYLOAD, **changes).compose()
+
+
+def test_another_version_is_refused() -> None:
+    blob = bytearray(PAYLOAD.compose())
+    blob[11] = 0
+    with pytest.raises(InvalidProgramError, match="payload: its version is 0; this one reads version 1"):
+        parse(bytes(blob))
