@@ -81,6 +81,25 @@ def test_lowest_value_padding_goes_into_the_max_pool() -> None:
     assert [node.op for node in legalize(graph(nodes, [*tensors, other], "y")).nodes] == ["padv2", "max_pool_2d"]
 
 
+def test_a_pad_that_would_leave_a_window_without_values_stays() -> None:
+    # 4 rows and a pad of (1, 2), then SAME's own (1, 2): the last window would lie in rows 4 to 7, all padding.
+    made = graph(
+        [
+            Node("padv2", ("x", "amounts", "value"), ("p",)),
+            Node("max_pool_2d", ("p",), ("y",), {**POOL, "padding": "SAME", "kernel_h": 4}),
+        ],
+        [
+            tensor("x", 1, 4, 4, 2),
+            constant("amounts", np.array([[0, 0], [1, 2], [0, 0], [0, 0]], np.int32)),
+            constant("value", np.array([-128], np.int8), QUANT),
+            tensor("p", 1, 7, 4, 2),
+            tensor("y", 1, 4, 2, 2),
+        ],
+        "y",
+    )
+    assert [node.op for node in legalize(made).nodes] == ["padv2", "max_pool_2d"]
+
+
 def test_an_activation_that_rescales_stays() -> None:
     made = graph(
         [Node("conv_2d", ("x", "w", None), ("c",), CONV), Node("relu", ("c",), ("y",))],

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.conv import explicit_padding
+from openneutron.ops.conv import Padding, explicit_padding
 from openneutron.ops.shape import constant_values, pads
 
 _CONVOLUTIONS = ("conv_2d", "depthwise_conv_2d")
@@ -26,15 +26,18 @@ def fuse_padding(graph: Graph) -> Graph:
         pad = padding_of.get(source or "")
         if pad is None or len(consumers[pad.name]) > 1 or pad.name in graph.outputs or not _fits(graph, pad, node):
             continue
-        amounts = pads(graph, pad)
-        kernel_h, kernel_w = _kernel(graph, node)
-        data = graph[pad.name]
-        own = explicit_padding(node, data.shape[1], data.shape[2], kernel_h, kernel_w)
-        padding = tuple(a + b for a, b in zip((*amounts[1], *amounts[2]), own, strict=True))
-        changed = node.with_attrs(padding=padding)
+        changed = node.with_attrs(padding=_total_padding(graph, pad, node))
         fused[node.name] = Node(node.op, (pad.inputs[0], *node.inputs[1:]), node.outputs, changed.attrs, node.source)
         gone.add(pad.name)
     return graph.rebuilt(fused.get(node.name, node) for node in graph.nodes if node.name not in gone)
+
+
+def _total_padding(graph: Graph, pad: Node, node: Node) -> Padding:
+    """The pad's rows and columns and the window's own, together."""
+    _, rows, cols, _ = pads(graph, pad)
+    _, height, width, _ = graph[pad.name].shape
+    top, bottom, left, right = explicit_padding(node, height, width, *_kernel(graph, node))
+    return rows[0] + top, rows[1] + bottom, cols[0] + left, cols[1] + right
 
 
 def _kernel(graph: Graph, node: Node) -> tuple[int, int]:
@@ -56,6 +59,6 @@ def _fits(graph: Graph, pad: Node, node: Node) -> bool:
     value = quant.zero_point if pad.op == "pad" else constant_values(graph, pad, 2)[0]
     if node.op in _CONVOLUTIONS:
         return value == quant.zero_point
-    kernel_h, kernel_w = node["kernel_h"], node["kernel_w"]
+    top, bottom, left, right = _total_padding(graph, pad, node)
     # A window wholly inside the padding would have nothing to choose from.
-    return value == _LOWEST and max(amounts[1]) < kernel_h and max(amounts[2]) < kernel_w
+    return value == _LOWEST and max(top, bottom) < node["kernel_h"] and max(left, right) < node["kernel_w"]
