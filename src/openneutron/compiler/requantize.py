@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fixed-point multipliers and fused activation ranges, computed as LiteRT computes them when it prepares a model.
 
-Follows QuantizeMultiplier of LiteRT's quantization_util.cc, and PopulateConvolutionQuantizationParams,
-GetQuantizedConvolutionMultipler and CalculateActivationRangeQuantized of its kernel_util.cc, rounding step by rounding
-step: a scale product that LiteRT rounds to float32 is rounded to float32 here.
+Follows QuantizeMultiplier of LiteRT's quantization_util.cc, and PopulateConvolutionQuantizationParams and
+CalculateActivationRangeQuantized of its kernel_util.cc, rounding step by rounding step.
 """
 
 from __future__ import annotations
@@ -19,10 +18,15 @@ LARGEST_SHIFT = 30
 """A left shift of 31 takes away every bit but the sign; neutron_shift_is_sound() of kernel.h allows up to 30."""
 
 _FRACTION_BITS = 31
+_LARGEST_MULTIPLIER = 2**31 - 1
 _INT32_MAX_AS_FLOAT = np.float32(2**31 - 1)
 
 
-def quantize_multipliers(reals: npt.ArrayLike) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+Multipliers = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
+"""Fixed-point multipliers and their shifts, one of each for every channel or for all."""
+
+
+def quantize_multipliers(reals: npt.ArrayLike) -> Multipliers:
     """Multipliers and shifts with real = multiplier * 2^(shift - 31), for float64 values of any shape.
 
     A positive shift shifts left. What is below 2^-32 becomes 0. Raises InvalidModelError for a value of 2^30 or more, for
@@ -63,7 +67,7 @@ def convolution_scales(
 ) -> npt.NDArray[np.float64]:
     """input * weight / output scale for each weight scale, in double arithmetic.
 
-    That is how LiteRT does it for CONV_2D, DEPTHWISE_CONV_2D, and FULLY_CONNECTED with more than one weight scale.
+    That is how LiteRT's reference kernels do it for CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED.
     """
     weights = np.asarray(weight_scales, np.float32).astype(np.float64)
     product = np.float64(np.float32(input_scale)) * weights
@@ -71,16 +75,57 @@ def convolution_scales(
         return np.asarray(product / np.float64(np.float32(output_scale)), np.float64)
 
 
-def fully_connected_scales(
-    input_scale: float, weight_scales: npt.ArrayLike, output_scale: float
-) -> npt.NDArray[np.float64]:
-    """As convolution_scales, but for one weight scale LiteRT rounds input * weight scale to float32 first."""
-    weights = np.asarray(weight_scales, np.float32).reshape(-1)
-    if weights.size != 1:
-        return convolution_scales(input_scale, weights, output_scale)
-    with np.errstate(all="ignore"):
-        product = np.float32(input_scale) * weights
-        return np.asarray(product.astype(np.float64) / np.float64(np.float32(output_scale)), np.float64)
+def fit_multipliers(scales: npt.ArrayLike, low: int, high: int) -> Multipliers:
+    """Multipliers and shifts whose single rounding is LiteRT's round(accumulator * scale), bounded to [low, high].
+
+    LiteRT's reference FULLY_CONNECTED multiplies with a double and rounds halves away from 0. Bounded, that is a step
+    function of the accumulator with high - low steps. The nearest 31-bit multiplier puts almost every step where it
+    belongs; this one is moved as little as needed to put all of them there. Where no 31-bit multiplier does (an
+    accumulator's last bit would have to matter at both ends of the range), the nearest is returned.
+    """
+    reals = np.asarray(scales, np.float64).reshape(-1)
+    nearest, shifts = quantize_multipliers(reals)
+    results = np.arange(low + 1, high + 1, dtype=np.int64)
+    if not results.size or np.any(reals < 0):
+        return nearest, shifts
+    steps, reached = _first_accumulators(reals, results)
+    # result j from T on means T * m >= A and (T - 1) * m < A, with A = (j - 1/2) * 2^bits
+    bits = (_FRACTION_BITS - shifts.astype(np.int64))[:, None]
+    with np.errstate(over="ignore"):
+        edges = (2 * results - 1)[None, :] << np.maximum(bits - 1, 0)
+    reached &= bits > 0
+    before = steps - 1
+    edges, steps, before = (np.where(reached, array, 1) for array in (edges, steps, before))
+    least = np.where(steps > 0, -(-edges // np.where(steps > 0, steps, 1)), 0)
+    least = np.maximum(least, np.where(before < 0, -edges // np.where(before < 0, -before, 1) + 1, 0))
+    most = np.where(before > 0, -(-edges // np.where(before > 0, before, 1)) - 1, _LARGEST_MULTIPLIER)
+    most = np.minimum(most, np.where(steps < 0, -edges // np.where(steps < 0, -steps, 1), _LARGEST_MULTIPLIER))
+    lowest = np.where(reached, least, 0).max(axis=1)
+    highest = np.where(reached, most, _LARGEST_MULTIPLIER).min(axis=1)
+    fitted = np.clip(nearest, lowest, highest)
+    return np.where(lowest <= highest, fitted, nearest).astype(np.int32), shifts
+
+
+def _first_accumulators(
+    scales: npt.NDArray[np.float64], results: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The least accumulator whose rounded product is at least each result, by channel; and where 32 bits reach it."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        guess = np.ceil((results[None, :] - 0.5) / scales[:, None])
+    reached = np.abs(guess) < 2.0**31 - 2
+    middle = np.where(reached, guess, 0).astype(np.int64)
+    # The guess is off by one at most, through the roundings of the division and of the product.
+    short = sum(
+        (_rounded_away((middle + offset) * scales[:, None]) < results).astype(np.int64) for offset in (-1, 0, 1)
+    )
+    return middle - 1 + short, reached
+
+
+def _rounded_away(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """C's round(): to the nearest integer, halves away from 0."""
+    magnitudes = np.abs(values)
+    floors = np.floor(magnitudes)
+    return np.asarray(np.copysign(floors + (magnitudes - floors >= 0.5), values))
 
 
 def activation_range(

@@ -17,9 +17,10 @@ from openneutron.compiler.packing import (
     sums_of_weights,
 )
 from openneutron.compiler.requantize import (
+    Multipliers,
     activation_range,
     convolution_scales,
-    fully_connected_scales,
+    fit_multipliers,
     quantize_multipliers,
 )
 from openneutron.ir import Graph, Node, QuantParams, Tensor
@@ -40,12 +41,13 @@ def conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
         **_window_params(node, kernel_h, kernel_w, top, left),
         "group_inputs": group_inputs,
         "group_outputs": filters // groups,
+        "single_rounding": 0,
         **_range_params(node, source, result, filters),
     }
     scales = convolution_scales(_quant(source).scale, _quant(weights).scales, _quant(result).scale)
     constants = {
         "weights": pack_convolution_weights(data),
-        "requant": _table(source, bias, sums_of_weights(data, 0), scales),
+        "requant": _table(source, bias, sums_of_weights(data, 0), quantize_multipliers(scales)),
     }
     kernel = "conv_2d_1x1_s8" if pointwise else "conv_2d_s8"
     views = {"input": whole(source), "output": whole(result)}
@@ -64,12 +66,13 @@ def depthwise_conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
         **_window_params(node, kernel_h, kernel_w, top, left),
         "group_inputs": 1,
         "group_outputs": filters // channels,
+        "single_rounding": 0,
         **_range_params(node, source, result, filters),
     }
     scales = convolution_scales(_quant(source).scale, _quant(weights).scales, _quant(result).scale)
     constants = {
         "weights": pack_depthwise_weights(data),
-        "requant": _table(source, bias, sums_of_weights(data, 3), scales),
+        "requant": _table(source, bias, sums_of_weights(data, 3), quantize_multipliers(scales)),
     }
     views = {"input": whole(source), "output": whole(result)}
     return [KernelCall("depthwise_conv_2d_s8", node.name, views, params, constants)]
@@ -77,7 +80,10 @@ def depthwise_conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("fully_connected")
 def fully_connected(graph: Graph, node: Node) -> list[KernelCall]:
-    """conv_2d_1x1_s8 over one row with a column for each input vector, whatever the ranks."""
+    """conv_2d_1x1_s8 over one row with a column for each input vector, whatever the ranks.
+
+    LiteRT's reference kernel rounds a product of doubles once; the multipliers are fitted to do the same.
+    """
     source, weights, bias, result = _operands(graph, node)
     filters, inputs = weights.shape
     vectors = math.prod(source.shape) // inputs
@@ -86,12 +92,15 @@ def fully_connected(graph: Graph, node: Node) -> list[KernelCall]:
         **_POINT_WINDOW,
         "group_inputs": inputs,
         "group_outputs": filters,
+        "single_rounding": 1,
         **_range_params(node, source, result, filters),
     }
-    scales = fully_connected_scales(_quant(source).scale, _quant(weights).scales, _quant(result).scale)
+    scales = convolution_scales(_quant(source).scale, _quant(weights).scales, _quant(result).scale)
+    zero_point = _quant(result).zero_point
+    multipliers = fit_multipliers(scales, params["clamp_min"] - zero_point, params["clamp_max"] - zero_point)
     constants = {
         "weights": pack_fully_connected_weights(data),
-        "requant": _table(source, bias, sums_of_weights(data, 0), scales),
+        "requant": _table(source, bias, sums_of_weights(data, 0), multipliers),
     }
     views = {"input": _vectors(source, vectors, inputs), "output": _vectors(result, vectors, filters)}
     return [KernelCall("conv_2d_1x1_s8", node.name, views, params, constants)]
@@ -135,10 +144,9 @@ def _range_params(node: Node, source: Tensor, result: Tensor, filters: int) -> d
     }
 
 
-def _table(source: Tensor, bias: Tensor | None, sums: npt.NDArray[np.int64], scales: npt.NDArray[np.float64]) -> bytes:
-    multipliers, shifts = quantize_multipliers(scales)
+def _table(source: Tensor, bias: Tensor | None, sums: npt.NDArray[np.int64], multipliers: Multipliers) -> bytes:
     values = None if bias is None else _data(bias).reshape(-1)
-    return requantization_table(values, sums, _quant(source).zero_point, multipliers, shifts)
+    return requantization_table(values, sums, _quant(source).zero_point, *multipliers)
 
 
 def _vectors(tensor: Tensor, count: int, channels: int) -> View:

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the three convolution kernels share: their check, what a call's words mean in memory, and the portable way from
+ * an accumulator to a stored value.
+ *
+ * An output element (n, r, c, k) is the sum over all taps (i, j) and all channels of k's group of
+ *     input(n, r * stride_h - pad_top + i * dilation_h, c * stride_w - pad_left + j * dilation_w, channel) * weight,
+ * where what lies outside the input's rows and columns counts as input_zero_point, plus the folded bias, modulo 2^32;
+ * then the product with the channel's real number (neutron_requantize(), or with one rounding), bounds and zero point.
+ *
+ * A kernel has a portable run, which takes every call, and faster ones, each of which returns false where a call is none
+ * of those it is made for. All give the same bytes. They differ in the order in which they go through the window, so an
+ * output may not overlap its input. */
+#ifndef NEUTRON_CONVOLUTION_H
+#define NEUTRON_CONVOLUTION_H
+
+#include "elements.h"
+
+#if defined(__x86_64__) && !defined(NEUTRON_PORTABLE_ONLY)
+#define NEUTRON_X86_VARIANTS 1
+#else
+#define NEUTRON_X86_VARIANTS 0
+#endif
+
+bool conv_2d_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window);
+void conv_2d_s8_run(const NeutronKernelCall *call);
+void conv_2d_s8_run_portable(const NeutronKernelCall *call);
+
+bool conv_2d_1x1_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window);
+void conv_2d_1x1_s8_run(const NeutronKernelCall *call);
+void conv_2d_1x1_s8_run_portable(const NeutronKernelCall *call);
+
+bool depthwise_conv_2d_s8_check(const NeutronProgramView *program, const void *params,
+                                const NeutronWindowExtents *window);
+void depthwise_conv_2d_s8_run(const NeutronKernelCall *call);
+void depthwise_conv_2d_s8_run_portable(const NeutronKernelCall *call);
+
+/* ---- check ---------------------------------------------------------------------------------------------------------- */
+
+/* Everything but what the three kernels differ in. block_bytes: packed weights of 8 output channels and one tap. */
+bool neutron_convolution_is_sound(const NeutronProgramView *program, const NeutronConv2dS8 *p,
+                                  const NeutronWindowExtents *window, uint64_t block_bytes);
+
+/* ---- constants ------------------------------------------------------------------------------------------------------ */
+
+/* One entry of the requantization table: 8 channels. */
+typedef struct {
+    int32_t bias[NEUTRON_LANES], multiplier[NEUTRON_LANES], shift[NEUTRON_LANES];
+} NeutronRequantBlock;
+
+static inline const NeutronRequantBlock *neutron_requant_blocks(const NeutronKernelCall *call, const NeutronConv2dS8 *p) {
+    const void *base = neutron_base_address(call->bases, p->requant_base) + p->requant_offset;
+    return base;
+}
+
+static inline const int8_t *neutron_packed_weights(const NeutronKernelCall *call, const NeutronConv2dS8 *p) {
+    const void *base = neutron_base_address(call->bases, p->weights_base) + p->weights_offset;
+    return base;
+}
+
+static inline size_t neutron_blocks_of(int32_t channels) { return ((size_t)channels + NEUTRON_LANES - 1) / NEUTRON_LANES; }
+
+/* ---- requantization ------------------------------------------------------------------------------------------------- */
+
+/* check can't read the table, so its words are brought into range here. What a compiler writes is in range. */
+static inline int32_t neutron_sound_shift(int32_t shift) { return neutron_bound(shift, -31, 30); }
+static inline int32_t neutron_sound_multiplier(int32_t multiplier) {
+    return multiplier == INT32_MIN ? -INT32_MAX : multiplier;
+}
+
+/* Either way of rounding of an accumulator's product with a real number. */
+static inline int32_t neutron_convolution_rescaled(int32_t accumulator, int32_t multiplier, int32_t shift,
+                                                   bool single_rounding) {
+    if (!single_rounding) return neutron_requantize(accumulator, multiplier, shift);
+    const int32_t right = 31 - shift;
+    const int64_t rounded = ((int64_t)accumulator * multiplier + (INT64_C(1) << (right - 1))) >> right;
+    return rounded > INT32_MAX ? INT32_MAX : (rounded < INT32_MIN ? INT32_MIN : (int32_t)rounded);
+}
+
+/* The first `count` of 8 accumulators to their stored values. */
+static inline void neutron_store_accumulators(const NeutronConv2dS8 *p, const NeutronRequantBlock *table,
+                                              const uint32_t *accumulators, uint8_t *out, int32_t channel_pitch,
+                                              int32_t count) {
+    const int32_t zero_point = p->output_zero_point;
+    for (int32_t k = 0; k < count; k++) {
+        const int32_t scaled = neutron_convolution_rescaled(
+            (int32_t)accumulators[k], neutron_sound_multiplier(table->multiplier[k]),
+            neutron_sound_shift(table->shift[k]), p->single_rounding != 0);
+        /* Bounded before the zero point is added, so that the sum can't overflow. */
+        const int32_t bounded = neutron_bound(scaled, p->clamp_min - zero_point, p->clamp_max - zero_point);
+        out[(ptrdiff_t)k * channel_pitch] = (uint8_t)(bounded + zero_point);
+    }
+}
+
+/* ---- sums of products ----------------------------------------------------------------------------------------------- */
+
+/* Adds the products of up to 8 inputs with a block of weights [8 k][8 inputs] to 8 accumulators. */
+static inline void neutron_multiply_block(uint32_t *accumulators, const int8_t *weights, const int8_t *inputs) {
+    for (int32_t k = 0; k < NEUTRON_LANES; k++) {
+        int32_t sum = 0;
+        for (int32_t i = 0; i < NEUTRON_LANES; i++) sum += weights[k * NEUTRON_LANES + i] * inputs[i];
+        accumulators[k] += (uint32_t)sum;
+    }
+}
+
+/* As above for all of `inputs` channels of one input pixel; the weights' blocks follow each other. */
+static inline void neutron_multiply_pixel(uint32_t *accumulators, const int8_t *weights, const uint8_t *pixel,
+                                          int32_t channel_pitch, int32_t inputs) {
+    int8_t block[NEUTRON_LANES];
+    int32_t i = 0;
+    for (; i <= inputs - NEUTRON_LANES; i += NEUTRON_LANES) {
+        neutron_load_block(block, pixel + (ptrdiff_t)i * channel_pitch, channel_pitch, NEUTRON_LANES);
+        neutron_multiply_block(accumulators, weights, block);
+        weights += NEUTRON_LANES * NEUTRON_LANES;
+    }
+    if (i < inputs) {
+        memset(block, 0, sizeof block);
+        neutron_load_block(block, pixel + (ptrdiff_t)i * channel_pitch, channel_pitch, inputs - i);
+        neutron_multiply_block(accumulators, weights, block);
+    }
+}
+
+#endif

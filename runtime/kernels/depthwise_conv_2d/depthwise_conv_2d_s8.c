@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* LiteRT's reference_integer_ops::DepthwiseConvPerChannel (integer_ops/depthwise_conv.h). */
+#include "conv_2d/convolution.h"
+
+bool depthwise_conv_2d_s8_check(const NeutronProgramView *program, const void *params,
+                                const NeutronWindowExtents *window) {
+    const NeutronDepthwiseConv2dS8 *p = params;
+    return p->group_inputs == 1 && neutron_convolution_is_sound(program, p, window, NEUTRON_LANES);
+}
+
+typedef struct {
+    const NeutronKernelCall *call;
+    const NeutronDepthwiseConv2dS8 *p;
+    const NeutronBuffer *input;
+    int32_t n, row, col; /* of the input, for the tap (0, 0) */
+} Position;
+
+/* The products of one tap. `pixel`: of the block's first input channel; `repeat`: outputs of an input channel. */
+static void multiply_tap(uint32_t *accumulators, const int8_t *weights, const uint8_t *pixel, int32_t pitch,
+                         const int32_t *input_of) {
+    int8_t inputs[NEUTRON_LANES];
+    for (int32_t k = 0; k < NEUTRON_LANES; k++) inputs[k] = (int8_t)pixel[(ptrdiff_t)input_of[k] * pitch];
+    for (int32_t k = 0; k < NEUTRON_LANES; k++) accumulators[k] += (uint32_t)(weights[k] * inputs[k]);
+}
+
+/* `count` output channels from `channel` on, a multiple of 8. */
+static void compute_block(const Position *at, int32_t channel, int32_t count, const int8_t *weights,
+                          const NeutronRequantBlock *table, uint8_t *out, int32_t out_pitch) {
+    const NeutronDepthwiseConv2dS8 *p = at->p;
+    const NeutronBuffer *input = at->input;
+    const uint8_t zero_point = (uint8_t)p->input_zero_point;
+    const int32_t input_channel0 = channel / p->group_outputs;
+    /* Input channel of each output channel; those past the last take the last's, and are not stored. */
+    int32_t input_of[NEUTRON_LANES];
+    uint32_t accumulators[NEUTRON_LANES];
+    for (int32_t k = 0; k < NEUTRON_LANES; k++) {
+        input_of[k] = (channel + (k < count ? k : count - 1)) / p->group_outputs - input_channel0;
+        accumulators[k] = (uint32_t)table->bias[k];
+    }
+    for (int32_t i = 0; i < p->kernel_h; i++) {
+        const int32_t row = at->row + i * p->dilation_h;
+        const bool row_is_inside = row >= 0 && row < input->rows;
+        const uint8_t *line = row_is_inside ? neutron_row_address(at->call->bases, input, at->n, row) : NULL;
+        for (int32_t j = 0; j < p->kernel_w; j++, weights += NEUTRON_LANES) {
+            const int32_t col = at->col + j * p->dilation_w;
+            if (row_is_inside && col >= 0 && col < input->cols) {
+                const uint8_t *pixel = line + (ptrdiff_t)col * input->col_pitch +
+                                       (ptrdiff_t)input_channel0 * input->channel_pitch;
+                multiply_tap(accumulators, weights, pixel, input->channel_pitch, input_of);
+            } else {
+                multiply_tap(accumulators, weights, &zero_point, 0, input_of);
+            }
+        }
+    }
+    neutron_store_accumulators(p, table, accumulators, out, out_pitch, count);
+}
+
+void depthwise_conv_2d_s8_run_portable(const NeutronKernelCall *call) {
+    const NeutronDepthwiseConv2dS8 *p = call->params;
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *output = &call->buffers[p->output];
+    const size_t block_bytes = (size_t)p->kernel_h * (size_t)p->kernel_w * NEUTRON_LANES;
+    const int32_t first_block = (w->channel0 - p->constant_channel0) / NEUTRON_LANES;
+    const int8_t *const weights = neutron_packed_weights(call, p) + (size_t)first_block * block_bytes;
+    const NeutronRequantBlock *const table = neutron_requant_blocks(call, p) + first_block;
+    Position at = {.call = call, .p = p, .input = &call->buffers[p->input]};
+    for (int32_t n = w->batch0; n < w->batch1; n++) {
+        at.n = n;
+        for (int32_t r = w->row0; r < w->row1; r++) {
+            at.row = r * p->stride_h - p->pad_top;
+            for (int32_t c = w->col0; c < w->col1; c++) {
+                at.col = c * p->stride_w - p->pad_left;
+                uint8_t *out = neutron_element_address(call->bases, output, n, r, c, w->channel0);
+                const int8_t *block = weights;
+                const NeutronRequantBlock *entry = table;
+                for (int32_t k = w->channel0; k < w->channel1; k += NEUTRON_LANES) {
+                    const int32_t count = w->channel1 - k < NEUTRON_LANES ? w->channel1 - k : NEUTRON_LANES;
+                    compute_block(&at, k, count, block, entry++, out, output->channel_pitch);
+                    block += block_bytes;
+                    out += (ptrdiff_t)NEUTRON_LANES * output->channel_pitch;
+                }
+            }
+        }
+    }
+}
+
+void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) { depthwise_conv_2d_s8_run_portable(call); }

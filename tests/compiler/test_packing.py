@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Packed weights and requantization tables hold what they are made from, where the kernels look for it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from openneutron.compiler import packing, requantize
+from openneutron.errors import InvalidModelError
+
+PROPERTY = settings(max_examples=60, derandomize=True, deadline=None, database=None)
+extents = st.integers(1, 20)
+
+
+@PROPERTY
+@given(extents, st.integers(1, 4), st.integers(1, 4), extents)
+def test_convolution_weights_come_back(outputs: int, height: int, width: int, inputs: int) -> None:
+    weights = np.random.default_rng(0).integers(-128, 128, (outputs, height, width, inputs), np.int8)
+    blob = packing.pack_convolution_weights(weights)
+    blocks = np.frombuffer(blob, np.int8).reshape(-(-outputs // 8), height, width, -(-inputs // 8), 8, 8)
+    for k, i, j, c in np.ndindex(weights.shape):
+        assert blocks[k // 8, i, j, c // 8, k % 8, c % 8] == weights[k, i, j, c]
+    assert np.count_nonzero(blocks) == np.count_nonzero(weights)
+
+
+@PROPERTY
+@given(extents, st.integers(1, 4), st.integers(1, 4))
+def test_depthwise_weights_come_back(outputs: int, height: int, width: int) -> None:
+    weights = np.random.default_rng(0).integers(-128, 128, (1, height, width, outputs), np.int8)
+    blob = packing.pack_depthwise_weights(weights)
+    blocks = np.frombuffer(blob, np.int8).reshape(-(-outputs // 8), height, width, 8)
+    for _, i, j, k in np.ndindex(weights.shape):
+        assert blocks[k // 8, i, j, k % 8] == weights[0, i, j, k]
+    assert np.count_nonzero(blocks) == np.count_nonzero(weights)
+
+
+def test_fully_connected_weights_are_a_one_point_convolution() -> None:
+    weights = np.arange(-60, 60, dtype=np.int8).reshape(10, 12)
+    assert packing.pack_fully_connected_weights(weights) == packing.pack_convolution_weights(
+        weights.reshape(10, 1, 1, 12)
+    )
+
+
+@PROPERTY
+@given(st.integers(1, 30), st.integers(-128, 127), st.booleans())
+def test_requantization_table_folds_the_zero_point_into_the_bias(channels: int, zero_point: int, biased: bool) -> None:
+    generator = np.random.default_rng(1)
+    bias = generator.integers(-(2**31), 2**31, channels).astype(np.int32) if biased else None
+    sums = generator.integers(-(2**28), 2**28, channels)
+    multipliers = generator.integers(2**30, 2**31, channels).astype(np.int32)
+    shifts = generator.integers(-31, 31, channels).astype(np.int32)
+    blob = packing.requantization_table(bias, sums, zero_point, multipliers, shifts)
+    table = np.frombuffer(blob, np.int32).reshape(-(-channels // 8), 3, 8)
+    for k in range(channels):
+        folded = (int(bias[k]) if bias is not None else 0) - zero_point * int(sums[k])
+        assert (folded - int(table[k // 8, 0, k % 8])) % 2**32 == 0
+        assert table[k // 8, 1, k % 8] == multipliers[k]
+        assert table[k // 8, 2, k % 8] == shifts[k]
+    assert not table.transpose(1, 0, 2).reshape(3, -1)[:, channels:].any()
+
+
+def test_one_multiplier_stands_for_all_channels() -> None:
+    one = np.array([2**30 + 5], np.int32), np.array([-3], np.int32)
+    blob = packing.requantization_table(None, np.zeros(11, np.int64), 0, *one)
+    table = np.frombuffer(blob, np.int32).reshape(2, 3, 8)
+    assert table[1].tolist() == [[0] * 8, [2**30 + 5] * 3 + [0] * 5, [-3] * 3 + [0] * 5]
+
+
+# -- requantize --------------------------------------------------------------------------------------------------------
+
+
+@PROPERTY
+@given(st.floats(2.0**-31, 2.0**29.9))
+def test_multiplier_and_shift_stand_for_the_real_number(real: float) -> None:
+    multiplier, shift = requantize.quantize_multiplier(real)
+    assert 2**30 <= multiplier < 2**31
+    assert abs(multiplier * 2.0 ** (shift - 31) - real) <= real * 2.0**-31
+
+
+def test_multipliers_at_the_edges() -> None:
+    assert requantize.quantize_multiplier(0.0) == (0, 0)
+    assert requantize.quantize_multiplier(1.0) == (2**30, 1)
+    assert requantize.quantize_multiplier(0.5) == (2**30, 0)
+    assert requantize.quantize_multiplier(1 - 2.0**-40) == (2**30, 1)  # rounds up to the next power of two
+    assert requantize.quantize_multiplier(2.0**-32) == (2**30, -31)
+    assert requantize.quantize_multiplier(2.0**-33) == (0, 0)
+    assert requantize.quantize_multiplier(-0.5) == (-(2**30), 0)
+
+
+def test_a_multiplier_that_is_too_large_is_refused() -> None:
+    with pytest.raises(InvalidModelError) as error:
+        requantize.quantize_multiplier(2.0**30)
+    assert str(error.value) == (
+        "quantization: a rescaling factor is 1.07374e+09; it must be below 2^30. "
+        "Quantize the model again with an output scale that fits its values."
+    )
+
+
+def test_a_scale_of_zero_is_refused() -> None:
+    with pytest.raises(InvalidModelError) as error:
+        requantize.quantize_multipliers(requantize.convolution_scales(0.1, [0.2], 0.0))
+    assert str(error.value) == (
+        "quantization: a rescaling factor is not a finite number; scales must be positive and finite. "
+        "Quantize the model again."
+    )
+
+
+@PROPERTY
+@given(st.floats(2.0**-22, 4.0), st.integers(-128, 127))
+def test_fitted_multipliers_round_every_accumulator_as_a_double_does(scale: float, zero_point: int) -> None:
+    low, high = -128 - zero_point, 127 - zero_point
+    (multiplier,), (shift,) = (array.astype(object) for array in requantize.fit_multipliers([scale], low, high))
+    # Around every step, and at the ends.
+    near = np.arange(low - 2, high + 3)[:, None] + np.array([-0.5, 0.5])
+    accumulators = np.unique(np.clip(np.round(near / scale)[..., None] + np.arange(-2, 3), -(2**31), 2**31 - 1))
+    for accumulator in (int(value) for value in accumulators):
+        product = accumulator * scale
+        whole = math.floor(abs(product))
+        want = int(math.copysign(whole + (abs(product) - whole >= 0.5), product))
+        got = (accumulator * multiplier + (1 << (30 - shift))) >> (31 - shift)
+        assert min(max(got, low), high) == min(max(want, low), high), accumulator
+
+
+def test_halves_are_rounded_away_from_zero_by_fitted_multipliers() -> None:
+    (multiplier,), (shift,) = (array.tolist() for array in requantize.fit_multipliers([0.5], -128, 127))
+    assert (multiplier, shift) != requantize.quantize_multiplier(0.5)
+    assert [(a * multiplier + (1 << (30 - shift))) >> (31 - shift) for a in (-3, -1, 1, 3)] == [-2, -1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("activation", "scale", "zero_point", "bounds"),
+    [
+        ("NONE", 0.1, 5, (-128, 127)),
+        ("RELU", 0.1, 5, (5, 127)),
+        ("RELU6", 0.1, 5, (5, 65)),
+        ("RELU6", 6 / 255, -128, (-128, 127)),
+        ("RELU_N1_TO_1", 0.1, 5, (-5, 15)),
+        ("RELU_N1_TO_1", 0.4, 0, (-3, 3)),  # 2.5 rounds away from 0
+        ("RELU6", 1e-6, 0, (0, 127)),
+    ],
+)
+def test_activation_bounds(activation: str, scale: float, zero_point: int, bounds: tuple[int, int]) -> None:
+    assert requantize.activation_range(activation, scale, zero_point) == bounds
+
+
+def test_an_activation_bound_beyond_32_bits_is_refused() -> None:
+    assert math.isclose(6 / 1e-9, 6e9)
+    with pytest.raises(InvalidModelError) as error:
+        requantize.activation_range("RELU6", 1e-9, 0)
+    assert str(error.value) == (
+        "quantization: the fused activation's bound 6 at scale 1e-09 does not fit 32 bits. "
+        "Quantize the model again with an output scale that fits its values."
+    )
