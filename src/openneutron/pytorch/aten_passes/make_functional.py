@@ -22,7 +22,7 @@ def make_functional(module: GraphModule) -> bool:
         if functional is None or not isinstance(node.args[0], Node):
             continue
         target = node.args[0]
-        others = _aliases(target) - {target, node}
+        others = _aliases(target, node) - {target}
         if any(places.get(user, 0) > places[node] for alias in others for user in alias.users):
             continue
         for user in list(target.users):
@@ -47,15 +47,15 @@ def _functional_form(node: Node) -> torch._ops.OpOverload | None:
     return getattr(packet, overload._overloadname, None) if packet is not None else None
 
 
-def _aliases(node: Node) -> set[Node]:
-    """Every node whose value may share memory with this one's."""
+def _aliases(node: Node, writer: Node) -> set[Node]:
+    """Every node whose value may share memory with this one's, not counting those that see it through ``writer``."""
     found, waiting = {node}, [node]
     while waiting:
         here = waiting.pop()
         near = [user for user in here.users if _is_view_of(user, here)]
         near += [source for source in here.all_input_nodes if _is_view_of(here, source)]
         for other in near:
-            if other not in found:
+            if other not in found and other is not writer:
                 found.add(other)
                 waiting.append(other)
     return found
