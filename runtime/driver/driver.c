@@ -74,7 +74,7 @@ NeutronError neutronResume(void) {
 
 const NeutronKernel *neutron_find_kernel(uint32_t id) {
     for (uint32_t i = 0; i < neutron_kernel_count; ++i) {
-        if (neutron_kernels[i].id == id && neutron_kernels[i].run != NULL) return &neutron_kernels[i];
+        if (neutron_kernels[i].id == id) return &neutron_kernels[i];
     }
     return NULL;
 }

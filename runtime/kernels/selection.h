@@ -7,12 +7,9 @@
 
 #include "kernel.h"
 
-/* Interim: kernels not written yet are null entries. */
-#define NEUTRON_PARTIAL __attribute__((weak))
 #define NEUTRON_KERNEL_DECLARATION(id, name, params, taps)                                                             \
-    NEUTRON_PARTIAL bool name##_check(const NeutronProgramView *program, const void *params_block,                     \
-                                      const NeutronWindowExtents *window);                                             \
-    NEUTRON_PARTIAL void name##_run(const NeutronKernelCall *call);
+    bool name##_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window); \
+    void name##_run(const NeutronKernelCall *call);
 
 #define NEUTRON_KERNEL_ENTRY(id, name, params, taps) \
     {(id), sizeof(params) / 4, offsetof(params, output) / 4, (taps), name##_check, name##_run},

@@ -104,7 +104,7 @@ def striped(shape: tuple[int, int, int, int] = (1, 7, 4, 2)) -> Program:
         outputs=(binding("OUTPUT", 0, size),),
         buffers=(
             dense("INPUT", 0, shape),
-            dense("SCRATCH", 0, shape, ring=2),
+            dense("SCRATCH", 0, shape, ring=min(2, h)),
             dense("OUTPUT", 0, shape),
         ),
         operators=(lookup(0, 1), lookup(1, 2)),

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Builds other than the package's own: without a heap, and with a kernel selection in place of the library's table."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from openneutron.isa import Program
+from tests.driver import programs
+
+ROOT = Path(__file__).parents[2]
+RUNTIME = ROOT / "runtime"
+INCLUDES = [f"-I{RUNTIME / folder}" for folder in ("include", "kernels", "driver")]
+WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+
+
+def c_compiler() -> str:
+    found = shutil.which("cc") or shutil.which("gcc")
+    if found is None:
+        pytest.skip("there is no C compiler: this builds the driver in other ways")
+    return found
+
+
+def written(folder: Path, program: Program) -> list[str]:
+    (folder / "microcode").write_bytes(program.microcode)
+    (folder / "weights").write_bytes(program.weights)
+    return [str(folder / "microcode"), str(folder / "weights")]
+
+
+def driver_sources() -> list[str]:
+    return [str(path) for path in sorted((RUNTIME / "driver").glob("*.c"))]
+
+
+def kernel_sources() -> list[str]:
+    kernels = RUNTIME / "kernels"
+    return [str(path) for path in [*sorted(kernels.glob("*.c")), *sorted(kernels.glob("*/*.c"))]]
+
+
+SELECTION = """
+#include "selection.h"
+#define NEUTRON_KERNEL NEUTRON_KERNEL_DECLARATION
+{lines}
+#undef NEUTRON_KERNEL
+#define NEUTRON_KERNEL NEUTRON_KERNEL_ENTRY
+const NeutronKernel neutron_kernels[] = {{
+{lines}
+}};
+const uint32_t neutron_kernel_count = sizeof(neutron_kernels) / sizeof(neutron_kernels[0]);
+"""
+
+
+def test_no_heap_and_kernel_selection(tmp_path: Path) -> None:
+    """One lookup program; the executable holds no allocation and no kernel but that one."""
+    library = tmp_path / "libneutron.a"
+    flags = [*WARNINGS, *INCLUDES, "-O1", "-ffunction-sections", "-DNEUTRON_NO_HEAP"]
+    compiler = c_compiler()
+    subprocess.run([compiler, *flags, "-c", *driver_sources(), *kernel_sources()], cwd=tmp_path, check=True)
+    objects = sorted(tmp_path.glob("*.o"))
+    subprocess.run(["ar", "rcs", library, *objects], check=True)
+    undefined = subprocess.run(["nm", "-u", library], capture_output=True, text=True, check=True).stdout
+    called = set(re.findall(r" U (\w+)", undefined))
+    assert called & {"malloc", "free", "calloc", "printf", "fprintf", "puts"} == set()
+
+    definition = (RUNTIME / "kernels" / "kernels.def").read_text()
+    selection = tmp_path / "lookup_kernel_selection.c"
+    selection.write_text(SELECTION.format(lines="\n".join(re.findall(r"NEUTRON_KERNEL\(.*lookup_s8.*\)", definition))))
+    runner = tmp_path / "no_heap"
+    harness = Path(__file__).parent / "no_heap.c"
+    subprocess.run([compiler, *flags, harness, selection, library, "-Wl,--gc-sections", "-o", runner], check=True)
+    symbols = subprocess.run(["nm", runner], capture_output=True, text=True, check=True).stdout
+    assert set(re.findall(r"(\w+_s8)_run", symbols)) == {"lookup_s8"}
+
+    done = subprocess.run(
+        [runner, *written(tmp_path, programs.inverted_twice())], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, bytes(range(90)).hex())

@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs of hand-made programs, through the simulator and through the C API itself."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from ctypes import byref, c_uint32, c_void_p
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openneutron.errors import DriverError
+from openneutron.isa import Program
+from openneutron.simulator import Moment, Simulator
+from openneutron.simulator.library import DataConfig, ModelConfig, library
+from tests.driver import programs
+from tests.driver.test_validation import CODES
+
+
+def random_bytes(size: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-128, 128, size).astype(np.int8)
+
+
+def outputs_of(program: Program, *inputs: np.ndarray) -> list[np.ndarray]:
+    with Simulator(program) as simulator:
+        return [output.view(np.int8) for output in simulator.run(inputs)]
+
+
+def test_whole_tensors() -> None:
+    x = random_bytes(90)
+    assert np.array_equal(outputs_of(programs.inverted_twice(), x)[0], x)
+
+
+@pytest.mark.parametrize("height", range(1, 9))
+def test_stripes_through_a_ring(height: int) -> None:
+    x = random_bytes(height * 8)
+    assert np.array_equal(outputs_of(programs.striped((1, height, 4, 2)), x)[0], x)
+
+
+def test_inputs_and_outputs_inside_scratch() -> None:
+    x = random_bytes(128)
+    assert np.array_equal(outputs_of(programs.through_scratch(), x)[0], ~x)
+
+
+def test_constants_fetched() -> None:
+    x = random_bytes(128)
+    assert np.array_equal(outputs_of(programs.fetched(), x)[0], ~x)
+
+
+def test_several_inputs_and_outputs() -> None:
+    a, b = random_bytes(30), random_bytes(48, 1)
+    got = outputs_of(programs.two_ports(), a, b)
+    assert np.array_equal(got[0], ~a)
+    assert np.array_equal(got[1], ~b)
+
+
+BOUND = st.integers(-3, 12) | st.sampled_from([-(2**31), 2**31 - 1])
+
+
+@given(row0=BOUND, row1=BOUND, step=BOUND, count=st.integers(1, 5), col0=BOUND, col1=BOUND, batch0=BOUND, batch1=BOUND)
+def test_windows_are_clipped(
+    row0: int, row1: int, step: int, count: int, col0: int, col1: int, batch0: int, batch1: int
+) -> None:
+    """Exactly the clipped window of each iteration is written, and the rest of the output is left alone."""
+    shape = (2, 7, 6, 1)
+    window = programs.instruction(
+        "WINDOW",
+        operator=0,
+        cycles=1,
+        row0=row0,
+        row1=row1,
+        step=step,
+        batch0=batch0,
+        batch1=batch1,
+        col0=col0,
+        col1=col1,
+        channel0=0,
+        channel1=1,
+    )
+    program = programs.program(
+        inputs=(programs.binding("INPUT", 0, 84),),
+        outputs=(programs.binding("OUTPUT", 0, 84),),
+        buffers=(programs.dense("INPUT", 0, shape), programs.dense("OUTPUT", 0, shape)),
+        operators=(programs.lookup(0, 1),),
+        code=(programs.instruction("LOOP", count=count, body_words=12), window, programs.END),
+    )
+    wanted = np.zeros(shape, np.int8)
+    for i in range(count):
+        rows = slice(max(row0 + i * step, 0), max(row1 + i * step, 0))
+        wanted[max(batch0, 0) : max(batch1, 0), rows, max(col0, 0) : max(col1, 0)] = -1
+    assert np.array_equal(outputs_of(program, np.zeros(84, np.int8))[0], wanted.ravel())
+
+
+def test_trace_reads_every_tensor() -> None:
+    x = random_bytes(90)
+    seen: list[tuple[int, int, int, np.ndarray]] = []
+
+    def trace(moment: Moment) -> None:
+        seen.append((moment.operator, moment.kernel, moment.cycles, moment.output()))
+
+    with Simulator(programs.inverted_twice()) as simulator:
+        simulator.run([x], trace)
+        simulator.run([x])
+    assert [entry[:3] for entry in seen] == [(0, 12, 100), (1, 12, 50)]
+    assert np.array_equal(seen[0][3].ravel(), ~x)
+    assert np.array_equal(seen[1][3].ravel(), x)
+
+
+def test_trace_may_raise() -> None:
+    def trace(moment: Moment) -> None:
+        raise KeyError(moment.operator)
+
+    with Simulator(programs.inverted_twice()) as simulator:
+        with pytest.raises(KeyError, match="0"):
+            simulator.run([random_bytes(90)], trace)
+        simulator.run([random_bytes(90)])
+
+
+def test_profile_has_modelled_cycles() -> None:
+    with Simulator(programs.inverted_twice(profile_size=48)) as simulator:
+        events = simulator.profile([random_bytes(90)])
+    assert [(e.kernel, e.operator, e.start_cycles, e.stop_cycles) for e in events] == [
+        (12, 0, 0, 100),
+        (12, 1, 100, 150),
+    ]
+
+
+def test_profile_that_is_too_small_is_cut() -> None:
+    with Simulator(programs.inverted_twice(profile_size=20)) as simulator:
+        assert len(simulator.profile([random_bytes(90)])) == 1
+
+
+def test_scratch_used() -> None:
+    with Simulator(programs.inverted_twice()) as simulator:
+        assert simulator.microcode.scratch_size == 112
+        assert simulator.scratch_used([random_bytes(90)]) == 106
+
+
+def test_wrong_inputs() -> None:
+    with Simulator(programs.inverted_twice()) as simulator:
+        with pytest.raises(ValueError, match=r"^simulator: 2 inputs were given; the program has 1\.$"):
+            simulator.run([random_bytes(90)] * 2)
+        with pytest.raises(ValueError, match=r"^simulator: input 0 has 91 bytes; the program takes 90\.$"):
+            simulator.run([random_bytes(91)])
+    with pytest.raises(ValueError, match=r"^simulator: it is closed; make a new one\.$"):
+        simulator.run([random_bytes(90)])
+
+
+# ---- the C API --------------------------------------------------------------------------------------------------------
+
+
+class Prepared:
+    """A program of two lookups, prepared through the C API, with room for its buffers at any alignment."""
+
+    def __init__(self, program: Program, timeout_seconds: int = 0) -> None:
+        self.keep = [np.zeros(len(blob) + 16, np.uint8) for blob in (program.microcode, program.weights)]
+        self.blobs = []
+        for memory, blob in zip(self.keep, (program.microcode, program.weights), strict=True):
+            start = -memory.ctypes.data % 16
+            memory[start : start + len(blob)] = np.frombuffer(blob, np.uint8)
+            self.blobs.append(memory.ctypes.data + start)
+        self.config = ModelConfig(*self.blobs, None, timeout_seconds)
+        self.handle = c_void_p()
+        self.status = library().neutronModelPrepare(byref(self.config), byref(self.handle))
+
+    def run(self, inputs: list[int | None], outputs: list[int | None], prefetch: int | None = None) -> int:
+        data = DataConfig(
+            (c_void_p * max(1, len(inputs)))(*inputs), (c_void_p * len(outputs))(*outputs), None, prefetch
+        )
+        return int(library().neutronRunBlocking(self.handle, byref(data)))
+
+    def close(self) -> None:
+        assert library().neutronModelUnprepare(self.handle) == 0
+
+
+@pytest.fixture
+def prepared() -> Iterator[Prepared]:
+    model = Prepared(programs.inverted_twice())
+    assert model.status == 0
+    yield model
+    model.close()
+
+
+def memory_at(alignment_offset: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """An array that starts ``alignment_offset`` bytes after a 16-byte boundary, and what keeps it."""
+    raw = np.zeros(size + 32, np.uint8)
+    start = -raw.ctypes.data % 16 + alignment_offset
+    return raw[start : start + size], raw
+
+
+@pytest.mark.parametrize("shift", [1, 3, 8])
+def test_inputs_and_outputs_may_be_unaligned(prepared: Prepared, shift: int) -> None:
+    x, keep_x = memory_at(shift, 90)
+    y, keep_y = memory_at(16 - shift, 90)
+    scratch, keep_scratch = memory_at(0, 112)
+    x[:] = random_bytes(90).view(np.uint8)
+    assert prepared.run([x.ctypes.data], [y.ctypes.data, scratch.ctypes.data, None, None]) == 0
+    assert np.array_equal(x, y)
+    del keep_x, keep_y, keep_scratch
+
+
+def test_null_and_unaligned_pointers(prepared: Prepared) -> None:
+    x, _x = memory_at(0, 90)
+    scratch, _scratch = memory_at(0, 112)
+    data, place = x.ctypes.data, scratch.ctypes.data
+    assert prepared.run([None], [data, place, None, None]) == CODES["NULL"]
+    assert prepared.run([data], [None, place, None, None]) == CODES["NULL"]
+    assert prepared.run([data], [data, None, None, None]) == CODES["NULL"]
+    assert prepared.run([data], [data, place + 8, None, None]) == CODES["ALIGNMENT"]
+    assert library().neutronRunBlocking(prepared.handle, None) == CODES["NULL"]
+
+
+def test_prefetch_pointer() -> None:
+    model = Prepared(programs.fetched())
+    x, _x = memory_at(0, 128)
+    y, _y = memory_at(0, 128)
+    prefetch, _prefetch = memory_at(0, 320)
+    assert model.run([x.ctypes.data], [y.ctypes.data, None, None, None]) == CODES["NULL"]
+    assert model.run([x.ctypes.data], [y.ctypes.data, None, None, None], prefetch.ctypes.data + 4) == CODES["ALIGNMENT"]
+    assert model.run([x.ctypes.data], [y.ctypes.data, None, None, None], prefetch.ctypes.data) == 0
+    assert (y == 0xFF).all()
+    model.close()
+
+
+def test_profile_pointer() -> None:
+    model = Prepared(programs.inverted_twice(profile_size=32))
+    x, _x = memory_at(0, 90)
+    scratch, _scratch = memory_at(0, 112)
+    profile, _profile = memory_at(1, 32)
+    pointers = [x.ctypes.data, scratch.ctypes.data]
+    assert model.run([x.ctypes.data], [*pointers, None, None]) == CODES["NULL"]
+    assert model.run([x.ctypes.data], [*pointers, profile.ctypes.data, None]) == 0
+    assert profile[[1, 9, 17, 25]].tolist() == [12] * 4
+    model.close()
+
+
+def test_scratch_binding_in_its_place_is_not_copied() -> None:
+    """The caller may use the scratch buffer's own address for an input or output that lives there."""
+    model = Prepared(programs.through_scratch())
+    scratch, _scratch = memory_at(0, 256)
+    x = random_bytes(128).view(np.uint8)
+    scratch[:128] = x
+    place = scratch.ctypes.data
+    assert model.run([place], [place + 128, place, None, None]) == 0
+    assert np.array_equal(scratch[128:], ~x)
+    model.close()
+
+
+def test_bad_handles() -> None:
+    driver = library()
+    assert driver.neutronRunBlocking(None, None) == CODES["HANDLE"]
+    assert driver.neutronModelUnprepare(None) == CODES["HANDLE"]
+    assert driver.neutronSetTrace(None, None) == CODES["HANDLE"]
+
+
+def test_bad_model_configs() -> None:
+    driver, handle, detail = library(), c_void_p(), c_uint32()
+    program = programs.inverted_twice()
+    model = Prepared(program)
+    sizes = len(program.microcode), len(program.weights)
+    microcode, weights = model.blobs
+    for config, code in (
+        (None, "NULL"),
+        (ModelConfig(None, weights), "NULL"),
+        (ModelConfig(microcode, None), "NULL"),
+        (ModelConfig(microcode + 4, weights), "ALIGNMENT"),
+        (ModelConfig(microcode, weights + 4), "ALIGNMENT"),
+    ):
+        given_config = byref(config) if config else None
+        assert driver.neutronModelCheck(given_config, *sizes, byref(detail)) == CODES[code]
+        assert driver.neutronModelPrepare(given_config, byref(handle)) == CODES[code]
+    assert driver.neutronModelPrepare(byref(model.config), None) == CODES["NULL"]
+    assert driver.neutronModelCheck(byref(model.config), *sizes, None) == 0
+    assert not handle
+    model.close()
+
+
+def test_not_initialised_and_suspended(prepared: Prepared) -> None:
+    driver = library()
+    x, _x = memory_at(0, 90)
+    scratch, _scratch = memory_at(0, 112)
+    places = [x.ctypes.data], [x.ctypes.data, scratch.ctypes.data, None, None]
+    try:
+        assert driver.neutronSuspend() == 0
+        assert prepared.run(*places) == CODES["STATE"]
+        assert driver.neutronResume() == 0
+        assert prepared.run(*places) == 0
+        assert driver.neutronDeinit() == 0
+        assert prepared.run(*places) == CODES["STATE"]
+        assert driver.neutronResume() == CODES["STATE"]
+        assert driver.neutronSuspend() == CODES["STATE"]
+        assert Prepared(programs.inverted_twice()).status == CODES["STATE"]
+    finally:
+        driver.neutronInit()
+    assert prepared.run(*places) == 0
+
+
+class Port(ctypes.Structure):
+    """NeutronPort."""
+
+    _fields_ = [
+        ("now_cycles", ctypes.CFUNCTYPE(c_uint32)),
+        ("now_seconds", ctypes.CFUNCTYPE(c_uint32)),
+        ("clean_cache", ctypes.CFUNCTYPE(None, c_void_p, c_uint32)),
+        ("invalidate_cache", ctypes.CFUNCTYPE(None, c_void_p, c_uint32)),
+    ]
+
+
+@pytest.fixture
+def port() -> Iterator[Port]:
+    """A port to fill; the host's is put back afterwards."""
+    yield Port()
+    library().neutronSetPort(library().neutron_host_port())
+
+
+def test_run_out_of_time(port: Port) -> None:
+    """The clock wraps during the run, and the time is up before the second call."""
+    times = iter([0xFFFFFFFF, 1, 2])
+    port.now_seconds = Port._fields_[1][1](lambda: next(times))
+    library().neutronSetPort(byref(port))
+    with Simulator(programs.inverted_twice(), timeout_seconds=2) as simulator, pytest.raises(DriverError) as caught:
+        simulator.run([random_bytes(90)])
+    assert caught.value.code == CODES["TIMEOUT"]
+    assert str(caught.value) == "run: the driver says that the run took longer than timeoutSeconds; error 0xf53."
+
+
+def test_cycle_counter_of_the_port(port: Port) -> None:
+    times = iter([7, 20, 31, 45])
+    port.now_cycles = Port._fields_[0][1](lambda: next(times))
+    library().neutronSetPort(byref(port))
+    with Simulator(programs.inverted_twice(profile_size=32)) as simulator:
+        events = simulator.profile([random_bytes(90)])
+    assert [(e.start_cycles, e.stop_cycles) for e in events] == [(7, 20), (31, 45)]
+
+
+def test_cache_maintenance(port: Port) -> None:
+    cleaned: list[tuple[int, int]] = []
+    invalidated: list[tuple[int, int]] = []
+    port.clean_cache = Port._fields_[2][1](lambda address, size: cleaned.append((address, size)))
+    port.invalidate_cache = Port._fields_[3][1](lambda address, size: invalidated.append((address, size)))
+    library().neutronSetPort(byref(port))
+    model = Prepared(programs.through_scratch())
+    x, _x = memory_at(0, 128)
+    y, _y = memory_at(0, 128)
+    scratch, _scratch = memory_at(0, 256)
+    assert model.run([x.ctypes.data], [y.ctypes.data, scratch.ctypes.data, None, None]) == 0
+    assert cleaned == [(scratch.ctypes.data, 128)]
+    assert invalidated == [(scratch.ctypes.data + 128, 128)]
+    model.close()
+
+
+class Config(ctypes.Structure):
+    """NeutronConfig."""
+
+    _fields_ = [
+        ("copy", ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_uint32, c_uint32)),
+        ("wait", ctypes.CFUNCTYPE(None, c_uint32)),
+    ]
+
+
+def test_copy_callbacks() -> None:
+    calls: list[tuple[str, int, int]] = []
+
+    def copy(to: int, source: int, size: int, channel: int) -> None:
+        calls.append(("copy", size, channel))
+        ctypes.memmove(to, source, size)
+
+    config = Config(
+        Config._fields_[0][1](copy), Config._fields_[1][1](lambda channel: calls.append(("wait", 0, channel)))
+    )
+    x = random_bytes(128)
+    library().neutronSetConfig(byref(config))
+    try:
+        assert np.array_equal(outputs_of(programs.fetched(), x)[0], ~x)
+    finally:
+        library().neutronSetConfig(byref(Config()))
+    assert calls == [("copy", 256, 3), ("wait", 0, 3)]
+    assert library().neutronSetConfig(None) == CODES["NULL"]

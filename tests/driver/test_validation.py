@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the driver refuses, and with which code: one change to a sound program each."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openneutron.errors import DriverError
+from openneutron.isa import Microcode, Program, Record, base, decode, encode, record, with_checksum
+from openneutron.isa.rows import HEADER
+from openneutron.simulator import Simulator
+from openneutron.simulator.library import library
+from tests.driver import programs
+
+INCLUDE = Path(__file__).parents[2] / "runtime" / "include"
+CODES = {
+    name: 3 | category << 3 | int(code) << 8
+    for name, category, code in (
+        (name, index, code)
+        for index, kind in enumerate(
+            [
+                "NONE",
+                "GENERIC",
+                "UNSUPPORTED",
+                "UCODE",
+                "INVALID",
+                "BAD_HANDLE",
+                "NO_MEMORY",
+                "INTERNAL_FAULT",
+                "UNKNOWN_ARCH",
+                "TRACE_NOT_RUN",
+                "TIMEOUT",
+            ]
+        )
+        for name, code in re.findall(
+            rf"#define ENEUTRON_(\w+) +NEUTRON_DRIVER_ERROR\({kind}, (\d+)\)", (INCLUDE / "NeutronErrors.h").read_text()
+        )
+    )
+}
+
+
+def test_every_error_has_words() -> None:
+    texts = [library().neutronErrorText(code).decode() for code in (0, *CODES.values())]
+    assert len(CODES) == 16
+    assert len(set(texts)) == len(texts)
+    assert "unknown error" not in texts
+    assert library().neutronErrorText(12345).decode() == "unknown error"
+
+
+def refusal(program: Program) -> str:
+    """The name of the error that the driver refuses the program with, or ``accepted``."""
+    try:
+        Simulator(program).close()
+    except DriverError as error:
+        return next(name for name, code in CODES.items() if code == error.code)
+    return "accepted"
+
+
+def with_word(program: Program, word: int, value: int, checksum: bool = True) -> Program:
+    blob = bytearray(program.microcode)
+    blob[4 * word : 4 * word + 4] = (value & 0xFFFFFFFF).to_bytes(4, "little")
+    changed = dataclasses.replace(program, microcode=bytes(blob))
+    return with_checksum(changed) if checksum else changed
+
+
+def with_header(program: Program, **fields: int) -> Program:
+    for name, value in fields.items():
+        program = with_word(program, HEADER.index(name), value, checksum=name != "microcode_crc")
+    return program
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"magic": 0x12345678}, "MAGIC"),
+        ({"format_version": 3}, "VERSION"),
+        ({"format_version": 0x4F4E0002}, "VERSION"),
+        ({"microcode_crc": 1}, "CHECKSUM"),
+        ({"microcode_size": 1 << 20}, "TRUNCATED"),
+        ({"weights_size": 272}, "TRUNCATED"),
+        ({"flags": 1}, "LAYOUT"),
+        ({"reserved7": 1}, "LAYOUT"),
+        ({"input_count": 256}, "LAYOUT"),
+        ({"output_count": 0xFFFFFFFF}, "LAYOUT"),
+        ({"bindings_offset": 0xFFFFFFFF}, "LAYOUT"),
+        ({"buffers_offset": 0x7FFFFFFF}, "LAYOUT"),
+        ({"buffer_count": 0x40000000}, "LAYOUT"),
+        ({"operators_offset": 0xFFFFFFF0}, "LAYOUT"),
+        ({"operator_count": 0xFFFFFFFF}, "LAYOUT"),
+        ({"code_offset": 0xFFFFFFFF}, "LAYOUT"),
+        ({"code_words": 0}, "INSTRUCTION"),
+        ({"code_words": 6}, "INSTRUCTION"),
+        ({"scratch_size": 105}, "BUFFER"),
+    ],
+)
+def test_header_words(fields: dict[str, int], name: str) -> None:
+    assert refusal(with_header(programs.inverted_twice(), **fields)) == name
+
+
+def test_short_blobs() -> None:
+    program = programs.inverted_twice()
+    assert refusal(dataclasses.replace(program, microcode=program.microcode[:-16])) == "TRUNCATED"
+    assert refusal(dataclasses.replace(program, microcode=program.microcode[:127])) == "TRUNCATED"
+    assert refusal(dataclasses.replace(program, microcode=b"")) == "TRUNCATED"
+    assert refusal(dataclasses.replace(program, weights=program.weights[:-16])) == "TRUNCATED"
+
+
+def changed(item: Record, **fields: int) -> Record:
+    values = dict(zip((column.name for column in item.row.fields), item.values, strict=True))
+    return record(item.row, **{**values, **fields})
+
+
+def altered(program: Program, change: Callable[[Microcode], dict[str, Any]]) -> Program:
+    """The program with some of its records replaced."""
+    microcode = decode(program)
+    return encode(dataclasses.replace(microcode, **change(microcode)), program.weights)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "fields"),
+    [
+        (0, {"rows": 7, "ring": 7}),
+        (0, {"offset": 1}),
+        (0, {"ring": 0}),
+        (0, {"ring": 7}),
+        (0, {"batches": 0}),
+        (0, {"batches": -1}),
+        (0, {"batches": 2}),
+        (0, {"cols": 0}),
+        (0, {"col0": 1}),
+        (0, {"col0": -1}),
+        (0, {"cols_held": 6}),
+        (0, {"channels": 2}),
+        (0, {"channel0": 2}),
+        (0, {"row_pitch": -15}),
+        (0, {"row_pitch": 0x7FFFFFFF}),
+        (0, {"channel_pitch": 0x7FFFFFFF, "col_pitch": 0x7FFFFFFF, "row_pitch": 0x7FFFFFFF}),
+        (0, {"cols": 0x7FFFFFFF, "col0": 0x7FFFFFF0, "col_pitch": 0x7FFFFFFF}),
+        (0, {"base": base("INPUT", 1)}),
+        (0, {"base": base("SCRATCH") | 1 << 8}),
+        (0, {"base": 5}),
+        (1, {"offset": 0xFFFFFFFF}),
+        (1, {"base": base("PREFETCH")}),
+    ],
+)
+def test_buffers(buffer: int, fields: dict[str, int]) -> None:
+    def change(microcode: Microcode) -> dict[str, Any]:
+        buffers = list(microcode.buffers)
+        buffers[buffer] = changed(buffers[buffer], **fields)
+        return {"buffers": tuple(buffers)}
+
+    assert refusal(altered(programs.inverted_twice(), change)) == "BUFFER"
+
+
+@pytest.mark.parametrize(
+    ("index", "fields"),
+    [
+        (0, {"base": base("INPUT", 1)}),
+        (0, {"base": base("OUTPUT")}),
+        (0, {"offset": 1}),
+        (0, {"base": base("WEIGHTS")}),
+        (0, {"base": base("SCRATCH"), "offset": 0xFFFFFFFF}),
+        (0, {"base": base("SCRATCH"), "offset": 23}),
+        (1, {"base": base("INPUT")}),
+        (1, {"base": base("OUTPUT", 1)}),
+    ],
+)
+def test_bindings(index: int, fields: dict[str, int]) -> None:
+    program = programs.inverted_twice()
+    at = program.header["bindings_offset"] + 3 * index
+    for name, value in fields.items():
+        program = with_word(program, at + ("base", "offset", "size").index(name), value)
+    assert refusal(program) == "BUFFER"
+
+
+def test_kernel_that_is_not_registered() -> None:
+    program = programs.inverted_twice()
+    at = int.from_bytes(program.microcode[4 * program.header["operators_offset"] :][:4], "little")
+    with pytest.raises(DriverError, match=r"a kernel that is not linked into this driver \(detail 0x3039\)"):
+        Simulator(with_word(program, at, 12345 | 4 << 16))
+
+
+def test_operator_records() -> None:
+    program = programs.inverted_twice()
+    table = program.header["operators_offset"]
+    at = int.from_bytes(program.microcode[4 * table :][:4], "little")
+    assert refusal(with_word(program, at, 12 | 5 << 16)) == "LAYOUT"
+    assert refusal(with_word(program, table, len(program.microcode) // 4)) == "LAYOUT"
+    assert refusal(with_word(program, table, 0xFFFFFFFF)) == "LAYOUT"
+    assert refusal(with_word(program, at + 2, 99)) == "CALL"  # the output's buffer
+    assert refusal(with_word(program, at + 2, 0)) == "CALL"  # the output is the input, which nothing may write
+    assert refusal(with_word(program, at + 1, 99)) == "CALL"  # the input's buffer
+    assert refusal(with_word(program, at + 4, 1)) == "CALL"  # the table overhangs the weights
+
+
+def loop(count: int, body_words: int) -> Record:
+    return programs.instruction("LOOP", count=count, body_words=body_words)
+
+
+def fetch(**fields: int) -> Record:
+    whole = {"source": 0, "destination": 64, "size": 256, "channel": 3}
+    return programs.instruction("FETCH", **{**whole, **fields})
+
+
+WINDOW = {"cycles": 1, "row0": 0, "row1": 1, "step": 0, "batch0": 0, "batch1": 1, "col0": 0, "col1": 1}
+CALL, END = programs.call(0), programs.END
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ((), "INSTRUCTION"),
+        ((CALL,), "INSTRUCTION"),
+        ((END, CALL, END), "INSTRUCTION"),
+        ((programs.call(1), END), "INSTRUCTION"),
+        ((programs.call(0xFFFFFFFF), END), "INSTRUCTION"),
+        ((loop(2, 3), CALL, END), "accepted"),
+        ((loop(2, 4), CALL, END), "INSTRUCTION"),
+        ((loop(2, 2), CALL, END), "INSTRUCTION"),
+        ((loop(2, 0), CALL, END), "INSTRUCTION"),
+        ((loop(2, 0xFFFFFFFF), CALL, END), "INSTRUCTION"),
+        ((loop(0, 3), CALL, END), "INSTRUCTION"),
+        ((loop(65535, 3), CALL, END), "accepted"),
+        ((loop(65536, 3), CALL, END), "INSTRUCTION"),
+        ((loop(2, 6), loop(2, 3), CALL, END), "INSTRUCTION"),
+        ((loop(2, 3), CALL, loop(2, 3), CALL, END), "accepted"),
+        ((fetch(), END), "accepted"),
+        ((fetch(channel=16), END), "INSTRUCTION"),
+        ((fetch(size=257), END), "INSTRUCTION"),
+        ((fetch(source=1), END), "INSTRUCTION"),
+        ((fetch(source=0xFFFFFFFF), END), "INSTRUCTION"),
+        ((fetch(destination=65), END), "INSTRUCTION"),
+        ((fetch(destination=0xFFFFFF00), END), "INSTRUCTION"),
+        ((programs.instruction("WAIT", channel=15), END), "accepted"),
+        ((programs.instruction("WAIT", channel=16), END), "INSTRUCTION"),
+        ((programs.instruction("WINDOW", operator=0, channel0=8, channel1=16, **WINDOW), END), "accepted"),
+        ((programs.instruction("WINDOW", operator=0, channel0=4, channel1=8, **WINDOW), END), "INSTRUCTION"),
+        ((programs.rows(0, -(2**31), 2**31 - 1, 2**31 - 1), END), "accepted"),
+    ],
+)
+def test_code(code: tuple[Record, ...], name: str) -> None:
+    assert refusal(altered(programs.fetched(), lambda _: {"code": code})) == name
+
+
+def test_instruction_lengths() -> None:
+    program = programs.fetched()
+    at = program.header["code_offset"]
+    assert refusal(with_word(program, at, 5 | 3 << 16)) == "INSTRUCTION"
+    assert refusal(with_word(program, at, 5 | 0xFFFF << 16)) == "INSTRUCTION"
+    assert refusal(with_word(program, at, 7 | 4 << 16)) == "INSTRUCTION"
+
+
+def test_work_is_bounded() -> None:
+    """A run that would take hours is refused, however it comes about."""
+    shape = (1, 2**15, 2**15, 2**15)
+    still = {"batch_pitch": 0, "row_pitch": 0, "col_pitch": 0, "channel_pitch": 0}
+    program = programs.program(
+        inputs=(programs.binding("INPUT", 0, 1),),
+        outputs=(programs.binding("OUTPUT", 0, 1),),
+        buffers=(programs.dense("INPUT", 0, shape, **still), programs.dense("OUTPUT", 0, shape, **still)),
+        operators=(programs.lookup(0, 1),),
+        code=(CALL, END),
+    )
+    assert refusal(program) == "WORK"
+    one_row = programs.rows(0, 0, 1)
+    assert refusal(altered(program, lambda _: {"code": (one_row, END)})) == "accepted"
+    looped = (loop(2000, 6), one_row, END)
+    assert refusal(altered(program, lambda _: {"code": looped})) == "WORK"
