@@ -80,7 +80,9 @@ $(VENV)/.dev: $(VENV)/.torch $(PACKAGE)
 	$(PIP) install --constraint constraints.txt '.[dev]'
 	@touch $@ $(VENV)/.demo
 
-# Vela has builds for some machines only; without it the bench leaves its columns empty.
+# The peers' own packages have builds for some machines only: without them the bench leaves their columns out. What
+# ExecuTorch's Cortex-M backend imports pins other versions than ours, so it gets a folder of its own.
 $(VENV)/.bench: $(VENV)/.demo
 	-$(PIP) install --constraint constraints.txt --only-binary ethos-u-vela ethos-u-vela
+	-$(PIP) install --no-deps --upgrade --only-binary :all: --target build/peers tosa-tools==2026.5.0
 	@touch $@

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``python -m bench [SECTION …]`` measures, prints a table for each section, and writes bench/results/SECTION.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import aot_steps, arena, compile_cost, simulator_speed
+
+SECTIONS = {
+    "compile_cost": compile_cost,
+    "arena": arena,
+    "simulator_speed": simulator_speed,
+    "aot_steps": aot_steps,
+}
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(wanted: list[str]) -> int:
+    console = Console()
+    unknown = [name for name in wanted if name not in SECTIONS]
+    if unknown:
+        console.print(f"bench has no section '{unknown[0]}'; there are {', '.join(SECTIONS)}.")
+        return 2
+    RESULTS.mkdir(exist_ok=True)
+    for name in wanted or SECTIONS:
+        section = SECTIONS[name]
+        with console.status(section.TITLE):
+            results = section.measure()
+        document = {"section": name, "machine": machine(), "results": results}
+        (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
+        heads, lines = section.rows(results)
+        table = Table(title=section.TITLE, title_justify="left")
+        for position, head in enumerate(heads):
+            table.add_column(head, justify="right" if position else "left")
+        for line in lines:
+            table.add_row(*line)
+        console.print(table)
+        console.print(f"written to {RESULTS / f'{name}.json'}\n", highlight=False)
+    return 0
+
+
+def machine() -> dict[str, str | int]:
+    """What the figures depend on."""
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count() or 1,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def processor() -> str:
+    """The processor's name, where Linux tells it."""
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

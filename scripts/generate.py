@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes every generated file of the project anew; tests/test_generated.py compares them with what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from openneutron.isa import c_header
+from openneutron.isa import document as microcode_page
+from scripts import targets_page
+
+ROOT = Path(__file__).parents[1]
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "runtime/include/neutron_isa.h": c_header.header_text,
+    "runtime/kernels/kernels.def": c_header.kernels_def_text,
+    "docs/microcode.md": microcode_page.text,
+    "docs/targets.md": targets_page.text,
+}
+"""Each generated file and what makes its text."""
+
+
+def main() -> None:
+    for name, make in GENERATED.items():
+        (ROOT / name).write_text(make())
+
+
+if __name__ == "__main__":
+    main()
