@@ -39,7 +39,6 @@ def measure() -> dict[str, Any]:
 def vela_arena(vela: str, model: Path, mode: str) -> float:
     """KiB of SRAM that Vela's summary states."""
     with tempfile.TemporaryDirectory() as folder:
-        # fmt: skip
         child.run(
             [vela, str(model), "--output-dir", folder, "--accelerator-config", "ethos-u55-64", "--optimise", mode]
         )

@@ -46,7 +46,7 @@ def run(command: Sequence[str]) -> tuple[Cost, str]:
 
 def quiet_environment() -> dict[str, str]:
     """One thread for everybody, and no warnings among the results."""
-    threads = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     return {**os.environ, **threads, "PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
