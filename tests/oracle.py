@@ -20,8 +20,12 @@ TARGET = targets.get("imxrt700")
 def reference_outputs(model: bytes | Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """What LiteRT's reference kernels compute, in the graph's output order."""
     content = model if isinstance(model, bytes) else litert.write(model)
+    # Without preserved tensors LiteRT 2.3.0 lets operators write over an operand that a reshape beside them still shares.
     interpreter = Interpreter(
-        model_content=content, experimental_op_resolver_type=OpResolverType.BUILTIN_REF, num_threads=1
+        model_content=content,
+        experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+        experimental_preserve_all_tensors=True,
+        num_threads=1,
     )
     interpreter.allocate_tensors()
     for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
