@@ -13,8 +13,22 @@ from openneutron.diagnostics import OnCpu
 from openneutron.ir import Graph, Node
 
 EFFECTFUL = frozenset(
-    "ASSIGN_VARIABLE CALL CALL_ONCE HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE IF MULTINOMIAL "
-    "RANDOM_STANDARD_NORMAL RANDOM_UNIFORM READ_VARIABLE VAR_HANDLE WHILE".split()
+    (
+        "ASSIGN_VARIABLE",
+        "CALL",
+        "CALL_ONCE",
+        "HASHTABLE",
+        "HASHTABLE_FIND",
+        "HASHTABLE_IMPORT",
+        "HASHTABLE_SIZE",
+        "IF",
+        "MULTINOMIAL",
+        "RANDOM_STANDARD_NORMAL",
+        "RANDOM_UNIFORM",
+        "READ_VARIABLE",
+        "VAR_HANDLE",
+        "WHILE",
+    )
 )
 """LiteRT operators that may do more than compute their outputs: they keep the order they have in the file."""
 
@@ -119,7 +133,11 @@ def extract(graph: Graph, indices: Sequence[int]) -> Graph:
     read = dict.fromkeys(name for node in nodes for name in node.inputs if name is not None)
     inputs = [name for name in read if name not in made and not graph[name].is_constant]
     used = {
-        name for index, node in enumerate(graph.nodes) if index not in chosen for name in node.inputs if name is not None
+        name
+        for index, node in enumerate(graph.nodes)
+        if index not in chosen
+        for name in node.inputs
+        if name is not None
     }
     first = [name for name in dict.fromkeys(graph.inputs) if name in inputs]
     returned = [name for name in dict.fromkeys(graph.outputs) if name in made]

@@ -58,7 +58,9 @@ def delegates(data: bytes, name: str = "model.pte") -> list[Delegate]:
     try:
         return list(_delegates(_Table.root(data), segment_base))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise InvalidProgramError(f"'{name}' is damaged: its flatbuffer can't be read. Compile the model again.") from error
+        raise InvalidProgramError(
+            f"'{name}' is damaged: its flatbuffer can't be read. Compile the model again."
+        ) from error
 
 
 def _delegates(program: _Table, segment_base: int) -> list[Delegate]:

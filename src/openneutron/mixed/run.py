@@ -95,9 +95,7 @@ class FileSimulator:
                 values.update(zip(step.outputs, results, strict=True))
             else:
                 self._run_node(step, values)
-        return [
-            tensor.data if tensor.data is not None else values[self._index[tensor.name]] for tensor in self.outputs
-        ]
+        return [tensor.data if tensor.data is not None else values[self._index[tensor.name]] for tensor in self.outputs]
 
     def _run_node(self, step: _Node, values: dict[int, np.ndarray]) -> None:
         given = []

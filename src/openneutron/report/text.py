@@ -61,7 +61,7 @@ def _share(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-def summary_table(summary: Summary) -> RenderableType:
+def summary_table(summary: Summary, with_cpu: bool = True) -> RenderableType:
     """The figures of a compile, and what stays on the CPU."""
     title = Text.assemble((summary.model, "bold"), f"  for {summary.target.name} ({summary.target.title})")
     table = Table.grid(padding=(0, 2))
@@ -70,7 +70,7 @@ def summary_table(summary: Summary) -> RenderableType:
     for label, value in summary_rows(summary):
         table.add_row(label, value)
     parts: list[RenderableType] = [title, Padding(table, (0, 0, 0, 2))]
-    if summary.on_cpu:
+    if summary.on_cpu and with_cpu:
         parts += ["", on_cpu_table(summary.on_cpu, SHOWN_ON_CPU)]
     return Group(*parts)
 
@@ -112,7 +112,9 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
     """Operators on the CPU with their reasons; with ``limit``, as many, and how many more there are."""
     operators = tuple(operators)
     shown = operators if limit is None or len(operators) <= limit else operators[:limit]
-    table = Table(title="On the CPU", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2))
+    table = Table(
+        title="On the CPU", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2)
+    )
     table.add_column("operator", style="cyan", no_wrap=True)
     table.add_column("name", overflow="fold", max_width=NAME_WIDTH)
     table.add_column("why", overflow="fold", ratio=1)
@@ -126,7 +128,7 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
 
 
 def calls_table(part: PartitionSummary) -> Table:
-    """Each kernel call of a partition with its modelled cost."""
+    """Each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work."""
     report = part.report
     table = Table(
         title=f"{part.name}: {len(report.operators)} kernel calls, modelled",
@@ -136,16 +138,14 @@ def calls_table(part: PartitionSummary) -> Table:
         pad_edge=False,
         padding=(0, 1),
     )
-    table.add_column("#", justify="right", style="dim")
-    table.add_column("operator", overflow="ellipsis", no_wrap=True, max_width=NAME_WIDTH)
-    table.add_column("kernel", style="cyan", no_wrap=True)
+    table.add_column("operator", overflow="fold", max_width=NAME_WIDTH)
+    table.add_column("kernel", style="cyan", overflow="fold")
     table.add_column("output", no_wrap=True)
-    for heading in ("MACs", "cycles", "time", "share", "utilisation"):
+    for heading in ("MACs", "cycles", "time", "share", "used"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("pipelines over", no_wrap=True)
-    for index, item in enumerate(report.operators):
+    table.add_column("pipelines over", overflow="fold")
+    for item in report.operators:
         table.add_row(
-            str(index),
             short_name(item.name),
             item.kernel,
             "x".join(str(extent) for extent in item.output),

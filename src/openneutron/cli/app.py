@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""All commands under one name, and how they end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import openneutron
+from openneutron.cli import compile, disasm, doctor, explain, run_file, targets
+from openneutron.errors import OpenNeutronError
+
+USER_FAULT = 2
+
+HELP = """From PyTorch and LiteRT models to NXP eIQ Neutron class NPUs, with open parts alone.
+
+MODEL is a built-in name (cifarnet, mobilenet_v2 ...), file.py:function (a function that returns a module and a tuple of
+example inputs), a .pt2 file, or an int8 .tflite file.
+"""
+
+app = typer.Typer(
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"openneutron {openneutron.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("compile")(compile.compile_model)
+app.command("run")(run_file.run_file)
+app.command("explain")(explain.explain)
+app.command("disasm")(disasm.disasm)
+app.command("targets")(targets.show_targets)
+app.command("doctor")(doctor.doctor)
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """Runs a command and turns how it ends into an exit code."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="openneutron")
+    except OpenNeutronError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USER_FAULT
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0
+    return 0

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Calibration sets from files.
+
+A folder of ``.npy`` files, in the order of their names: each holds one sample, or several one behind the other along the
+first axis. For a model of several inputs the files of one sample (or batch of them) are ``NAME_0.npy``, ``NAME_1.npy``, ...
+
+Or a ``.npz`` file: arrays ``input0``, ``input1``, ... with samples along the first axis; for a model of one input a single
+array of any name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from openneutron.cli.arrays import describe, load_array, load_arrays
+from openneutron.errors import InvalidOptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a model takes for one of its inputs."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def __str__(self) -> str:
+        return describe(self.dtype, self.shape)
+
+
+Sample = tuple[np.ndarray, ...]
+
+
+def load(path: Path, inputs: Sequence[Wanted]) -> list[Sample]:
+    """The samples in a folder or ``.npz`` file, each with one array for each of the model's inputs.
+
+    Raises InvalidOptionError where there are none, or one does not fit the model.
+    """
+    if path.is_dir():
+        samples = _from_folder(path, inputs)
+    elif path.suffix == ".npz":
+        samples = _from_archive(path, inputs)
+    elif path.exists():
+        raise InvalidOptionError(f"--calibration: '{path}' is neither a folder of .npy files nor a .npz file.")
+    else:
+        raise InvalidOptionError(f"--calibration: '{path}' does not exist.")
+    if not samples:
+        raise InvalidOptionError(f"--calibration: '{path}' has no samples in it; int8 scales come from at least one.")
+    return samples
+
+
+def _from_folder(path: Path, inputs: Sequence[Wanted]) -> list[Sample]:
+    files = sorted(entry for entry in path.iterdir() if entry.suffix == ".npy")
+    if not files:
+        raise InvalidOptionError(f"--calibration: there are no .npy files in '{path}'.")
+    if len(inputs) == 1:
+        return [(piece,) for file in files for piece in pieces(load_array(file), inputs[0], str(file))]
+    groups: dict[str, dict[int, Path]] = {}
+    for file in files:
+        match = re.fullmatch(r"(.*)_(\d+)", file.stem)
+        if match is None or int(match[2]) >= len(inputs):
+            raise InvalidOptionError(
+                f"--calibration: '{file}': the model takes {len(inputs)} inputs; name the files of one sample "
+                f"NAME_0.npy to NAME_{len(inputs) - 1}.npy."
+            )
+        groups.setdefault(match[1], {})[int(match[2])] = file
+    samples: list[Sample] = []
+    for name, group in groups.items():
+        for place in range(len(inputs)):
+            if place not in group:
+                raise InvalidOptionError(
+                    f"--calibration: '{path / f'{name}_{place}.npy'}' is absent; its siblings are there."
+                )
+        columns = [pieces(load_array(group[place]), wanted, str(group[place])) for place, wanted in enumerate(inputs)]
+        samples += _rows(columns, f"{path / name}_*.npy")
+    return samples
+
+
+def _from_archive(path: Path, inputs: Sequence[Wanted]) -> list[Sample]:
+    arrays = load_arrays(path)
+    names = [f"input{place}" for place in range(len(inputs))]
+    if len(inputs) == 1 and len(arrays) == 1:
+        names = list(arrays)
+    for name in names:
+        if name not in arrays:
+            has = ", ".join(arrays) or "nothing"
+            raise InvalidOptionError(
+                f"--calibration: '{path}' has no array '{name}'; it has {has}. The model takes {', '.join(names)}."
+            )
+    columns = [
+        pieces(arrays[name], wanted, f"{path}, array '{name}'") for name, wanted in zip(names, inputs, strict=True)
+    ]
+    return _rows(columns, str(path))
+
+
+def _rows(columns: Sequence[list[np.ndarray]], where: str) -> list[Sample]:
+    counts = [len(column) for column in columns]
+    if len(set(counts)) > 1:
+        raise InvalidOptionError(
+            f"--calibration: {where}: its inputs have {', '.join(map(str, counts))} samples; they must be as many."
+        )
+    return list(zip(*columns, strict=True))
+
+
+def pieces(array: np.ndarray, wanted: Wanted, where: str) -> list[np.ndarray]:
+    """The samples in one array: one, one without its batch axis, several along the first axis, or several on an axis more.
+
+    Raises InvalidOptionError where the array's shape or type is not what the model takes.
+    """
+    shape = wanted.shape
+    if array.shape == shape:
+        found = array[np.newaxis]
+    elif array.ndim == len(shape) + 1 and array.shape[1:] == shape:
+        found = array
+    elif shape[:1] == (1,) and array.shape == shape[1:]:
+        found = array[np.newaxis, np.newaxis]
+    elif array.ndim == len(shape) > 0 and array.shape[1:] == shape[1:] and array.shape[0] % shape[0] == 0:
+        found = array.reshape(-1, *shape)
+    else:
+        raise InvalidOptionError(
+            f"--calibration: {where}: it is {describe(array.dtype, array.shape)}; the model takes {wanted}, one sample or "
+            "several along the first axis."
+        )
+    if array.dtype != wanted.dtype and (array.dtype.kind, wanted.dtype.kind) not in (
+        ("f", "f"),
+        ("i", "i"),
+        ("u", "i"),
+    ):
+        raise InvalidOptionError(
+            f"--calibration: {where}: it is {array.dtype}; the model takes {wanted.dtype}. Store what the model is given, "
+            "after all preprocessing."
+        )
+    found = found.astype(wanted.dtype)
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        raise InvalidOptionError(f"--calibration: {where}: it has values that are infinite or not a number.")
+    return list(found)

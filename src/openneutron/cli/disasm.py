@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron disasm``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openneutron import litert
+from openneutron.cli.model_source import existing
+from openneutron.errors import InvalidProgramError
+from openneutron.isa import Program, decode, listing, payload, pte
+from openneutron.litert.neutron_graph import find
+
+
+def disasm(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A compiled .tflite or .pte, or a delegate's payload.")],
+) -> None:
+    """List the programs in a compiled file.
+
+    Where its tensors lie, its operators with their parameters, and its instructions.
+    """
+    path = existing(file)
+    for title, program in programs(path):
+        print(f"; {title}")
+        print(listing(decode(program)))
+
+
+def programs(path: Path) -> list[tuple[str, Program]]:
+    """The programs in a file, each with its title.
+
+    Raises InvalidProgramError or InvalidModelError where the file is damaged, or has none of ours in it.
+    """
+    if path.suffix == ".tflite":
+        nodes = find(litert.read(path).model)
+        if not nodes:
+            raise InvalidProgramError(
+                f"'{path.name}' has no NeutronGraph in it. Compile it first: openneutron compile {path}."
+            )
+        return [(f"operator {node.operator}: {node.name}", node.program) for node in nodes]
+    data = path.read_bytes()
+    if path.suffix == ".pte" or data[4:8] == pte.FILE_IDENTIFIER:
+        return _delegated(path, data)
+    return [(path.name, payload.parse(data).program)]
+
+
+def _delegated(path: Path, data: bytes) -> list[tuple[str, Program]]:
+    found = pte.delegates(data, path.name)
+    ours = [
+        (f"{delegate.method}, delegate {index}", payload.parse(delegate.payload).program)
+        for index, delegate in enumerate(found)
+        if delegate.backend == pte.BACKEND_ID
+    ]
+    if not ours:
+        others = ", ".join(sorted({delegate.backend for delegate in found})) or "none"
+        raise InvalidProgramError(f"'{path.name}' has no {pte.BACKEND_ID} delegate in it; its delegates: {others}.")
+    return ours

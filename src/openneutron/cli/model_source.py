@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What MODEL on the command line can be."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from openneutron.errors import InvalidModelError, InvalidOptionError
+
+FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
+OTHER_SUFFIXES = {
+    ".pte": "it is compiled already; `openneutron run` runs it",
+    ".pt": "PyTorch's own file has no program in it; give weights with --weights, beside file.py:function",
+    ".pth": "PyTorch's own file has no program in it; give weights with --weights, beside file.py:function",
+    ".onnx": "convert it to an int8 .tflite, or give the PyTorch model it was made from",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LiteRTFile:
+    """An int8 ``.tflite`` file."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return self.path.name
+
+    @property
+    def stem(self) -> str:
+        """What a result is called after."""
+        return f"{self.path.stem}_neutron"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """A ``.pt2`` file: a program that torch.export made."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return self.path.name
+
+    @property
+    def stem(self) -> str:
+        return self.path.stem
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFunction:
+    """A function of a Python file; it takes nothing and returns a module and a tuple of example inputs."""
+
+    path: Path
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.path.name}:{self.function}"
+
+    @property
+    def stem(self) -> str:
+        return self.function
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltInModel:
+    """One of this project's own networks."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def stem(self) -> str:
+        return self.name
+
+
+PyTorchModel = ExportedFile | PythonFunction | BuiltInModel
+ModelSource = LiteRTFile | PyTorchModel
+
+
+def parse(model: str) -> ModelSource:
+    """What MODEL names. Files are there; whether a built-in model of that name exists is not looked at.
+
+    Raises InvalidModelError, with the nearest thing there is, where it is none of the forms or no such file.
+    """
+    file, colon, function = model.rpartition(":")
+    if colon and file.endswith(".py"):
+        if not function.isidentifier():
+            raise InvalidModelError(f"'{model}': '{function}' is no function's name. Write file.py:function.")
+        return PythonFunction(existing(file), function)
+    path = Path(model)
+    if path.suffix == ".tflite":
+        return LiteRTFile(existing(model))
+    if path.suffix == ".pt2":
+        return ExportedFile(existing(model))
+    if path.suffix == ".py":
+        raise InvalidModelError(
+            f"'{model}' names no function. Write {model}:function; it returns a module and example inputs."
+        )
+    if path.suffix in OTHER_SUFFIXES:
+        raise InvalidModelError(f"'{model}': {OTHER_SUFFIXES[path.suffix]}. MODEL is {FORMS}.")
+    if not path.suffix and path.name == model:
+        return BuiltInModel(model)
+    raise InvalidModelError(f"'{model}' is no model: MODEL is {FORMS}.")
+
+
+def existing(name: str) -> Path:
+    """The file of this name. Raises InvalidModelError, with the nearest one there is, where there is none."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    folder = path.parent
+    if path.is_dir():
+        raise InvalidModelError(f"'{name}' is a folder; a file is what is needed here.")
+    if not folder.is_dir():
+        raise InvalidModelError(f"'{name}' does not exist: there is no folder '{folder}'.")
+    there = sorted(entry.name for entry in folder.iterdir() if entry.suffix == path.suffix)
+    raise InvalidModelError(f"'{name}' does not exist.{nearest(path.name, there)}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question about the known names like this one; nothing where there is none."""
+    near = difflib.get_close_matches(name, sorted(known), 2)
+    return f" Did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
+
+
+def only_for_pytorch(source: LiteRTFile, option: str, value: object) -> None:
+    """Raises InvalidOptionError where an option is given that a quantized file has no use for."""
+    if value is not None:
+        raise InvalidOptionError(f"{option}: it is for PyTorch models; '{source}' is quantized and has its own types.")

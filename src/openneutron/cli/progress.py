@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Progress of long steps, on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+
+class Steps:
+    """Tells of one step after the other: a bar on a terminal, else a line for each when it is done.
+
+    Called with a step's name, how much of it is done and how much there is; a new name ends the step before it.
+    """
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._console = Console(stderr=True, highlight=False)
+        self._bars: Progress | None = None
+        self._bar: TaskID | None = None
+        self._step: str | None = None
+        self._started = 0.0
+
+    def __enter__(self) -> Self:
+        if not self._quiet and self._console.is_terminal:
+            self._bars = Progress(
+                SpinnerColumn(finished_text="[green]ok[/]"),
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=self._console,
+            )
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._finish()
+        if self._bars is not None:
+            self._bars.stop()
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        if self._quiet:
+            return
+        if step != self._step:
+            self._finish()
+            self._step, self._started = step, time.monotonic()
+            if self._bars is not None:
+                self._bar = self._bars.add_task(step, total=total)
+        if self._bars is not None and self._bar is not None:
+            self._bars.update(self._bar, completed=done, total=total)
+
+    def _finish(self) -> None:
+        if self._step is None:
+            return
+        if self._bars is not None and self._bar is not None:
+            total = self._bars.tasks[self._bar].total
+            self._bars.update(self._bar, completed=total)
+        elif not self._quiet:
+            print(f"{self._step}: {time.monotonic() - self._started:.1f} s", file=sys.stderr, flush=True)
+        self._step = None
