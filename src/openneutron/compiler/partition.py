@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from openneutron import ops
 from openneutron.compiler.legalize.rename_identities import VIEWS, rename_identities
 from openneutron.diagnostics import OnCpu
-from openneutron.ir import Graph, Node
+from openneutron.ir import DType, Graph, Node
 
 EFFECTFUL = frozenset(
     (
@@ -32,7 +32,7 @@ EFFECTFUL = frozenset(
 )
 """LiteRT operators that may do more than compute their outputs: they keep the order they have in the file."""
 
-NO_KERNEL = "docs/supported-ops.md lists the operators there are kernels for."
+NO_KERNEL = "See docs/supported-ops.md for those there are."
 EXCLUDED = "operators_not_to_delegate names it"
 ONLY_VIEWS = "it only gives values another shape, and no operator beside it runs on the NPU"
 
@@ -156,10 +156,25 @@ def _rejection(graph: Graph, node: Node, excluded: frozenset[str]) -> OnCpu | No
     title = operator_title(node)
     if excluded & {node.op, title, node.op.upper(), *node.outputs}:
         return OnCpu(title, _name(node), EXCLUDED)
+    border = _border(graph, node)
+    if border is not None:
+        return border
     reason = ops.reject(graph, node)
     if reason is None:
         return None
     return OnCpu(title, _name(node), reason, "" if node.op in ops.BY_NAME else NO_KERNEL)
+
+
+def _border(graph: Graph, node: Node) -> OnCpu | None:
+    """What to say of a node that only leads from float to int8 or back: that is nothing to mend."""
+    if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
+        return None
+    before, after = graph[node.inputs[0]].dtype, graph[node.outputs[0]].dtype
+    if node.op == "quantize" and before is DType.FLOAT32:
+        return OnCpu("QUANTIZE", node.name, f"it turns {before} into {after}", "A model with int8 inputs has none.")
+    if node.op == "DEQUANTIZE" and after is DType.FLOAT32:
+        return OnCpu("DEQUANTIZE", node.name, f"it turns {before} into {after}", "A model with int8 outputs has none.")
+    return None
 
 
 def _name(node: Node) -> str:

@@ -133,7 +133,7 @@ def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
         # A variable keeps an operator's state from run to run; an external buffer lies in another file.
         if dtype is DType.OPAQUE or item.sparsity is not None or item.isVariable or item.externalBuffer:
             dtype, data = DType.OPAQUE, np.zeros(shape, DType.OPAQUE.numpy)
-        else:
+        elif content is not None or 0 in shape:
             content = np.zeros(0, np.uint8) if content is None else np.asarray(content, np.uint8)
             data = np.frombuffer(content.tobytes(), dtype.numpy).reshape(shape)
     return Tensor(name, shape, dtype, _read_quant(item.quantization, shape), data)

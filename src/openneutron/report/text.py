@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterable
 
 from rich.console import Console, Group, RenderableType
@@ -46,6 +47,11 @@ def count_text(count: int) -> str:
     return str(count)
 
 
+def plural(count: int, what: str) -> str:
+    """For instance ``1 partition`` and ``2 partitions``."""
+    return f"{count} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def duration_text(milliseconds: float) -> str:
     """Milliseconds, or microseconds below one."""
     return f"{milliseconds:,.2f} ms" if milliseconds >= 1 else f"{milliseconds * 1e3:,.0f} us"
@@ -78,9 +84,17 @@ def summary_table(summary: Summary, with_cpu: bool = True) -> RenderableType:
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     """Labels and values of the summary, in words."""
     pieces = len(summary.partitions)
-    where = "" if pieces == 0 else f", in {pieces} partition{'s' if pieces > 1 else ''}"
     calls = sum(len(part.report.operators) for part in summary.partitions)
-    rows = [("NPU", f"{len(summary.delegated)} of {summary.operators} operators{where}; {calls} kernel calls")]
+    said = f"{len(summary.delegated)} of {plural(summary.operators, 'operator')}"
+    rows = [
+        (
+            "On the NPU",
+            f"{said}, in {plural(pieces, 'partition')} of {plural(calls, 'kernel call')}" if pieces else said,
+        )
+    ]
+    if summary.delegated:
+        kinds = Counter(item.operator for item in summary.delegated)
+        rows.append(("", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())))
     if summary.partitions:
         clock = f"{summary.target.clock.value:g} MHz"
         besides = "" if not summary.on_cpu else ", without what stays on the CPU"
@@ -131,7 +145,7 @@ def calls_table(part: PartitionSummary) -> Table:
     """Each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work."""
     report = part.report
     table = Table(
-        title=f"{part.name}: {len(report.operators)} kernel calls, modelled",
+        title=f"{part.name}: {plural(len(report.operators), 'kernel call')}, modelled",
         title_justify="left",
         title_style="bold",
         box=None,
