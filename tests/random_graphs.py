@@ -12,6 +12,7 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant, per_channel, per_tensor
 from openneutron.ir.graph import AttrValue
+from openneutron.ops import BY_NAME
 from openneutron.ops.conv import window_output
 
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6")
@@ -277,6 +278,34 @@ def slice_(b: Builder, source: Tensor) -> Tensor | None:
     return b.node("slice", [source, b.integers(*begin), b.integers(*given)], b.new(size, source.quant))
 
 
+def strided_slice(b: Builder, source: Tensor) -> Tensor | None:
+    if len(source.shape) > 4:
+        return None
+    rank = len(source.shape)
+    begin = [int(b.random.integers(extent)) for extent in source.shape]
+    end = [int(b.random.integers(start, extent)) + 1 for start, extent in zip(begin, source.shape, strict=True)]
+    step = [b.up_to(3) for _ in source.shape]
+    masks = {name: int(b.random.integers(1 << rank)) & int(b.random.integers(1 << rank)) for name in ("begin", "end")}
+    shrink = 1 << int(b.random.integers(rank)) if rank > 1 and b.random.random() < 0.4 else 0
+    attrs: dict[str, AttrValue] = {
+        "begin_mask": masks["begin"] & ~shrink,
+        "end_mask": masks["end"] & ~shrink,
+        "ellipsis_mask": 0,
+        "new_axis_mask": 0,
+        "shrink_axis_mask": shrink,
+        "offset": False,
+    }
+    step = [1 if shrink >> axis & 1 else n for axis, n in enumerate(step)]
+    negative = [n - extent if b.random.random() < 0.3 else n for n, extent in zip(begin, source.shape, strict=True)]
+    operands = [source, b.integers(*negative), b.integers(*end), b.integers(*step)]
+    tensors = {tensor.name: tensor for tensor in operands}
+    names = tuple(tensors)
+    (shape,) = BY_NAME["strided_slice"].shape(
+        Graph("main", tensors, (), (), ()), Node("strided_slice", names, ("x",), attrs)
+    )
+    return b.node("strided_slice", operands, b.new(shape, source.quant), **attrs)
+
+
 def transpose(b: Builder, source: Tensor) -> Tensor | None:
     order = [int(axis) for axis in b.random.permutation(len(source.shape))]
     shape = [source.shape[axis] for axis in order]
@@ -324,6 +353,7 @@ SAMPLERS: dict[str, Sampler] = {
     "padv2": _pad("padv2"),
     "concatenation": concatenation,
     "slice": slice_,
+    "strided_slice": strided_slice,
     "transpose": transpose,
     "softmax": softmax,
     "resize_nearest_neighbor": resize_nearest_neighbor,

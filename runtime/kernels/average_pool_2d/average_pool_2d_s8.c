@@ -10,7 +10,7 @@ bool average_pool_2d_s8_check(const NeutronProgramView *program, const void *par
                               const NeutronWindowExtents *window) {
     const NeutronAveragePool2dS8 *p = params_block;
     /* A sum of this many elements, and half their number, fit 32 bits. */
-    return neutron_pool_is_sound(program, p, window) && (int64_t)p->kernel_h * p->kernel_w <= 1 << 23;
+    return neutron_pool_is_sound(program, p, window, false) && (int64_t)p->kernel_h * p->kernel_w <= 1 << 23;
 }
 
 typedef struct {

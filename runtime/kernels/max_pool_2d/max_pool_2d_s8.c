@@ -8,7 +8,7 @@ void max_pool_2d_s8_run(const NeutronKernelCall *call);
 
 bool max_pool_2d_s8_check(const NeutronProgramView *program, const void *params_block,
                           const NeutronWindowExtents *window) {
-    return neutron_pool_is_sound(program, params_block, window);
+    return neutron_pool_is_sound(program, params_block, window, true);
 }
 
 typedef struct {
@@ -24,10 +24,12 @@ typedef struct {
 static NEUTRON_INLINE int32_t max_blocks(const Point *point, int32_t done, int32_t channels, const int32_t size) {
     const NeutronBuffer *in = point->in, *out = point->out;
     const int8_t low = (int8_t)point->params->clamp_min, high = (int8_t)point->params->clamp_max;
+    /* A window in the padding alone has no row to go through, nor an address to start from. */
+    const int32_t row_end = point->cols.first < point->cols.end ? point->rows.end : point->rows.first;
     for (; done <= channels - size; done += size) {
         int8_t largest[NEUTRON_BLOCK], block[NEUTRON_BLOCK];
         for (int32_t i = 0; i < size; i++) largest[i] = low;
-        for (int32_t r = point->rows.first; r < point->rows.end; r++) {
+        for (int32_t r = point->rows.first; r < row_end; r++) {
             const uint8_t *from = neutron_element_address(point->call->bases, in, point->batch, r, point->cols.first,
                                                           point->call->window.channel0 + done);
             for (int32_t c = point->cols.first; c < point->cols.end; c++) {

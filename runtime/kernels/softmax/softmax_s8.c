@@ -40,8 +40,9 @@ static int32_t one_over_one_plus(int32_t x) {
     return y > (INT32_C(1) << 30) - 1 ? INT32_MAX : y * 2;
 }
 
+/* Below 0 is what an output that overlaps its input has made of an element since the largest was looked for. */
 static int32_t exponential(const int32_t *table, int32_t count, int32_t difference) {
-    return difference < count ? table[difference] : 0;
+    return (uint32_t)difference < (uint32_t)count ? table[difference] : 0;
 }
 
 void softmax_s8_run(const NeutronKernelCall *call) {

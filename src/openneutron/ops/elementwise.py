@@ -41,9 +41,20 @@ def _broadcastable(graph: Graph, node: Node) -> str | None:
     if broadcast_shape(a.shape, b.shape) is None:
         return f"its inputs have shapes {list(a.shape)} and {list(b.shape)}, which do not broadcast"
     longest = max(len(a.shape), len(b.shape))
-    if a.shape != b.shape and longest > 4:
-        return f"it broadcasts at rank {longest}; at most 4"
+    if a.shape != b.shape and longest > 6:
+        return f"it broadcasts at rank {longest}; at most 6, as in LiteRT"
     return None
+
+
+def _hard_swish_scales(graph: Graph, node: Node) -> str | None:
+    data, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert data is not None and data.quant is not None and result.quant is not None
+    if data.quant.scale / 128 < result.quant.scale:
+        return None
+    return (
+        f"its output has scale {result.quant.scale:.6g}, its input {data.quant.scale:.6g}; "
+        "LiteRT demands an output scale above 1/128 of the input's"
+    )
 
 
 def _two(name: str, litert: str, kernel: str, options: str, doc: str) -> Op:
@@ -57,7 +68,7 @@ def _two(name: str, litert: str, kernel: str, options: str, doc: str) -> Op:
         attributes=(ACTIVATION,),
         limits=(
             int8_at(0, 1),
-            limit("shapes that broadcast, up to rank 4 where they differ", _broadcastable),
+            limit("shapes that broadcast, up to rank 6 where they differ", _broadcastable),
             attr_among("activation", *FUSABLE_ACTIVATIONS),
         ),
         version=2,
@@ -73,8 +84,9 @@ def _table(
     attributes: tuple[Attribute, ...] = (),
     fixed: tuple[float, int] | None = None,
     version: int = 2,
+    limits: tuple[Limit, ...] = (),
 ) -> Op:
-    limits: tuple[Limit, ...] = (int8_at(0),)
+    limits = (int8_at(0), *limits)
     if fixed is not None:
         limits += (fixed_output(*fixed),)
     return Op(
@@ -104,7 +116,14 @@ OPS = (
     _table("quantize", "QUANTIZE", "The same values at another scale and zero point.", options="QuantizeOptions"),
     _table("logistic", "LOGISTIC", "1 / (1 + exp(-x)).", fixed=(1 / 256, -128)),
     _table("tanh", "TANH", "Hyperbolic tangent.", fixed=(1 / 128, 0)),
-    _table("hard_swish", "HARD_SWISH", "x * min(max(x + 3, 0), 6) / 6.", options="HardSwishOptions", version=1),
+    _table(
+        "hard_swish",
+        "HARD_SWISH",
+        "x * min(max(x + 3, 0), 6) / 6.",
+        options="HardSwishOptions",
+        version=1,
+        limits=(limit("output scale above 1/128 of the input's", _hard_swish_scales),),
+    ),
     _table(
         "leaky_relu",
         "LEAKY_RELU",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -79,6 +80,30 @@ def _pad_amounts(graph: Graph, node: Node) -> str | None:
     return None
 
 
+def pad_box(shape: tuple[int, ...], amounts: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int, int], ...]:
+    """(extent, padding before, padding after) of each axis, of at most four where rank 5 can be brought down to that.
+
+    An axis that is not padded is part of the one before it.
+    """
+    box = [(extent, before, after) for extent, (before, after) in zip(shape, amounts, strict=True)]
+    if len(box) <= 4:
+        return tuple(box)
+    merged: list[tuple[int, int, int]] = []
+    for extent, before, after in box:
+        if before == after == 0 and (merged or extent == 1):
+            merged[-1:] = [(values[0] * extent, values[1] * extent, values[2] * extent) for values in merged[-1:]]
+        else:
+            merged.append((extent, before, after))
+    return tuple(merged)
+
+
+def _pad_axes(graph: Graph, node: Node) -> str | None:
+    box = pad_box(_input_shape(graph, node), pads(graph, node))
+    if len(box) <= 4:
+        return None
+    return f"it pads {len(box)} axes that can't be merged; at most 4"
+
+
 def _concatenation_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     shapes = [graph[name].shape for name in node.inputs if name is not None]
     axis = node["axis"] % len(shapes[0])
@@ -98,6 +123,58 @@ def _slice_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     return (slice_window(graph, node)[1],)
 
 
+@dataclass(frozen=True, slots=True)
+class StridedWindow:
+    """First index, step and count along each axis of the input, and which axes the output does not have."""
+
+    first: tuple[int, ...]
+    step: tuple[int, ...]
+    count: tuple[int, ...]
+    dropped: tuple[bool, ...]
+
+
+def strided_window(graph: Graph, node: Node) -> StridedWindow:
+    """What STRIDED_SLICE takes along each axis; steps are above 0, masks of new axes and the ellipsis are 0.
+
+    Follows StridedSliceStartForAxis and StridedSliceEndForAxis of LiteRT's strided_slice_logic.h.
+    """
+    begin, end, steps = (constant_values(graph, node, index) for index in (1, 2, 3))
+    first, step, count, dropped = [], [], [], []
+    for axis, extent in enumerate(_input_shape(graph, node)):
+        if axis >= len(begin):
+            begins, stops, steps_here, drops = 0, extent, 1, False
+        else:
+            drops = bool(node["shrink_axis_mask"] >> axis & 1)
+            masked = node["begin_mask"] >> axis & 1
+            begins = 0 if masked else _index(begin[axis], extent, extent - 1 if drops else extent)
+            stop = begins + end[axis] if node["offset"] else end[axis]
+            stops = extent if node["end_mask"] >> axis & 1 else _index(stop, extent, extent)
+            stops, steps_here = begins + 1 if drops else stops, steps[axis]
+        first.append(begins)
+        step.append(steps_here)
+        count.append(max(0, -(-(stops - begins) // steps_here)))
+        dropped.append(drops)
+    return StridedWindow(tuple(first), tuple(step), tuple(count), tuple(dropped))
+
+
+def _index(value: int, extent: int, most: int) -> int:
+    return min(max(value + extent if value < 0 else value, 0), most)
+
+
+def _strided_slice_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    window = strided_window(graph, node)
+    return (tuple(n for n, drop in zip(window.count, window.dropped, strict=True) if not drop),)
+
+
+def _forward(graph: Graph, node: Node) -> str | None:
+    steps = constant_values(graph, node, 3)
+    if any(step < 1 for step in steps):
+        return f"its steps are {list(steps)}; each must be above 0"
+    if node["offset"] and any(end < 0 for end in constant_values(graph, node, 2)):
+        return f"its ends are {list(constant_values(graph, node, 2))}, counted from the begin; none may be negative"
+    return None
+
+
 def _transpose_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     shape = _input_shape(graph, node)
     return (tuple(shape[axis] for axis in constant_values(graph, node, 1)),)
@@ -115,19 +192,16 @@ def _same_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 _PAD_LIMITS = (
     int8_at(0),
-    rank(0, 1, 4),
+    rank(0, 1, 5),
     shared_quantization(),
     constant_at(1, "list of paddings"),
     limit("paddings of at least 0", _pad_amounts),
+    limit("at most 4 axes, where one that is not padded counts as part of the one before it", _pad_axes),
 )
 
 OPS = (
-    _view(
-        "reshape", "RESHAPE", "ReshapeOptions", "shape", (Attribute("new_shape", "newShape", ()),), "Another shape."
-    ),
-    _view(
-        "squeeze", "SQUEEZE", "SqueezeOptions", "", (Attribute("squeeze_dims", "squeezeDims", ()),), "Without ones."
-    ),
+    _view("reshape", "RESHAPE", "ReshapeOptions", "shape", (Attribute("new_shape", "newShape", ()),), "Another shape."),
+    _view("squeeze", "SQUEEZE", "SqueezeOptions", "", (Attribute("squeeze_dims", "squeezeDims", ()),), "Without ones."),
     _view("expand_dims", "EXPAND_DIMS", "ExpandDimsOptions", "axis", (), "With a one more."),
     Op(
         "pad",
@@ -160,7 +234,10 @@ OPS = (
         shape=_concatenation_shape,
         kernels=("copy_s8",),
         options="ConcatenationOptions",
-        attributes=(Attribute("axis", "axis", 0), Attribute("activation", "fusedActivationFunction", "NONE", {0: "NONE"})),
+        attributes=(
+            Attribute("axis", "axis", 0),
+            Attribute("activation", "fusedActivationFunction", "NONE", {0: "NONE"}),
+        ),
         quantization=Quantization.SHARED,
         limits=(int8_everywhere(), shared_quantization(), attr_among("activation", "NONE")),
         version=2,
@@ -174,9 +251,44 @@ OPS = (
         kernels=("copy_s8",),
         options="SliceOptions",
         quantization=Quantization.SHARED,
-        limits=(int8_at(0), shared_quantization(), constant_at(1, "begin"), constant_at(2, "size"), rank(0, 1, 4)),
+        limits=(int8_at(0), shared_quantization(), constant_at(1, "begin"), constant_at(2, "size"), rank(0, 1, 5)),
         version=2,
         doc="A box of the input.",
+    ),
+    Op(
+        "strided_slice",
+        litert="STRIDED_SLICE",
+        operands=(
+            _INPUT,
+            Operand(Role.PARAMETER, "begin"),
+            Operand(Role.PARAMETER, "end"),
+            Operand(Role.PARAMETER, "strides"),
+        ),
+        shape=_strided_slice_shape,
+        kernels=("copy_s8",),
+        options="StridedSliceOptions",
+        attributes=(
+            Attribute("begin_mask", "beginMask", 0),
+            Attribute("end_mask", "endMask", 0),
+            Attribute("ellipsis_mask", "ellipsisMask", 0),
+            Attribute("new_axis_mask", "newAxisMask", 0),
+            Attribute("shrink_axis_mask", "shrinkAxisMask", 0),
+            Attribute("offset", "offset", False),
+        ),
+        quantization=Quantization.SHARED,
+        limits=(
+            int8_at(0),
+            shared_quantization(),
+            constant_at(1, "begin"),
+            constant_at(2, "end"),
+            constant_at(3, "list of strides"),
+            rank(0, 1, 5),
+            attr_among("ellipsis_mask", 0),
+            attr_among("new_axis_mask", 0),
+            limit("strides above 0", _forward),
+        ),
+        version=2,
+        doc="Every so many elements of a box of the input.",
     ),
     Op(
         "transpose",

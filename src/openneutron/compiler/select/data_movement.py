@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from openneutron.compiler.boxes import Walk, boxes, dense, row_major
-from openneutron.compiler.calls import KernelCall, selects, whole
+from openneutron.compiler.calls import KernelCall, View, dense_pitches, extents_of, selects, whole
 from openneutron.ir import Graph, Node, Tensor
-from openneutron.ops.shape import constant_values, pads, slice_window
+from openneutron.ops.shape import constant_values, pad_box, pads, slice_window, strided_window
 
 
 def _copies(name: str, extents: Sequence[int], source: Walk, destination: Walk) -> list[KernelCall]:
@@ -28,12 +28,17 @@ def pad(graph: Graph, node: Node) -> list[KernelCall]:
     """pad_s8. PAD fills with the zero point; PADV2 with its operand's stored value."""
     source, result = _source(graph, node), graph[node.outputs[0]]
     assert result.quant is not None
-    before = [0] * (4 - len(source.shape)) + [first for first, _ in pads(graph, node)]
+    box = pad_box(source.shape, pads(graph, node))
     value = constant_values(graph, node, 2)[0] if node.op == "padv2" else result.quant.zero_point
+    before = [0] * (4 - len(box)) + [first for _, first, _ in box]
     params = dict(zip(("pad_batch", "pad_top", "pad_left", "pad_channel"), before, strict=True))
-    return [
-        KernelCall("pad_s8", node.name, {"input": whole(source), "output": whole(result)}, {**params, "value": value})
-    ]
+    inner = extents_of(tuple(extent for extent, _, _ in box))
+    outer = extents_of(tuple(extent + first + last for extent, first, last in box))
+    views = {
+        "input": View(source.name, inner, dense_pitches(inner)),
+        "output": View(result.name, outer, dense_pitches(outer)),
+    }
+    return [KernelCall("pad_s8", node.name, views, {**params, "value": value})]
 
 
 @selects("concatenation")
@@ -59,6 +64,18 @@ def slice_(graph: Graph, node: Node) -> list[KernelCall]:
     pitches = row_major(source.shape)
     offset = sum(start * pitch for start, pitch in zip(begin, pitches, strict=True))
     return _copies(node.name, size, Walk(source.name, pitches, offset), dense(result))
+
+
+@selects("strided_slice")
+def strided_slice(graph: Graph, node: Node) -> list[KernelCall]:
+    """A copy that walks the input in steps."""
+    source, result = _source(graph, node), graph[node.outputs[0]]
+    window = strided_window(graph, node)
+    pitches = row_major(source.shape)
+    offset = sum(first * pitch for first, pitch in zip(window.first, pitches, strict=True))
+    steps = [step * pitch for step, pitch in zip(window.step, pitches, strict=True)]
+    walk = Walk(source.name, tuple(steps), offset)
+    return _copies(node.name, window.count, walk, Walk(result.name, row_major(window.count)))
 
 
 @selects("transpose")

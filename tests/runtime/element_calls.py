@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Single calls of the kernels that go through elements, window by window, on buffers laid out in memory in any way."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.compiler.calls import KernelCall, View
+from openneutron.compiler.legalize import legalize
+from openneutron.compiler.select import select_node
+from openneutron.ir import Graph
+from openneutron.isa import rows
+from tests import oracle
+from tests.runtime.convolution_calls import (
+    FLAGS,
+    RUNTIME,
+    Bases,
+    BindingWords,
+    BufferWords,
+    Call,
+    Int8Array,
+    Layout,
+    ProgramView,
+    Window,
+)
+
+KERNELS = (
+    "add",
+    "mul",
+    "average_pool_2d",
+    "max_pool_2d",
+    "mean",
+    "pad",
+    "copy",
+    "softmax",
+    "lookup",
+    "resize_nearest_neighbor",
+)
+SOURCES = (*(RUNTIME / "kernels" / name / f"{name}_s8.c" for name in KERNELS), RUNTIME / "kernels" / "check.c")
+VARIANTS: Mapping[str, tuple[str, ...]] = {"portable": ("-DNEUTRON_PORTABLE_ONLY",), "native": ()}
+"""What is compiled: the portable code alone, or with what the machine's processor allows."""
+
+Range = tuple[int, int]
+Ranges = tuple[Range, Range, Range, Range]
+"""First and end of batches, rows, columns and channels."""
+
+
+@functools.cache
+def library(variant: str) -> ctypes.CDLL:
+    """The kernels and their checks in a shared object of their own."""
+    path = Path(tempfile.mkdtemp(prefix="openneutron-kernels-")) / f"{variant}.so"
+    command = ["gcc", *FLAGS, *VARIANTS[variant], "-O3", "-shared", "-fPIC", "-o", str(path), *map(str, SOURCES)]
+    subprocess.run(command, check=True)
+    loaded = ctypes.CDLL(str(path))
+    for name in KERNELS:
+        getattr(loaded, f"{name}_s8_check").restype = ctypes.c_bool
+        getattr(loaded, f"{name}_s8_run").restype = None
+    return loaded
+
+
+def logical(view: View, tensor: Int8Array) -> Int8Array:
+    """What a view shows of a tensor, with the view's extents."""
+    flat = np.ascontiguousarray(tensor).reshape(-1)[view.offset :]
+    return np.lib.stride_tricks.as_strided(flat, view.extents, view.pitches, writeable=False)
+
+
+def needed(call: KernelCall, field: str, window: Ranges) -> Ranges:
+    """The part of the input ``field`` that a window of the output is made of."""
+    batches, height, cols, channels = (range_ for range_ in window)
+    extents = call.views[field].extents
+    p = call.params
+    if call.kernel in ("average_pool_2d_s8", "max_pool_2d_s8"):
+        height = _taps(height, p["kernel_h"], p["stride_h"], p["pad_top"], extents[1])
+        cols = _taps(cols, p["kernel_w"], p["stride_w"], p["pad_left"], extents[2])
+    elif call.kernel == "mean_s8":
+        height, cols = (0, extents[1]), (0, extents[2])
+    elif call.kernel == "softmax_s8":
+        channels = (0, extents[3])
+    elif call.kernel == "pad_s8":
+        pads = [p[f"pad_{side}"] for side in ("batch", "top", "left", "channel")]
+        moved = [_clipped(a - pad, b - pad, e) for (a, b), pad, e in zip(window, pads, extents, strict=True)]
+        batches, height, cols, channels = moved
+    elif call.kernel == "resize_nearest_neighbor_s8":
+        mapped = np.frombuffer(call.constants["map"], np.int32)[height[0] : height[1]]
+        height, cols = (int(mapped.min()), int(mapped.max()) + 1), (0, extents[2])
+    return batches, height, cols, channels
+
+
+def _taps(outputs: Range, kernel: int, stride: int, pad: int, extent: int) -> Range:
+    return _clipped(outputs[0] * stride - pad, (outputs[1] - 1) * stride - pad + kernel, extent)
+
+
+def _clipped(first: int, end: int, extent: int) -> Range:
+    """The range inside the extent; one element where nothing is left, since no buffer is empty."""
+    first = min(max(first, 0), extent - 1)
+    return first, max(min(end, extent), first + 1)
+
+
+def windows(extents: Sequence[int], random: np.random.Generator) -> Iterator[Ranges]:
+    """Windows that cover the extents once, in random order."""
+    cuts = [sorted({0, extent, *random.integers(0, extent + 1, random.integers(0, 3)).tolist()}) for extent in extents]
+    spans = [list(itertools.pairwise(cut)) for cut in cuts]
+    made = [(b, r, c, k) for b in spans[0] for r in spans[1] for c in spans[2] for k in spans[3]]
+    for index in random.permutation(len(made)):
+        yield made[index]
+
+
+def random_layout(view: View, held: Ranges, random: np.random.Generator) -> Layout:
+    """Any order of dimensions, gaps between them, and no more rows, columns and channels than asked for, or a few more."""
+    _, height, cols, channels = view.extents
+    ring = min(height, held[1][1] - held[1][0] + int(random.integers(0, 2)))
+    kept_cols = held[2] if random.random() < 0.5 else (0, cols)
+    kept_channels = held[3] if random.random() < 0.5 else (0, channels)
+    counts = (view.extents[0], ring, kept_cols[1] - kept_cols[0], kept_channels[1] - kept_channels[0])
+    order = (3, 2, 1, 0) if random.random() < 0.5 else tuple(int(axis) for axis in random.permutation(4))
+    pitches, pitch = [0, 0, 0, 0], 1
+    for axis in order:
+        if view.pitches[axis] == 0:
+            continue  # broadcast
+        pitches[axis] = pitch
+        pitch = pitch * counts[axis] + int(random.integers(0, 3) if random.random() < 0.3 else 0)
+    return Layout((pitches[0], pitches[1], pitches[2], pitches[3]), ring, kept_cols, kept_channels)
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tensor's part in memory, laid out."""
+
+    layout: Layout
+    memory: npt.NDArray[np.uint8]
+    part: Ranges
+
+    def offsets(self, extents: Sequence[int]) -> npt.NDArray[np.int64]:
+        batches, height, cols, channels = self.part
+        all_offsets = self.layout.offsets(height[0], height[1], extents[0])[batches[0] : batches[1]]
+        inner = (
+            slice(c[0] - kept[0], c[1] - kept[0])
+            for c, kept in ((cols, self.layout.cols), (channels, self.layout.channels))
+        )
+        return all_offsets[(slice(None), slice(None), *inner)]
+
+
+def run_window(
+    variant: str, call: KernelCall, inputs: Mapping[str, Int8Array], window: Ranges, random: np.random.Generator
+) -> Int8Array:
+    """One window of a call's output, with every buffer laid out anew. Asserts that nothing else of the output is written."""
+    fields = list(call.views)
+    buffers: dict[str, Buffer] = {}
+    for field, view in call.views.items():
+        part = window if field == "output" else needed(call, field, window)
+        layout = random_layout(view, part, random)
+        memory = random.integers(0, 256, layout.size(view.extents[0]), np.uint8)
+        buffers[field] = Buffer(layout, memory, part)
+        if field != "output":
+            chosen = tuple(slice(*range_) for range_ in part)
+            memory[buffers[field].offsets(view.extents)] = inputs[field][chosen].view(np.uint8)
+    before = buffers["output"].memory.copy()
+    _call(variant, call, fields, buffers, window)
+    offsets = buffers["output"].offsets(call.views["output"].extents)
+    after = buffers["output"].memory
+    untouched = np.ones(after.size, bool)
+    untouched[offsets] = False
+    np.testing.assert_array_equal(after[untouched], before[untouched], f"{call} wrote outside its window {window}")
+    return after[offsets].view(np.int8)
+
+
+def _call(variant: str, call: KernelCall, fields: list[str], buffers: Mapping[str, Buffer], window: Ranges) -> None:
+    row = rows.KERNEL_BY_NAME[call.kernel]
+    sources = [field for field in fields if field != "output"]
+    table = (BufferWords * len(fields))()
+    values: dict[str, int] = dict(call.params)
+    for index, field in enumerate(fields):
+        home = 1 if field == "output" else sources.index(field) << 8
+        table[index] = buffers[field].layout.words(home, call.views[field].extents)
+        values[field] = index
+    blob = b""
+    for stem, content in call.constants.items():
+        values[f"{stem}_base"], values[f"{stem}_offset"] = rows.BASES.index("WEIGHTS"), len(blob)
+        blob += content + bytes(-len(content) % 16)
+    weights = np.frombuffer(blob + bytes(16), np.uint8).copy()
+    words = (ctypes.c_uint32 * len(row.fields))(*(values[field.name] & 0xFFFFFFFF for field in row.fields))
+    memories = [buffers[field].memory for field in (*sources, "output")]
+    bindings = (BindingWords * len(memories))(*(BindingWords(0, 0, memory.size) for memory in memories))
+    ins = (ctypes.c_void_p * len(sources))(*(memory.ctypes.data for memory in memories[:-1]))
+    outs = (ctypes.c_void_p * 1)(memories[-1].ctypes.data)
+    bases = Bases(ctypes.addressof(ins), ctypes.addressof(outs), weights.ctypes.data, None, None)
+    program = ProgramView(
+        ctypes.addressof(table), len(fields), ctypes.addressof(bindings), len(sources), 1, weights.size, 0, 0
+    )
+    flat = Window(*(bound for range_ in window for bound in range_))
+    check = getattr(library(variant), f"{call.kernel}_check")
+    assert check(ctypes.byref(program), words, ctypes.byref(flat)), f"{call} refuses {window}"
+    made = Call(ctypes.addressof(words), ctypes.addressof(table), ctypes.addressof(bases), flat)
+    getattr(library(variant), f"{call.kernel}_run")(ctypes.byref(made))
+
+
+def assert_bit_exact(graph: Graph, seed: int) -> None:
+    """A graph of one operator, the whole way and window by window in every variant, byte for byte against LiteRT."""
+    random = np.random.default_rng(seed)
+    inputs = [random.integers(-128, 128, graph[name].shape, np.int8) for name in graph.inputs]
+    (want,) = oracle.reference_outputs(graph, inputs)
+    compiled = oracle.compile_graph(graph, oracle.TARGET)
+    np.testing.assert_array_equal(oracle.simulated_outputs(compiled, inputs)[0], want, str(graph))
+    values = dict(zip(graph.inputs, inputs, strict=True))
+    values |= {name: tensor.data for name, tensor in graph.tensors.items() if tensor.data is not None}
+    (node,) = legalize(graph).nodes
+    if node.op == "reshape":
+        return
+    for call in select_node(graph, node):
+        sources = {f: logical(view, values[view.tensor]) for f, view in call.views.items() if f != "output"}
+        expected = logical(call.views["output"], want)
+        for variant in VARIANTS:
+            for window in windows(call.views["output"].extents, random):
+                got = run_window(variant, call, sources, window, random)
+                chosen = expected[tuple(slice(*range_) for range_ in window)]
+                np.testing.assert_array_equal(got, chosen, f"{variant} {window}\n{call}\n{graph}")
