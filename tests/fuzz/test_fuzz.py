@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random mutations of programs: each ends in an error code or in a run that stays inside its buffers.
+
+The driver and all kernels are built with the address and undefined-behaviour sanitizers, once with the kernels' variants
+for this machine and once with the portable ones alone, and with a low bound for the length of a run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import struct
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from openneutron import targets
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.schedule import Loop, Rows
+from openneutron.isa import Program, Record, decode, encode
+from openneutron.isa.rows import KERNELS
+from tests import random_graphs
+from tests.compiler import test_cascade
+from tests.driver import programs
+from tests.driver.test_validation import CODES
+
+ROOT = Path(__file__).parents[2]
+RUNTIME = ROOT / "runtime"
+MUTATIONS = 12_000
+"""For each of the two builds."""
+
+MAX_WORK = 1 << 24
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g1", "-std=gnu11"]
+VARIANTS = {"fast": [], "portable": ["-DNEUTRON_PORTABLE_ONLY"]}
+
+
+FAR = 2**31 - 8
+
+
+def as_window(call: Record) -> tuple[Record, ...]:
+    """A window that covers more than the whole output."""
+    ends = {"row0": -1, "row1": FAR, "step": 0, "batch0": 0, "batch1": FAR, "col0": -8, "col1": FAR}
+    return (programs.instruction("WINDOW", operator=call["operator"], cycles=1, channel0=0, channel1=FAR, **ends),)
+
+
+def as_stripes(call: Record) -> tuple[Record, ...]:
+    """A loop of stripes of two rows, which ends where the longest tensors end."""
+    loop = programs.instruction("LOOP", count=40, body_words=6)
+    return loop, programs.rows(call["operator"], 0, 2, 2)
+
+
+def rewritten(program: Program, form: Callable[[Record], tuple[Record, ...]]) -> Program:
+    """The program with each CALL in another form."""
+    microcode = decode(program)
+    code = [new for item in microcode.code for new in (form(item) if item.row.name == "CALL" else (item,))]
+    return encode(dataclasses.replace(microcode, code=tuple(code)), program.weights)
+
+
+def cascade() -> Program:
+    """Three operators through rolling buffers, in one loop."""
+    steps = (Rows(0, 0, 1), Loop(8, (Rows(0, 1, 3, 2), Rows(1, 0, 1, 1), Rows(2, 0, 1, 1))))
+    return test_cascade.compiled_with(test_cascade.three_operators(), steps, {"a": 3, "b": 1}).program
+
+
+def seeds() -> list[Program]:
+    """Hand-made programs and compiled ones, which call every kernel between them."""
+    made = [
+        programs.inverted_twice(),
+        programs.inverted_twice(profile_size=32),
+        programs.striped(),
+        programs.through_scratch(),
+        programs.fetched(),
+        programs.two_ports(),
+        cascade(),
+    ]
+    target = targets.get("imxrt700")
+    graphs = [random_graphs.single(op, seed) for op in sorted(random_graphs.SAMPLERS) for seed in (0, 1)]
+    graphs += [random_graphs.several(seed) for seed in range(40)]
+    for number, graph in enumerate(graphs):
+        options = CompileOptions(io=("arena", "caller")[number % 2], fetch_constants_to_sram=number % 3 == 0)
+        program = compile_graph(graph, target, options).program
+        made.append((program, rewritten(program, as_window), rewritten(program, as_stripes))[number % 3])
+    return made
+
+
+def write_seeds(folder: Path) -> list[Path]:
+    paths = []
+    for number, program in enumerate(seeds()):
+        path = folder / f"seed{number:03}"
+        sizes = struct.pack("<2I", len(program.microcode), len(program.weights))
+        path.write_bytes(sizes + program.microcode + program.weights)
+        paths.append(path)
+    return paths
+
+
+def test_seeds_call_every_kernel() -> None:
+    called = {operator.row.name for program in seeds() for operator in decode(program).operators}
+    assert called == {row.name for row in KERNELS}
+
+
+def build(folder: Path, variant: str) -> Path:
+    compiler = shutil.which("clang") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("there is no clang and no gcc: the fuzzer is built with one of them")
+    sources = [Path(__file__).parent / "fuzz.c", *RUNTIME.glob("driver/*.c"), *RUNTIME.glob("kernels/*.c")]
+    sources += RUNTIME.glob("kernels/*/*.c")
+    includes = [f"-I{RUNTIME / name}" for name in ("include", "kernels", "driver")]
+    path = folder / f"fuzz-{variant}"
+    limit = f"-DNEUTRON_MAX_WORK=UINT64_C({MAX_WORK})"
+    subprocess.run([compiler, *SANITIZERS, *VARIANTS[variant], limit, *includes, *sources, "-o", path], check=True)
+    return path
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_mutations(variant: str, tmp_path: Path) -> None:
+    fuzzer = build(tmp_path, variant)
+    seed = list(VARIANTS).index(variant)
+    command = [fuzzer, str(seed), "0", str(MUTATIONS), *write_seeds(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-6000:]
+    ended = Counter({int(code): int(count) for code, count in (line.split() for line in done.stdout.splitlines())})
+    assert sum(ended.values()) == MUTATIONS
+    assert ended[0] > MUTATIONS // 10, "too few mutations are still sound programs"
+    reached = {name for name, code in CODES.items() if ended[code >> 8]}
+    assert reached >= {"MAGIC", "VERSION", "TRUNCATED", "CHECKSUM", "LAYOUT", "KERNEL", "BUFFER", "CALL", "INSTRUCTION"}
