@@ -39,7 +39,7 @@ cortex_m33: $(VENV)/.dev
 	@if command -v arm-none-eabi-gcc >/dev/null; then \
 	    cmake -S . -B build/cortex_m33 -G Ninja --toolchain runtime/ports/cortex_m33/toolchain.cmake \
 	        -DOPENNEUTRON_WERROR=ON -Wno-dev --log-level=WARNING && \
-	    cmake --build build/cortex_m33 --target neutron sizes; \
+	    cmake --build build/cortex_m33 --target neutron sizes -- --quiet; \
 	elif [ -n "$$CI" ]; then \
 	    echo "arm-none-eabi-gcc is not installed: CI must build for the Cortex-M33." >&2; exit 1; \
 	else \

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from openneutron.isa import rows
@@ -98,7 +99,7 @@ The rows of `src/openneutron/isa/rows.py` are the one place. Encoder, decoder, l
 """
 
 
-def _table(heads: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
+def _table(heads: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
     rule = tuple("---" for _ in heads)
     return "".join(f"| {' | '.join(line)} |\n" for line in (heads, rule, *lines))
 
