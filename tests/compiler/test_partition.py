@@ -93,9 +93,7 @@ def test_excluded_operators_stay_on_the_cpu_by_any_of_their_names() -> None:
     for name in ("add", "ADD", "b"):
         found = partition(graph, [name])
         assert shown(graph, found) == ["[a]", "b", "[c]"]
-        assert [str(item) for item in found.on_cpu] == [
-            "ADD 'b' stays on the CPU: operators_not_to_delegate names it."
-        ]
+        assert [str(item) for item in found.on_cpu] == ["ADD 'b' stays on the CPU: operators_not_to_delegate names it."]
 
 
 def test_views_alone_stay_on_the_cpu_and_views_beside_others_do_not() -> None:

@@ -126,6 +126,8 @@ def _found(model: Any, place: int, operator: Any) -> FoundNode:
         raise InvalidProgramError(
             f"{subject}: it has {len(inputs)} inputs; microcode, weights and kernels alone are {len(BLOBS)}. Compile the model again."
         )
+    if not all(0 <= index < len(tensors) for index in (*inputs, *outputs)):
+        raise InvalidProgramError(f"{subject}: it names tensors that the file does not have. Compile the model again.")
     blobs = []
     for index in inputs[-len(BLOBS) :]:
         data = model.buffers[tensors[index].buffer].data

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+
+from openneutron.errors import InvalidModelError
 
 
 def copied(model: Any) -> Any:
@@ -25,7 +27,8 @@ def copied(model: Any) -> Any:
 def prune(model: Any) -> Any:
     """A model without the tensors of the main subgraph, the buffers and the operator codes that nothing refers to.
 
-    What is left keeps its order. The given model and all its objects stay as they are.
+    What is left keeps its order. The given model and all its objects stay as they are. Raises InvalidModelError where it
+    refers to what it does not have.
     """
     model = copied(model)
     main = model.subgraphs[0]
@@ -35,7 +38,7 @@ def prune(model: Any) -> Any:
         used.update(_indices(operator.inputs), _indices(operator.outputs), _indices(operator.intermediates))
     for signature in signatures:
         used.update(item.tensorIndex for item in (*(signature.inputs or ()), *(signature.outputs or ())))
-    kept = sorted(used - {-1})
+    kept = _within(used - {-1}, main.tensors, "tensor")
     place = {old: new for new, old in enumerate(kept)} | {-1: -1}
     main.tensors = [main.tensors[index] for index in kept]
     main.inputs, main.outputs = _moved(main.inputs, place), _moved(main.outputs, place)
@@ -47,6 +50,17 @@ def prune(model: Any) -> Any:
     _drop_codes(model)
     _drop_buffers(model)
     return model
+
+
+def _within(used: set[int], table: Sequence[Any], what: str) -> list[int]:
+    """The places in order; a damaged file may name some that its table does not have."""
+    kept = sorted(used)
+    if kept and not 0 <= kept[0] <= kept[-1] < len(table):
+        wrong = kept[0] if kept[0] < 0 else kept[-1]
+        raise InvalidModelError(
+            f"the file is damaged: it names {what} {wrong}; it has {len(table)}. Convert the model again."
+        )
+    return kept
 
 
 def _indices(array: Any) -> list[int]:
@@ -82,7 +96,8 @@ def _moved_signature(signature: Any, place: dict[int, int]) -> Any:
 
 
 def _drop_codes(model: Any) -> None:
-    kept = sorted({operator.opcodeIndex for subgraph in model.subgraphs for operator in subgraph.operators or ()})
+    used = {operator.opcodeIndex for subgraph in model.subgraphs for operator in subgraph.operators or ()}
+    kept = _within(used, model.operatorCodes, "operator code")
     place = {old: new for new, old in enumerate(kept)}
     model.operatorCodes = [model.operatorCodes[index] for index in kept]
     subgraphs = []
@@ -101,7 +116,7 @@ def _drop_buffers(model: Any) -> None:
     used = {0, *(tensor.buffer for subgraph in model.subgraphs for tensor in subgraph.tensors or ())}
     used.update(entry.buffer for entry in model.metadata or ())
     used.update(_indices(model.metadataBuffer))
-    kept = sorted(used)
+    kept = _within(used, model.buffers, "buffer")
     place = {old: new for new, old in enumerate(kept)}
     model.buffers = [model.buffers[index] for index in kept]
     for subgraph in model.subgraphs:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import attr_among, int8_at, int8_weight, int32_bias, limit, rank
+from openneutron.ops.limits import attr_among, int8_at, int8_weight, int32_bias, limit, rank, window_numbers
 from openneutron.ops.table import Attribute, Op, Operand, Role
 
 PADDING = Attribute("padding", "padding", "VALID", {0: "SAME", 1: "VALID"})
@@ -115,6 +115,7 @@ def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
 _CONV_LIMITS = (
     int8_at(0),
     rank(0, 4, 4),
+    window_numbers(),
     int8_weight(1, 0),
     int32_bias(2),
     attr_among("activation", *FUSABLE_ACTIVATIONS),
@@ -148,6 +149,7 @@ DEPTHWISE_CONV_2D = Op(
     limits=(
         int8_at(0),
         rank(0, 4, 4),
+        window_numbers(),
         int8_weight(1, 3),
         int32_bias(2),
         attr_among("activation", *FUSABLE_ACTIVATIONS),

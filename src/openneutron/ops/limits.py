@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from openneutron.ir import DType, Graph, Node, Tensor
@@ -27,8 +28,10 @@ def int8_reason(tensor: Tensor, what: str) -> str | None:
         return f"{what} '{tensor.name}' has no quantization parameters"
     if tensor.quant.per_channel:
         return f"{what} '{tensor.name}' is quantized per channel; activations must be per tensor"
-    if tensor.quant.scale <= 0:
-        return f"{what} '{tensor.name}' has scale {tensor.quant.scale:g}; a scale is above 0"
+    if not 0 < tensor.quant.scale < math.inf:
+        return f"{what} '{tensor.name}' has scale {tensor.quant.scale:g}; a scale is above 0 and finite"
+    if not -128 <= tensor.quant.zero_point <= 127:
+        return f"{what} '{tensor.name}' has zero point {tensor.quant.zero_point}; int8 has -128 to 127"
     if any(extent <= 0 for extent in tensor.shape):
         return f"{what} '{tensor.name}' has shape {list(tensor.shape)}; every extent must be known and above 0"
     return None
@@ -153,3 +156,19 @@ def attr_among(name: str, *allowed: object) -> Limit:
         return None if value in allowed else f"{name} is {value}; what there is: {words}"
 
     return limit(f"{name} among {words}", rule)
+
+
+def window_numbers() -> Limit:
+    """Strides, dilations and a pool's kernel are at least 1, and the padding is one there is."""
+    names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w")
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        for name in names:
+            if node.attrs.get(name, 1) < 1:
+                return f"its {name} is {node[name]}; it must be at least 1"
+        padding = node["padding"]
+        if isinstance(padding, str) and padding not in ("SAME", "VALID"):
+            return f"its padding is {padding}; what there is: SAME, VALID"
+        return None
+
+    return limit("kernel, stride and dilation of at least 1", rule)

@@ -7,7 +7,7 @@ import math
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS, PADDING, STRIDES, window_output
-from openneutron.ops.limits import attr_among, constant_at, int8_at, limit, rank, shared_quantization
+from openneutron.ops.limits import attr_among, constant_at, int8_at, limit, rank, shared_quantization, window_numbers
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
 _KERNEL = (Attribute("kernel_h", "filterHeight", 1), Attribute("kernel_w", "filterWidth", 1))
@@ -80,6 +80,7 @@ def _pool(name: str, litert: str, kernel: str, doc: str) -> Op:
         limits=(
             int8_at(0),
             rank(0, 4, 4),
+            window_numbers(),
             shared_quantization(),
             attr_among("activation", *FUSABLE_ACTIVATIONS),
         ),

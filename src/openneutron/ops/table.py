@@ -79,9 +79,16 @@ class Op:
     doc: str = ""
 
     def reject(self, graph: Graph, node: Node) -> str | None:
-        """The first limit's reason that the node breaks, or None."""
+        """The first reason against the node, or None: missing operands, a limit it breaks, or a shape that can't be."""
+        required = [index for index, operand in enumerate(self.operands) if not operand.optional]
+        missing = [index for index in required if index >= len(node.inputs) or node.inputs[index] is None]
+        if missing or len(node.outputs) != 1:
+            return f"it has {len(node.inputs)} inputs and {len(node.outputs)} outputs; it takes {len(required)} and gives 1"
         for limit in self.limits:
             reason = limit(graph, node)
             if reason is not None:
                 return reason
+        shape, stated = self.shape(graph, node)[0], graph[node.outputs[0]].shape
+        if shape != stated:
+            return f"its output is said to have shape {list(stated)}; its operands make it {list(shape)}"
         return None

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The page docs/supported-ops.md, from the operator table and PyTorch's lowering rules.
+
+Printed by ``python -m openneutron.report.supported_ops``. It needs torch, for the second half.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Sequence
+
+from openneutron import ops
+from openneutron.ops import Op, Quantization
+
+COMMAND = "python -m openneutron.report.supported_ops > docs/supported-ops.md"
+
+INTRODUCTION = f"""<!-- Generated: {COMMAND} -->
+# Supported operators
+
+Everything on this page comes from the tables that the compiler itself uses. `openneutron explain MODEL` applies them to a
+model: it names every operator that stays on the CPU, with the limit it breaks.
+
+All of them compute exactly what LiteRT's int8 reference kernels compute, bit for bit.
+"""
+
+LITERT_TITLE = """## LiteRT operators
+
+What a `.tflite` may hold, and what PyTorch operators become on their way. "Quantization" says how the output's scale and
+zero point follow from the input's. Limits that all operators share: activations are int8, quantized per tensor, with static
+shapes; batch sizes are free.
+"""
+
+PYTORCH_TITLE = """## PyTorch operators
+
+Edge operators that are delegated where they stand between quantize and dequantize nodes (which `NeutronQuantizer` puts
+there), and the ones in the same row become the same.
+"""
+
+COMMON_LIMITS = frozenset({"inputs and outputs int8, quantized per tensor, static shapes"})
+
+
+def text() -> str:
+    """The page."""
+    return "\n".join([INTRODUCTION, LITERT_TITLE, litert_table(), PYTORCH_TITLE, pytorch_table()])
+
+
+def litert_table() -> str:
+    """A row for each operator of the operator table."""
+    rows = [
+        (f"`{row.litert}`", row.doc, _quantization(row), "; ".join(_limits(row)) or "none", _code(row.kernels))
+        for row in sorted(ops.OPS, key=lambda row: row.litert)
+    ]
+    return _table(("LiteRT operator", "what it computes", "quantization", "limits", "kernels"), rows)
+
+
+def _quantization(row: Op) -> str:
+    if row.quantization is not Quantization.FIXED or row.fixed_output is None:
+        return row.quantization.value
+    scale, zero_point = row.fixed_output
+    return f"scale 1/{round(1 / scale)}, zero point {zero_point}"
+
+
+def _limits(row: Op) -> list[str]:
+    worded = [inspect.getdoc(limit) or "" for limit in row.limits]
+    # How the output is quantized has a column of its own.
+    known = COMMON_LIMITS | {"inputs and output of the same scale and zero point"}
+    return [words for words in worded if words not in known and not words.startswith("output scale")]
+
+
+def pytorch_table() -> str:
+    """A row for each lowering rule, with all operators it lowers."""
+    from openneutron.pytorch.lower import LOWER_RULES
+
+    by_rule: dict[str, tuple[list[str], str]] = {}
+    for name, row in LOWER_RULES.items():
+        said = inspect.getdoc(row.rule) or row.rule.__name__.strip("_").replace("_", " ")
+        names, _ = by_rule.setdefault(f"{row.rule.__module__}.{row.rule.__qualname__}", ([], said))
+        names.append(name)
+    rows = sorted((_code(sorted(names)), " ".join(said.split("\n\n")[0].split())) for names, said in by_rule.values())
+    return _table(("Edge operator", "what becomes of it"), rows)
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none: a view"
+
+
+def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(heading) + " |", "|" + " --- |" * len(heading)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text())
