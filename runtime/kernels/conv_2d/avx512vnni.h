@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the AVX-512 VNNI variants of the convolution kernels share.
+ *
+ * vpdpbusd multiplies unsigned with signed bytes. Activations are made unsigned by flipping their sign bit, which adds 128
+ * to each; the sum then holds 128 * (sum of the weights) too much, and accumulators start at the bias less that.
+ *
+ * A packed block of weights [8 k][8 inputs] is one vector of 16 lanes: lane 2k takes inputs 0 to 3 of channel k, lane
+ * 2k + 1 inputs 4 to 7. An accumulator therefore has two halves of 8 sums, which fold() puts together in the low half of
+ * each 64-bit lane, just where a 32 by 32 bit multiplication wants its operand. */
+#ifndef NEUTRON_CONVOLUTION_AVX512VNNI_H
+#define NEUTRON_CONVOLUTION_AVX512VNNI_H
+
+#include "convolution.h"
+
+#if NEUTRON_X86_VARIANTS
+
+#include <immintrin.h>
+
+#define NEUTRON_AVX512VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
+#define NEUTRON_AVX512VNNI_INLINE NEUTRON_AVX512VNNI static inline __attribute__((always_inline))
+
+/* ---- requantization of 8 lanes of 64 bits ---------------------------------------------------------------------------- */
+
+NEUTRON_AVX512VNNI_INLINE __m256i neutron_words_256(const int32_t *words) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)words);
+}
+
+/* round(round(x * m / 2^31) / 2^e), the first with halves up, the second with halves away from zero, is
+ *     (x * m + 2^30 + 2^(30 + e) - (2^31 where x * m + 2^30 < 0 and e > 0)) >> (31 + e),
+ * and with a single rounding, halves up, (x * m + 2^(30 + e)) >> (31 + e). No sum exceeds 63 bits. */
+typedef struct {
+    __m512i multiplier, rounding, tie, right, left;
+} NeutronRescale512;
+
+/* For 8 channels' words of a requantization table. */
+NEUTRON_AVX512VNNI_INLINE NeutronRescale512 neutron_rescale_512(__m256i multipliers, __m256i shifts,
+                                                                bool single_rounding) {
+    const __m512i zero = _mm512_setzero_si512(), one = _mm512_set1_epi64(1);
+    const __m512i multiplier = _mm512_max_epi64(_mm512_cvtepi32_epi64(multipliers), _mm512_set1_epi64(-INT32_MAX));
+    __m512i shift = _mm512_cvtepi32_epi64(shifts);
+    shift = _mm512_min_epi64(_mm512_max_epi64(shift, _mm512_set1_epi64(-31)), _mm512_set1_epi64(30));
+    const __m512i left = _mm512_max_epi64(shift, zero);
+    const __m512i right = _mm512_sub_epi64(left, shift);
+    const __mmask8 rounds_twice = single_rounding ? 0 : _mm512_cmpgt_epi64_mask(right, zero);
+    const __m512i half = _mm512_sllv_epi64(one, _mm512_add_epi64(right, _mm512_set1_epi64(30)));
+    NeutronRescale512 r;
+    r.multiplier = multiplier;
+    r.rounding = _mm512_mask_add_epi64(half, rounds_twice, half, _mm512_set1_epi64(INT64_C(1) << 30));
+    r.tie = _mm512_maskz_set1_epi64(rounds_twice, INT64_C(1) << 31);
+    r.right = _mm512_add_epi64(right, _mm512_set1_epi64(31));
+    r.left = left;
+    return r;
+}
+
+/* x: int32_t in the low half of each lane; so is the result, with its sign in the high half. */
+NEUTRON_AVX512VNNI_INLINE __m512i neutron_rescaled_512(__m512i x, const NeutronRescale512 *r, bool shifts_left) {
+    if (shifts_left) x = _mm512_sllv_epi32(x, r->left);
+    const __m512i product = _mm512_mul_epi32(x, r->multiplier);
+    const __mmask8 below = _mm512_cmplt_epi64_mask(product, _mm512_set1_epi64(-(INT64_C(1) << 30)));
+    const __m512i sum = _mm512_add_epi64(product, r->rounding);
+    return _mm512_srav_epi64(_mm512_mask_sub_epi64(sum, below, sum, r->tie), r->right);
+}
+
+/* Bounds of the result before the zero point is added, and the zero point, in lanes of 32 bits. */
+typedef struct {
+    __m512i low, high, zero_point;
+} NeutronRange512;
+
+NEUTRON_AVX512VNNI_INLINE NeutronRange512 neutron_range_512(const NeutronConv2dS8 *p) {
+    NeutronRange512 range;
+    range.low = _mm512_set1_epi32(p->clamp_min - p->output_zero_point);
+    range.high = _mm512_set1_epi32(p->clamp_max - p->output_zero_point);
+    range.zero_point = _mm512_set1_epi32(p->output_zero_point);
+    return range;
+}
+
+NEUTRON_AVX512VNNI_INLINE __m128i neutron_stored_512(__m512i x, const NeutronRange512 *range) {
+    x = _mm512_min_epi32(_mm512_max_epi32(x, range->low), range->high);
+    return _mm512_cvtepi32_epi8(_mm512_add_epi32(x, range->zero_point));
+}
+
+/* The low halves of a's 8 lanes, then of b's. */
+NEUTRON_AVX512VNNI_INLINE __m512i neutron_low_halves_512(__m512i a, __m512i b) {
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    return _mm512_permutex2var_epi32(a, even, b);
+}
+
+/* ---- blocks of 8 output by 8 input channels --------------------------------------------------------------------------- */
+
+/* 8 output channels, made ready at the start of a call. */
+typedef struct {
+    __m512i start; /* of an accumulator */
+    NeutronRescale512 rescale;
+} NeutronGroup512;
+
+/* Groups made ready at a time: what a call keeps on the stack, about 9 KiB. */
+enum { NEUTRON_GROUPS_512 = 24 };
+
+/* Fills `groups`; true where one of them shifts left. `blocks`: packed blocks of an output channel, all taps. */
+NEUTRON_AVX512VNNI static inline bool neutron_prepare_groups_512(NeutronGroup512 *groups, size_t count,
+                                                                 const NeutronRequantBlock *table,
+                                                                 const int8_t *weights, size_t blocks,
+                                                                 bool single_rounding) {
+    const __m512i ones = _mm512_set1_epi8(1);
+    __mmask8 left = 0;
+    for (size_t g = 0; g < count; g++) {
+        __m512i sum0 = _mm512_setzero_si512(), sum1 = sum0;
+        size_t b = 0;
+        for (; b + 1 < blocks; b += 2, weights += 128) {
+            sum0 = _mm512_dpbusd_epi32(sum0, ones, _mm512_loadu_si512(weights));
+            sum1 = _mm512_dpbusd_epi32(sum1, ones, _mm512_loadu_si512(weights + 64));
+        }
+        if (b < blocks) {
+            sum0 = _mm512_dpbusd_epi32(sum0, ones, _mm512_loadu_si512(weights));
+            weights += 64;
+        }
+        const __m512i surplus = _mm512_slli_epi32(_mm512_add_epi32(sum0, sum1), 7);
+        groups[g].start = _mm512_sub_epi32(_mm512_cvtepu32_epi64(neutron_words_256(table[g].bias)), surplus);
+        groups[g].rescale = neutron_rescale_512(neutron_words_256(table[g].multiplier),
+                                                neutron_words_256(table[g].shift), single_rounding);
+        left |= _mm512_test_epi64_mask(groups[g].rescale.left, groups[g].rescale.left);
+    }
+    return left != 0;
+}
+
+/* How many groups of 8 channels to take together when `left` remain: 3, but no single one is left over. */
+static inline size_t neutron_groups_at_once_512(size_t left) { return left == 4 || left == 2 ? 2 : (left < 3 ? left : 3); }
+
+/* 8 inputs of one pixel, unsigned, in each 64-bit lane. `mask`: those that the pixel has. */
+NEUTRON_AVX512VNNI_INLINE __m512i neutron_inputs_512(const uint8_t *pixel) {
+    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)pixel);
+    return _mm512_xor_si512(_mm512_broadcastq_epi64(bytes), _mm512_set1_epi8(-128));
+}
+NEUTRON_AVX512VNNI_INLINE __m512i neutron_masked_inputs_512(const uint8_t *pixel, __mmask16 mask) {
+    const __m128i bytes = _mm_maskz_loadu_epi8(mask, pixel);
+    return _mm512_xor_si512(_mm512_broadcastq_epi64(bytes), _mm512_set1_epi8(-128));
+}
+
+/* Where a block of pixels and groups writes, and how. */
+typedef struct {
+    uint8_t *out; /* first pixel, first group */
+    ptrdiff_t pixel_pitch;
+    int32_t pixels, channels; /* that are written */
+} NeutronStore512;
+
+/* Stores accumulators[pixel][group] of at most 8 pixels and 3 groups. */
+NEUTRON_AVX512VNNI_INLINE void neutron_store_block_512(const __m512i accumulators[8][3], const NeutronGroup512 *groups,
+                                                       const NeutronRange512 *range, bool shifts_left,
+                                                       const NeutronStore512 *to, const int pixels, const int count) {
+#pragma GCC unroll 3
+    for (int g = 0; g < count; g++) {
+        const int32_t left = to->channels - 8 * g;
+        const __mmask16 channels = left >= 8 ? 0xFF : (__mmask16)((1u << left) - 1);
+        uint8_t *out = to->out + 8 * g;
+#pragma GCC unroll 8
+        for (int p = 0; p < pixels; p += 2) {
+            __m512i z[2];
+#pragma GCC unroll 2
+            for (int i = 0; i < 2; i++) {
+                const __m512i halves = accumulators[p + i < pixels ? p + i : p][g];
+                const __m512i folded = _mm512_add_epi32(halves, _mm512_srli_epi64(halves, 32));
+                z[i] = p + i < pixels ? neutron_rescaled_512(folded, &groups[g].rescale, shifts_left) : z[0];
+            }
+            const __m128i stored = neutron_stored_512(neutron_low_halves_512(z[0], z[1]), range);
+            if (p < to->pixels) _mm_mask_storeu_epi8(out + p * to->pixel_pitch, channels, stored);
+            if (p + 1 < pixels && p + 1 < to->pixels) {
+                _mm_mask_storeu_epi8(out + (p + 1) * to->pixel_pitch, channels, _mm_unpackhi_epi64(stored, stored));
+            }
+        }
+    }
+}
+
+#endif
+#endif

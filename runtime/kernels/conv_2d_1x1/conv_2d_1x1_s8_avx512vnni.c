@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* conv_2d_1x1_s8 for AVX-512 VNNI: up to 8 pixels by 24 output channels in registers, all input channels at a stretch. */
+#include "conv_2d/avx512vnni.h"
+
+#if NEUTRON_X86_VARIANTS
+
+typedef struct {
+    const NeutronConv2d1x1S8 *p;
+    NeutronRange512 range;
+    size_t group_bytes; /* packed weights of 8 output channels */
+    bool shifts_left;
+} Layer;
+
+/* Pixels a fixed step apart: of one row, or of all rows where they follow each other without a gap. */
+typedef struct {
+    const uint8_t *in;
+    uint8_t *out;
+    ptrdiff_t in_pitch, out_pitch;
+    int64_t pixels;
+} Line;
+
+NEUTRON_AVX512VNNI_INLINE void multiply_block(const Layer *layer, const uint8_t *in, ptrdiff_t in_pitch,
+                                              const int8_t *weights, const NeutronGroup512 *groups,
+                                              const NeutronStore512 *to, const int pixels, const int count) {
+    __m512i accumulators[8][3];
+    const uint8_t *pixel[8];
+#pragma GCC unroll 8
+    for (int p = 0; p < pixels; p++) {
+        /* Pixels past the last repeat it, and are not stored. */
+        pixel[p] = in + (p < to->pixels ? p : to->pixels - 1) * in_pitch;
+#pragma GCC unroll 3
+        for (int g = 0; g < count; g++) accumulators[p][g] = groups[g].start;
+    }
+    const size_t inputs = (size_t)layer->p->group_inputs, whole = inputs & ~(size_t)7;
+    for (size_t i = 0; i < whole; i += 8, weights += 64) {
+        __m512i w[3];
+#pragma GCC unroll 3
+        for (int g = 0; g < count; g++) w[g] = _mm512_loadu_si512(weights + (size_t)g * layer->group_bytes);
+#pragma GCC unroll 8
+        for (int p = 0; p < pixels; p++) {
+            const __m512i x = neutron_inputs_512(pixel[p] + i);
+#pragma GCC unroll 3
+            for (int g = 0; g < count; g++) accumulators[p][g] = _mm512_dpbusd_epi32(accumulators[p][g], x, w[g]);
+        }
+    }
+    if (whole < inputs) {
+        const __mmask16 mask = (__mmask16)((1u << (inputs - whole)) - 1);
+#pragma GCC unroll 8
+        for (int p = 0; p < pixels; p++) {
+            const __m512i x = neutron_masked_inputs_512(pixel[p] + whole, mask);
+#pragma GCC unroll 3
+            for (int g = 0; g < count; g++) {
+                const __m512i w = _mm512_loadu_si512(weights + (size_t)g * layer->group_bytes);
+                accumulators[p][g] = _mm512_dpbusd_epi32(accumulators[p][g], x, w);
+            }
+        }
+    }
+    if (layer->shifts_left) {
+        neutron_store_block_512(accumulators, groups, &layer->range, true, to, pixels, count);
+    } else {
+        neutron_store_block_512(accumulators, groups, &layer->range, false, to, pixels, count);
+    }
+}
+
+#define DEFINE_BLOCK(PIXELS, COUNT)                                                                                    \
+    NEUTRON_AVX512VNNI __attribute__((noinline)) static void block_##PIXELS##x##COUNT(                                 \
+        const Layer *layer, const uint8_t *in, ptrdiff_t in_pitch, const int8_t *weights,                              \
+        const NeutronGroup512 *groups, const NeutronStore512 *to) {                                                    \
+        multiply_block(layer, in, in_pitch, weights, groups, to, PIXELS, COUNT);                                       \
+    }
+#define DEFINE_BLOCKS(PIXELS) DEFINE_BLOCK(PIXELS, 1) DEFINE_BLOCK(PIXELS, 2) DEFINE_BLOCK(PIXELS, 3)
+DEFINE_BLOCKS(8)
+DEFINE_BLOCKS(4)
+DEFINE_BLOCKS(1)
+
+typedef void (*Block)(const Layer *layer, const uint8_t *in, ptrdiff_t in_pitch, const int8_t *weights,
+                      const NeutronGroup512 *groups, const NeutronStore512 *to);
+static const Block BLOCKS_OF_8[] = {block_8x1, block_8x2, block_8x3};
+static const Block BLOCKS_OF_4[] = {block_4x1, block_4x2, block_4x3};
+static const Block BLOCKS_OF_1[] = {block_1x1, block_1x2, block_1x3};
+
+NEUTRON_AVX512VNNI static void run_tile(const Layer *layer, const Line *line, const int8_t *weights,
+                                        const NeutronGroup512 *groups, int32_t channels) {
+    const size_t group_count = neutron_blocks_of(channels);
+    size_t g = 0;
+    while (g < group_count) {
+        const size_t count = neutron_groups_at_once_512(group_count - g);
+        NeutronStore512 to = {.pixel_pitch = line->out_pitch, .channels = channels - 8 * (int32_t)g};
+        const int8_t *group_weights = weights + g * layer->group_bytes;
+        for (int64_t first = 0; first < line->pixels;) {
+            const int64_t left = line->pixels - first;
+            const Block *const blocks = left > 4 ? BLOCKS_OF_8 : (left > 1 ? BLOCKS_OF_4 : BLOCKS_OF_1);
+            const int32_t size = left > 4 ? 8 : (left > 1 ? 4 : 1);
+            to.pixels = left < size ? (int32_t)left : size;
+            to.out = line->out + first * line->out_pitch + 8 * g;
+            blocks[count - 1](layer, line->in + first * line->in_pitch, line->in_pitch, group_weights, groups + g, &to);
+            first += to.pixels;
+        }
+        g += count;
+    }
+}
+
+/* Pixels whose inputs stay in the first-level cache while all output channels pass by. */
+static int64_t tile_pixels(int32_t inputs) {
+    const int64_t pixels = 24 * 1024 / inputs & ~INT64_C(7);
+    return pixels < 32 ? 32 : pixels;
+}
+
+NEUTRON_AVX512VNNI static void run_line(const Layer *layer, const Line *line, const int8_t *weights,
+                                        const NeutronGroup512 *groups, int32_t channels) {
+    const int64_t step = tile_pixels(layer->p->group_inputs);
+    for (int64_t first = 0; first < line->pixels; first += step) {
+        Line tile = *line;
+        tile.in += first * line->in_pitch;
+        tile.out += first * line->out_pitch;
+        tile.pixels = line->pixels - first < step ? line->pixels - first : step;
+        run_tile(layer, &tile, weights, groups, channels);
+    }
+}
+
+/* All rows of the window make one line. */
+static bool rows_join(const NeutronBuffer *buffer, const NeutronWindowExtents *w) {
+    const int64_t cols = w->col1 - w->col0;
+    return w->row1 - w->row0 == 1 || (buffer->ring == buffer->rows && cols * buffer->col_pitch == buffer->row_pitch);
+}
+
+NEUTRON_AVX512VNNI bool conv_2d_1x1_s8_run_avx512vnni(const NeutronKernelCall *call) {
+    const NeutronConv2d1x1S8 *p = call->params;
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
+    if (input->channel_pitch != 1 || output->channel_pitch != 1) return false;
+    Layer layer = {.p = p, .range = neutron_range_512(p)};
+    const size_t blocks = neutron_blocks_of(p->group_inputs);
+    layer.group_bytes = blocks * 64;
+    NeutronGroup512 groups[NEUTRON_GROUPS_512];
+    const bool joined = p->stride_h == 1 && p->stride_w == 1 && rows_join(input, w) && rows_join(output, w);
+    for (int32_t k = w->channel0; k < w->channel1; k += 8 * NEUTRON_GROUPS_512) {
+        const int32_t left = w->channel1 - k;
+        const int32_t channels = left < 8 * NEUTRON_GROUPS_512 ? left : 8 * NEUTRON_GROUPS_512;
+        const size_t first_group = (size_t)(k - p->constant_channel0) / 8;
+        const int8_t *weights = neutron_packed_weights(call, p) + first_group * layer.group_bytes;
+        layer.shifts_left = neutron_prepare_groups_512(groups, neutron_blocks_of(channels),
+                                                       neutron_requant_blocks(call, p) + first_group, weights, blocks,
+                                                       p->single_rounding != 0);
+        if (layer.shifts_left && p->single_rounding != 0) return false;
+        for (int32_t n = w->batch0; n < w->batch1; n++) {
+            for (int32_t r = w->row0; r < w->row1; r++) {
+                Line line = {.in_pitch = (ptrdiff_t)p->stride_w * input->col_pitch, .out_pitch = output->col_pitch};
+                line.in = neutron_element_address(call->bases, input, n, r * p->stride_h, w->col0 * p->stride_w, 0);
+                line.out = neutron_element_address(call->bases, output, n, r, w->col0, k);
+                line.pixels = w->col1 - w->col0;
+                if (joined) line.pixels *= w->row1 - w->row0;
+                run_line(&layer, &line, weights, groups, channels);
+                if (joined) break;
+            }
+        }
+    }
+    return true;
+}
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* depthwise_conv_2d_s8 for AVX2: 8 channels at a time, depth multiplier 1.
+ *
+ * Two kernel rows make one multiplication of pairs: a column of the input is one vector, whose lane k has the two values
+ * of channel k, widened to 16 bits, in the two rows that the taps look at. An output is the sum over the kernel's columns
+ * of such vectors times vectors of weights in the same order; neighbouring outputs share columns. */
+#include "conv_2d/avx2.h"
+
+#if NEUTRON_X86_VARIANTS
+
+enum {
+    WEIGHT_VECTORS = 64, /* of 8 channels */
+    COLUMN_VECTORS = 96, /* of a stretch of a row */
+    KERNEL_ROWS = 32
+};
+
+typedef struct {
+    const NeutronKernelCall *call;
+    const NeutronDepthwiseConv2dS8 *p;
+    const NeutronBuffer *input;
+    NeutronRange256 range;
+    NeutronRescale256 rescale;
+    int32_t pairs;   /* of kernel rows */
+    int32_t stretch; /* outputs that the columns' memory is enough for */
+    int32_t channel, channels;
+    __m256i weights[WEIGHT_VECTORS]; /* [pair][kernel_w] */
+} Layer;
+
+/* Two rows of the input at column 0; those outside it, and one past the kernel, are 8 bytes again and again. */
+typedef struct {
+    const uint8_t *row[2];
+    ptrdiff_t pitch[2];
+} Pair;
+
+NEUTRON_AVX2_INLINE __m256i paired(__m128i a, __m128i b) { return _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(a, b)); }
+
+NEUTRON_AVX2 static void prepare_weights(Layer *layer, const int8_t *weights) {
+    const NeutronDepthwiseConv2dS8 *p = layer->p;
+    const size_t row_bytes = (size_t)p->kernel_w * 8;
+    __m256i *vector = layer->weights;
+    for (int32_t i = 0; i < p->kernel_h; i += 2, weights += 2 * row_bytes) {
+        for (int32_t j = 0; j < p->kernel_w; j++) {
+            const void *first = weights + (size_t)j * 8, *second = weights + row_bytes + (size_t)j * 8;
+            const __m128i a = _mm_loadl_epi64((const __m128i *)first);
+            const __m128i b = i + 1 < p->kernel_h ? _mm_loadl_epi64((const __m128i *)second) : _mm_setzero_si128();
+            *vector++ = paired(a, b);
+        }
+    }
+}
+
+/* Columns [first, end) of the input, padding included. */
+NEUTRON_AVX2_INLINE void load_columns(const Layer *layer, __m256i *columns, const Pair *pair, int32_t first,
+                                      int32_t end, size_t channels) {
+    const __m256i padding = _mm256_set1_epi16((short)layer->p->input_zero_point);
+    int32_t col = first;
+    for (; col < end && col < 0; col++) *columns++ = padding;
+    const int32_t inside = end < layer->input->cols ? end : layer->input->cols;
+    for (; col < inside; col++) {
+        *columns++ = paired(neutron_bytes_128(pair->row[0] + col * pair->pitch[0], channels),
+                            neutron_bytes_128(pair->row[1] + col * pair->pitch[1], channels));
+    }
+    for (; col < end; col++) *columns++ = padding;
+}
+
+/* One row of the window. */
+NEUTRON_AVX2 static void run_row(const Layer *layer, int32_t n, int32_t row) {
+    const NeutronDepthwiseConv2dS8 *p = layer->p;
+    const NeutronWindowExtents *w = &layer->call->window;
+    const NeutronBuffer *input = layer->input, *output = &layer->call->buffers[p->output];
+    uint8_t padding[8];
+    memset(padding, p->input_zero_point, sizeof padding);
+    Pair pairs[KERNEL_ROWS / 2];
+    for (int32_t i = 0; i < 2 * layer->pairs; i++) {
+        const int32_t at = row * p->stride_h - p->pad_top + i * p->dilation_h;
+        const bool inside = i < p->kernel_h && at >= 0 && at < input->rows;
+        pairs[i / 2].row[i % 2] =
+            inside ? neutron_element_address(layer->call->bases, input, n, at, 0, layer->channel) : padding;
+        pairs[i / 2].pitch[i % 2] = inside ? input->col_pitch : 0;
+    }
+    uint8_t *out = neutron_element_address(layer->call->bases, output, n, row, w->col0, layer->channel);
+    const int32_t per_pair = COLUMN_VECTORS / layer->pairs;
+    __m256i columns[COLUMN_VECTORS];
+    for (int32_t col = w->col0; col < w->col1;) {
+        const int32_t outputs = w->col1 - col < layer->stretch ? w->col1 - col : layer->stretch;
+        const int32_t first = col * p->stride_w - p->pad_left;
+        const int32_t end = first + (outputs - 1) * p->stride_w + (p->kernel_w - 1) * p->dilation_w + 1;
+        for (int32_t i = 0; i < layer->pairs; i++) {
+            __m256i *const into = columns + (ptrdiff_t)i * per_pair;
+            if (layer->channels >= 8) {
+                load_columns(layer, into, &pairs[i], first, end, 8);
+            } else {
+                load_columns(layer, into, &pairs[i], first, end, (size_t)layer->channels);
+            }
+        }
+        for (int32_t c = 0; c < outputs; c++, out += output->col_pitch) {
+            __m256i sum = _mm256_setzero_si256();
+            const __m256i *weights = layer->weights;
+            for (int32_t i = 0; i < layer->pairs; i++) {
+                const __m256i *column = columns + (ptrdiff_t)i * per_pair + (ptrdiff_t)c * p->stride_w;
+                for (int32_t j = 0; j < p->kernel_w; j++, column += p->dilation_w) {
+                    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(*column, *weights++));
+                }
+            }
+            neutron_store_256(sum, &layer->rescale, &layer->range, out, layer->channels);
+        }
+        col += outputs;
+    }
+}
+
+/* False where only the portable variant takes the call. */
+static bool fits(Layer *layer) {
+    const NeutronDepthwiseConv2dS8 *p = layer->p;
+    if (p->group_outputs != 1 || layer->input->channel_pitch != 1 ||
+        layer->call->buffers[p->output].channel_pitch != 1 || p->kernel_h > KERNEL_ROWS) {
+        return false;
+    }
+    layer->pairs = (p->kernel_h + 1) / 2;
+    const int64_t span = (int64_t)(p->kernel_w - 1) * p->dilation_w + 1;
+    const int32_t columns = COLUMN_VECTORS / layer->pairs;
+    if (p->kernel_w > WEIGHT_VECTORS / layer->pairs || span > columns) return false;
+    layer->stretch = (columns - (int32_t)span) / p->stride_w + 1;
+    return true;
+}
+
+NEUTRON_AVX2 bool depthwise_conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
+    const NeutronDepthwiseConv2dS8 *p = call->params;
+    const NeutronWindowExtents *w = &call->window;
+    Layer layer;
+    layer.call = call;
+    layer.p = p;
+    layer.input = &call->buffers[p->input];
+    layer.range = neutron_range_256(p);
+    if (!fits(&layer)) return false;
+    const size_t group_bytes = (size_t)p->kernel_h * (size_t)p->kernel_w * 8;
+    for (int32_t k = w->channel0; k < w->channel1; k += 8) {
+        const size_t group = (size_t)(k - p->constant_channel0) / 8;
+        layer.channel = k;
+        layer.channels = w->channel1 - k;
+        layer.rescale = neutron_rescale_256(neutron_requant_blocks(call, p) + group, p->single_rounding != 0);
+        if (p->single_rounding != 0 && neutron_shifts_left_256(&layer.rescale)) return false;
+        prepare_weights(&layer, neutron_packed_weights(call, p) + group * group_bytes);
+        for (int32_t n = w->batch0; n < w->batch1; n++) {
+            for (int32_t r = w->row0; r < w->row1; r++) run_row(&layer, n, r);
+        }
+    }
+    return true;
+}
+
+#endif
