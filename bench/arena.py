@@ -49,13 +49,13 @@ def vela_arena(vela: str, model: Path, mode: str) -> float:
 
 def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads and lines of the printed table."""
-    heads = ("model", "ours", "bound", "published bound", "greedy by size", "Vela Performance", "Vela Size")
+    heads = ("model", "ours", "bound", "peers' bound", "greedy", "Vela fast", "Vela small")
     lines = []
     for model, cell in results.items():
         ours = [f"{cell[key] / 1024:.2f}" for key in ("arena_bytes", "bound_bytes")]
         lines.append(
             (
-                model,
+                child.short_name(model),
                 *ours,
                 _number(cell["published_bound_kib"]),
                 f"{cell['greedy_bytes'] / 1024:.2f}",
@@ -67,7 +67,7 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:g}"
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _arenas(models: list[Path]) -> dict[str, Any]:

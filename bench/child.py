@@ -78,3 +78,8 @@ def shared_models() -> list[Path]:
     if not models:
         raise FileNotFoundError(f"{folder} holds no .tflite: the bench compiles the models that lie there")
     return models
+
+
+def short_name(model: str) -> str:
+    """A shared model's name for tables: ``resnet8`` for ``mlperf_tiny_resnet8_int8``."""
+    return model.removeprefix("mlperf_tiny_").removesuffix("_int8").removesuffix("_random")

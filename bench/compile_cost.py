@@ -29,6 +29,10 @@ def measure() -> dict[str, Any]:
             if vela is not None:
                 commands["vela"] = vela_command(vela, model, folder)
             costs = child.interleaved(commands, REPEATS)
+            written = sorted(path.name for path in Path(folder).glob("*.tflite"))
+            assert len(written) == len(commands), f"{model.name}: {len(commands)} compilers wrote {written}"
+            for path in Path(folder).iterdir():
+                path.unlink()
             results[model.stem] = {name: cost.as_json() for name, cost in costs.items()}
     return results
 
@@ -43,7 +47,7 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
     heads = ("model", "CPU s", "peak MB", "Vela CPU s", "Vela peak MB")
     lines = []
     for model, costs in results.items():
-        cells = [model]
+        cells = [child.short_name(model)]
         for name in ("openneutron", "vela"):
             cost = costs.get(name)
             cells += ["-", "-"] if cost is None else [f"{cost['cpu_seconds']:.2f}", f"{cost['peak_rss_mb']:.0f}"]
