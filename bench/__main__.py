@@ -24,7 +24,8 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main(wanted: list[str]) -> int:
-    console = Console()
+    # A pipe has no width; a table cut for 80 columns would lose its heads.
+    console = Console(width=None if sys.stdout.isatty() else 110)
     unknown = [name for name in wanted if name not in SECTIONS]
     if unknown:
         console.print(f"bench has no section '{unknown[0]}'; there are {', '.join(SECTIONS)}.")
