@@ -15,7 +15,8 @@ from openneutron.cli.app import app
 
 def blocks(root: Path, language: str) -> list[str]:
     """The README's fenced blocks of a language ("" for those that name none)."""
-    return re.findall(rf"^```{language}\n(.*?)^```", (root / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", (root / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    return [text for name, text in fenced if name == language]
 
 
 def test_the_example_runs(root: Path, tmp_path: Path) -> None:
