@@ -36,7 +36,7 @@ def spliced(signature: bool = False) -> tuple[litert.LiteRTModel, Program, bytes
 
 
 def test_the_operator_has_the_public_form() -> None:
-    model, made, data = spliced()
+    _, made, data = spliced()
     file = litert.read(data).model
     main = file.subgraphs[0]
     operator = main.operators[1]
@@ -56,7 +56,7 @@ def test_the_operator_has_the_public_form() -> None:
 
 
 def test_what_is_found_is_what_was_put_in() -> None:
-    model, made, data = spliced()
+    _, made, data = spliced()
     back = litert.read(data)
     (node,) = find(back.model)
     assert (node.operator, node.name, node.program) == (1, "npu", made)

@@ -123,8 +123,10 @@ def existing(name: str) -> Path:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A question about the known names like this one; nothing where there is none."""
-    near = difflib.get_close_matches(name, sorted(known), 2)
-    return f" Did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
+    # Endings that all have in common make no two names alike.
+    stems = {Path(other).stem: other for other in sorted(known)}
+    near = difflib.get_close_matches(Path(name).stem, stems, 2)
+    return f" Did you mean {' or '.join(repr(stems[stem]) for stem in near)}?" if near else ""
 
 
 def only_for_pytorch(source: LiteRTFile, option: str, value: object) -> None:

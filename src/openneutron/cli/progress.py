@@ -11,9 +11,12 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+WORTH_TELLING_SECONDS = 0.5
+"""A step that was done sooner is not told of where there is no terminal."""
+
 
 class Steps:
-    """Tells of one step after the other: a bar on a terminal, else a line for each when it is done.
+    """Tells of one step after the other: a bar on a terminal, else a line for each long one when it is done.
 
     Called with a step's name, how much of it is done and how much there is; a new name ends the step before it.
     """
@@ -64,6 +67,6 @@ class Steps:
         if self._bars is not None and self._bar is not None:
             total = self._bars.tasks[self._bar].total
             self._bars.update(self._bar, completed=total)
-        elif not self._quiet:
+        elif not self._quiet and time.monotonic() - self._started >= WORTH_TELLING_SECONDS:
             print(f"{self._step}: {time.monotonic() - self._started:.1f} s", file=sys.stderr, flush=True)
         self._step = None

@@ -11,7 +11,9 @@ from typing import Annotated, Any, Protocol
 
 import numpy as np
 import typer
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from openneutron.cli import output
 from openneutron.cli.arrays import describe, load_array, random_array
@@ -166,24 +168,22 @@ def _row(array: np.ndarray, index: int, folder: Path | None) -> dict[str, Any]:
     return row
 
 
-def _table(path: Path, where: str, results: Sequence[np.ndarray], folder: Path | None) -> Table:
-    table = Table(
-        title=f"{path.name}: {where}",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2),
-    )
+def _table(path: Path, where: str, results: Sequence[np.ndarray], folder: Path | None) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("output", justify="right", style="cyan")
     for heading in ("type and shape", "smallest", "largest", "largest at"):
         table.add_column(heading, no_wrap=True)
     table.add_column("values" if folder is None else "file", overflow="fold")
     for index, array in enumerate(results):
         row = _row(array, index, folder)
-        figures = [str(row[key]) if key in row else "" for key in ("min", "max", "argmax")]
+        figures = [_figure(row[key]) if key in row else "" for key in ("min", "max", "argmax")]
+        short = array.size <= SHOWN_VALUES
         values = (
-            " ".join(str(value) for value in array.reshape(-1)) if array.size <= SHOWN_VALUES else "--output keeps them"
+            " ".join(_figure(value) for value in array.reshape(-1).tolist()) if short else "--output DIR keeps them"
         )
         table.add_row(str(index), describe(array.dtype, array.shape), *figures, row.get("file", values))
-    return table
+    return Group(Text.assemble((path.name, "bold"), f": {where}"), table)
+
+
+def _figure(value: float) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

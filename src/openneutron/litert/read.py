@@ -70,7 +70,7 @@ def read(data: bytes | Path) -> LiteRTModel:
     # A damaged flatbuffer makes the generated reader fail in many ways, none of which it declares.
     except Exception as error:
         raise InvalidModelError(
-            f"'{name}' is damaged: its flatbuffer can't be read ({type(error).__name__}). Convert the model again."
+            f"'{name}' is damaged: its flatbuffer can't be read. Convert the model again."
         ) from error
 
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from openneutron.compiler import Report
 from openneutron.report.summary import PartitionSummary
@@ -12,18 +14,12 @@ from openneutron.report.text import short_name, size_text
 CHART_WIDTH = 32
 
 
-def memory_table(part: PartitionSummary) -> Table:
+def memory_table(part: PartitionSummary) -> RenderableType:
     """Buffers by address, each with the steps it is live in: ``.`` is before or after, ``#`` is live."""
     report = part.report
     steps = max((item.last for item in report.memory), default=0) + 1
-    table = Table(
-        title=f"{part.name}: arena of {size_text(report.arena_bytes)}, {placement_text(report)}",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 1),
-    )
+    title = Text(f"{part.name}: arena of {size_text(report.arena_bytes)}, {placement_text(report)}", "bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
     table.add_column("address", no_wrap=True, style="cyan")
     table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column("buffer", no_wrap=True)
@@ -38,7 +34,7 @@ def memory_table(part: PartitionSummary) -> Table:
             f"{first}-{last}",
             _bar(first, last, steps),
         )
-    return table
+    return Group(title, table)
 
 
 def placement_text(report: Report) -> str:

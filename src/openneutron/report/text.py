@@ -126,9 +126,7 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
     """Operators on the CPU with their reasons; with ``limit``, as many, and how many more there are."""
     operators = tuple(operators)
     shown = operators if limit is None or len(operators) <= limit else operators[:limit]
-    table = Table(
-        title="On the CPU", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2)
-    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("operator", style="cyan", no_wrap=True)
     table.add_column("name", overflow="fold", max_width=NAME_WIDTH)
     table.add_column("why", overflow="fold", ratio=1)
@@ -136,28 +134,27 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
         why = f"{item.reason}. {item.way_out}" if item.way_out else f"{item.reason}."
         table.add_row(item.operator, short_name(item.name), Text(why))
     rest = len(operators) - len(shown)
-    if not rest:
-        return table
-    return Group(table, Text(f"... and {rest} more; `openneutron explain` lists all."))
+    parts: list[RenderableType] = [Text("On the CPU", "bold"), table]
+    if rest:
+        parts.append(Text(f"... and {rest} more; `openneutron explain` lists all."))
+    return Group(*parts)
 
 
 def calls_table(part: PartitionSummary) -> Table:
-    """Each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work."""
+    """Each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work.
+
+    ``parallel`` is what the pipelines share out among them.
+    """
     report = part.report
-    table = Table(
-        title=f"{part.name}: {plural(len(report.operators), 'kernel call')}, modelled",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 1),
-    )
-    table.add_column("operator", overflow="fold", max_width=NAME_WIDTH)
-    table.add_column("kernel", style="cyan", overflow="fold")
+    title = Text(f"{part.name}: {plural(len(report.operators), 'kernel call')}, modelled", "bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    # Columns that may wrap are those that shrink on a narrow terminal; with an ellipsis they stay on one line.
+    table.add_column("operator", overflow="ellipsis", max_width=NAME_WIDTH)
+    table.add_column("kernel", style="cyan", no_wrap=True)
     table.add_column("output", no_wrap=True)
     for heading in ("MACs", "cycles", "time", "share", "used"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("pipelines over", overflow="fold")
+    table.add_column("parallel", no_wrap=True)
     for item in report.operators:
         table.add_row(
             short_name(item.name),
@@ -168,6 +165,6 @@ def calls_table(part: PartitionSummary) -> Table:
             duration_text(report.milliseconds * item.cycles / report.cycles),
             _share(item.cycles / report.cycles),
             _share(item.utilisation) if item.macs else "",
-            item.parallel,
+            item.parallel.removeprefix("output "),
         )
-    return table
+    return Group(title, table)
