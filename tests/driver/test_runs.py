@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from openneutron.errors import DriverError
 from openneutron.isa import Program
-from openneutron.simulator import Moment, Simulator
+from openneutron.simulator import Simulator
 from openneutron.simulator.library import DataConfig, ModelConfig, library
 from tests.driver import programs
 from tests.driver.test_validation import CODES
@@ -92,61 +92,6 @@ def test_windows_are_clipped(
         rows = slice(max(row0 + i * step, 0), max(row1 + i * step, 0))
         wanted[max(batch0, 0) : max(batch1, 0), rows, max(col0, 0) : max(col1, 0)] = -1
     assert np.array_equal(outputs_of(program, np.zeros(84, np.int8))[0], wanted.ravel())
-
-
-def test_trace_reads_every_tensor() -> None:
-    x = random_bytes(90)
-    seen: list[tuple[int, int, int, np.ndarray]] = []
-
-    def trace(moment: Moment) -> None:
-        seen.append((moment.operator, moment.kernel, moment.cycles, moment.output()))
-
-    with Simulator(programs.inverted_twice()) as simulator:
-        simulator.run([x], trace)
-        simulator.run([x])
-    assert [entry[:3] for entry in seen] == [(0, 12, 100), (1, 12, 50)]
-    assert np.array_equal(seen[0][3].ravel(), ~x)
-    assert np.array_equal(seen[1][3].ravel(), x)
-
-
-def test_trace_may_raise() -> None:
-    def trace(moment: Moment) -> None:
-        raise KeyError(moment.operator)
-
-    with Simulator(programs.inverted_twice()) as simulator:
-        with pytest.raises(KeyError, match="0"):
-            simulator.run([random_bytes(90)], trace)
-        simulator.run([random_bytes(90)])
-
-
-def test_profile_has_modelled_cycles() -> None:
-    with Simulator(programs.inverted_twice(profile_size=48)) as simulator:
-        events = simulator.profile([random_bytes(90)])
-    assert [(e.kernel, e.operator, e.start_cycles, e.stop_cycles) for e in events] == [
-        (12, 0, 0, 100),
-        (12, 1, 100, 150),
-    ]
-
-
-def test_profile_that_is_too_small_is_cut() -> None:
-    with Simulator(programs.inverted_twice(profile_size=20)) as simulator:
-        assert len(simulator.profile([random_bytes(90)])) == 1
-
-
-def test_scratch_used() -> None:
-    with Simulator(programs.inverted_twice()) as simulator:
-        assert simulator.microcode.scratch_size == 112
-        assert simulator.scratch_used([random_bytes(90)]) == 106
-
-
-def test_wrong_inputs() -> None:
-    with Simulator(programs.inverted_twice()) as simulator:
-        with pytest.raises(ValueError, match=r"^simulator: 2 inputs were given; the program has 1\.$"):
-            simulator.run([random_bytes(90)] * 2)
-        with pytest.raises(ValueError, match=r"^simulator: input 0 has 91 bytes; the program takes 90\.$"):
-            simulator.run([random_bytes(91)])
-    with pytest.raises(ValueError, match=r"^simulator: it is closed; make a new one\.$"):
-        simulator.run([random_bytes(90)])
 
 
 # ---- the C API --------------------------------------------------------------------------------------------------------
