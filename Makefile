@@ -18,7 +18,7 @@ export PATH := $(BIN):$(PATH)
 PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
     $(shell find src runtime -type f -not -path '*/__pycache__/*' -not -name '*.so*')
 
-.PHONY: help demo test lint cortex_m33 bench lib generate clean distclean
+.PHONY: help demo test lint warnings cortex_m33 bench lib generate clean distclean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -26,13 +26,26 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/python -W ignore -m demo
 
-test: $(VENV)/.dev lint cortex_m33
+test: $(VENV)/.dev lint warnings cortex_m33
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+
+# The C sources without a warning from either compiler.
+warnings: $(VENV)/.dev
+	@for compiler in gcc clang; do \
+	    if command -v $$compiler >/dev/null; then \
+	        CC=$$compiler cmake -S . -B build/$$compiler -G Ninja -DOPENNEUTRON_WERROR=ON --log-level=WARNING && \
+	        cmake --build build/$$compiler --target neutron -- --quiet || exit 1; \
+	    elif [ -n "$$CI" ]; then \
+	        echo "$$compiler is not installed: CI must compile with it." >&2; exit 1; \
+	    else \
+	        echo "$$compiler is not installed: its warnings are not looked for."; \
+	    fi; \
+	done
 
 # The same C sources for the microcontroller, without a warning; prints the code size of the driver and of each kernel.
 cortex_m33: $(VENV)/.dev
