@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -39,11 +38,11 @@ Int8Array = npt.NDArray[np.int8]
 @functools.cache
 def library() -> ctypes.CDLL:
     """The kernels and their checks in a shared object of their own, with every variant's entry point."""
-    folder = tempfile.mkdtemp(prefix="openneutron-kernels-")
-    path = os.path.join(folder, "kernels.so")
-    command = ["gcc", *FLAGS, "-O2", "-shared", "-fPIC", "-o", path, *map(str, SOURCES)]
-    subprocess.run(command, check=True)
-    loaded = ctypes.CDLL(path)
+    with tempfile.TemporaryDirectory(prefix="openneutron-kernels-") as folder:
+        path = Path(folder) / "kernels.so"
+        command = ["gcc", *FLAGS, "-O2", "-shared", "-fPIC", "-o", str(path), *map(str, SOURCES)]
+        subprocess.run(command, check=True)
+        loaded = ctypes.CDLL(str(path))
     for kernel in KERNELS:
         getattr(loaded, f"{kernel}_check").restype = ctypes.c_bool
         for variant in variants():

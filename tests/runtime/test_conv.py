@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -159,6 +160,12 @@ def _plain(op: str, height: int, width: int, channels: int, filters: int, kernel
     return _graph(op, generator, source, _weights(generator, shape, axis, True), axis, True, given_attrs, output)
 
 
+@settings(PROPERTY, max_examples=40)
+@given(st.one_of(convolutions(), fully_connected_layers()))
+def test_compiled_layers_equal_litert(graph: Graph) -> None:
+    oracle.assert_bit_exact(_with_bias(graph), seeds=(0,))
+
+
 GRAPHS = {
     "conv_2d": _plain("conv_2d", 9, 13, 20, 28, 3),
     "conv_2d, stride 2": _plain("conv_2d", 11, 19, 3, 32, 3, stride_h=2, stride_w=2),
@@ -172,13 +179,23 @@ GRAPHS = {
 }
 
 
+@pytest.mark.parametrize("name", GRAPHS)
+def test_variants_take_what_they_are_made_for(name: str) -> None:
+    graph = GRAPHS[name]
+    prepared = _prepared(graph)
+    (source,) = oracle.random_inputs(graph, 1)
+    for variant in kernels.variants():
+        taken = prepared.run(variant, source) is not None
+        assert taken == (variant == "portable" or "multiplier" not in name), variant
+
+
 def _cuts(generator: np.random.Generator, extent: int, multiple: int = 1) -> list[tuple[int, int]]:
     inner = np.arange(multiple, extent, multiple)
     chosen = (
         generator.choice(inner, min(inner.size, int(generator.integers(0, 3))), replace=False) if inner.size else []
     )
     edges = [0, *sorted(int(cut) for cut in chosen), extent]
-    return list(zip(edges, edges[1:], strict=False))
+    return list(itertools.pairwise(edges))
 
 
 @pytest.mark.parametrize("name", GRAPHS)

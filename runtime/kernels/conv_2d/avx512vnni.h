@@ -150,7 +150,7 @@ NEUTRON_AVX512VNNI_INLINE void neutron_store_block_512(const __m512i accumulator
 #pragma GCC unroll 3
     for (int g = 0; g < count; g++) {
         const int32_t left = to->channels - 8 * g;
-        const __mmask16 channels = left >= 8 ? 0xFF : (__mmask16)((1u << left) - 1);
+        const __mmask16 channels = (__mmask16)(left >= 8 ? 0xFFu : (1u << left) - 1);
         uint8_t *out = to->out + 8 * g;
 #pragma GCC unroll 8
         for (int p = 0; p < pixels; p += 2) {

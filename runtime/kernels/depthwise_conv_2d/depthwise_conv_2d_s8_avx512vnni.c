@@ -165,7 +165,7 @@ NEUTRON_AVX512VNNI static void run_row(const Layer *layer, const Block *block, c
     const NeutronDepthwiseConv2dS8 *p = layer->p;
     const NeutronWindowExtents *w = &layer->call->window;
     const NeutronBuffer *input = layer->input, *output = &layer->call->buffers[p->output];
-    const __mmask16 mask = channels >= 16 ? 0xFFFF : (__mmask16)((1u << channels) - 1);
+    const __mmask16 mask = (__mmask16)(channels >= 16 ? 0xFFFFu : (1u << channels) - 1);
     uint8_t padding[16];
     memset(padding, p->input_zero_point, sizeof padding);
     Quad quads[KERNEL_ROWS / 4];
