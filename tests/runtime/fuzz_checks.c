@@ -6,7 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernel.h"
+#include "selection.h"
+
+/* SELECTION: a file with the lines of kernels.def that are under test. */
+#define NEUTRON_KERNEL NEUTRON_KERNEL_DECLARATION
+#include SELECTION
+#undef NEUTRON_KERNEL
+
+#define NEUTRON_KERNEL NEUTRON_KERNEL_ENTRY
+const NeutronKernel neutron_kernels[] = {
+#include SELECTION
+};
+#undef NEUTRON_KERNEL
+
+const uint32_t neutron_kernel_count = sizeof(neutron_kernels) / sizeof(neutron_kernels[0]);
 
 enum { BUFFERS = 3, MOST_WORDS = 64 };
 
@@ -106,6 +119,7 @@ int main(int argc, char **argv) {
         }
         uint32_t params[MOST_WORDS];
         for (int i = 0; i < kernel->params_words; i++) params[i] = word();
+        if (below(2)) params[kernel->params_words - 1] = (uint32_t)buffers[BUFFERS - 1].channels;
         params[kernel->output_word] = BUFFERS - 1;
         if (below(2)) {
             /* Two buffers of one shape are what most kernels ask for. */

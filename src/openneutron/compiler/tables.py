@@ -26,7 +26,6 @@ Attrs = Mapping[str, Any]
 
 STORED: Ints = np.arange(INT8_MIN, INT8_MAX + 1, dtype=np.int64)
 
-_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _INT16_MIN, _INT16_MAX = -(2**15), 2**15 - 1
 
 
@@ -105,6 +104,14 @@ def _steps(value: float, quant: QuantParams) -> int:
     return int(_round(np.array([np.float32(value) / np.float32(quant.scale)], np.float32))[0])
 
 
+def _abs(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """AbsEvalQuantized of elementwise.cc."""
+    values = np.abs(STORED - source.zero_point)
+    if source.scale != result.scale:
+        values = requantize(values, *quantize_multiplier(_float_ratio(source, result)))
+    return _stored(values + result.zero_point)
+
+
 def _leaky_relu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     """QuantizeLeakyRelu of reference/leaky_relu.h. A negative slope turns the sign of the rescaled magnitude."""
     multiplier, shift = quantize_multiplier(_float_ratio(source, result))
@@ -161,12 +168,6 @@ def _round(x: Floats) -> Floats:
     return np.copysign(np.floor(magnitude + 0.5), x).astype(np.float32)
 
 
-def _to_int32(x: Floats) -> Ints:
-    """A float32 cut to int32 as x86-64 does it: what does not fit becomes the smallest value."""
-    fits = np.abs(x) < np.float32(2**31)
-    return np.where(fits, np.where(fits, x, 0).astype(np.int64), _INT32_MIN)
-
-
 def _of_float(transform: Callable[[Floats], Floats]) -> Callable[[QuantParams, QuantParams, Attrs], Int8s]:
     """LUTPopulateInt8."""
 
@@ -174,7 +175,8 @@ def _of_float(transform: Callable[[Floats], Floats]) -> Callable[[QuantParams, Q
         with np.errstate(over="ignore", invalid="ignore"):
             real = np.float32(source.scale) * (STORED - source.zero_point).astype(np.float32)
             steps = _round(transform(real) * (np.float32(1) / np.float32(result.scale)))
-            return _stored(_to_int32(steps + np.float32(result.zero_point)))
+            bounded = np.minimum(np.maximum(steps + np.float32(result.zero_point), INT8_MIN), INT8_MAX)
+            return bounded.astype(np.int8)
 
     return fill
 
@@ -190,6 +192,17 @@ def _logistic(values: Floats) -> Floats:
     return one / (one + _exp(-values))
 
 
+def _log(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """LogLUTPrepare of elementwise.cc: what has no logarithm becomes the lowest output."""
+    lowest = np.float32(INT8_MIN - result.zero_point) * np.float32(result.scale)
+
+    def log(values: Floats) -> Floats:
+        exact = [math.log(value) if value > 0 else float(lowest) for value in values.astype(np.float64)]
+        return np.array(exact).astype(np.float32)
+
+    return _of_float(log)(source, result, attrs)
+
+
 TABLES: Mapping[str, Callable[[QuantParams, QuantParams, Attrs], Int8s]] = {
     "quantize": _quantize,
     "relu": _relu(0.0, None),
@@ -198,6 +211,9 @@ TABLES: Mapping[str, Callable[[QuantParams, QuantParams, Attrs], Int8s]] = {
     "relu_0_to_1": _relu(0.0, 1.0),
     "leaky_relu": _leaky_relu,
     "hard_swish": _hard_swish,
+    "abs": _abs,
+    "exp": _of_float(_exp),
+    "log": _log,
     "logistic": _of_float(_logistic),
     "tanh": _of_float(tanhf),
 }

@@ -114,6 +114,9 @@ OPS = (
     _table("relu_n1_to_1", "RELU_N1_TO_1", "min(max(x, -1), 1).", version=1),
     _table("relu_0_to_1", "RELU_0_TO_1", "min(max(x, 0), 1).", version=1),
     _table("quantize", "QUANTIZE", "The same values at another scale and zero point.", options="QuantizeOptions"),
+    _table("abs", "ABS", "The magnitude.", options="AbsOptions"),
+    _table("exp", "EXP", "exp(x).", options="ExpOptions"),
+    _table("log", "LOG", "Natural logarithm."),
     _table("logistic", "LOGISTIC", "1 / (1 + exp(-x)).", fixed=(1 / 256, -128)),
     _table("tanh", "TANH", "Hyperbolic tangent.", fixed=(1 / 128, 0)),
     _table(

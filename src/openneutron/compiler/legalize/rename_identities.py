@@ -36,5 +36,7 @@ def _moves_nothing(graph: Graph, node: Node) -> bool:
     if node.op == "quantize":
         return data.quant == graph[node.name].quant
     if node.op == "resize_nearest_neighbor":
-        return data.shape == graph[node.name].shape
+        # With both, every position is rounded up by a half: a shift by one.
+        shifted = node["align_corners"] and node["half_pixel_centers"]
+        return data.shape == graph[node.name].shape and not shifted
     return False

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a kernel's check accepts, its run survives: random words under the address and undefined-behaviour sanitizers."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from openneutron.isa.rows import KERNEL_BY_NAME
+from tests.runtime import element_calls
+from tests.runtime.convolution_calls import FLAGS, RUNTIME
+
+ROUNDS = 60_000
+
+
+@functools.cache
+def program() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="openneutron-checks-"))
+    lines = (RUNTIME / "kernels" / "kernels.def").read_text().splitlines()
+    wanted = [f", {name}_s8, " for name in element_calls.KERNELS]
+    selected = [line for line in lines if any(name in line for name in wanted)]
+    (folder / "selection.def").write_text("\n".join(selected) + "\n")
+    sources = [Path(__file__).with_name("fuzz_checks.c"), *element_calls.SOURCES]
+    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1"]
+    definition = f'-DSELECTION="{folder / "selection.def"}"'
+    command = ["gcc", *FLAGS, definition, *sanitizers, "-o", str(folder / "fuzz_checks"), *map(str, sources)]
+    subprocess.run(command, check=True)
+    return folder / "fuzz_checks"
+
+
+@pytest.mark.parametrize("kernel", [f"{name}_s8" for name in element_calls.KERNELS])
+def test_what_check_accepts_run_survives(kernel: str) -> None:
+    arguments = [str(KERNEL_BY_NAME[kernel].code), "7", str(ROUNDS)]
+    finished = subprocess.run([program(), *arguments], capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    assert int(finished.stdout) > 50, "the random words are refused nearly always: they test nothing"
