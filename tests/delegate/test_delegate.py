@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from executorch.devtools import Inspector
+from executorch.devtools.inspector import TimeScale
 from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from executorch.runtime import Runtime
@@ -272,14 +275,14 @@ def test_second_load_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert delegate.build(delegate.executorch_package()) == path
 
 
-def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(MissingToolError, match=r"there is no C\+\+ compiler \(c\+\+, g\+\+, clang\+\+\)"):
         delegate.build(delegate.executorch_package())
 
 
-def test_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its words are shown, and nothing is left in the cache."""
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\necho 'error: no such header' >&2\nexit 1\n")
@@ -291,8 +294,23 @@ def test_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> 
     assert list((tmp_path / "cache" / "openneutron").iterdir()) == []
 
 
-def test_read_only_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_read_only_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(MissingToolError, match="Set XDG_CACHE_HOME to a folder that can"):
         delegate.build(delegate.executorch_package())
+
+
+def test_profile_reaches_the_inspector(tmp_path: Path) -> None:
+    """One event for each kernel call, in order, with its modelled cycles as ticks."""
+    x = random_bytes((90,))
+    loaded = method(plain(programs.inverted_twice(profile_size=48)).compose(), (x,))
+    program = Runtime.get().load_program(loaded.pte, enable_etdump=True)
+    program.load_method("forward").execute([x])
+    program.write_etdump_result_to_file(str(tmp_path / "etdump"), str(tmp_path / "debug"))
+    inspector = Inspector(
+        str(tmp_path / "etdump"), source_time_scale=TimeScale.CYCLES, target_time_scale=TimeScale.CYCLES
+    )
+    events = [event for block in inspector.event_blocks for event in block.events if event.is_delegated_op]
+    assert [(event.delegate_debug_identifier, event.perf_data.raw) for event in events] == [(0, [100]), (1, [50])]
+    assert [event.delegate_debug_metadatas for event in events] == [[b"\0"], [b"\1"]]
