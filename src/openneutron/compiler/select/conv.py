@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -165,6 +166,6 @@ def _quant(tensor: Tensor) -> QuantParams:
     return tensor.quant
 
 
-def _data(tensor: Tensor) -> npt.NDArray[np.generic]:
+def _data(tensor: Tensor) -> npt.NDArray[Any]:
     assert tensor.data is not None, f"{tensor.name} is not a constant"
     return tensor.data
