@@ -19,9 +19,9 @@ from openneutron.pytorch.models.ds_cnn import ds_cnn
 from openneutron.pytorch.models.mobilenet_v1 import mobilenet_v1, visual_wake_words
 from openneutron.pytorch.models.mobilenet_v2 import mobilenet_v2
 from openneutron.pytorch.models.resnet8 import resnet8
-from openneutron.pytorch.models.weights import settle
+from openneutron.pytorch.models.weights import random_inputs, settle
 
-SEED = 20_25
+SEED = 2025
 """Seeds weights and example inputs; any other number would do."""
 
 
@@ -58,20 +58,21 @@ def describe(name: str) -> BuiltIn:
 
 
 def get(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """The module in eval mode with seeded random weights, and its example inputs (batch 1, float32, standard normal).
+    """The module in eval mode with seeded random weights (see ``weights.py``), and example inputs (batch 1, float32).
 
-    Batch norms hold the statistics of random inputs, so that activations neither vanish nor explode. Raises
-    InvalidModelError for an unknown name.
+    Raises InvalidModelError for an unknown name.
     """
     row = describe(name)
+    generator = torch.Generator().manual_seed(SEED)
     with torch.random.fork_rng(devices=[]):
+        # Dropout is on while the batch norms settle, and draws from the global generator.
         torch.manual_seed(SEED)
-        model = row.make().eval()
-        settle(model, torch.randn(8, *row.input_shape[1:]))
-        return model, (torch.randn(row.input_shape),)
+        model = row.make()
+        settle(model, row.input_shape, generator)
+    return model, (random_inputs(row.input_shape, generator),)
 
 
 def samples(name: str, count: int, seed: int = SEED + 1) -> list[tuple[torch.Tensor, ...]]:
     """``count`` seeded random inputs of a built-in model, for calibration or comparison."""
     generator = torch.Generator().manual_seed(seed)
-    return [(torch.randn(describe(name).input_shape, generator=generator),) for _ in range(count)]
+    return [(random_inputs(describe(name).input_shape, generator),) for _ in range(count)]

@@ -1,31 +1,79 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random weights under which a deep network still computes something."""
+"""Random weights and inputs under which a deep network behaves somewhat like a trained one.
+
+Plainly random networks are chaotic: layer by layer they enlarge every difference between two inputs (Poole et al., arXiv
+1606.05340), also that between two ways of rounding, until after some twenty layers nothing of the signal is left. Trained
+filters have much in common and images are smooth, so that signals add up where rounding noise averages out; hence the
+mean in the weights and the smooth inputs here.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import nn
 
+COHERENCE = 0.5
+"""Mean of a filter bank's weights in units of their spread."""
 
-def settle(model: nn.Module, inputs: torch.Tensor) -> None:
-    """Draws the weights (He et al., arXiv 1502.01852) and sets every batch norm to the statistics of ``inputs``.
+DEPTHWISE_COHERENCE = 0.2
+"""The same for depthwise kernels; with much more, zero padding would leave little but the image's border."""
 
-    The model comes back in eval mode. Uses PyTorch's global random generator.
+RESULT_SPREAD = 0.25
+"""Standard deviation of the last linear layer's results: a softmax behind it answers to every one of them."""
+
+SETTLING_VALUES = 2**18
+"""Input values that batch norms are settled with, in at least 8 and at most 64 inputs."""
+
+
+def random_inputs(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """Images (rank 4) of different brightness, smooth over about 8 pixels, with a little noise; or plain noise."""
+    noise = torch.randn(shape, generator=generator)
+    if len(shape) != 4:
+        return noise
+    coarse = torch.randn((*shape[:2], max(2, shape[2] // 8), max(2, shape[3] // 8)), generator=generator)
+    level = torch.randn((*shape[:2], 1, 1), generator=generator)
+    return 0.5 * level + nn.functional.interpolate(coarse, size=shape[2:], mode="bilinear") + 0.3 * noise
+
+
+def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator) -> None:
+    """Draws all weights (spread as in He et al., arXiv 1502.01852), then sets every batch norm to the statistics of random
+    inputs of ``shape`` and the last linear layer to results of mean 0 and ``RESULT_SPREAD``. Leaves the model in eval mode.
     """
+    count = max(8, min(64, SETTLING_VALUES // math.prod(shape[1:])))
+    inputs = random_inputs((count, *shape[1:]), generator)
+    norms = [layer for layer in model.modules() if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d))]
+    linears = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     for layer in model.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            if layer.bias is not None:
-                nn.init.normal_(layer.bias, std=0.1)
-        elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
-            nn.init.uniform_(layer.weight, 0.5, 1.5)
-            nn.init.normal_(layer.bias, std=0.2)
-            layer.reset_running_stats()
-            layer.momentum = None
+            _draw(layer, generator)
+    for norm in norms:
+        nn.init.uniform_(norm.weight, 0.5, 1.5, generator)
+        nn.init.normal_(norm.bias, std=0.2, generator=generator)
+        norm.reset_running_stats()
+        norm.momentum = None
     model.train()
     with torch.no_grad():
         model(inputs)
-    model.eval()
-    for layer in model.modules():
-        if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
-            layer.momentum = 0.1
+        for norm in norms:
+            norm.momentum = 0.1
+        model.eval()
+        results: list[torch.Tensor] = []
+        handle = linears[-1].register_forward_hook(lambda layer, args, result: results.append(result))
+        model(inputs)
+        handle.remove()
+        centre = results[0].mean(0)
+        spread = (results[0] - centre).std() / RESULT_SPREAD
+        linears[-1].weight.div_(spread)
+        linears[-1].bias.sub_(centre).div_(spread)
+
+
+def _draw(layer: nn.Conv2d | nn.Linear, generator: torch.Generator) -> None:
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
+    if isinstance(layer, nn.Conv2d):
+        coherence = COHERENCE if layer.groups == 1 else DEPTHWISE_COHERENCE
+        with torch.no_grad():
+            layer.weight.add_(coherence * float(layer.weight.std()))
+    if layer.bias is not None:
+        nn.init.normal_(layer.bias, std=0.1, generator=generator)
