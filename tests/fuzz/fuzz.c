@@ -202,11 +202,9 @@ static int32_t check_and_run(const Program *program) {
 
 static uint32_t current;
 
-static void tell_which(void) { fprintf(stderr, "mutation %u\n", current); }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__clang__)
 extern void __sanitizer_set_death_callback(void (*callback)(void));
-#endif
+
+static void tell_which(void) { fprintf(stderr, "mutation %u\n", current); }
 
 static Program loaded(const char *path) {
     Program program;
@@ -235,9 +233,7 @@ int main(int count, char **arguments) {
     const uint32_t first = (uint32_t)strtoul(arguments[2], NULL, 10);
     const uint32_t mutations = (uint32_t)strtoul(arguments[3], NULL, 10);
     const uint32_t program_count = (uint32_t)count - 4;
-#if defined(__SANITIZE_ADDRESS__) || defined(__clang__)
     __sanitizer_set_death_callback(tell_which);
-#endif
     neutronInit();
     for (uint32_t i = 0; i < program_count; ++i) programs[i] = loaded(arguments[4 + i]);
     for (uint32_t i = 0; i < mutations; ++i) {
