@@ -17,6 +17,7 @@ from rich.text import Text
 
 from openneutron.cli import output
 from openneutron.cli.arrays import describe, load_array, random_array
+from openneutron.cli.hushed import hushed
 from openneutron.cli.model_source import existing
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.mixed import FileSimulator
@@ -97,9 +98,10 @@ def run_file(
     What stays on the CPU runs there: by ExecuTorch in a .pte, by LiteRT's reference kernels in a .tflite.
     """
     path = existing(file)
-    runnable = _open(path)
-    values = _inputs(path, runnable.inputs, inputs or [], seed)
-    results = runnable.run(values)
+    with hushed():
+        runnable = _open(path)
+        values = _inputs(path, runnable.inputs, inputs or [], seed)
+        results = runnable.run(values)
     if folder is not None:
         output.directory(folder)
         for index, result in enumerate(results):

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command in this process, and a folder with small files to give it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from openneutron.cli import main
+from tests.mixed.files import float_file, mixed_file
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with mixed.tflite and float.tflite in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mixed.tflite").write_bytes(mixed_file())
+    (tmp_path / "float.tflite").write_bytes(float_file())
+    return tmp_path
+
+
+@pytest.fixture
+def openneutron(folder: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command in the folder."""
+
+    def run(*arguments: str) -> Ended:
+        capsys.readouterr()
+        code = main(arguments)
+        said = capsys.readouterr()
+        return Ended(code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def refused(openneutron: Command, folder: Path) -> Callable[..., str]:
+    """Runs a command that must be refused: exit code 2, one line on stderr, nothing on stdout, no file more than before."""
+
+    def run(*arguments: str) -> str:
+        before = sorted(folder.rglob("*"))
+        ended = openneutron(*arguments)
+        assert (ended.code, ended.out) == (2, "")
+        assert ended.err.startswith("error: ") and ended.err.endswith("\n") and "Traceback" not in ended.err
+        assert sorted(folder.rglob("*")) == before
+        return ended.err.removeprefix("error: ").removesuffix("\n")
+
+    return run

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a user may get wrong: one clear message, exit code 2, no traceback, no file left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import Command
+from tests.mixed.files import mixed_file, uint8_file
+
+Refused = Callable[..., str]
+
+FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
+
+
+def test_a_wrong_target(refused: Refused) -> None:
+    assert refused("compile", "mixed.tflite", "--target", "imxrt70") == (
+        "Target `imxrt70` is not a valid target. Must be one of `['imxrt700']`. Did you mean 'imxrt700'?"
+    )
+
+
+def test_a_float_model(refused: Refused) -> None:
+    assert refused("compile", "float.tflite") == (
+        "'float.tflite': none of its 2 operators runs on the NPU: it computes in float32; the NPU computes in int8. Quantize "
+        "the model to int8, or compile the PyTorch model it was made from, which quantizes it."
+    )
+
+
+def test_a_model_of_another_integer_type(refused: Refused, folder: Path) -> None:
+    (folder / "old.tflite").write_bytes(uint8_file())
+    assert refused("compile", "old.tflite") == (
+        "'old.tflite': its one operator does not run on the NPU: it computes in uint8; the NPU computes in int8. Quantize "
+        "the model to int8, or compile the PyTorch model it was made from, which quantizes it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("mixd.tflite", "'mixd.tflite' does not exist. Did you mean 'mixed.tflite'?"),
+        ("zzz.tflite", "'zzz.tflite' does not exist."),
+        ("no/such/x.tflite", "'no/such/x.tflite' does not exist: there is no folder 'no/such'."),
+        ("absent.py:net", "'absent.py:net' does not exist.".replace("absent.py:net", "absent.py")),
+        ("net.py", "'net.py' names no function. Write net.py:function; it returns a module and example inputs."),
+        ("net.py:two words", "'net.py:two words': 'two words' is no function's name. Write file.py:function."),
+        (
+            "net.onnx",
+            f"'net.onnx': convert it to an int8 .tflite, or give the PyTorch model it was made from. MODEL is {FORMS}.",
+        ),
+        ("net.pte", f"'net.pte': it is compiled already; `openneutron run` runs it. MODEL is {FORMS}."),
+        ("net.xyz", f"'net.xyz' is no model: MODEL is {FORMS}."),
+    ],
+)
+def test_a_model_that_is_none(refused: Refused, given: str, message: str) -> None:
+    assert refused("compile", given) == message
+    assert refused("explain", given) == message
+
+
+def test_a_file_of_another_kind(refused: Refused, folder: Path) -> None:
+    (folder / "text.tflite").write_text("no flatbuffer at all")
+    message = "'text.tflite' is no LiteRT model: bytes 4 to 7 are b'latb'; a .tflite file has b'TFL3' there."
+    for command in ("compile", "explain", "run", "disasm"):
+        assert refused(command, "text.tflite") == message
+
+
+def test_a_truncated_file(refused: Refused, folder: Path) -> None:
+    (folder / "cut.tflite").write_bytes(mixed_file()[:900])
+    message = "'cut.tflite' is damaged: its flatbuffer can't be read. Convert the model again."
+    for command in ("compile", "explain", "run", "disasm"):
+        assert refused(command, "cut.tflite") == message
+
+
+def test_a_corrupt_program_in_a_file(openneutron: Command, refused: Refused, folder: Path) -> None:
+    openneutron("compile", "mixed.tflite")
+    data = bytearray((folder / "mixed_neutron.tflite").read_bytes())
+    data[data.rindex(b"nMCd") + 200] ^= 1
+    (folder / "mixed_neutron.tflite").write_bytes(data)
+    message = "NeutronGraph (operator 1): program: the microcode's checksum is wrong. The file is corrupt."
+    assert refused("run", "mixed_neutron.tflite", "--random", "0") == message
+    assert refused("disasm", "mixed_neutron.tflite") == message
+
+
+def test_options_that_do_not_go_with_a_tflite(refused: Refused) -> None:
+    for option, value in (("--calibration", "somewhere"), ("--weights", "w.pt"), ("--io", "int8")):
+        assert refused("compile", "mixed.tflite", option, value) == (
+            f"{option}: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types."
+        )
+
+
+def test_results_that_can_not_be_written(refused: Refused) -> None:
+    assert refused("compile", "mixed.tflite", "-o", "nowhere/x.tflite") == (
+        "'nowhere/x.tflite' can't be written: No such file or directory."
+    )
+    assert refused("compile", "mixed.tflite", "-o", "mixed.tflite") == (
+        "--output: 'mixed.tflite' is the model itself. Choose another name."
+    )
+    assert refused("compile", "mixed.tflite", "-o", "x.pte") == (
+        "--output: a .tflite compiles to a .tflite; 'x.pte' is named otherwise."
+    )
+    assert refused("run", "mixed.tflite", "--random", "0", "--output", "mixed.tflite/out") == (
+        "'mixed.tflite/out' can't be used as a folder: Not a directory."
+    )
+
+
+def test_an_unknown_operator_not_to_delegate(refused: Refused) -> None:
+    assert refused("compile", "mixed.tflite", "--operators-not-to-delegate", "MAXPOOL") == (
+        "operators_not_to_delegate: 'MAXPOOL' is neither an operator nor an output of one in 'mixed.tflite'. "
+        "Did you mean 'MAX_POOL_2D'?"
+    )
+
+
+def test_missing_inputs_say_what_is_needed(refused: Refused) -> None:
+    assert refused("run", "mixed.tflite") == (
+        "'mixed.tflite' takes 1 input (0: x float32[1,8,8,4]); 0 given. Give each with --input X.npy, in this order, or try "
+        "--random SEED."
+    )
+
+
+def test_inputs_that_do_not_fit(refused: Refused, folder: Path) -> None:
+    np.save(folder / "x.npy", np.zeros((1, 8, 8, 3), np.float32))
+    assert refused("run", "mixed.tflite", "--input", "x.npy") == (
+        "--input x.npy: it is float32[1,8,8,3]; input 0 ('x') of 'mixed.tflite' is float32[1,8,8,4]."
+    )
+    assert refused("run", "mixed.tflite", "--input", "y.npy") == "'y.npy' does not exist."
+    (folder / "z.npy").write_bytes(b"not NumPy's")
+    assert refused("run", "mixed.tflite", "--input", "z.npy").startswith("'z.npy' is no NumPy file that can be read: ")
+    np.savez(folder / "many.npz", a=np.zeros(1))
+    assert refused("run", "mixed.tflite", "--input", "many.npz") == (
+        "'many.npz' holds several arrays; a .npy file with one is what is needed here."
+    )
+    assert refused("run", "mixed.tflite", "--input", "x.npy", "--random", "0") == (
+        "--random: it makes the inputs; leave out --input, or --random."
+    )
+
+
+def test_float_values_for_an_int8_input_say_how_it_is_quantized(
+    openneutron: Command, refused: Refused, folder: Path
+) -> None:
+    openneutron("compile", "mixed.tflite", "--intermediates", "parts")
+    np.save(folder / "x.npy", np.zeros((1, 8, 8, 4), np.float32))
+    assert refused("run", "parts/neutron_graph_0.tflite", "--input", "x.npy") == (
+        "--input x.npy: it is float32[1,8,8,4]; input 0 ('q') of 'neutron_graph_0.tflite' is int8[1,8,8,4]. "
+        "Its values are quantized: real = 0.03 * (stored - 5)."
+    )
+
+
+def test_a_file_that_does_not_run(refused: Refused, folder: Path) -> None:
+    (folder / "notes.txt").write_text("")
+    assert refused("run", "notes.txt") == "'notes.txt' is neither a .pte nor a .tflite; those are what runs."
+
+
+def test_a_file_with_nothing_to_list(refused: Refused) -> None:
+    assert refused("disasm", "mixed.tflite") == (
+        "'mixed.tflite' has no NeutronGraph in it. Compile it first: openneutron compile mixed.tflite."
+    )
+
+
+def test_damaged_payloads(refused: Refused, folder: Path) -> None:
+    (folder / "short.bin").write_bytes(b"\1\1\1")
+    assert refused("disasm", "short.bin") == "payload: it is 3 bytes; its header alone has at least 4."
+    (folder / "none.bin").write_bytes(bytes(512))
+    assert (
+        refused("disasm", "none.bin") == "payload: its version is 0; this one reads version 1. Compile the model again."
+    )
+    (folder / "text.pte").write_text("no program either")
+    message = "'text.pte' is no ExecuTorch program: bytes 4 to 7 are b'rogr'; a .pte file has b'ET12' there."
+    assert refused("disasm", "text.pte") == message
+    assert refused("run", "text.pte") == message
+
+
+def test_usage_errors_leave_with_2(openneutron: Command) -> None:
+    for arguments in (
+        ["compile"],
+        ["frobnicate"],
+        ["compile", "mixed.tflite", "--sram-budget", "0"],
+        ["run", "--wrong"],
+    ):
+        assert openneutron(*arguments).code == 2
+
+
+def test_no_half_written_file_stays(openneutron: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills up just as the result is moved to its place."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    before = sorted(folder.iterdir())
+    ended = openneutron("compile", "mixed.tflite")
+    assert (ended.code, ended.err) == (2, "error: 'mixed_neutron.tflite' can't be written: No space left on device.\n")
+    assert sorted(folder.iterdir()) == before

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron compile`` of a .tflite: the file, the summary, and what it does without."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from openneutron import litert
+from tests.cli.conftest import Command
+
+SUMMARY = """\
+mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
+  On the NPU   5 of 9 operators, in 2 partitions of 4 kernel calls
+               2 CONV_2D, 1 MAX_POOL_2D, 1 ADD, 1 RELU
+  MACs         32.3 k
+  Latency      83 us at 324 MHz, modelled, without what stays on the CPU
+  Utilisation  1.9 % of 64 MACs per cycle
+  Peak SRAM    1.5 KiB of 7.50 MiB (0.0 %): arena 1.5 KiB, input and output inside
+  Weights      1.3 KiB
+  Microcode    1.1 KiB
+  File         mixed_neutron.tflite, 4.7 KiB
+
+On the CPU
+operator           name    why
+QUANTIZE           q       it turns float32 into int8. A model with int8 inputs has none.
+RESIZE_BILINEAR    r       there is no kernel for RESIZE_BILINEAR. See docs/supported-ops.md for those there are.
+DEQUANTIZE         f       it turns int8 into float32. A model with int8 outputs has none.
+LOGISTIC           y       input 'f' is float32; the NPU computes on int8. Quantize the model.
+"""
+
+
+def test_it_writes_the_file_and_ends_with_a_summary(openneutron: Command, folder: Path) -> None:
+    ended = openneutron("compile", "mixed.tflite")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == SUMMARY
+    made = litert.read(folder / "mixed_neutron.tflite").graph
+    assert [node.op for node in made.nodes].count("CUSTOM NeutronGraph") == 2
+    assert sorted(path.name for path in folder.iterdir()) == ["float.tflite", "mixed.tflite", "mixed_neutron.tflite"]
+
+
+def test_json_says_the_same(openneutron: Command, folder: Path) -> None:
+    said = json.loads(openneutron("compile", "mixed.tflite", "-o", "out.tflite", "--json").out)
+    assert said["file"] == "out.tflite"
+    assert said["file_bytes"] == (folder / "out.tflite").stat().st_size
+    assert [item["operator"] for item in said["delegated"]] == ["CONV_2D", "MAX_POOL_2D", "ADD", "CONV_2D", "RELU"]
+    assert [item["operator"] for item in said["on_cpu"]] == ["QUANTIZE", "RESIZE_BILINEAR", "DEQUANTIZE", "LOGISTIC"]
+    assert said["peak_sram_bytes"] == max(part["sram_bytes"] for part in said["partitions"]) == 1536
+    assert said["modelled_cycles"] == sum(part["modelled_cycles"] for part in said["partitions"])
+
+
+def test_quiet_says_nothing(openneutron: Command) -> None:
+    ended = openneutron("compile", "mixed.tflite", "--quiet")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+def test_intermediates_are_stock_models_and_listings(openneutron: Command, folder: Path) -> None:
+    openneutron("compile", "mixed.tflite", "--intermediates", "kept/here")
+    names = ["neutron_graph_0.tflite", "neutron_graph_0.txt", "neutron_graph_1.tflite", "neutron_graph_1.txt"]
+    assert sorted(path.name for path in (folder / "kept" / "here").iterdir()) == names
+    stock = litert.read(folder / "kept" / "here" / "neutron_graph_0.tflite").graph
+    assert [node.op for node in stock.nodes] == ["conv_2d", "max_pool_2d"]
+    assert "CALL operator=1" in (folder / "kept" / "here" / "neutron_graph_0.txt").read_text()
+
+
+def test_options_reach_the_compiler(openneutron: Command) -> None:
+    def compiled(*options: str) -> dict:
+        return json.loads(openneutron("compile", "mixed.tflite", "--json", *options).out)
+
+    plain = compiled()
+    assert compiled("--fetch-constants-to-sram")["partitions"][0]["prefetch_bytes"] > 0
+    assert compiled("--io-place", "caller")["partitions"][0]["arena_bytes"] < plain["partitions"][0]["arena_bytes"]
+    assert compiled("--sram-budget", "2")["sram_budget_bytes"] == 2048
+    left = compiled("--operators-not-to-delegate", "ADD,RELU", "--operators-not-to-delegate", "p")
+    assert [item["operator"] for item in left["delegated"]] == ["CONV_2D", "CONV_2D"]
+
+
+def test_the_least_budget_it_names_does(openneutron: Command) -> None:
+    refused = openneutron("compile", "mixed.tflite", "--sram-budget", "1")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == (
+        "error: 'mixed.tflite': it needs 1.5 KiB (1536 bytes) of SRAM for the largest of its 2 partitions, which run one "
+        "after the other; the budget is 1.0 KiB (1024 bytes). Give it at least 2 KiB with --sram-budget (or sram_budget=), "
+        "or a smaller input.\n"
+    )
+    assert openneutron("compile", "mixed.tflite", "--sram-budget", "2").code == 0
+
+
+@pytest.mark.parametrize("command", ["compile", "explain"])
+def test_a_tflite_needs_neither_torch_nor_executorch(command: str, folder: Path) -> None:
+    """In a process where importing them fails."""
+    program = (
+        "import sys\n"
+        "for name in ('torch', 'torchao', 'executorch'): sys.modules[name] = None\n"
+        "from openneutron.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    arguments = [command, str(folder / "mixed.tflite")]
+    if command == "compile":
+        arguments += ["-o", str(folder / "out.tflite")]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "On the NPU" in done.stdout
+
+
+def test_the_compiler_itself_needs_no_command_line() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('rich', 'typer'): sys.modules[name] = None\n"
+        "import openneutron.compiler, openneutron.litert, openneutron.mixed, openneutron.simulator\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron doctor``: what it finds, and what it says of what it does not find."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from openneutron.cli import checks
+from openneutron.cli.checks import Check, Requirement, State
+from tests.cli.conftest import Command
+
+FINE = Check("C++ compiler", State.FINE, "c++")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "version", "admitted"),
+    [
+        ("==2.13.0", "2.13.0+cpu", True),
+        ("==2.13.0", "2.12.1", False),
+        (">=2.1", "2.10", True),
+        (">=0.18,<0.19", "0.18.0", True),
+        (">=0.18,<0.19", "0.19.0", False),
+        ("<0.19,>=0.18", "0.19.dev3", False),
+        (">=24", "25.12.19", True),
+        ("", "1.0", True),
+    ],
+)
+def test_versions_are_compared_as_numbers(bounds: str, version: str, admitted: bool) -> None:
+    assert Requirement("package", bounds, "").admits(version) is admitted
+
+
+def test_requirements_are_the_packages_own() -> None:
+    found = {item.name: item for item in checks.requirements()}
+    assert {"numpy", "ai-edge-litert", "torch", "executorch", "torchao"} <= found.keys()
+    assert (found["torch"].bounds, found["torch"].extra, found["numpy"].extra) == ("==2.13.0", "pytorch", "")
+    assert "scikit-learn" not in found and "pytest" not in found
+
+
+def test_a_missing_package_and_a_wrong_version_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [Requirement("no-such-package", ">=1", ""), Requirement("numpy", "==1.0", "pytorch")]
+    monkeypatch.setattr(checks, "requirements", lambda: wanted)
+    missing, wrong = checks.package_checks()
+    assert (missing.state, missing.found) == (State.BROKEN, "not installed")
+    assert missing.to_do == "pip install 'openneutron', or this alone: pip install 'no-such-package>=1'"
+    assert wrong.state is State.BROKEN
+    assert wrong.to_do == "pip install 'openneutron[pytorch]', or this alone: pip install 'numpy==1.0'"
+
+
+def test_a_missing_compiler_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    found = checks.compiler_check()
+    assert (found.state, found.found) == (State.BROKEN, "none")
+    assert found.to_do == (
+        "delegate: there is no C++ compiler (c++, g++, clang++); running a .pte on this computer takes one, once. "
+        "Install one (Debian: apt install g++), or set CXX to yours."
+    )
+    assert checks.delegate_check(found).found == "needs a C++ compiler"
+
+
+def test_a_driver_that_was_not_built_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from openneutron.simulator import library
+
+    library.library.cache_clear()
+    monkeypatch.setattr(library, "LIBRARY", tmp_path / "libneutron.so")
+    try:
+        assert checks.host_library_check().to_do.startswith(f"simulator: {tmp_path / 'libneutron.so'} does not exist. ")
+        assert checks.self_test().state is State.BROKEN
+    finally:
+        library.library.cache_clear()
+
+
+def test_a_delegate_that_does_not_load_passes_its_last_words_on() -> None:
+    said = "import sys; print('noise', file=sys.stderr); sys.exit('openneutron.errors.MissingToolError: delegate: no.')"
+    found = checks.delegate_check(FINE, [sys.executable, "-c", said])
+    assert (found.state, found.to_do) == (State.BROKEN, "delegate: no.")
+    crashed = checks.delegate_check(FINE, [sys.executable, "-c", "import os; os.abort()"])
+    assert (crashed.state, crashed.to_do) == (State.BROKEN, "exit code -6")
+
+
+def test_a_cache_that_can_not_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("os.access", lambda *_: False)
+    found = checks.cache_check()
+    assert found.state is State.BROKEN
+    assert found.to_do == f"'{tmp_path}' can't be written; set XDG_CACHE_HOME to a folder that can."
+
+
+def test_compiler_and_simulator_agree_with_litert() -> None:
+    assert checks.self_test() == Check("compiler and simulator", State.FINE, "the same bytes as LiteRT")
+
+
+def test_exit_code_says_whether_everything_works(openneutron: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openneutron.cli.doctor.all_checks", lambda _: [FINE])
+    ended = openneutron("doctor")
+    assert ended.code == 0
+    assert ended.out.splitlines()[-1] == "All there: try `openneutron compile cifarnet`."
+    broken = Check("torch", State.BROKEN, "not installed", "==2.13.0", "pip install it")
+    monkeypatch.setattr("openneutron.cli.doctor.all_checks", lambda _: [FINE, broken])
+    ended = openneutron("doctor")
+    assert ended.code == 1
+    assert ended.out.splitlines()[-3:] == [
+        "torch: pip install it",
+        "",
+        "Not everything works yet: see what to do above.",
+    ]
+    said = json.loads(openneutron("doctor", "--json").out)
+    assert said["works"] is False
+    assert said["checks"][1] == {
+        "what": "torch", "state": "missing", "found": "not installed", "wanted": "==2.13.0", "to_do": "pip install it",
+    }  # fmt: skip
+
+
+def test_targets_and_version(openneutron: Command) -> None:
+    assert openneutron("--version").out == "openneutron 0.1.0\n"
+    ended = openneutron("targets")
+    assert ended.out.splitlines()[1].split() == (
+        "imxrt700 NXP i.MX RT700, eIQ Neutron N3-64 64 324 MHz 7,680 KiB yes".split()
+    )
+    said = json.loads(openneutron("targets", "--json").out)
+    assert [target["name"] for target in said if target["compiled_for"]] == ["imxrt700"]
+    assert said[0]["numbers"]["clock"]["source"].startswith("published")

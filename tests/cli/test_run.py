@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron run`` of a .tflite."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from openneutron.litert.interpret import interpret
+from tests.cli.conftest import Command
+from tests.mixed.files import mixed_file
+
+
+def test_outputs_are_the_stock_files_outputs(openneutron: Command, folder: Path) -> None:
+    openneutron("compile", "mixed.tflite")
+    x = np.random.default_rng(5).standard_normal((1, 8, 8, 4)).astype(np.float32)
+    np.save(folder / "x.npy", x)
+    ended = openneutron("run", "mixed_neutron.tflite", "--input", "x.npy", "--output", "out")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[0] == "mixed_neutron.tflite: 2 NeutronGraphs on the simulated NPU"
+    for index, want in enumerate(interpret(mixed_file(), [x])):
+        np.testing.assert_array_equal(np.load(folder / "out" / f"output{index}.npy"), want)
+
+
+def test_random_inputs_are_the_same_for_a_seed(openneutron: Command) -> None:
+    openneutron("compile", "mixed.tflite")
+    first, again, other = (
+        json.loads(openneutron("run", "mixed_neutron.tflite", "--random", seed, "--json").out)["outputs"]
+        for seed in ("1", "1", "2")
+    )
+    assert first == again != other
+    assert [(row["dtype"], row["shape"]) for row in first] == [("float32", [1, 8, 8, 3]), ("int8", [1, 4, 4, 8])]
+
+
+def test_a_file_without_a_neutron_graph_says_so(openneutron: Command) -> None:
+    ended = openneutron("run", "float.tflite", "--random", "0")
+    assert ended.code == 0
+    assert ended.out.splitlines()[0] == "float.tflite: no NeutronGraph in it: all of it ran on the CPU"
