@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_uint32, c_void_p
 
 import numpy as np
@@ -324,3 +325,18 @@ def test_copy_callbacks() -> None:
         library().neutronSetConfig(byref(Config()))
     assert calls == [("copy", 256, 3), ("wait", 0, 3)]
     assert library().neutronSetConfig(None) == CODES["NULL"]
+
+
+def test_one_handle_in_several_threads(prepared: Prepared) -> None:
+    """A run keeps its state to itself; each thread brings its own buffers."""
+
+    def worker(seed: int) -> bool:
+        x, _x = memory_at(0, 90)
+        y, _y = memory_at(0, 90)
+        scratch, _scratch = memory_at(0, 112)
+        x[:] = random_bytes(90, seed).view(np.uint8)
+        statuses = {prepared.run([x.ctypes.data], [y.ctypes.data, scratch.ctypes.data, None, None]) for _ in range(200)}
+        return statuses == {0} and np.array_equal(x, y)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(worker, range(8)))
