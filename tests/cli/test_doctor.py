@@ -118,9 +118,8 @@ def test_exit_code_says_whether_everything_works(openneutron: Command, monkeypat
 def test_targets_and_version(openneutron: Command) -> None:
     assert openneutron("--version").out == "openneutron 0.1.0\n"
     ended = openneutron("targets")
-    assert ended.out.splitlines()[1].split() == (
-        "imxrt700 NXP i.MX RT700, eIQ Neutron N3-64 64 324 MHz 7,680 KiB yes".split()
-    )
+    row = " ".join(ended.out.splitlines()[1].split())
+    assert row == "imxrt700 NXP i.MX RT700, eIQ Neutron N3-64 64 324 MHz 7,680 KiB yes"
     said = json.loads(openneutron("targets", "--json").out)
     assert [target["name"] for target in said if target["compiled_for"]] == ["imxrt700"]
     assert said[0]["numbers"]["clock"]["source"].startswith("published")

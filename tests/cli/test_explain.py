@@ -55,4 +55,4 @@ def test_disasm_lists_a_files_programs_and_a_payloads(openneutron: Command, fold
     (folder / "payload.bin").write_bytes(contents.compose())
     alone = openneutron("disasm", "payload.bin")
     assert alone.code == 0
-    assert alone.out.splitlines()[1:] == ended.out.split("\n; operator 3")[0].splitlines()[1:] + [""]
+    assert alone.out.splitlines()[1:] == [*ended.out.split("\n; operator 3")[0].splitlines()[1:], ""]

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from openneutron.cli.run_file import Border
-from openneutron.errors import InvalidModelError, MissingToolError
+from openneutron.errors import InvalidModelError, MissingToolError, OpenNeutronError
 from openneutron.isa import payload, pte
 
 METHOD = "forward"
@@ -103,28 +104,33 @@ def _borders(path: Path, metadata: Any) -> Iterator[Border]:
 
 @contextmanager
 def _executorch(subject: str) -> Iterator[None]:
-    """What ExecuTorch writes to the process's stderr goes into the message if it fails, and nowhere if it does not."""
+    """What ExecuTorch says on stderr goes into the message if it fails, and nowhere if it does not.
+
+    Its bindings write to Python's stderr, its libraries to the process's.
+    """
     sys.stderr.flush()
     kept = os.dup(2)
+    written = io.StringIO()
     try:
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as said, redirect_stderr(written):
             os.dup2(said.fileno(), 2)
             try:
                 yield
+            except OpenNeutronError:
+                raise
             except RuntimeError as error:
-                if isinstance(error, InvalidModelError):
-                    raise
                 said.seek(0)
-                raise InvalidModelError(f"{subject}: {_words(error, said.read())}") from error
+                log = written.getvalue() + said.read().decode(errors="replace")
+                raise InvalidModelError(f"{subject}: {_words(error, log)}") from error
             finally:
                 os.dup2(kept, 2)
     finally:
         os.close(kept)
 
 
-def _words(error: RuntimeError, said: bytes) -> str:
+def _words(error: RuntimeError, log: str) -> str:
     """The exception's first line, then the first thing ExecuTorch logged, without where in its sources."""
-    lines = [re.sub(r"^.*?\[\w+\.(?:cpp|h):\d+\]\s*", "", line) for line in said.decode(errors="replace").splitlines()]
+    lines = [re.sub(r"^.*?\[\w+\.(?:cpp|h):\d+\]\s*", "", line) for line in log.splitlines()]
     first = next((line for line in lines if line.strip()), "")
     head = str(error).splitlines()[0].rstrip(".") if str(error) else "no reason given"
     return f"{head} ({first.rstrip('.')})." if first else f"{head}."

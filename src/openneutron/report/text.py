@@ -140,7 +140,7 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
     return Group(*parts)
 
 
-def calls_table(part: PartitionSummary) -> Table:
+def calls_table(part: PartitionSummary) -> RenderableType:
     """Each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work.
 
     ``parallel`` is what the pipelines share out among them.

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Figures of a compile as text and as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from openneutron import litert
+from openneutron.compiler import CompileOptions
+from openneutron.diagnostics import OnCpu
+from openneutron.mixed import compile_file
+from openneutron.report import Summary, of_compiled_file
+from openneutron.report.memory import memory_table
+from openneutron.report.text import (
+    calls_table,
+    count_text,
+    duration_text,
+    on_cpu_table,
+    plain,
+    short_name,
+    size_text,
+    summary_rows,
+)
+from tests.mixed.files import mixed_file
+from tests.oracle import TARGET
+
+
+def summary(options: CompileOptions = CompileOptions()) -> Summary:
+    return of_compiled_file(
+        compile_file(litert.read(mixed_file()), "mixed.tflite", TARGET, options), "out.tflite", 4800
+    )
+
+
+def test_totals_are_those_of_the_partitions() -> None:
+    made = summary()
+    first, second = (part.report for part in made.partitions)
+    assert made.cycles == first.cycles + second.cycles
+    assert made.macs == first.macs + second.macs == 32256
+    assert made.sram_bytes == max(first.sram_bytes, second.sram_bytes)
+    assert made.weights_bytes == first.weights_bytes + second.weights_bytes
+    assert made.milliseconds == pytest.approx(first.milliseconds + second.milliseconds)
+    assert made.utilisation == pytest.approx(32256 / (made.cycles * 64))
+    assert made.operators == 9
+
+
+def test_data_is_json_and_details_are_optional() -> None:
+    made = summary()
+    assert json.loads(json.dumps(made.to_dict())) == made.to_dict()
+    assert "calls" not in made.to_dict()["partitions"][0]
+    first = json.loads(json.dumps(made.to_dict(details=True)))["partitions"][0]
+    assert len(first["calls"]) == first["kernel_calls"] == 2
+    assert {"name", "kernel", "output", "macs", "cycles", "utilisation", "parallel"} == first["calls"][0].keys()
+    assert {"name", "size_bytes", "offset", "first", "last"} == first["memory"][0].keys()
+
+
+def test_sram_says_what_it_is_made_of() -> None:
+    def sram(options: CompileOptions) -> str:
+        return dict(summary_rows(summary(options)))["Peak SRAM"]
+
+    assert sram(CompileOptions()) == "1.5 KiB of 7.50 MiB (0.0 %): arena 1.5 KiB, input and output inside"
+    caller = sram(CompileOptions(io="caller", sram_budget=4096, fetch_constants_to_sram=True))
+    assert caller == "2.3 KiB of 4.0 KiB (58.6 %): arena 512 B, prefetch 672 B, input and output 1.2 KiB"
+
+
+def test_nothing_on_the_npu_has_no_figures() -> None:
+    none = dataclasses.replace(summary(), delegated=(), partitions=(), file=None)
+    assert summary_rows(none) == [("On the NPU", "0 of 4 operators")]
+    assert (none.milliseconds, none.utilisation, none.sram_bytes) == (0.0, 0.0, 0)
+
+
+def test_many_operators_on_the_cpu_are_cut_short_but_not_in_full() -> None:
+    many = [OnCpu("GATHER", f"g{i}", "there is no kernel for GATHER", "Do without.") for i in range(15)]
+    short = plain(on_cpu_table(many, 12)).splitlines()
+    assert short[-1] == "... and 3 more; `openneutron explain` lists all."
+    assert len(short) == 15
+    whole = plain(on_cpu_table(many)).splitlines()
+    assert whole[-1].split() == "GATHER g14 there is no kernel for GATHER. Do without.".split()  # noqa: SIM905
+
+
+def test_calls_of_a_partition() -> None:
+    assert plain(calls_table(summary().partitions[1])) == (
+        "neutron_graph_1: 2 kernel calls, modelled\n"
+        "operator  kernel      output     MACs  cycles   time   share   used  parallel\n"
+        "s         add_s8      1x8x8x8           6,564  20 us  49.4 %         bytes\n"
+        "e         conv_2d_s8  1x8x8x3  13.8 k   6,716  21 us  50.6 %  3.2 %  columns\n"
+    )
+
+
+def test_memory_of_a_partition() -> None:
+    assert plain(memory_table(summary().partitions[0])) == (
+        "neutron_graph_0: arena of 768 B, the least these buffers can take\n"
+        "address   bytes  buffer  steps  0 to 2\n"
+        "0x000000    512  c         0-2  ###\n"
+        "0x000200    256  q         0-0  #..\n"
+        "0x000200    128  p         1-2  .##\n"
+    )
+
+
+def test_a_placement_above_its_bound_says_so() -> None:
+    part = summary().partitions[0]
+    loose = dataclasses.replace(part, report=dataclasses.replace(part.report, arena_bytes=1792))
+    assert plain(memory_table(loose)).splitlines()[0] == (
+        "neutron_graph_0: arena of 1.8 KiB, 1.0 KiB above the bound of 768 B"
+    )
+
+
+def test_words_for_figures() -> None:
+    assert [size_text(size) for size in (1023, 1024, 1 << 20, 3 << 20)] == ["1023 B", "1.0 KiB", "1.00 MiB", "3.00 MiB"]
+    assert [count_text(count) for count in (999, 1000, 12_345_678, 2 * 10**9)] == ["999", "1.0 k", "12.3 M", "2.0 G"]
+    assert [duration_text(time) for time in (0.0201, 0.9, 1.0, 1234.5)] == ["20 us", "900 us", "1.00 ms", "1,234.50 ms"]
+    assert short_name("a/b/Relu;a/b/BiasAdd") == "a/b/BiasAdd"
+    assert short_name("x" * 30 + "tail", 10) == "...xxxtail"
