@@ -14,8 +14,9 @@ from openneutron.errors import InvalidProgramError
 from openneutron.isa import Program, with_checksum
 from openneutron.litert.cut import cut
 from openneutron.litert.interpret import interpret
-from openneutron.litert.neutron_graph import NeutronNode, find, splice
+from openneutron.litert.neutron_graph import NeutronNode, find, graph_file, splice
 from openneutron.litert.write import pack
+from openneutron.mixed import FileSimulator
 from tests.mixed.files import mixed_file
 from tests.oracle import TARGET
 
@@ -110,6 +111,16 @@ def test_constants_are_aligned_for_a_device_that_reads_them_in_place() -> None:
     _, made, data = spliced()
     for blob in (made.microcode, made.weights):
         assert data.index(blob) % 16 == 0
+
+
+def test_a_graph_as_one_node_runs_as_the_graph() -> None:
+    part = extract(litert.read(mixed_file()).graph, ON_NPU)
+    made = compile_graph(part, TARGET).program
+    data = graph_file(part, made)
+    assert data == graph_file(part, made)
+    q = np.random.default_rng(0).integers(-128, 128, (1, 8, 8, 4), np.int8)
+    for got, want in zip(FileSimulator(data).run([q]), interpret(litert.write(part), [q]), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_names_that_are_taken_are_not_taken_twice() -> None:
