@@ -27,7 +27,15 @@ NEUTRON_AVX512VNNI_INLINE __m256i neutron_words_256(const int32_t *words) {
 
 /* round(round(x * m / 2^31) / 2^e), the first with halves up, the second with halves away from zero, is
  *     (x * m + 2^30 + 2^(30 + e) - (2^31 where x * m + 2^30 < 0 and e > 0)) >> (31 + e),
- * and with a single rounding, halves up, (x * m + 2^(30 + e)) >> (31 + e). No sum exceeds 63 bits. */
+ * and with a single rounding, halves up, (x * m + 2^(30 + e)) >> (31 + e). No sum exceeds 63 bits. With 1 <= e <= 23 there
+ * is room for the output's zero point among the summands; and where results below 0 are bounded to 0 or more, what is
+ * subtracted where the product is negative makes no difference. */
+typedef enum {
+    NEUTRON_RESCALE_512_FROM_ZERO, /* e fits; no result below 0, or one rounding */
+    NEUTRON_RESCALE_512_RIGHT,     /* e fits */
+    NEUTRON_RESCALE_512_ANY
+} NeutronRescaleKind512;
+
 typedef struct {
     __m512i multiplier, rounding, tie, right, left;
 } NeutronRescale512;
@@ -39,6 +47,8 @@ NEUTRON_AVX512VNNI_INLINE NeutronRescale512 neutron_rescale_512(__m256i multipli
     const __m512i multiplier = _mm512_max_epi64(_mm512_cvtepi32_epi64(multipliers), _mm512_set1_epi64(-INT32_MAX));
     __m512i shift = _mm512_cvtepi32_epi64(shifts);
     shift = _mm512_min_epi64(_mm512_max_epi64(shift, _mm512_set1_epi64(-31)), _mm512_set1_epi64(30));
+    /* A multiplier of 0, as of the channels that fill up a block, gives 0 with any shift; this one always fits. */
+    shift = _mm512_mask_set1_epi64(shift, _mm512_testn_epi64_mask(multiplier, multiplier), -1);
     const __m512i left = _mm512_max_epi64(shift, zero);
     const __m512i right = _mm512_sub_epi64(left, shift);
     const __mmask8 rounds_twice = single_rounding ? 0 : _mm512_cmpgt_epi64_mask(right, zero);
@@ -52,31 +62,59 @@ NEUTRON_AVX512VNNI_INLINE NeutronRescale512 neutron_rescale_512(__m256i multipli
     return r;
 }
 
-/* x: int32_t in the low half of each lane; so is the result, with its sign in the high half. */
-NEUTRON_AVX512VNNI_INLINE __m512i neutron_rescaled_512(__m512i x, const NeutronRescale512 *r, bool shifts_left) {
-    if (shifts_left) x = _mm512_sllv_epi32(x, r->left);
-    const __m512i product = _mm512_mul_epi32(x, r->multiplier);
-    const __mmask8 below = _mm512_cmplt_epi64_mask(product, _mm512_set1_epi64(-(INT64_C(1) << 30)));
-    const __m512i sum = _mm512_add_epi64(product, r->rounding);
-    return _mm512_srav_epi64(_mm512_mask_sub_epi64(sum, below, sum, r->tie), r->right);
+NEUTRON_AVX512VNNI_INLINE bool neutron_right_fits_512(const NeutronRescale512 *r) {
+    return _mm512_cmplt_epu64_mask(_mm512_sub_epi64(r->right, _mm512_set1_epi64(32)), _mm512_set1_epi64(23)) == 0xFF;
 }
 
-/* Bounds of the result before the zero point is added, and the zero point, in lanes of 32 bits. */
+/* The kind of a layer whose channels all have a right shift that fits, or not. */
+static inline NeutronRescaleKind512 neutron_rescale_kind_512(const NeutronConv2dS8 *p, bool fits) {
+    if (!fits) return NEUTRON_RESCALE_512_ANY;
+    const bool from_zero = p->single_rounding != 0 || p->clamp_min >= p->output_zero_point;
+    return from_zero ? NEUTRON_RESCALE_512_FROM_ZERO : NEUTRON_RESCALE_512_RIGHT;
+}
+
+/* Takes the zero point among the summands, as all kinds but ANY want it. */
+NEUTRON_AVX512VNNI_INLINE void neutron_add_zero_point_512(NeutronRescale512 *r, int32_t zero_point) {
+    r->rounding = _mm512_add_epi64(r->rounding, _mm512_sllv_epi64(_mm512_set1_epi64(zero_point), r->right));
+}
+
+/* x: int32_t in the low half of each lane; so is the result. */
+NEUTRON_AVX512VNNI_INLINE __m512i neutron_rescaled_512(__m512i x, const NeutronRescale512 *r,
+                                                       const NeutronRescaleKind512 kind) {
+    if (kind == NEUTRON_RESCALE_512_ANY) x = _mm512_sllv_epi32(x, r->left);
+    const __m512i product = _mm512_mul_epi32(x, r->multiplier);
+    __m512i sum = _mm512_add_epi64(product, r->rounding);
+    if (kind != NEUTRON_RESCALE_512_FROM_ZERO) {
+        const __mmask8 below = _mm512_cmplt_epi64_mask(product, _mm512_set1_epi64(-(INT64_C(1) << 30)));
+        sum = _mm512_mask_sub_epi64(sum, below, sum, r->tie);
+    }
+    return _mm512_srav_epi64(sum, r->right);
+}
+
+/* The output's bounds as bytes, and for results that don't have the zero point yet. */
 typedef struct {
+    __m128i low_bytes, high_bytes;
     __m512i low, high, zero_point;
 } NeutronRange512;
 
 NEUTRON_AVX512VNNI_INLINE NeutronRange512 neutron_range_512(const NeutronConv2dS8 *p) {
     NeutronRange512 range;
+    range.low_bytes = _mm_set1_epi8((char)p->clamp_min);
+    range.high_bytes = _mm_set1_epi8((char)p->clamp_max);
     range.low = _mm512_set1_epi32(p->clamp_min - p->output_zero_point);
     range.high = _mm512_set1_epi32(p->clamp_max - p->output_zero_point);
     range.zero_point = _mm512_set1_epi32(p->output_zero_point);
     return range;
 }
 
-NEUTRON_AVX512VNNI_INLINE __m128i neutron_stored_512(__m512i x, const NeutronRange512 *range) {
-    x = _mm512_min_epi32(_mm512_max_epi32(x, range->low), range->high);
-    return _mm512_cvtepi32_epi8(_mm512_add_epi32(x, range->zero_point));
+/* 16 rescaled values to bytes. */
+NEUTRON_AVX512VNNI_INLINE __m128i neutron_stored_512(__m512i x, const NeutronRange512 *range,
+                                                     const NeutronRescaleKind512 kind) {
+    if (kind == NEUTRON_RESCALE_512_ANY) {
+        x = _mm512_min_epi32(_mm512_max_epi32(x, range->low), range->high);
+        x = _mm512_add_epi32(x, range->zero_point);
+    }
+    return _mm_min_epi8(_mm_max_epi8(_mm512_cvtsepi32_epi8(x), range->low_bytes), range->high_bytes);
 }
 
 /* The low halves of a's 8 lanes, then of b's. */
@@ -96,13 +134,12 @@ typedef struct {
 /* Groups made ready at a time: what a call keeps on the stack, about 9 KiB. */
 enum { NEUTRON_GROUPS_512 = 24 };
 
-/* Fills `groups`; true where one of them shifts left. `blocks`: packed blocks of an output channel, all taps. */
-NEUTRON_AVX512VNNI static inline bool neutron_prepare_groups_512(NeutronGroup512 *groups, size_t count,
-                                                                 const NeutronRequantBlock *table,
-                                                                 const int8_t *weights, size_t blocks,
-                                                                 bool single_rounding) {
+/* Fills `groups`. `blocks`: packed blocks of an output channel, all taps. */
+NEUTRON_AVX512VNNI static inline NeutronRescaleKind512 neutron_prepare_groups_512(
+    NeutronGroup512 *groups, size_t count, const NeutronConv2dS8 *p, const NeutronRequantBlock *table,
+    const int8_t *weights, size_t blocks) {
     const __m512i ones = _mm512_set1_epi8(1);
-    __mmask8 left = 0;
+    bool fits = true;
     for (size_t g = 0; g < count; g++) {
         __m512i sum0 = _mm512_setzero_si512(), sum1 = sum0;
         size_t b = 0;
@@ -117,10 +154,14 @@ NEUTRON_AVX512VNNI static inline bool neutron_prepare_groups_512(NeutronGroup512
         const __m512i surplus = _mm512_slli_epi32(_mm512_add_epi32(sum0, sum1), 7);
         groups[g].start = _mm512_sub_epi32(_mm512_cvtepu32_epi64(neutron_words_256(table[g].bias)), surplus);
         groups[g].rescale = neutron_rescale_512(neutron_words_256(table[g].multiplier),
-                                                neutron_words_256(table[g].shift), single_rounding);
-        left |= _mm512_test_epi64_mask(groups[g].rescale.left, groups[g].rescale.left);
+                                                neutron_words_256(table[g].shift), p->single_rounding != 0);
+        fits &= neutron_right_fits_512(&groups[g].rescale);
     }
-    return left != 0;
+    const NeutronRescaleKind512 kind = neutron_rescale_kind_512(p, fits);
+    for (size_t g = 0; g < count && kind != NEUTRON_RESCALE_512_ANY; g++) {
+        neutron_add_zero_point_512(&groups[g].rescale, p->output_zero_point);
+    }
+    return kind;
 }
 
 /* How many groups of 8 channels to take together when `left` remain: 3, but no single one is left over. */
@@ -143,14 +184,23 @@ typedef struct {
     int32_t pixels, channels; /* that are written */
 } NeutronStore512;
 
+/* The first `count` of 8 bytes. A masked store costs several plain ones on some processors. */
+NEUTRON_AVX512VNNI_INLINE void neutron_store_8_128(uint8_t *out, __m128i bytes, int32_t count) {
+    if (count >= 8) {
+        _mm_storel_epi64((__m128i *)(void *)out, bytes);
+    } else {
+        _mm_mask_storeu_epi8(out, (__mmask16)((1u << count) - 1), bytes);
+    }
+}
+
 /* Stores accumulators[pixel][group] of at most 8 pixels and 3 groups. */
-NEUTRON_AVX512VNNI_INLINE void neutron_store_block_512(const __m512i accumulators[8][3], const NeutronGroup512 *groups,
-                                                       const NeutronRange512 *range, bool shifts_left,
-                                                       const NeutronStore512 *to, const int pixels, const int count) {
+NEUTRON_AVX512VNNI_INLINE void neutron_store_kind_512(const __m512i accumulators[8][3], const NeutronGroup512 *groups,
+                                                      const NeutronRange512 *range, const NeutronStore512 *to,
+                                                      const int pixels, const int count,
+                                                      const NeutronRescaleKind512 kind) {
 #pragma GCC unroll 3
     for (int g = 0; g < count; g++) {
         const int32_t left = to->channels - 8 * g;
-        const __mmask16 channels = (__mmask16)(left >= 8 ? 0xFFu : (1u << left) - 1);
         uint8_t *out = to->out + 8 * g;
 #pragma GCC unroll 8
         for (int p = 0; p < pixels; p += 2) {
@@ -159,14 +209,50 @@ NEUTRON_AVX512VNNI_INLINE void neutron_store_block_512(const __m512i accumulator
             for (int i = 0; i < 2; i++) {
                 const __m512i halves = accumulators[p + i < pixels ? p + i : p][g];
                 const __m512i folded = _mm512_add_epi32(halves, _mm512_srli_epi64(halves, 32));
-                z[i] = p + i < pixels ? neutron_rescaled_512(folded, &groups[g].rescale, shifts_left) : z[0];
+                z[i] = p + i < pixels ? neutron_rescaled_512(folded, &groups[g].rescale, kind) : z[0];
             }
-            const __m128i stored = neutron_stored_512(neutron_low_halves_512(z[0], z[1]), range);
-            if (p < to->pixels) _mm_mask_storeu_epi8(out + p * to->pixel_pitch, channels, stored);
-            if (p + 1 < pixels && p + 1 < to->pixels) {
-                _mm_mask_storeu_epi8(out + (p + 1) * to->pixel_pitch, channels, _mm_unpackhi_epi64(stored, stored));
+            const __m128i stored = neutron_stored_512(neutron_low_halves_512(z[0], z[1]), range, kind);
+            neutron_store_8_128(out + p * to->pixel_pitch, stored, p < to->pixels ? left : 0);
+            if (p + 1 < pixels) {
+                neutron_store_8_128(out + (p + 1) * to->pixel_pitch, _mm_unpackhi_epi64(stored, stored),
+                                    p + 1 < to->pixels ? left : 0);
             }
         }
+    }
+}
+
+/* The seldom kind, out of line. */
+NEUTRON_AVX512VNNI __attribute__((noinline, unused)) static void neutron_store_any_512(
+    const __m512i accumulators[8][3], const NeutronGroup512 *groups, const NeutronRange512 *range,
+    const NeutronStore512 *to, int count) {
+    for (int g = 0; g < count; g++) {
+        const int32_t left = to->channels - 8 * g;
+        for (int p = 0; p < to->pixels; p++) {
+            const __m512i halves = accumulators[p][g];
+            const __m512i folded = _mm512_add_epi32(halves, _mm512_srli_epi64(halves, 32));
+            const __m512i z = neutron_rescaled_512(folded, &groups[g].rescale, NEUTRON_RESCALE_512_ANY);
+            neutron_store_8_128(
+                to->out + 8 * g + p * to->pixel_pitch,
+                neutron_stored_512(neutron_low_halves_512(z, z), range, NEUTRON_RESCALE_512_ANY), left);
+        }
+    }
+}
+
+NEUTRON_AVX512VNNI_INLINE void neutron_store_block_512(const __m512i accumulators[8][3], const NeutronGroup512 *groups,
+                                                       const NeutronRange512 *range, NeutronRescaleKind512 kind,
+                                                       const NeutronStore512 *to, const int pixels, const int count) {
+    if (kind == NEUTRON_RESCALE_512_FROM_ZERO) {
+        neutron_store_kind_512(accumulators, groups, range, to, pixels, count, NEUTRON_RESCALE_512_FROM_ZERO);
+    } else if (kind == NEUTRON_RESCALE_512_RIGHT) {
+        neutron_store_kind_512(accumulators, groups, range, to, pixels, count, NEUTRON_RESCALE_512_RIGHT);
+    } else {
+        __m512i spilled[8][3];
+#pragma GCC unroll 8
+        for (int p = 0; p < pixels; p++) {
+#pragma GCC unroll 3
+            for (int g = 0; g < count; g++) spilled[p][g] = accumulators[p][g];
+        }
+        neutron_store_any_512((const __m512i(*)[3])spilled, groups, range, to, count);
     }
 }
 

@@ -11,7 +11,7 @@ typedef struct {
     NeutronRange512 range;
     size_t group_bytes; /* packed weights of 8 output channels */
     size_t tap_bytes;   /* of them, those of one tap */
-    bool shifts_left;
+    NeutronRescaleKind512 kind;
 } Layer;
 
 /* Where a block of outputs looks in the input, for the tap (0, 0). */
@@ -104,11 +104,7 @@ NEUTRON_AVX512VNNI_INLINE void multiply_block(const Layer *layer, const Origin *
             }
         }
     }
-    if (layer->shifts_left) {
-        neutron_store_block_512(accumulators, groups, &layer->range, true, to, pixels, count);
-    } else {
-        neutron_store_block_512(accumulators, groups, &layer->range, false, to, pixels, count);
-    }
+    neutron_store_block_512(accumulators, groups, &layer->range, layer->kind, to, pixels, count);
 }
 
 #define DEFINE_BLOCK(PIXELS, COUNT)                                                                                    \
@@ -177,10 +173,10 @@ NEUTRON_AVX512VNNI bool conv_2d_s8_run_avx512vnni(const NeutronKernelCall *call)
         const int32_t channels = left < 8 * NEUTRON_GROUPS_512 ? left : 8 * NEUTRON_GROUPS_512;
         const size_t first_group = (size_t)(k - p->constant_channel0) / 8;
         const int8_t *weights = neutron_packed_weights(call, p) + first_group * layer.group_bytes;
-        layer.shifts_left = neutron_prepare_groups_512(groups, neutron_blocks_of(channels),
-                                                       neutron_requant_blocks(call, p) + first_group, weights, blocks,
-                                                       p->single_rounding != 0);
-        if (layer.shifts_left && p->single_rounding != 0) return false;
+        layer.kind = neutron_prepare_groups_512(groups, neutron_blocks_of(channels), p,
+                                                neutron_requant_blocks(call, p) + first_group, weights, blocks);
+        /* A single rounding of a scale above 1 does not wrap; that is for the portable variant. */
+        if (layer.kind == NEUTRON_RESCALE_512_ANY && p->single_rounding != 0) return false;
         for (int32_t n = w->batch0; n < w->batch1; n++) {
             for (int32_t r = w->row0; r < w->row1; r++) run_row(&layer, n, r, k, channels, weights, groups);
         }

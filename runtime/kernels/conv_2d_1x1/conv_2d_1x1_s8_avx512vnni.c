@@ -8,7 +8,7 @@ typedef struct {
     const NeutronConv2d1x1S8 *p;
     NeutronRange512 range;
     size_t group_bytes; /* packed weights of 8 output channels */
-    bool shifts_left;
+    NeutronRescaleKind512 kind;
 } Layer;
 
 /* Pixels a fixed step apart: of one row, or of all rows where they follow each other without a gap. */
@@ -55,11 +55,7 @@ NEUTRON_AVX512VNNI_INLINE void multiply_block(const Layer *layer, const uint8_t 
             }
         }
     }
-    if (layer->shifts_left) {
-        neutron_store_block_512(accumulators, groups, &layer->range, true, to, pixels, count);
-    } else {
-        neutron_store_block_512(accumulators, groups, &layer->range, false, to, pixels, count);
-    }
+    neutron_store_block_512(accumulators, groups, &layer->range, layer->kind, to, pixels, count);
 }
 
 #define DEFINE_BLOCK(PIXELS, COUNT)                                                                                    \
@@ -139,10 +135,10 @@ NEUTRON_AVX512VNNI bool conv_2d_1x1_s8_run_avx512vnni(const NeutronKernelCall *c
         const int32_t channels = left < 8 * NEUTRON_GROUPS_512 ? left : 8 * NEUTRON_GROUPS_512;
         const size_t first_group = (size_t)(k - p->constant_channel0) / 8;
         const int8_t *weights = neutron_packed_weights(call, p) + first_group * layer.group_bytes;
-        layer.shifts_left = neutron_prepare_groups_512(groups, neutron_blocks_of(channels),
-                                                       neutron_requant_blocks(call, p) + first_group, weights, blocks,
-                                                       p->single_rounding != 0);
-        if (layer.shifts_left && p->single_rounding != 0) return false;
+        layer.kind = neutron_prepare_groups_512(groups, neutron_blocks_of(channels), p,
+                                                neutron_requant_blocks(call, p) + first_group, weights, blocks);
+        /* A single rounding of a scale above 1 does not wrap; that is for the portable variant. */
+        if (layer.kind == NEUTRON_RESCALE_512_ANY && p->single_rounding != 0) return false;
         for (int32_t n = w->batch0; n < w->batch1; n++) {
             for (int32_t r = w->row0; r < w->row1; r++) {
                 Line line = {.in_pitch = (ptrdiff_t)p->stride_w * input->col_pitch, .out_pitch = output->col_pitch};

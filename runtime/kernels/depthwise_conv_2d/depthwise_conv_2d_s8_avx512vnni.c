@@ -28,7 +28,8 @@ typedef struct {
     int32_t quads;  /* of kernel rows */
     size_t vectors; /* of weights, for a block: [quad][kernel_w] */
     int32_t stretch; /* outputs that the columns' memory is enough for */
-    bool shifts_left;
+    bool is_3x3;     /* with columns next to each other */
+    NeutronRescaleKind512 kind;
 } Layer;
 
 /* 16 channels' bytes, the last of which `mask` may leave out, in 16 lanes. */
@@ -53,7 +54,7 @@ NEUTRON_AVX512VNNI_INLINE __m512i load_tap(const int8_t *weights, size_t group_b
     return _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(low, high));
 }
 
-/* True where a channel shifts left. */
+/* True where all channels' right shifts fit. */
 NEUTRON_AVX512VNNI static bool prepare_block(const Layer *layer, Block *block, __m512i *vectors, const int8_t *weights,
                                              const NeutronRequantBlock *table, bool second) {
     const NeutronDepthwiseConv2dS8 *p = layer->p;
@@ -84,8 +85,7 @@ NEUTRON_AVX512VNNI static bool prepare_block(const Layer *layer, Block *block, _
     block->even = neutron_rescale_512(_mm512_cvtepi64_epi32(multiplier), _mm512_cvtepi64_epi32(shift), once);
     block->odd = neutron_rescale_512(_mm512_cvtepi64_epi32(_mm512_srli_epi64(multiplier, 32)),
                                      _mm512_cvtepi64_epi32(_mm512_srli_epi64(shift, 32)), once);
-    const __m512i left = _mm512_or_si512(block->even.left, block->odd.left);
-    return _mm512_test_epi64_mask(left, left) != 0;
+    return neutron_right_fits_512(&block->even) && neutron_right_fits_512(&block->odd);
 }
 
 /* ---- columns -------------------------------------------------------------------------------------------------------- */
@@ -134,17 +134,22 @@ NEUTRON_AVX512VNNI static void load_stretch(const Layer *layer, __m512i *columns
 
 /* ---- outputs -------------------------------------------------------------------------------------------------------- */
 
-NEUTRON_AVX512VNNI_INLINE void store_output(const Layer *layer, const Block *block, __m512i sum, bool shifts_left,
-                                            uint8_t *out, __mmask16 mask) {
-    const __m512i even = neutron_rescaled_512(sum, &block->even, shifts_left);
-    const __m512i odd = neutron_rescaled_512(_mm512_srli_epi64(sum, 32), &block->odd, shifts_left);
+NEUTRON_AVX512VNNI_INLINE void store_output(const Layer *layer, const Block *block, __m512i sum, uint8_t *out,
+                                            __mmask16 mask, const NeutronRescaleKind512 kind) {
+    const __m512i even = neutron_rescaled_512(sum, &block->even, kind);
+    const __m512i odd = neutron_rescaled_512(_mm512_srli_epi64(sum, 32), &block->odd, kind);
     const __m512i both = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
-    _mm_mask_storeu_epi8(out, mask, neutron_stored_512(both, &layer->range));
+    const __m128i stored = neutron_stored_512(both, &layer->range, kind);
+    if (mask == 0xFFFF) {
+        _mm_storeu_si128((__m128i *)(void *)out, stored);
+    } else {
+        _mm_mask_storeu_epi8(out, mask, stored);
+    }
 }
 
 NEUTRON_AVX512VNNI_INLINE void compute_stretch(const Layer *layer, const Block *block, const __m512i *vectors,
                                                const __m512i *columns, int32_t per_quad, int32_t outputs, uint8_t *out,
-                                               ptrdiff_t out_pitch, __mmask16 mask, bool shifts_left) {
+                                               ptrdiff_t out_pitch, __mmask16 mask, const NeutronRescaleKind512 kind) {
     const NeutronDepthwiseConv2dS8 *p = layer->p;
     for (int32_t c = 0; c < outputs; c++, columns += p->stride_w, out += out_pitch) {
         __m512i sum = block->start;
@@ -155,8 +160,67 @@ NEUTRON_AVX512VNNI_INLINE void compute_stretch(const Layer *layer, const Block *
                 sum = _mm512_dpbusd_epi32(sum, *column, *w++);
             }
         }
-        store_output(layer, block, sum, shifts_left, out, mask);
+        store_output(layer, block, sum, out, mask, kind);
     }
+}
+
+/* Outputs [first, end) of a row with a kernel of 3 by 3, whose columns stay in registers. out: of column 0. */
+NEUTRON_AVX512VNNI_INLINE void compute_row_3x3(const Layer *layer, const Block *block, const __m512i *vectors,
+                                               const Quad *quad, uint8_t *out, ptrdiff_t out_pitch, const int stride,
+                                               const NeutronRescaleKind512 kind) {
+    const NeutronWindowExtents *w = &layer->call->window;
+    const __m512i padding = _mm512_set1_epi8((char)(layer->p->input_zero_point ^ -128));
+    const __m512i flip = _mm512_set1_epi8(-128);
+    const uint32_t cols = (uint32_t)layer->input->cols;
+    int32_t col = w->col0 * stride - layer->p->pad_left;
+    const uint8_t *a = quad->row[0] + col * quad->pitch[0];
+    const uint8_t *b = quad->row[1] + col * quad->pitch[1];
+    const uint8_t *c = quad->row[2] + col * quad->pitch[2];
+    __m512i columns[3] = {padding, padding, padding};
+    int fresh = 3; /* columns that the next output does not share with the last one */
+    for (int32_t i = w->col0; i < w->col1; i++, fresh = stride) {
+#pragma GCC unroll 3
+        for (int j = 0; j < 3; j++) {
+            if (j + fresh < 3) {
+                columns[j] = columns[j + stride];
+                continue;
+            }
+            columns[j] = padding;
+            if ((uint32_t)col < cols) {
+                const __m512i rows = _mm512_ternarylogic_epi32(load_channels(a, 0, false),
+                                                               _mm512_slli_epi32(load_channels(b, 0, false), 8),
+                                                               _mm512_slli_epi32(load_channels(c, 0, false), 16), 0xFE);
+                columns[j] = _mm512_xor_si512(rows, flip);
+            }
+            col++;
+            a += quad->pitch[0];
+            b += quad->pitch[1];
+            c += quad->pitch[2];
+        }
+        __m512i sum = _mm512_dpbusd_epi32(block->start, columns[0], vectors[0]);
+        sum = _mm512_dpbusd_epi32(sum, columns[1], vectors[1]);
+        sum = _mm512_dpbusd_epi32(sum, columns[2], vectors[2]);
+        store_output(layer, block, sum, out, 0xFFFF, kind);
+        out += out_pitch;
+    }
+}
+
+NEUTRON_AVX512VNNI static bool run_row_3x3(const Layer *layer, const Block *block, const __m512i *vectors,
+                                           const Quad *quad, uint8_t *out, ptrdiff_t out_pitch) {
+    const NeutronRescaleKind512 from_zero = NEUTRON_RESCALE_512_FROM_ZERO, right = NEUTRON_RESCALE_512_RIGHT;
+    const int32_t stride = layer->p->stride_w;
+    if (stride == 1 && layer->kind == from_zero) {
+        compute_row_3x3(layer, block, vectors, quad, out, out_pitch, 1, from_zero);
+    } else if (stride == 2 && layer->kind == from_zero) {
+        compute_row_3x3(layer, block, vectors, quad, out, out_pitch, 2, from_zero);
+    } else if (stride == 1 && layer->kind == right) {
+        compute_row_3x3(layer, block, vectors, quad, out, out_pitch, 1, right);
+    } else if (stride == 2 && layer->kind == right) {
+        compute_row_3x3(layer, block, vectors, quad, out, out_pitch, 2, right);
+    } else {
+        return false;
+    }
+    return true;
 }
 
 /* One row of the window for the channels of one block. */
@@ -177,6 +241,7 @@ NEUTRON_AVX512VNNI static void run_row(const Layer *layer, const Block *block, c
         quads[i / 4].pitch[i % 4] = inside ? input->col_pitch : 0;
     }
     uint8_t *out = neutron_element_address(layer->call->bases, output, n, row, w->col0, channel);
+    if (layer->is_3x3 && mask == 0xFFFF && run_row_3x3(layer, block, vectors, quads, out, output->col_pitch)) return;
     const int32_t per_quad = COLUMN_VECTORS / layer->quads;
     __m512i columns[COLUMN_VECTORS];
     for (int32_t col = w->col0; col < w->col1;) {
@@ -184,12 +249,18 @@ NEUTRON_AVX512VNNI static void run_row(const Layer *layer, const Block *block, c
         const int32_t first = col * p->stride_w - p->pad_left;
         const int32_t end = first + (outputs - 1) * p->stride_w + (p->kernel_w - 1) * p->dilation_w + 1;
         load_stretch(layer, columns, per_quad, quads, first, end, mask);
-        if (layer->shifts_left) {
-            compute_stretch(layer, block, vectors, columns, per_quad, outputs, out, output->col_pitch, mask, true);
+        const ptrdiff_t pitch = output->col_pitch;
+        if (layer->kind == NEUTRON_RESCALE_512_FROM_ZERO) {
+            compute_stretch(layer, block, vectors, columns, per_quad, outputs, out, pitch, mask,
+                            NEUTRON_RESCALE_512_FROM_ZERO);
+        } else if (layer->kind == NEUTRON_RESCALE_512_RIGHT) {
+            compute_stretch(layer, block, vectors, columns, per_quad, outputs, out, pitch, mask,
+                            NEUTRON_RESCALE_512_RIGHT);
         } else {
-            compute_stretch(layer, block, vectors, columns, per_quad, outputs, out, output->col_pitch, mask, false);
+            compute_stretch(layer, block, vectors, columns, per_quad, outputs, out, pitch, mask,
+                            NEUTRON_RESCALE_512_ANY);
         }
-        out += (ptrdiff_t)outputs * output->col_pitch;
+        out += (ptrdiff_t)outputs * pitch;
         col += outputs;
     }
 }
@@ -201,6 +272,7 @@ static bool fits(Layer *layer) {
         layer->call->buffers[p->output].channel_pitch != 1 || p->kernel_h > KERNEL_ROWS) {
         return false;
     }
+    layer->is_3x3 = p->kernel_h == 3 && p->kernel_w == 3 && p->dilation_w == 1;
     layer->quads = (p->kernel_h + 3) / 4;
     const int64_t span = (int64_t)(p->kernel_w - 1) * p->dilation_w + 1;
     const int32_t columns = COLUMN_VECTORS / layer->quads;
@@ -221,14 +293,20 @@ NEUTRON_AVX512VNNI bool depthwise_conv_2d_s8_run_avx512vnni(const NeutronKernelC
     __m512i vectors[WEIGHT_VECTORS];
     for (int32_t k = w->channel0; k < w->channel1; k += 16 * at_once) {
         const int32_t end = w->channel1 - k < 16 * at_once ? w->channel1 : k + 16 * at_once;
-        layer.shifts_left = false;
+        bool fits_all = true;
         for (int32_t at = k, b = 0; at < end; at += 16, b++) {
             const size_t group = (size_t)(at - p->constant_channel0) / 8;
-            layer.shifts_left |= prepare_block(&layer, &blocks[b], vectors + (size_t)b * layer.vectors,
-                                               neutron_packed_weights(call, p) + group * group_bytes,
-                                               neutron_requant_blocks(call, p) + group, end - at > 8);
+            fits_all &= prepare_block(&layer, &blocks[b], vectors + (size_t)b * layer.vectors,
+                                      neutron_packed_weights(call, p) + group * group_bytes,
+                                      neutron_requant_blocks(call, p) + group, end - at > 8);
         }
-        if (layer.shifts_left && p->single_rounding != 0) return false;
+        layer.kind = neutron_rescale_kind_512(p, fits_all);
+        /* A single rounding of a scale above 1 does not wrap; that is for the portable variant. */
+        if (layer.kind == NEUTRON_RESCALE_512_ANY && p->single_rounding != 0) return false;
+        for (int32_t at = k, b = 0; at < end && layer.kind != NEUTRON_RESCALE_512_ANY; at += 16, b++) {
+            neutron_add_zero_point_512(&blocks[b].even, p->output_zero_point);
+            neutron_add_zero_point_512(&blocks[b].odd, p->output_zero_point);
+        }
         for (int32_t n = w->batch0; n < w->batch1; n++) {
             for (int32_t r = w->row0; r < w->row1; r++) {
                 for (int32_t at = k, b = 0; at < end; at += 16, b++) {
