@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""PyTorch models from what the command line names, with their example inputs, weights and calibration samples."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from openneutron.cli import calibration
+from openneutron.cli.model_source import BuiltInModel, ExportedFile, PyTorchModel, PythonFunction, nearest
+from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.pytorch import models
+
+Inputs = tuple[torch.Tensor, ...]
+
+BUILT_IN_SAMPLES = 32
+"""Random inputs that a built-in model with its random weights is calibrated with."""
+
+NAMES_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model, and one tuple of inputs it takes."""
+
+    model: nn.Module | ExportedProgram = field(repr=False)
+    example_inputs: Inputs = field(repr=False)
+
+
+def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
+    """The model, in eval mode, with its weights loaded where a file of them is given.
+
+    Raises InvalidModelError where there is no such model or it is none, InvalidOptionError where the weights don't fit.
+    """
+    if isinstance(source, ExportedFile):
+        if weights is not None:
+            raise InvalidOptionError(
+                f"--weights: '{source}' has its own weights in it; load others before torch.export."
+            )
+        return _exported(source)
+    model, inputs = _built_in(source) if isinstance(source, BuiltInModel) else _from_function(source)
+    if weights is not None:
+        _load_weights(model, weights)
+    return Loaded(model.eval(), inputs)
+
+
+def samples(source: PyTorchModel, loaded: Loaded, path: Path | None, weights: Path | None) -> list[Inputs]:
+    """Calibration samples from a file or folder; random ones for a built-in model that has random weights too.
+
+    Raises InvalidOptionError where there are none, or they don't fit the model.
+    """
+    if path is not None:
+        wanted = [calibration.Wanted(tuple(x.shape), _numpy_type(x)) for x in loaded.example_inputs]
+        return [tuple(torch.from_numpy(part) for part in sample) for sample in calibration.load(path, wanted)]
+    if isinstance(source, BuiltInModel) and weights is None:
+        return models.samples(source.name, BUILT_IN_SAMPLES)
+    raise InvalidOptionError(
+        f"--calibration: it is missing; the int8 scales of '{source}' come from typical inputs. Give a folder of .npy files "
+        "or a .npz file."
+    )
+
+
+def _numpy_type(tensor: torch.Tensor) -> np.dtype[Any]:
+    try:
+        return torch.empty(0, dtype=tensor.dtype).numpy().dtype
+    except TypeError as error:
+        raise InvalidModelError(f"the model takes {tensor.dtype}, which NumPy has no type for; use float32.") from error
+
+
+def _built_in(source: BuiltInModel) -> tuple[nn.Module, Inputs]:
+    known = models.names()
+    if source.name not in known:
+        hint = nearest(source.name, known)
+        raise InvalidModelError(f"there is no built-in model '{source}'.{hint} There are {', '.join(known)}.")
+    return models.get(source.name)
+
+
+def _from_function(source: PythonFunction) -> tuple[nn.Module, Inputs]:
+    module = _run(source, lambda: _import(source.path))
+    function = getattr(module, source.function, None)
+    if function is None or not callable(function):
+        hint = nearest(source.function, (name for name, value in vars(module).items() if callable(value)))
+        raise InvalidModelError(f"'{source.path.name}' has no function '{source.function}'.{hint}")
+    returned = _run(source, function)
+    what = f"'{source}' returned {type(returned).__name__}; it must return a module and a tuple of example inputs."
+    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], nn.Module):
+        raise InvalidModelError(what)
+    model, inputs = returned
+    inputs = (inputs,) if isinstance(inputs, torch.Tensor) else inputs
+    if (
+        not isinstance(inputs, (tuple, list))
+        or not all(isinstance(value, torch.Tensor) for value in inputs)
+        or not inputs
+    ):
+        raise InvalidModelError(
+            f"'{source}' returned a module and {type(returned[1]).__name__}; example inputs are a tuple of tensors."
+        )
+    return model, tuple(inputs)
+
+
+def _import(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Modules beside the file are the file's own, as if Python ran it.
+    with _search(path.resolve().parent):
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _search(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+def _run(source: PythonFunction, call: Callable[[], Any]) -> Any:
+    """What the user's own code returns; what it raises becomes a message with the line it came from."""
+    try:
+        with _search(source.path.resolve().parent):
+            return call()
+    except OpenNeutronError:
+        raise
+    except Exception as error:
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if Path(frame.filename).name == source.path.name
+        ]
+        line = f", line {frames[-1].lineno}" if frames else ""
+        if isinstance(error, SyntaxError) and error.lineno is not None:
+            line = f", line {error.lineno}"
+        raise InvalidModelError(f"'{source}'{line}: {type(error).__name__}: {error}") from error
+
+
+def _exported(source: ExportedFile) -> Loaded:
+    try:
+        program = torch.export.load(source.path)
+    except Exception as error:  # torch.export.load declares none of what a damaged file makes it raise
+        words = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidModelError(f"'{source}' is no program that torch.export.save wrote: {words}") from error
+    inputs, keywords = program.example_inputs or ((), {})
+    if keywords or not inputs or not all(isinstance(value, torch.Tensor) for value in inputs):
+        raise InvalidModelError(
+            f"'{source}' has no example inputs, or not tensors alone. Export it with a tuple of tensors: "
+            "torch.export.export(model, inputs)."
+        )
+    return Loaded(program, tuple(inputs))
+
+
+def _load_weights(model: nn.Module, path: Path) -> None:
+    if not path.is_file():
+        raise InvalidOptionError(f"--weights: '{path}' does not exist.")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle, zipfile and torch each have errors of their own
+        words = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidOptionError(f"--weights: '{path}' can't be read: {words}") from error
+    state = found.get("state_dict", found) if isinstance(found, dict) else found
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise InvalidOptionError(
+            f"--weights: '{path}' holds {type(found).__name__}; a state_dict is what is needed here."
+        )
+    wanted = model.state_dict()
+    for what, names in (
+        ("lacks", [name for name in wanted if name not in state]),
+        ("has, and the model does not,", [name for name in state if name not in wanted]),
+        ("has in another shape", [n for n in wanted if n in state and wanted[n].shape != state[n].shape]),
+    ):
+        if names:
+            raise InvalidOptionError(
+                f"--weights: '{path}' {what} {_listed(names)}. It must be a state_dict of this model."
+            )
+    model.load_state_dict(state)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:NAMES_SHOWN])
+    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more"

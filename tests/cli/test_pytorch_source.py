@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""PyTorch models as the command line names them, and what wrong ones say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from openneutron.cli.model_source import BuiltInModel, ExportedFile, PythonFunction
+from openneutron.cli.pytorch_source import Loaded, load, samples
+from openneutron.errors import InvalidModelError, InvalidOptionError
+
+NET = """\
+import torch
+from torch import nn
+
+import beside
+
+def net():
+    return nn.Linear(beside.WIDTH, 2), (torch.zeros(1, beside.WIDTH),)
+
+def net_with_one_tensor():
+    return nn.Linear(beside.WIDTH, 2), torch.zeros(1, beside.WIDTH)
+
+def only_a_module():
+    return nn.ReLU()
+
+def wrong_inputs():
+    return nn.ReLU(), 3
+
+def raises():
+    raise KeyError("width")
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "beside.py").write_text("WIDTH = 3\n")
+    (tmp_path / "some_net.py").write_text(NET)
+    return tmp_path / "some_net.py"
+
+
+@pytest.mark.parametrize("function", ["net", "net_with_one_tensor"])
+def test_a_function_of_a_file(file: Path, function: str) -> None:
+    loaded = load(PythonFunction(file, function))
+    assert isinstance(loaded.model, nn.Linear) and not loaded.model.training
+    assert [tuple(value.shape) for value in loaded.example_inputs] == [(1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("nett", "'some_net.py' has no function 'nett'. Did you mean 'net'?"),
+        ("zzzzzz", "'some_net.py' has no function 'zzzzzz'."),
+        (
+            "only_a_module",
+            "'some_net.py:only_a_module' returned ReLU; it must return a module and a tuple of example inputs.",
+        ),
+        (
+            "wrong_inputs",
+            "'some_net.py:wrong_inputs' returned a module and int; example inputs are a tuple of tensors.",
+        ),
+        ("raises", "'some_net.py:raises', line 19: KeyError: 'width'"),
+    ],
+)
+def test_a_function_that_will_not_do(file: Path, function: str, message: str) -> None:
+    with pytest.raises(InvalidModelError) as caught:
+        load(PythonFunction(file, function))
+    assert str(caught.value) == message
+
+
+def test_a_file_that_does_not_even_import(file: Path) -> None:
+    file.write_text("import torch\nx = = 1\n")
+    with pytest.raises(InvalidModelError) as caught:
+        load(PythonFunction(file, "net"))
+    assert str(caught.value).startswith("'some_net.py:net', line 2: SyntaxError: invalid syntax")
+
+
+def test_a_built_in_model_and_its_samples() -> None:
+    source = BuiltInModel("autoencoder")
+    loaded = load(source)
+    assert [tuple(value.shape) for value in loaded.example_inputs] == [(1, 640)]
+    assert len(samples(source, loaded, None, None)) == 32
+
+
+def test_an_unknown_built_in_model_names_the_nearest() -> None:
+    with pytest.raises(InvalidModelError) as caught:
+        load(BuiltInModel("mobilnet-v2"))
+    assert str(caught.value) == (
+        "there is no built-in model 'mobilnet-v2'. Did you mean 'mobilenet_v2' or 'mobilenet_v1'? There are autoencoder, "
+        "cifarnet, ds_cnn, mobilenet_v1, mobilenet_v2, resnet8, vww."
+    )
+
+
+def test_an_exported_program(tmp_path: Path) -> None:
+    torch.export.save(torch.export.export(nn.ReLU(), (torch.zeros(2, 3),)), tmp_path / "net.pt2")
+    loaded = load(ExportedFile(tmp_path / "net.pt2"))
+    assert [tuple(value.shape) for value in loaded.example_inputs] == [(2, 3)]
+    with pytest.raises(InvalidOptionError) as caught:
+        load(ExportedFile(tmp_path / "net.pt2"), tmp_path / "w.pt")
+    assert str(caught.value) == ("--weights: 'net.pt2' has its own weights in it; load others before torch.export.")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_damaged_exported_program(tmp_path: Path) -> None:
+    (tmp_path / "net.pt2").write_bytes(b"not a zip file")
+    with pytest.raises(InvalidModelError, match=r"^'net.pt2' is no program that torch.export.save wrote: "):
+        load(ExportedFile(tmp_path / "net.pt2"))
+
+
+def test_weights_are_loaded(file: Path, tmp_path: Path) -> None:
+    state = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}
+    for content in (state, {"state_dict": state, "epoch": 3}):
+        torch.save(content, tmp_path / "w.pt")
+        loaded = load(PythonFunction(file, "net"), tmp_path / "w.pt")
+        assert isinstance(loaded.model, nn.Linear)
+        assert torch.equal(loaded.model.weight, torch.ones(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"weight": torch.ones(2, 3)}, "lacks 'bias'. It must be a state_dict of this model."),
+        (
+            {"weight": torch.ones(2, 3), "bias": torch.zeros(2)} | {f"x{i}": torch.zeros(1) for i in range(6)},
+            "has, and the model does not, 'x0', 'x1', 'x2', 'x3' and 2 more. It must be a state_dict of this model.",
+        ),
+        (
+            {"weight": torch.ones(2, 4), "bias": torch.zeros(2)},
+            "has in another shape 'weight'. It must be a state_dict of this model.",
+        ),
+        ([1, 2], "holds list; a state_dict is what is needed here."),
+    ],
+)
+def test_weights_that_do_not_fit(file: Path, tmp_path: Path, content: object, message: str) -> None:
+    torch.save(content, tmp_path / "w.pt")
+    with pytest.raises(InvalidOptionError) as caught:
+        load(PythonFunction(file, "net"), tmp_path / "w.pt")
+    assert str(caught.value) == f"--weights: '{tmp_path / 'w.pt'}' {message}"
+
+
+def test_weights_that_are_none(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        load(PythonFunction(file, "net"), tmp_path / "absent.pt")
+    assert str(caught.value) == f"--weights: '{tmp_path / 'absent.pt'}' does not exist."
+    (tmp_path / "w.pt").write_bytes(b"text")
+    with pytest.raises(InvalidOptionError, match=r"^--weights: '.*w.pt' can't be read: "):
+        load(PythonFunction(file, "net"), tmp_path / "w.pt")
+
+
+def test_calibration_samples_become_tensors(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", np.ones((4, 3), np.float32))
+    loaded = Loaded(nn.Linear(3, 2), (torch.zeros(1, 3),))
+    found = samples(PythonFunction(tmp_path, "net"), loaded, tmp_path / "set.npz", None)
+    assert [tuple(value.shape) for (value,) in found] == [(1, 3)] * 4
+
+
+def test_a_missing_calibration_set(file: Path, tmp_path: Path) -> None:
+    loaded = Loaded(nn.Linear(3, 2), (torch.zeros(1, 3),))
+    for source, weights in ((PythonFunction(file, "net"), None), (BuiltInModel("cifarnet"), tmp_path / "w.pt")):
+        with pytest.raises(InvalidOptionError) as caught:
+            samples(source, loaded, None, weights)
+        assert str(caught.value) == (
+            f"--calibration: it is missing; the int8 scales of '{source}' come from typical inputs. Give a folder of .npy "
+            "files or a .npz file."
+        )
