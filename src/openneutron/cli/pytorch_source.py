@@ -18,7 +18,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from openneutron.cli import calibration
-from openneutron.cli.model_source import BuiltInModel, ExportedFile, PyTorchModel, PythonFunction, nearest
+from openneutron.cli.model_source import BuiltInModel, ExportedFile, PythonFunction, PyTorchModel, nearest
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.pytorch import models
 
@@ -73,7 +73,7 @@ def samples(source: PyTorchModel, loaded: Loaded, path: Path | None, weights: Pa
 
 def _numpy_type(tensor: torch.Tensor) -> np.dtype[Any]:
     try:
-        return torch.empty(0, dtype=tensor.dtype).numpy().dtype
+        return np.dtype(torch.empty(0, dtype=tensor.dtype).numpy().dtype)
     except TypeError as error:
         raise InvalidModelError(f"the model takes {tensor.dtype}, which NumPy has no type for; use float32.") from error
 
