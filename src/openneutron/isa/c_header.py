@@ -76,10 +76,14 @@ def _taps(row: Row) -> int:
     return sum(1 << 31 if name == "input" else 1 << row.index(name) for name in row.taps)
 
 
+def kernel_line(row: Row) -> str:
+    """A kernel's line in kernels.def."""
+    return f"NEUTRON_KERNEL({row.code}, {row.name}, {struct_name(row)}, 0x{_taps(row):08X}u)"
+
+
 def kernels_def_text() -> str:
     """runtime/kernels/kernels.def: NEUTRON_KERNEL(id, name, parameter struct, taps) for each kernel."""
-    lines = [f"NEUTRON_KERNEL({row.code}, {row.name}, {struct_name(row)}, 0x{_taps(row):08X}u)" for row in rows.KERNELS]
-    return _TITLE + "\n".join(lines) + "\n"
+    return _TITLE + "\n".join(kernel_line(row) for row in rows.KERNELS) + "\n"
 
 
 def write(runtime: Path) -> None:

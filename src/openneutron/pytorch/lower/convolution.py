@@ -143,7 +143,7 @@ def _emit(
     return context.from_nhwc(context.emit(op, inputs, stored, quant, node.name, **attrs), shape)
 
 
-@lowers("aten.linear.default", fuses=True, preserve=True, layout=Layout.OWN)
+@lowers("aten.linear.default", fuses=True, layout=Layout.OWN)
 def linear(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     return _linear(node, context, given["input"], context.value(given["weight"]), given["bias"])

@@ -39,7 +39,7 @@ lowers("aten.tanh.default")(function("tanh"))
 lowers("aten.hardswish.default", preserve=True)(function("hard_swish"))
 
 
-@lowers("aten.leaky_relu.default", preserve=True)
+@lowers("aten.leaky_relu.default")
 def leaky_relu(node: Node, context: Context) -> Value | Reject:
     return one_to_one(node, context, "leaky_relu", alpha=float(arguments_of(node)["negative_slope"]))
 

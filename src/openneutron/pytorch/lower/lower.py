@@ -104,6 +104,14 @@ class Lowering:
                 return Refusal(node, rejected)
         return None
 
+    def why_not(self, node: Node) -> Reject | None:
+        """What can be said of a node alone: that it has no rule, or that its inputs are not quantized."""
+        if op_name(node) not in LOWER_RULES:
+            return Reject(f"there is no kernel for {short_name(node)}")
+        if not any(is_dequantize(source) or source.op == "call_function" for source in node.all_input_nodes):
+            return Reject("its inputs are not quantized", "Quantize with NeutronQuantizer.")
+        return None
+
     def _lower_node(self, node: Node) -> Reject | None:
         context = self.context
         if node in context.values:

@@ -148,7 +148,7 @@ def cat(node: Node, context: Context) -> Value | Reject:
     return Value(name, shape, order, shape)
 
 
-@lowers("aten.pad.default", "aten.constant_pad_nd.default", moves=True, preserve=True)
+@lowers("aten.pad.default", "aten.constant_pad_nd.default", moves=True)
 def constant_pad(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     mode = given.get("mode", "constant")
@@ -170,7 +170,7 @@ def _padded(node: Node, context: Context, flat: list[int], filler: float) -> Val
     return _moved(node, context, Value(name, shape, value.order, shape))
 
 
-@lowers("aten.upsample_nearest2d.vec", "aten.upsample_nearest2d.default", moves=True, preserve=True, layout=Layout.NHWC)
+@lowers("aten.upsample_nearest2d.vec", "aten.upsample_nearest2d.default", moves=True, layout=Layout.NHWC)
 def upsample_nearest(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     value, shape = context.value(node.args[0]), shape_of(node)

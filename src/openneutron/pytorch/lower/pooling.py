@@ -89,7 +89,7 @@ def average_pool(node: Node, context: Context) -> Value | Reject:
     return context.viewed(_pooled(node, context, "average_pool_2d", source, padding, window, image), shape)
 
 
-@lowers("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default", preserve=True, layout=Layout.NHWC)
+@lowers("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default", layout=Layout.NHWC)
 def adaptive_average_pool(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     data, shape = context.value(given["self"]), shape_of(node)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The options of a partition's compile, and the CompileSpec list in which ExecuTorch carries them: written and read here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+
+from openneutron.compiler import CompileOptions
+from openneutron.compiler.layout import CALLER
+from openneutron.errors import InvalidOptionError
+
+OUTPUT_FORMAT = "tflite"
+NONE = "None"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCompileOptions:
+    """What ``generate_neutron_compile_spec`` takes. ``sram_budget`` is bytes, ``io`` one of ``layout.IO_PLACES``."""
+
+    target: str
+    extra_flags: tuple[str, ...] = ()
+    intermediates_dir: str | None = None
+    operators_not_to_delegate: tuple[str, ...] = ()
+    use_neutron_for_format_conversion: bool = True
+    fetch_constants_to_sram: bool = False
+    dump_kernel_selection_code: bool = False
+    use_profiling: bool = False
+    sram_budget: int | None = None
+    io: str = CALLER
+
+    @property
+    def compiler(self) -> CompileOptions:
+        """The part the compiler wants. Raises InvalidOptionError for values out of range."""
+        return CompileOptions(self.sram_budget, self.io, self.fetch_constants_to_sram)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """``operators_not_to_delegate`` as they are looked for in node names: ``aten::relu`` is ``aten_relu``."""
+        return tuple(name.replace("::", "_") for name in self.operators_not_to_delegate if name)
+
+
+def encode(options: PartitionCompileOptions) -> list[CompileSpec]:
+    """The list; the first nine keys and their order are those of ExecuTorch's NXP backend, the others ours."""
+    texts = {
+        "output_format": OUTPUT_FORMAT,
+        "compile_flags": " ".join(options.extra_flags),
+        "target": options.target,
+        "intermediates_dir": options.intermediates_dir or NONE,
+        "operators_not_to_delegate": ",".join(options.patterns),
+        "use_neutron_for_format_conversion": str(options.use_neutron_for_format_conversion),
+        "fetch_constants_to_sram": str(options.fetch_constants_to_sram),
+        "dump_kernel_selection_code": str(options.dump_kernel_selection_code),
+        "use_profiling": str(options.use_profiling),
+        "sram_budget": NONE if options.sram_budget is None else str(options.sram_budget),
+        "io": options.io,
+    }
+    return [CompileSpec(key, text.encode()) for key, text in texts.items()]
+
+
+def decode(specs: Sequence[CompileSpec]) -> PartitionCompileOptions:
+    """The options in the list. Raises RuntimeError without an output format or with an unknown one, as ExecuTorch's NXP
+    backend does, and InvalidOptionError where another key is missing or unreadable."""
+    texts = {spec.key: bytes(spec.value).decode() for spec in specs}
+    if "output_format" not in texts:
+        raise RuntimeError("output format is required")
+    if texts["output_format"] != OUTPUT_FORMAT:
+        raise RuntimeError(f"Unknown format {texts['output_format']}")
+    budget = texts.get("sram_budget", NONE)
+    if budget != NONE and not budget.isdecimal():
+        raise InvalidOptionError(f"compile spec: sram_budget is '{budget}'; it is a number of bytes, or None.")
+    if "target" not in texts:
+        raise InvalidOptionError("compile spec: it names no target. Make it with generate_neutron_compile_spec.")
+    return PartitionCompileOptions(
+        target=texts["target"],
+        extra_flags=tuple(texts.get("compile_flags", "").split()),
+        intermediates_dir=_optional(texts.get("intermediates_dir", NONE)),
+        operators_not_to_delegate=tuple(filter(None, texts.get("operators_not_to_delegate", "").split(","))),
+        use_neutron_for_format_conversion=_flag(texts, "use_neutron_for_format_conversion", True),
+        fetch_constants_to_sram=_flag(texts, "fetch_constants_to_sram", False),
+        dump_kernel_selection_code=_flag(texts, "dump_kernel_selection_code", False),
+        use_profiling=_flag(texts, "use_profiling", False),
+        sram_budget=None if budget == NONE else int(budget),
+        io=texts.get("io", CALLER),
+    )
+
+
+def _optional(text: str) -> str | None:
+    return None if text in (NONE, "") else text
+
+
+def _flag(texts: dict[str, str], key: str, default: bool) -> bool:
+    text = texts.get(key, str(default))
+    if text not in ("True", "False"):
+        raise InvalidOptionError(f"compile spec: {key} is '{text}'; it is True or False.")
+    return text == "True"

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The ExecuTorch backend: a partition of an edge program in, a delegate payload out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from openneutron import litert, targets
+from openneutron.compiler import Compiled, compile_graph
+from openneutron.compiler.layout import CALLER
+from openneutron.isa.kernel_selection import called_kernels, kernel_selection
+from openneutron.isa.payload import Format, Payload
+from openneutron.litert.neutron_graph import NeutronNode, splice
+from openneutron.pytorch.compile_spec import PartitionCompileOptions, decode, encode
+from openneutron.pytorch.lower import Constants, Lowered, Refusal, find_units, lower_units
+
+core_aten_ops_exception_list = [torch.ops.aten.prelu.default]
+"""Operators that have no core ATen decomposition and stay whole, for ``EdgeCompileConfig``."""
+
+
+def generate_neutron_compile_spec(
+    config: str,
+    system_config: str | None = None,
+    extra_flags: Sequence[str] | None = None,
+    intermediates_dir: str | None = None,
+    operators_not_to_delegate: Sequence[str] | None = None,
+    use_neutron_for_format_conversion: bool = True,
+    fetch_constants_to_sram: bool = False,
+    dump_kernel_selection_code: bool = False,
+    use_profiling: bool = False,
+    *,
+    sram_budget: int | None = None,
+    io: str = CALLER,
+) -> list[CompileSpec]:
+    """The compile spec for target ``config``.
+
+    intermediates_dir: a folder for each partition's ``.tflite``, before and after compiling. operators_not_to_delegate: parts
+    of node names, as ``aten::relu`` or ``aten_relu_default_1``. use_neutron_for_format_conversion: contiguous image borders
+    are transposed on the NPU; otherwise by the runtime. dump_kernel_selection_code: a C file that registers only the
+    kernels a partition calls, written to the working directory. sram_budget: bytes. io: see ``compiler.layout.IO_PLACES``.
+    ``system_config`` and ``extra_flags`` are taken for the sake of scripts that pass them and change nothing; programs carry
+    what profiling needs in any case, so neither does ``use_profiling``.
+    """
+    del system_config
+    builder = NeutronCompileSpecBuilder()
+    builder.neutron_compile_spec(
+        config,
+        intermediates_dir=intermediates_dir,
+        extra_flags=extra_flags,
+        operators_not_to_delegate=operators_not_to_delegate,
+        use_neutron_for_format_conversion=use_neutron_for_format_conversion,
+        fetch_constants_to_sram=fetch_constants_to_sram,
+        dump_kernel_selection_code=dump_kernel_selection_code,
+        use_profiling=use_profiling,
+        sram_budget=sram_budget,
+        io=io,
+    )
+    return builder.build()
+
+
+class NeutronCompileSpecBuilder:
+    """Makes compile specs in two steps; ``generate_neutron_compile_spec`` is the same in one."""
+
+    def __init__(self) -> None:
+        self._options: PartitionCompileOptions | None = None
+
+    def neutron_compile_spec(
+        self,
+        config: str,
+        intermediates_dir: str | None = None,
+        extra_flags: Sequence[str] | None = None,
+        operators_not_to_delegate: Sequence[str] | None = None,
+        use_neutron_for_format_conversion: bool = True,
+        fetch_constants_to_sram: bool = False,
+        dump_kernel_selection_code: bool = False,
+        use_profiling: bool = False,
+        *,
+        sram_budget: int | None = None,
+        io: str = CALLER,
+    ) -> NeutronCompileSpecBuilder:
+        """Sets the options, once."""
+        assert self._options is None, "the compile spec is set already; make a new builder for another one"
+        self._options = PartitionCompileOptions(
+            target=targets.get(config).name,
+            extra_flags=tuple(extra_flags or ()),
+            intermediates_dir=intermediates_dir,
+            operators_not_to_delegate=tuple(operators_not_to_delegate or ()),
+            use_neutron_for_format_conversion=use_neutron_for_format_conversion,
+            fetch_constants_to_sram=fetch_constants_to_sram,
+            dump_kernel_selection_code=dump_kernel_selection_code,
+            use_profiling=use_profiling,
+            sram_budget=sram_budget,
+            io=io,
+        )
+        _ = self._options.compiler  # out-of-range values are refused here, not in the middle of lowering
+        return self
+
+    def build(self) -> list[CompileSpec]:
+        """The list; empty where no options were set."""
+        return encode(self._options) if self._options is not None else []
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledPartition:
+    """What became of a partition; it travels with the lowered module as ``_delegate_info_meta``."""
+
+    name: str
+    lowered: Lowered = field(repr=False)
+    compiled: Compiled = field(repr=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledPartition:
+        # Nothing in it ever changes, and ExecuTorch copies the modules it hangs on several times.
+        return self
+
+
+@final
+class NeutronBackend(BackendDetails):
+    """Compiles a partition. The class's name is the backend's id."""
+
+    @classmethod
+    def copy_exported_program_for_preprocess(
+        cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]
+    ) -> ExportedProgram:
+        """The program itself: ``preprocess`` only reads it."""
+        del compile_specs
+        return edge_program
+
+    @staticmethod
+    def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+        options = decode(compile_specs)
+        folder = _folder(options)
+        name = _tag(edge_program)
+        lowered = lower_program(edge_program, options, name)
+        compiled = compile_graph(lowered.graph, targets.get(options.target), options.compiler)
+        payload = compose(edge_program, lowered, compiled)
+        if folder is not None:
+            pure = litert.write(lowered.graph)
+            (folder / f"{name}_pure.et.tflite").write_bytes(pure)
+            (folder / f"{name}_neutron.et.tflite").write_bytes(_neutron_file(pure, name, compiled))
+        if options.dump_kernel_selection_code:
+            text = kernel_selection(called_kernels((compiled.program,)))
+            Path(f"_kernel_selection_{name}.c").write_text(text)
+        return PreprocessResult(
+            processed_bytes=payload.compose(),
+            debug_handle_map={},
+            _delegate_info_meta=CompiledPartition(name, lowered, compiled),
+        )
+
+
+def lower_program(program: ExportedProgram, options: PartitionCompileOptions, name: str) -> Lowered:
+    """A partition's program as a graph. The partitioner has lowered the same nodes before, so it can't be refused."""
+    constants = Constants(program)
+    graph = program.graph_module.graph
+    inputs = _user_inputs(program)
+    outputs = [node for node in graph.output_node().args[0] if isinstance(node, Node)]
+    units = find_units(graph, constants)
+    result = lower_units(units, constants, options.use_neutron_for_format_conversion, name, inputs, outputs)
+    assert not isinstance(result, Refusal), f"{result.node.name} was delegated: {result.reject.reason}"
+    return result
+
+
+def compose(program: ExportedProgram, lowered: Lowered, compiled: Compiled) -> Payload:
+    """The payload of a compiled partition. Raises InvalidProgramError where it has more borders than a payload can."""
+    arguments = {node: place for place, node in enumerate(_user_inputs(program))}
+    formats = {border.tensor: border.channels_last for border in (*lowered.inputs, *lowered.outputs)}
+
+    def format_of(tensor: str) -> Format:
+        return Format.CHANNELS_LAST if formats[tensor] else Format.CONTIGUOUS
+
+    return Payload(
+        program=compiled.program,
+        input_formats=tuple(format_of(border.tensor) for border in lowered.inputs),
+        output_formats=tuple(format_of(border.tensor) for border in lowered.outputs),
+        input_map=tuple(arguments[border.node] for border in lowered.inputs),
+        output_map=tuple(range(len(lowered.outputs))),
+        arguments=len(arguments),
+    )
+
+
+def _neutron_file(pure: bytes, name: str, compiled: Compiled) -> bytes:
+    """The partition's ``.tflite`` with one NeutronGraph operator for all of its own."""
+    graph = compiled.graph
+    return splice(litert.read(pure), [NeutronNode(name, graph.inputs, graph.outputs, compiled.program)])
+
+
+def _user_inputs(program: ExportedProgram) -> list[Node]:
+    names = set(program.graph_signature.user_inputs)
+    return [node for node in program.graph_module.graph.nodes if node.op == "placeholder" and node.name in names]
+
+
+def _tag(program: ExportedProgram) -> str:
+    tags = [node.meta.get("delegation_tag") for node in program.graph_module.graph.nodes]
+    return next((str(tag) for tag in tags if tag), "partition")
+
+
+def _folder(options: PartitionCompileOptions) -> Path | None:
+    if options.intermediates_dir is None:
+        return None
+    folder = Path(options.intermediates_dir)
+    if not folder.is_dir():
+        raise ValueError("intermediates_dir is not a directory path.")
+    return folder
