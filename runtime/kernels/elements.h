@@ -80,12 +80,33 @@ static NEUTRON_INLINE void neutron_store_block(uint8_t *line, int32_t pitch, con
     }
 }
 
-/* `count` elements from line to line, in ascending order where the two overlap. */
+/* 8 to 32 bytes, all read before any is written: two pieces that may share bytes in the middle. */
+static inline void neutron_copy_short(uint8_t *to, const uint8_t *from, size_t size) {
+    if (size < 16) {
+        uint64_t first, last;
+        memcpy(&first, from, 8);
+        memcpy(&last, from + size - 8, 8);
+        memcpy(to, &first, 8);
+        memcpy(to + size - 8, &last, 8);
+    } else {
+        uint8_t first[16], last[16];
+        memcpy(first, from, 16);
+        memcpy(last, from + size - 16, 16);
+        memcpy(to, first, 16);
+        memcpy(to + size - 16, last, 16);
+    }
+}
+
+/* `count` elements from line to line. Where the two overlap, the output may lie before the input. */
 static inline void neutron_copy_line(uint8_t *to, int32_t to_pitch, const uint8_t *from, int32_t from_pitch,
                                      int32_t count) {
-    if (to_pitch == 1 && from_pitch == 1 && count >= 8) {
+    if (to_pitch == 1 && from_pitch == 1) {
         const uintptr_t out = (uintptr_t)to, in = (uintptr_t)from, size = (uintptr_t)count;
-        if (out - in >= size && in - out >= size) {
+        if (count >= 8 && count <= 32) {
+            neutron_copy_short(to, from, (size_t)count);
+            return;
+        }
+        if (count > 32 && out - in >= size && in - out >= size) {
             memcpy(to, from, (size_t)count);
             return;
         }

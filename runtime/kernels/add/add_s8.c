@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::AddFunc (integer_ops/add.h), and its quantized SUB (sub.h): there the scaled b is
  * subtracted, which is not the same as a multiplier of the other sign where a product lies halfway between two values. */
-#include "elements.h"
+#include "elements_avx2.h"
+#include "two_operands.h"
 
 bool add_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
 void add_s8_run(const NeutronKernelCall *call);
@@ -69,68 +70,84 @@ static NEUTRON_INLINE void add_block(const Numbers *p, const int8_t *a, const in
     }
 }
 
-typedef struct {
-    const uint8_t *a, *b;
-    uint8_t *out;
-    int32_t a_pitch, b_pitch, out_pitch;
-} Line;
-
-static NEUTRON_INLINE int32_t add_blocks(const Numbers *p, const Line *line, int32_t done, int32_t length,
+static NEUTRON_INLINE int32_t add_blocks(const Numbers *p, const NeutronTwoOperandRow *row, int32_t c, int32_t done,
                                          const int32_t size) {
     int8_t a[NEUTRON_BLOCK], b[NEUTRON_BLOCK], out[NEUTRON_BLOCK];
-    for (; done <= length - size; done += size) {
-        neutron_load_block(a, line->a + (ptrdiff_t)done * line->a_pitch, line->a_pitch, size);
-        neutron_load_block(b, line->b + (ptrdiff_t)done * line->b_pitch, line->b_pitch, size);
+    for (; done <= row->length - size; done += size) {
+        neutron_load_operands(row, c, done, a, b, size);
         add_block(p, a, b, out, size);
-        neutron_store_block(line->out + (ptrdiff_t)done * line->out_pitch, line->out_pitch, out, size);
+        neutron_store_result(row, c, done, out, size);
     }
     return done;
 }
 
-static NEUTRON_INLINE void add_window(const NeutronKernelCall *call) {
-    const NeutronAddS8 *p = call->params;
-    const NeutronWindowExtents *w = &call->window;
-    const NeutronBuffer *a = &call->buffers[p->input_a], *b = &call->buffers[p->input_b];
-    const NeutronBuffer *out = &call->buffers[p->output];
-    const Numbers numbers = numbers_of(p);
-    const int32_t channels = w->channel1 - w->channel0;
-    int32_t cols = w->col1 - w->col0, length = channels;
-    if (neutron_columns_join(a, channels) && neutron_columns_join(b, channels) && neutron_columns_join(out, channels) &&
-        neutron_joined_length(cols, channels) > 0) {
-        length = neutron_joined_length(cols, channels);
-        cols = 1;
-    }
-    Line line = {.a_pitch = a->channel_pitch, .b_pitch = b->channel_pitch, .out_pitch = out->channel_pitch};
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            line.a = neutron_element_address(call->bases, a, n, r, w->col0, w->channel0);
-            line.b = neutron_element_address(call->bases, b, n, r, w->col0, w->channel0);
-            line.out = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-            for (int32_t c = 0; c < cols; c++) {
-                int32_t done = 0;
-                if (NEUTRON_BLOCK > 1) {
-                    done = add_blocks(&numbers, &line, done, length, NEUTRON_BLOCK);
-                    done = add_blocks(&numbers, &line, done, length, NEUTRON_SMALL_BLOCK);
-                }
-                add_blocks(&numbers, &line, done, length, 1);
-                line.a += a->col_pitch;
-                line.b += b->col_pitch;
-                line.out += out->col_pitch;
-            }
-        }
+static void add_row(const void *numbers, const NeutronTwoOperandRow *row) {
+    const Numbers *p = numbers;
+    for (int32_t c = 0; c < row->cols; c++) {
+        const int32_t done = NEUTRON_BLOCK > 1 ? add_blocks(p, row, c, 0, NEUTRON_BLOCK) : 0;
+        add_blocks(p, row, c, done, 1);
     }
 }
 
 #ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void add_window_avx2(const NeutronKernelCall *call) { add_window(call); }
+typedef struct {
+    __m256i zero_point, multiplier_high, multiplier_low;
+    NeutronRoundingAvx2 rounding;
+} OperandAvx2;
+
+NEUTRON_AVX2_INLINE OperandAvx2 operand_avx2(const Operand *operand) {
+    const OperandAvx2 wide = {_mm256_set1_epi32(operand->zero_point), _mm256_set1_epi32(operand->multiplier_high),
+                              _mm256_set1_epi32(operand->multiplier_low), neutron_rounding_avx2(operand->rounding)};
+    return wide;
+}
+
+NEUTRON_AVX2_INLINE __m256i scaled_avx2(__m256i stored, const OperandAvx2 *operand) {
+    const __m256i value = _mm256_sub_epi32(stored, operand->zero_point);
+    const __m256i high = _mm256_mullo_epi32(value, operand->multiplier_high);
+    const __m256i low = _mm256_mullo_epi32(value, operand->multiplier_low);
+    const __m256i rounded = _mm256_srai_epi32(_mm256_add_epi32(low, _mm256_set1_epi32(1024)), 11);
+    return neutron_shift_rounding_avx2(_mm256_add_epi32(high, rounded), &operand->rounding);
+}
+
+NEUTRON_AVX2 static void add_row_avx2(const void *numbers, const NeutronTwoOperandRow *row) {
+    const Numbers *p = numbers;
+    const OperandAvx2 wide_a = operand_avx2(&p->a), wide_b = operand_avx2(&p->b);
+    const NeutronRoundingAvx2 rounding = neutron_rounding_avx2(p->output_rounding);
+    const __m128i left = _mm_cvtsi32_si128(p->output_left);
+    const __m256i b_sign = _mm256_set1_epi32(p->b_sign), multiplier = _mm256_set1_epi32(p->output_multiplier);
+    const __m256i zero_point = _mm256_set1_epi32(p->output_zero_point);
+    const __m256i low = _mm256_set1_epi32(p->low), high = _mm256_set1_epi32(p->high);
+    for (int32_t c = 0; c < row->cols; c++) {
+        int8_t a[8] = {0}, b[8] = {0}, out[8];
+        for (int32_t done = 0; done < row->length; done += 8) {
+            const int32_t size = row->length - done < 8 ? row->length - done : 8;
+            if (size == 8) {
+                neutron_load_operands(row, c, done, a, b, 8);
+            } else {
+                neutron_load_operands(row, c, done, a, b, size);
+            }
+            const __m256i term_b = _mm256_sign_epi32(scaled_avx2(neutron_widened(b), &wide_b), b_sign);
+            const __m256i sum = _mm256_add_epi32(scaled_avx2(neutron_widened(a), &wide_a), term_b);
+            const __m256i product = neutron_high_mul_avx2(_mm256_sll_epi32(sum, left), multiplier);
+            const __m256i rescaled = neutron_shift_rounding_avx2(product, &rounding);
+            neutron_store_narrowed(out, _mm256_add_epi32(neutron_bound_avx2(rescaled, low, high), zero_point));
+            if (size == 8) {
+                neutron_store_result(row, c, done, out, 8);
+            } else {
+                neutron_store_result(row, c, done, out, size);
+            }
+        }
+    }
+}
 #endif
 
 void add_s8_run(const NeutronKernelCall *call) {
+    const NeutronAddS8 *p = call->params;
+    const Numbers numbers = numbers_of(p);
+    NeutronTwoOperandRun run = add_row;
 #ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) {
-        add_window_avx2(call);
-        return;
-    }
+    if (neutron_has_avx2()) run = add_row_avx2;
 #endif
-    add_window(call);
+    neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
+                         &numbers, run);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::AveragePool (integer_ops/pooling.h). */
+#include "elements_avx2.h"
 #include "pool.h"
 
 bool average_pool_2d_s8_check(const NeutronProgramView *program, const void *params_block,
@@ -13,75 +14,90 @@ bool average_pool_2d_s8_check(const NeutronProgramView *program, const void *par
     return neutron_pool_is_sound(program, p, window, false) && (int64_t)p->kernel_h * p->kernel_w <= 1 << 23;
 }
 
-typedef struct {
-    const NeutronKernelCall *call;
-    const NeutronAveragePool2dS8 *params;
-    const NeutronBuffer *in, *out;
-    NeutronTaps rows, cols;
-    int32_t batch;
-    uint8_t *to; /* channel 0 of the window's output element */
-} Point;
-
-/* Channels of one output element from `done` on, by blocks of this size. */
-static NEUTRON_INLINE int32_t average_blocks(const Point *point, int32_t done, int32_t channels, const int32_t size) {
-    const NeutronBuffer *in = point->in, *out = point->out;
-    const NeutronAveragePool2dS8 *p = point->params;
-    const int32_t count = (point->rows.end - point->rows.first) * (point->cols.end - point->cols.first);
-    for (; done <= channels - size; done += size) {
+/* Channels from `done` on, by blocks of this size. */
+static NEUTRON_INLINE int32_t average_blocks(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
+                                             const int32_t size) {
+    const int32_t count = point->rows * point->cols;
+    for (; done <= point->channels - size; done += size) {
         int32_t sums[NEUTRON_BLOCK] = {0};
         int8_t block[NEUTRON_BLOCK];
-        for (int32_t r = point->rows.first; r < point->rows.end; r++) {
-            const uint8_t *from = neutron_element_address(point->call->bases, in, point->batch, r, point->cols.first,
-                                                          point->call->window.channel0 + done);
-            for (int32_t c = point->cols.first; c < point->cols.end; c++) {
-                neutron_load_block(block, from, in->channel_pitch, size);
+        const uint8_t *row = point->from + (ptrdiff_t)done * pool->in->channel_pitch;
+        for (int32_t r = 0; r < point->rows; r++) {
+            for (int32_t c = 0; c < point->cols; c++) {
+                neutron_load_block(block, row + (ptrdiff_t)c * pool->in->col_pitch, pool->in->channel_pitch, size);
                 for (int32_t i = 0; i < size; i++) sums[i] += block[i];
-                from += in->col_pitch;
             }
+            row += neutron_pool_next_row(pool, point->first_row + r);
         }
         for (int32_t i = 0; i < size; i++) {
             const int32_t nudged = sums[i] > 0 ? sums[i] + count / 2 : sums[i] - count / 2;
-            block[i] = (int8_t)neutron_bound(nudged / count, p->clamp_min, p->clamp_max);
+            block[i] = (int8_t)neutron_bound(nudged / count, pool->clamp_min, pool->clamp_max);
         }
-        neutron_store_block(point->to + (ptrdiff_t)done * out->channel_pitch, out->channel_pitch, block, size);
+        neutron_store_block(point->to + (ptrdiff_t)done * pool->out->channel_pitch, pool->out->channel_pitch, block,
+                            size);
     }
     return done;
 }
 
-static NEUTRON_INLINE void average_window(const NeutronKernelCall *call) {
-    const NeutronAveragePool2dS8 *p = call->params;
-    const NeutronWindowExtents *w = &call->window;
-    Point point = {.call = call, .params = p, .in = &call->buffers[p->input], .out = &call->buffers[p->output]};
-    const int32_t channels = w->channel1 - w->channel0;
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        point.batch = n;
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            point.rows = neutron_taps(r, p->kernel_h, p->stride_h, p->pad_top, point.in->rows);
-            point.to = neutron_element_address(call->bases, point.out, n, r, w->col0, w->channel0);
-            for (int32_t c = w->col0; c < w->col1; c++) {
-                point.cols = neutron_taps(c, p->kernel_w, p->stride_w, p->pad_left, point.in->cols);
-                int32_t done = 0;
-                if (NEUTRON_BLOCK > 1) {
-                    done = average_blocks(&point, done, channels, NEUTRON_BLOCK);
-                    done = average_blocks(&point, done, channels, NEUTRON_SMALL_BLOCK);
-                }
-                average_blocks(&point, done, channels, 1);
-                point.to += point.out->col_pitch;
-            }
-        }
-    }
+static void average(const NeutronPool *pool, const NeutronPoolPoint *point) {
+    const int32_t done = NEUTRON_BLOCK > 1 ? average_blocks(pool, point, 0, NEUTRON_BLOCK) : 0;
+    average_blocks(pool, point, done, 1);
 }
 
 #ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void average_window_avx2(const NeutronKernelCall *call) { average_window(call); }
+/* Largest count whose reciprocal with 24 fractional bits, rounded up, gives every quotient: the numerator is below 129.5
+ * times the count, its error below the count times 2^-24, and 129.5 * 255^2 is below 2^24. */
+enum { MOST_BY_RECIPROCAL = 255 };
+
+/* Sums of 8 or 32 channels. */
+NEUTRON_AVX2_INLINE void sum_avx2(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done, __m256i *sums,
+                                  const int32_t vectors) {
+    for (int32_t i = 0; i < vectors; i++) sums[i] = _mm256_setzero_si256();
+    const uint8_t *row = point->from + done;
+    for (int32_t r = 0; r < point->rows; r++) {
+        for (int32_t c = 0; c < point->cols; c++) {
+            const uint8_t *from = row + (ptrdiff_t)c * pool->in->col_pitch;
+            for (int32_t i = 0; i < vectors; i++) {
+                sums[i] = _mm256_add_epi32(sums[i], neutron_widened(from + (ptrdiff_t)i * 8));
+            }
+        }
+        row += neutron_pool_next_row(pool, point->first_row + r);
+    }
+}
+
+NEUTRON_AVX2 static void average_avx2(const NeutronPool *pool, const NeutronPoolPoint *point) {
+    const int32_t count = point->rows * point->cols;
+    if (pool->in->channel_pitch != 1 || pool->out->channel_pitch != 1 || count > MOST_BY_RECIPROCAL) {
+        average(pool, point);
+        return;
+    }
+    const __m256i half = _mm256_set1_epi32(count / 2), reciprocal = _mm256_set1_epi32((1 << 24) / count + 1);
+    const __m256i low = _mm256_set1_epi32(pool->clamp_min), high = _mm256_set1_epi32(pool->clamp_max);
+    int32_t done = 0;
+    while (done <= point->channels - 8) {
+        __m256i sums[4];
+        const int32_t vectors = done <= point->channels - 32 ? 4 : 1;
+        if (vectors == 4) {
+            sum_avx2(pool, point, done, sums, 4);
+        } else {
+            sum_avx2(pool, point, done, sums, 1);
+        }
+        for (int32_t i = 0; i < vectors; i++) {
+            const __m256i nudged = _mm256_add_epi32(_mm256_abs_epi32(sums[i]), half);
+            const __m256i quotient = _mm256_srli_epi32(_mm256_mullo_epi32(nudged, reciprocal), 24);
+            const __m256i rounded = _mm256_sign_epi32(quotient, sums[i]);
+            neutron_store_narrowed(point->to + done + (ptrdiff_t)i * 8, neutron_bound_avx2(rounded, low, high));
+        }
+        done += vectors * 8;
+    }
+    average_blocks(pool, point, done, 1);
+}
 #endif
 
 void average_pool_2d_s8_run(const NeutronKernelCall *call) {
+    NeutronPoolRun run = average;
 #ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) {
-        average_window_avx2(call);
-        return;
-    }
+    if (neutron_has_avx2()) run = average_avx2;
 #endif
-    average_window(call);
+    neutron_for_each_point(call, run);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::MaxPool (integer_ops/pooling.h). */
+#include "elements_avx2.h"
 #include "pool.h"
 
 bool max_pool_2d_s8_check(const NeutronProgramView *program, const void *params_block,
@@ -11,73 +12,74 @@ bool max_pool_2d_s8_check(const NeutronProgramView *program, const void *params_
     return neutron_pool_is_sound(program, params_block, window, true);
 }
 
-typedef struct {
-    const NeutronKernelCall *call;
-    const NeutronMaxPool2dS8 *params;
-    const NeutronBuffer *in, *out;
-    NeutronTaps rows, cols;
-    int32_t batch;
-    uint8_t *to; /* channel 0 of the window's output element */
-} Point;
-
-/* Channels of one output element from `done` on, by blocks of this size. */
-static NEUTRON_INLINE int32_t max_blocks(const Point *point, int32_t done, int32_t channels, const int32_t size) {
-    const NeutronBuffer *in = point->in, *out = point->out;
-    const int8_t low = (int8_t)point->params->clamp_min, high = (int8_t)point->params->clamp_max;
-    /* A window in the padding alone has no row to go through, nor an address to start from. */
-    const int32_t row_end = point->cols.first < point->cols.end ? point->rows.end : point->rows.first;
-    for (; done <= channels - size; done += size) {
+/* Channels from `done` on, by blocks of this size. */
+static NEUTRON_INLINE int32_t max_blocks(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
+                                         const int32_t size) {
+    const int8_t low = (int8_t)pool->clamp_min, high = (int8_t)pool->clamp_max;
+    const int32_t rows = point->cols > 0 ? point->rows : 0;
+    for (; done <= point->channels - size; done += size) {
         int8_t largest[NEUTRON_BLOCK], block[NEUTRON_BLOCK];
         for (int32_t i = 0; i < size; i++) largest[i] = low;
-        for (int32_t r = point->rows.first; r < row_end; r++) {
-            const uint8_t *from = neutron_element_address(point->call->bases, in, point->batch, r, point->cols.first,
-                                                          point->call->window.channel0 + done);
-            for (int32_t c = point->cols.first; c < point->cols.end; c++) {
-                neutron_load_block(block, from, in->channel_pitch, size);
+        const uint8_t *row = point->cols > 0 ? point->from + (ptrdiff_t)done * pool->in->channel_pitch : NULL;
+        for (int32_t r = 0; r < rows; r++) {
+            for (int32_t c = 0; c < point->cols; c++) {
+                neutron_load_block(block, row + (ptrdiff_t)c * pool->in->col_pitch, pool->in->channel_pitch, size);
                 for (int32_t i = 0; i < size; i++) largest[i] = block[i] > largest[i] ? block[i] : largest[i];
-                from += in->col_pitch;
             }
+            row += neutron_pool_next_row(pool, point->first_row + r);
         }
         for (int32_t i = 0; i < size; i++) largest[i] = largest[i] > high ? high : largest[i];
-        neutron_store_block(point->to + (ptrdiff_t)done * out->channel_pitch, out->channel_pitch, largest, size);
+        neutron_store_block(point->to + (ptrdiff_t)done * pool->out->channel_pitch, pool->out->channel_pitch, largest,
+                            size);
     }
     return done;
 }
 
-static NEUTRON_INLINE void max_window(const NeutronKernelCall *call) {
-    const NeutronMaxPool2dS8 *p = call->params;
-    const NeutronWindowExtents *w = &call->window;
-    Point point = {.call = call, .params = p, .in = &call->buffers[p->input], .out = &call->buffers[p->output]};
-    const int32_t channels = w->channel1 - w->channel0;
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        point.batch = n;
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            point.rows = neutron_taps(r, p->kernel_h, p->stride_h, p->pad_top, point.in->rows);
-            point.to = neutron_element_address(call->bases, point.out, n, r, w->col0, w->channel0);
-            for (int32_t c = w->col0; c < w->col1; c++) {
-                point.cols = neutron_taps(c, p->kernel_w, p->stride_w, p->pad_left, point.in->cols);
-                int32_t done = 0;
-                if (NEUTRON_BLOCK > 1) {
-                    done = max_blocks(&point, done, channels, NEUTRON_BLOCK);
-                    done = max_blocks(&point, done, channels, NEUTRON_SMALL_BLOCK);
-                }
-                max_blocks(&point, done, channels, 1);
-                point.to += point.out->col_pitch;
-            }
-        }
-    }
+static void max(const NeutronPool *pool, const NeutronPoolPoint *point) {
+    const int32_t done = NEUTRON_BLOCK > 1 ? max_blocks(pool, point, 0, NEUTRON_BLOCK) : 0;
+    max_blocks(pool, point, done, 1);
 }
 
 #ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void max_window_avx2(const NeutronKernelCall *call) { max_window(call); }
+NEUTRON_AVX2 static void max_avx2(const NeutronPool *pool, const NeutronPoolPoint *point) {
+    if (pool->in->channel_pitch != 1 || pool->out->channel_pitch != 1 || point->cols == 0) {
+        max(pool, point);
+        return;
+    }
+    const __m256i low = _mm256_set1_epi8((char)pool->clamp_min), high = _mm256_set1_epi8((char)pool->clamp_max);
+    int32_t done = 0;
+    for (; done <= point->channels - 32; done += 32) {
+        __m256i largest = low;
+        const uint8_t *row = point->from + done;
+        for (int32_t r = 0; r < point->rows; r++) {
+            for (int32_t c = 0; c < point->cols; c++) {
+                const void *from = row + (ptrdiff_t)c * pool->in->col_pitch;
+                largest = _mm256_max_epi8(largest, _mm256_loadu_si256(from));
+            }
+            row += neutron_pool_next_row(pool, point->first_row + r);
+        }
+        _mm256_storeu_si256((void *)(point->to + done), _mm256_min_epi8(largest, high));
+    }
+    for (; done <= point->channels - 8; done += 8) {
+        __m128i largest = _mm256_castsi256_si128(low);
+        const uint8_t *row = point->from + done;
+        for (int32_t r = 0; r < point->rows; r++) {
+            for (int32_t c = 0; c < point->cols; c++) {
+                const void *from = row + (ptrdiff_t)c * pool->in->col_pitch;
+                largest = _mm_max_epi8(largest, _mm_loadl_epi64(from));
+            }
+            row += neutron_pool_next_row(pool, point->first_row + r);
+        }
+        _mm_storel_epi64((void *)(point->to + done), _mm_min_epi8(largest, _mm256_castsi256_si128(high)));
+    }
+    max_blocks(pool, point, done, 1);
+}
 #endif
 
 void max_pool_2d_s8_run(const NeutronKernelCall *call) {
+    NeutronPoolRun run = max;
 #ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) {
-        max_window_avx2(call);
-        return;
-    }
+    if (neutron_has_avx2()) run = max_avx2;
 #endif
-    max_window(call);
+    neutron_for_each_point(call, run);
 }

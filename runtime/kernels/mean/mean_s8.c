@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_ops::QuantizedMeanOrSum (reduce.h); the division by the number of elements is in the multiplier. */
-#include "elements.h"
+#include "elements_avx2.h"
 
 bool mean_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
 void mean_s8_run(const NeutronKernelCall *call);
@@ -48,27 +48,54 @@ static NEUTRON_INLINE int32_t mean_blocks(const NeutronKernelCall *call, int32_t
     return done;
 }
 
-static NEUTRON_INLINE void mean_window(const NeutronKernelCall *call) {
-    for (int32_t n = call->window.batch0; n < call->window.batch1; n++) {
-        int32_t done = 0;
-        if (NEUTRON_BLOCK > 1) {
-            done = mean_blocks(call, n, done, NEUTRON_BLOCK);
-            done = mean_blocks(call, n, done, NEUTRON_SMALL_BLOCK);
-        }
-        mean_blocks(call, n, done, 1);
-    }
+static void mean_batch(const NeutronKernelCall *call, int32_t n) {
+    const int32_t done = NEUTRON_BLOCK > 1 ? mean_blocks(call, n, 0, NEUTRON_BLOCK) : 0;
+    mean_blocks(call, n, done, 1);
 }
 
 #ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void mean_window_avx2(const NeutronKernelCall *call) { mean_window(call); }
+/* Largest number of elements for which neutron_shift_rounding rounds as neutron_rounding_shift_right does. */
+enum { MOST_IN_VECTORS = 1 << 21 };
+
+NEUTRON_AVX2 static void mean_batch_avx2(const NeutronKernelCall *call, int32_t n) {
+    const NeutronMeanS8 *p = call->params;
+    const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
+    const int32_t count = in->rows * in->cols, channels = call->window.channel1 - call->window.channel0;
+    if (in->channel_pitch != 1 || out->channel_pitch != 1 || count > MOST_IN_VECTORS) {
+        mean_batch(call, n);
+        return;
+    }
+    const NeutronRoundingAvx2 rounding =
+        neutron_rounding_avx2(neutron_rounding(p->output_shift > 0 ? 0 : -p->output_shift));
+    const __m128i left = _mm_cvtsi32_si128(p->output_shift > 0 ? p->output_shift : 0);
+    const __m256i multiplier = _mm256_set1_epi32(p->output_multiplier);
+    const __m256i zero_points = _mm256_set1_epi32(count * p->input_zero_point);
+    const __m256i zero_point = _mm256_set1_epi32(p->output_zero_point);
+    const __m256i low = _mm256_set1_epi32(p->clamp_min - p->output_zero_point);
+    const __m256i high = _mm256_set1_epi32(p->clamp_max - p->output_zero_point);
+    int32_t done = 0;
+    for (; done <= channels - 8; done += 8) {
+        const int32_t channel = call->window.channel0 + done;
+        __m256i sum = _mm256_setzero_si256();
+        for (int32_t r = 0; r < in->rows; r++) {
+            const uint8_t *from = neutron_element_address(call->bases, in, n, r, 0, channel);
+            for (int32_t c = 0; c < in->cols; c++) {
+                sum = _mm256_add_epi32(sum, neutron_widened(from + (ptrdiff_t)c * in->col_pitch));
+            }
+        }
+        const __m256i shifted = _mm256_sll_epi32(_mm256_sub_epi32(sum, zero_points), left);
+        const __m256i rescaled = neutron_shift_rounding_avx2(neutron_high_mul_avx2(shifted, multiplier), &rounding);
+        neutron_store_narrowed(neutron_element_address(call->bases, out, n, 0, 0, channel),
+                               _mm256_add_epi32(neutron_bound_avx2(rescaled, low, high), zero_point));
+    }
+    mean_blocks(call, n, done, 1);
+}
 #endif
 
 void mean_s8_run(const NeutronKernelCall *call) {
+    void (*run)(const NeutronKernelCall *call, int32_t n) = mean_batch;
 #ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) {
-        mean_window_avx2(call);
-        return;
-    }
+    if (neutron_has_avx2()) run = mean_batch_avx2;
 #endif
-    mean_window(call);
+    for (int32_t n = call->window.batch0; n < call->window.batch1; n++) run(call, n);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::MulElementwise (integer_ops/mul.h). */
-#include "elements.h"
+#include "elements_avx2.h"
+#include "two_operands.h"
 
 bool mul_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
 void mul_s8_run(const NeutronKernelCall *call);
@@ -29,29 +30,59 @@ static NEUTRON_INLINE void mul_block(const Numbers *p, const int8_t *a, const in
     }
 }
 
-typedef struct {
-    const uint8_t *a, *b;
-    uint8_t *out;
-    int32_t a_pitch, b_pitch, out_pitch;
-} Line;
-
-static NEUTRON_INLINE int32_t mul_blocks(const Numbers *p, const Line *line, int32_t done, int32_t length,
+static NEUTRON_INLINE int32_t mul_blocks(const Numbers *p, const NeutronTwoOperandRow *row, int32_t c, int32_t done,
                                          const int32_t size) {
     int8_t a[NEUTRON_BLOCK], b[NEUTRON_BLOCK], out[NEUTRON_BLOCK];
-    for (; done <= length - size; done += size) {
-        neutron_load_block(a, line->a + (ptrdiff_t)done * line->a_pitch, line->a_pitch, size);
-        neutron_load_block(b, line->b + (ptrdiff_t)done * line->b_pitch, line->b_pitch, size);
+    for (; done <= row->length - size; done += size) {
+        neutron_load_operands(row, c, done, a, b, size);
         mul_block(p, a, b, out, size);
-        neutron_store_block(line->out + (ptrdiff_t)done * line->out_pitch, line->out_pitch, out, size);
+        neutron_store_result(row, c, done, out, size);
     }
     return done;
 }
 
-static NEUTRON_INLINE void mul_window(const NeutronKernelCall *call) {
+static void mul_row(const void *numbers, const NeutronTwoOperandRow *row) {
+    const Numbers *p = numbers;
+    for (int32_t c = 0; c < row->cols; c++) {
+        const int32_t done = NEUTRON_BLOCK > 1 ? mul_blocks(p, row, c, 0, NEUTRON_BLOCK) : 0;
+        mul_blocks(p, row, c, done, 1);
+    }
+}
+
+#ifdef NEUTRON_AVX2
+NEUTRON_AVX2 static void mul_row_avx2(const void *numbers, const NeutronTwoOperandRow *row) {
+    const Numbers *p = numbers;
+    const NeutronRoundingAvx2 rounding = neutron_rounding_avx2(p->rounding);
+    const __m128i left = _mm_cvtsi32_si128(p->left);
+    const __m256i a_zero_point = _mm256_set1_epi32(p->a_zero_point), b_zero_point = _mm256_set1_epi32(p->b_zero_point);
+    const __m256i multiplier = _mm256_set1_epi32(p->multiplier), zero_point = _mm256_set1_epi32(p->output_zero_point);
+    const __m256i low = _mm256_set1_epi32(p->low), high = _mm256_set1_epi32(p->high);
+    for (int32_t c = 0; c < row->cols; c++) {
+        int8_t a[8] = {0}, b[8] = {0}, out[8];
+        for (int32_t done = 0; done < row->length; done += 8) {
+            const int32_t size = row->length - done < 8 ? row->length - done : 8;
+            if (size == 8) {
+                neutron_load_operands(row, c, done, a, b, 8);
+            } else {
+                neutron_load_operands(row, c, done, a, b, size);
+            }
+            const __m256i product = _mm256_mullo_epi32(_mm256_sub_epi32(neutron_widened(a), a_zero_point),
+                                                       _mm256_sub_epi32(neutron_widened(b), b_zero_point));
+            const __m256i scaled = neutron_high_mul_avx2(_mm256_sll_epi32(product, left), multiplier);
+            const __m256i rescaled = neutron_shift_rounding_avx2(scaled, &rounding);
+            neutron_store_narrowed(out, _mm256_add_epi32(neutron_bound_avx2(rescaled, low, high), zero_point));
+            if (size == 8) {
+                neutron_store_result(row, c, done, out, 8);
+            } else {
+                neutron_store_result(row, c, done, out, size);
+            }
+        }
+    }
+}
+#endif
+
+void mul_s8_run(const NeutronKernelCall *call) {
     const NeutronMulS8 *p = call->params;
-    const NeutronWindowExtents *w = &call->window;
-    const NeutronBuffer *a = &call->buffers[p->input_a], *b = &call->buffers[p->input_b];
-    const NeutronBuffer *out = &call->buffers[p->output];
     const Numbers numbers = {
         .a_zero_point = p->a_zero_point,
         .b_zero_point = p->b_zero_point,
@@ -62,44 +93,10 @@ static NEUTRON_INLINE void mul_window(const NeutronKernelCall *call) {
         .low = p->clamp_min - p->output_zero_point,
         .high = p->clamp_max - p->output_zero_point,
     };
-    const int32_t channels = w->channel1 - w->channel0;
-    int32_t cols = w->col1 - w->col0, length = channels;
-    if (neutron_columns_join(a, channels) && neutron_columns_join(b, channels) && neutron_columns_join(out, channels) &&
-        neutron_joined_length(cols, channels) > 0) {
-        length = neutron_joined_length(cols, channels);
-        cols = 1;
-    }
-    Line line = {.a_pitch = a->channel_pitch, .b_pitch = b->channel_pitch, .out_pitch = out->channel_pitch};
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            line.a = neutron_element_address(call->bases, a, n, r, w->col0, w->channel0);
-            line.b = neutron_element_address(call->bases, b, n, r, w->col0, w->channel0);
-            line.out = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-            for (int32_t c = 0; c < cols; c++) {
-                int32_t done = 0;
-                if (NEUTRON_BLOCK > 1) {
-                    done = mul_blocks(&numbers, &line, done, length, NEUTRON_BLOCK);
-                    done = mul_blocks(&numbers, &line, done, length, NEUTRON_SMALL_BLOCK);
-                }
-                mul_blocks(&numbers, &line, done, length, 1);
-                line.a += a->col_pitch;
-                line.b += b->col_pitch;
-                line.out += out->col_pitch;
-            }
-        }
-    }
-}
-
+    NeutronTwoOperandRun run = mul_row;
 #ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void mul_window_avx2(const NeutronKernelCall *call) { mul_window(call); }
+    if (neutron_has_avx2()) run = mul_row_avx2;
 #endif
-
-void mul_s8_run(const NeutronKernelCall *call) {
-#ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) {
-        mul_window_avx2(call);
-        return;
-    }
-#endif
-    mul_window(call);
+    neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
+                         &numbers, run);
 }

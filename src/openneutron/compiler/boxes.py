@@ -40,7 +40,7 @@ def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[st
     merged; where more than four are left, there is a set for each index into the leading ones.
     """
     if len(extents) > 4:
-        extents, walks = _merged(extents, walks)
+        extents, walks = merged(extents, walks)
     leading = max(0, len(extents) - 4)
     inner = tuple(extents[leading:])
     padded = (1,) * (4 - len(inner)) + inner
@@ -55,7 +55,7 @@ def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[st
         yield views
 
 
-def _merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int, ...], Mapping[str, Walk]]:
+def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int, ...], Mapping[str, Walk]]:
     """The same walk without dimensions of one element, and with neighbours joined that every tensor walks as one."""
     kept: list[int] = []
     pitches: dict[str, list[int]] = {name: [] for name in walks}

@@ -41,7 +41,7 @@ def doubling_high_mul(a: Ints, b: Ints | int, bits: int = 32) -> Ints:
     """SaturatingRoundingDoublingHighMul of integers of so many bits: round(a * b / 2^(bits - 1)), ties up."""
     product = a * b
     shifted = (product + (1 << (bits - 2))) >> (bits - 1)
-    return np.minimum(shifted, (1 << (bits - 1)) - 1)
+    return np.asarray(np.minimum(shifted, (1 << (bits - 1)) - 1), np.int64)
 
 
 def rounding_shift_right(x: Ints, exponent: int, bits: int = 32) -> Ints:
@@ -49,9 +49,9 @@ def rounding_shift_right(x: Ints, exponent: int, bits: int = 32) -> Ints:
 
     The mask is cut to the type's width, as it is there: 16-bit values shifted by 16 or more don't simply vanish.
     """
-    mask = _wrapped(np.int64((1 << exponent) - 1), bits)
+    mask = _wrapped(np.array((1 << exponent) - 1), bits)
     threshold = (mask >> 1) + (x < 0)
-    return (x >> exponent) + ((x & mask) > threshold)
+    return np.asarray((x >> exponent) + ((x & mask) > threshold), np.int64)
 
 
 def requantize(x: Ints, multiplier: int, shift: int) -> Ints:
@@ -60,9 +60,9 @@ def requantize(x: Ints, multiplier: int, shift: int) -> Ints:
     return rounding_shift_right(doubling_high_mul(shifted, multiplier), max(-shift, 0))
 
 
-def _wrapped(x: Ints | np.int64, bits: int) -> Any:
+def _wrapped(x: Ints, bits: int) -> Ints:
     half = 1 << (bits - 1)
-    return ((x + half) & (2 * half - 1)) - half
+    return np.asarray(((x + half) & (2 * half - 1)) - half, np.int64)
 
 
 def _stored(values: Ints, low: int = INT8_MIN, high: int = INT8_MAX) -> Int8s:
@@ -175,8 +175,8 @@ def _of_float(transform: Callable[[Floats], Floats]) -> Callable[[QuantParams, Q
         with np.errstate(over="ignore", invalid="ignore"):
             real = np.float32(source.scale) * (STORED - source.zero_point).astype(np.float32)
             steps = _round(transform(real) * (np.float32(1) / np.float32(result.scale)))
-            bounded = np.minimum(np.maximum(steps + np.float32(result.zero_point), INT8_MIN), INT8_MAX)
-            return bounded.astype(np.int8)
+            stored = steps + np.float32(result.zero_point)
+            return np.asarray(np.minimum(np.maximum(stored, INT8_MIN), INT8_MAX), np.int8)
 
     return fill
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from openneutron.compiler.boxes import Walk, boxes, dense, row_major
+from openneutron.compiler.boxes import Walk, boxes, dense, merged, row_major
 from openneutron.compiler.calls import KernelCall, View, dense_pitches, extents_of, selects, whole
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.shape import constant_values, pad_box, pads, slice_window, strided_window
@@ -80,12 +80,18 @@ def strided_slice(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("transpose")
 def transpose(graph: Graph, node: Node) -> list[KernelCall]:
-    """A copy that walks the input in the output's order."""
+    """A copy that walks the output in its order, with the columns along what is innermost in the input.
+
+    That way lines of bytes meet crosswise in one plane, which copy_s8 turns square by square.
+    """
     source, result = _source(graph, node), graph[node.outputs[0]]
     pitches = row_major(source.shape)
     order = constant_values(graph, node, 1)
     walk = Walk(source.name, tuple(pitches[axis] for axis in order))
-    return _copies(node.name, result.shape, walk, dense(result))
+    extents, walks = merged(result.shape, {"input": walk, "output": dense(result)})
+    axes = sorted(range(len(extents)), key=lambda axis: (axis == len(extents) - 1, walks["input"].pitches[axis] == 1))
+    turned = {name: Walk(w.tensor, tuple(w.pitches[axis] for axis in axes), w.offset) for name, w in walks.items()}
+    return _copies(node.name, [extents[axis] for axis in axes], turned["input"], turned["output"])
 
 
 @selects("resize_nearest_neighbor")

@@ -68,22 +68,28 @@ def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tupl
 def _mean_views(source: Tensor, result: Tensor, axes: tuple[int, ...]) -> tuple[View, View]:
     """Reduced axes as rows and columns, the others as batches and channels."""
     if len(source.shape) == 4 and axes == (1, 2):
-        batches, _, _, channels = source.shape
-        return whole(source), View(result.name, (batches, 1, 1, channels), (channels, channels, channels, 1))
+        count, _, _, inner = source.shape
+        return whole(source), View(result.name, (count, 1, 1, inner), (inner, inner, inner, 1))
     pitches = row_major(source.shape)
-    runs = runs_of_axes(source.shape, axes)
-    sides: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
-    for reduced, members in runs:
-        sides[reduced].append((math.prod(source.shape[axis] for axis in members), pitches[members[-1]]))
-    assert len(sides[True]) <= 2 and len(sides[False]) <= 2
-    rows, cols = [(1, 0)] * (2 - len(sides[True])) + sides[True]
-    if len(sides[False]) == 1 and sides[False][0][1] != 1:
-        batches, channels = sides[False][0], (1, 1)
-    else:
-        batches, channels = [(1, 0)] * (2 - len(sides[False])) + sides[False]
+    averaged: list[_Run] = []
+    kept: list[_Run] = []
+    for reduced, axes_of_run in runs_of_axes(source.shape, axes):
+        extent = math.prod(source.shape[axis] for axis in axes_of_run)
+        (averaged if reduced else kept).append((extent, pitches[axes_of_run[-1]]))
+    assert len(averaged) <= 2 and len(kept) <= 2
+    rows, cols = [_ONE] * (2 - len(averaged)) + averaged
+    if len(kept) == 1 and kept[0][1] != 1:
+        kept.append(_ONE)
+    batches, channels = [_ONE] * (2 - len(kept)) + kept
     extents: Extents = (batches[0], rows[0], cols[0], channels[0])
     output: Extents = (batches[0], 1, 1, channels[0])
     return (
         View(source.name, extents, (batches[1], rows[1], cols[1], channels[1])),
         View(result.name, output, (channels[0], channels[0], channels[0], 1)),
     )
+
+
+_Run = tuple[int, int]
+"""Elements, and the pitch between them."""
+
+_ONE: _Run = (1, 1)

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The way through the windows of kernels with two operands. */
+#ifndef NEUTRON_TWO_OPERANDS_H
+#define NEUTRON_TWO_OPERANDS_H
+
+#include "elements.h"
+
+/* A row of a window: `cols` lines of `length` elements. */
+typedef struct {
+    const uint8_t *a, *b;
+    uint8_t *out;
+    int32_t a_pitch, b_pitch, out_pitch;             /* from element to element */
+    int32_t a_col_pitch, b_col_pitch, out_col_pitch; /* from line to line */
+    int32_t cols, length;
+} NeutronTwoOperandRow;
+
+typedef void (*NeutronTwoOperandRun)(const void *numbers, const NeutronTwoOperandRow *row);
+
+/* run() for each row of the window, with columns joined to one line where all three buffers allow it. */
+static inline void neutron_for_each_row(const NeutronKernelCall *call, const NeutronBuffer *a, const NeutronBuffer *b,
+                                        const NeutronBuffer *out, const void *numbers, NeutronTwoOperandRun run) {
+    const NeutronWindowExtents *w = &call->window;
+    NeutronTwoOperandRow row = {
+        .a_pitch = a->channel_pitch,
+        .b_pitch = b->channel_pitch,
+        .out_pitch = out->channel_pitch,
+        .a_col_pitch = a->col_pitch,
+        .b_col_pitch = b->col_pitch,
+        .out_col_pitch = out->col_pitch,
+        .cols = w->col1 - w->col0,
+        .length = w->channel1 - w->channel0,
+    };
+    const int32_t joined = neutron_joined_length(row.cols, row.length);
+    if (joined > 0 && neutron_columns_join(a, row.length) && neutron_columns_join(b, row.length) &&
+        neutron_columns_join(out, row.length)) {
+        row.length = joined;
+        row.cols = 1;
+    }
+    for (int32_t n = w->batch0; n < w->batch1; n++) {
+        for (int32_t r = w->row0; r < w->row1; r++) {
+            row.a = neutron_element_address(call->bases, a, n, r, w->col0, w->channel0);
+            row.b = neutron_element_address(call->bases, b, n, r, w->col0, w->channel0);
+            row.out = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
+            run(numbers, &row);
+        }
+    }
+}
+
+/* A block's elements of both operands to blocks, or a block to the output: element i of the line in column c. */
+static NEUTRON_INLINE void neutron_load_operands(const NeutronTwoOperandRow *row, int32_t c, int32_t i, int8_t *a,
+                                                 int8_t *b, int32_t size) {
+    neutron_load_block(a, row->a + (ptrdiff_t)c * row->a_col_pitch + (ptrdiff_t)i * row->a_pitch, row->a_pitch, size);
+    neutron_load_block(b, row->b + (ptrdiff_t)c * row->b_col_pitch + (ptrdiff_t)i * row->b_pitch, row->b_pitch, size);
+}
+
+static NEUTRON_INLINE void neutron_store_result(const NeutronTwoOperandRow *row, int32_t c, int32_t i,
+                                                const int8_t *out, int32_t size) {
+    neutron_store_block(row->out + (ptrdiff_t)c * row->out_col_pitch + (ptrdiff_t)i * row->out_pitch, row->out_pitch,
+                        out, size);
+}
+
+#endif
