@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the kernels share that go through elements one by one: windows, lines and blocks.
  *
- * A line is a run of elements one pitch apart. Kernels work through a line in ascending order, in blocks of 32, 8 and 1
+ * A line is a run of elements one pitch apart. Kernels work through a line in ascending order, in blocks of 32 or fewer
  * elements: a block is read whole from every input before any of it is written, so that an output may lie on its input
  * or anywhere before it. The block sizes are constants where they are used, which is what lets a compiler turn each
  * block into vector instructions and needs no promise that buffers don't overlap. */

@@ -47,7 +47,11 @@ KERNELS = (
     "resize_nearest_neighbor",
 )
 SOURCES = (*(RUNTIME / "kernels" / name / f"{name}_s8.c" for name in KERNELS), RUNTIME / "kernels" / "check.c")
-VARIANTS: Mapping[str, tuple[str, ...]] = {"portable": ("-DNEUTRON_PORTABLE_ONLY",), "native": ()}
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "portable": ("-DNEUTRON_PORTABLE_ONLY",),
+    "avx2": ("-DNEUTRON_WITHOUT_AVX512",),
+    "native": (),
+}
 """What is compiled: the portable code alone, or with what the machine's processor allows."""
 
 Range = tuple[int, int]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::AddFunc (integer_ops/add.h), and its quantized SUB (sub.h): there the scaled b is
  * subtracted, which is not the same as a multiplier of the other sign where a product lies halfway between two values. */
-#include "elements_avx2.h"
+#include "elements_avx512.h"
 #include "two_operands.h"
 
 bool add_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
@@ -139,6 +139,53 @@ NEUTRON_AVX2 static void add_row_avx2(const void *numbers, const NeutronTwoOpera
         }
     }
 }
+
+typedef struct {
+    __m512i zero_point, multiplier_high, multiplier_low;
+    NeutronRoundingAvx512 rounding;
+} OperandAvx512;
+
+NEUTRON_AVX512_INLINE OperandAvx512 operand_avx512(const Operand *operand) {
+    const OperandAvx512 wide = {_mm512_set1_epi32(operand->zero_point), _mm512_set1_epi32(operand->multiplier_high),
+                                _mm512_set1_epi32(operand->multiplier_low), neutron_rounding_avx512(operand->rounding)};
+    return wide;
+}
+
+NEUTRON_AVX512_INLINE __m512i scaled_avx512(__m512i stored, const OperandAvx512 *operand) {
+    const __m512i value = _mm512_sub_epi32(stored, operand->zero_point);
+    const __m512i high = _mm512_mullo_epi32(value, operand->multiplier_high);
+    const __m512i low = _mm512_mullo_epi32(value, operand->multiplier_low);
+    const __m512i rounded = _mm512_srai_epi32(_mm512_add_epi32(low, _mm512_set1_epi32(1024)), 11);
+    return neutron_shift_rounding_avx512(_mm512_add_epi32(high, rounded), &operand->rounding);
+}
+
+NEUTRON_AVX512 static void add_row_avx512(const void *numbers, const NeutronTwoOperandRow *row) {
+    const Numbers *p = numbers;
+    if (row->a_pitch > 1 || row->b_pitch > 1 || row->out_pitch != 1) {
+        add_row_avx2(numbers, row);
+        return;
+    }
+    const OperandAvx512 wide_a = operand_avx512(&p->a), wide_b = operand_avx512(&p->b);
+    const NeutronRoundingAvx512 rounding = neutron_rounding_avx512(p->output_rounding);
+    const __m128i left = _mm_cvtsi32_si128(p->output_left);
+    const __mmask16 subtracted = p->b_sign < 0 ? 0xFFFFu : 0u;
+    const __m512i multiplier = _mm512_set1_epi32(p->output_multiplier);
+    const __m512i zero_point = _mm512_set1_epi32(p->output_zero_point);
+    const __m512i low = _mm512_set1_epi32(p->low), high = _mm512_set1_epi32(p->high);
+    for (int32_t c = 0; c < row->cols; c++) {
+        const uint8_t *a = row->a + (ptrdiff_t)c * row->a_col_pitch, *b = row->b + (ptrdiff_t)c * row->b_col_pitch;
+        uint8_t *out = row->out + (ptrdiff_t)c * row->out_col_pitch;
+        for (int32_t done = 0; done < row->length; done += 16) {
+            const __mmask16 some = neutron_some_of_16(row->length - done);
+            const __m512i term_a = scaled_avx512(neutron_line_avx512(a, done, row->a_pitch, some), &wide_a);
+            const __m512i term_b = scaled_avx512(neutron_line_avx512(b, done, row->b_pitch, some), &wide_b);
+            const __m512i sum = _mm512_mask_sub_epi32(_mm512_add_epi32(term_a, term_b), subtracted, term_a, term_b);
+            const __m512i product = neutron_high_mul_avx512(_mm512_sll_epi32(sum, left), multiplier);
+            neutron_store_bounded_avx512(out + done, some, neutron_shift_rounding_avx512(product, &rounding), low, high,
+                                         zero_point);
+        }
+    }
+}
 #endif
 
 void add_s8_run(const NeutronKernelCall *call) {
@@ -147,6 +194,7 @@ void add_s8_run(const NeutronKernelCall *call) {
     NeutronTwoOperandRun run = add_row;
 #ifdef NEUTRON_AVX2
     if (neutron_has_avx2()) run = add_row_avx2;
+    if (neutron_has_avx512()) run = add_row_avx512;
 #endif
     neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
                          &numbers, run);

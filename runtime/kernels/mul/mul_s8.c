@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::MulElementwise (integer_ops/mul.h). */
-#include "elements_avx2.h"
+#include "elements_avx512.h"
 #include "two_operands.h"
 
 bool mul_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
@@ -79,6 +79,32 @@ NEUTRON_AVX2 static void mul_row_avx2(const void *numbers, const NeutronTwoOpera
         }
     }
 }
+
+NEUTRON_AVX512 static void mul_row_avx512(const void *numbers, const NeutronTwoOperandRow *row) {
+    const Numbers *p = numbers;
+    if (row->a_pitch > 1 || row->b_pitch > 1 || row->out_pitch != 1) {
+        mul_row_avx2(numbers, row);
+        return;
+    }
+    const NeutronRoundingAvx512 rounding = neutron_rounding_avx512(p->rounding);
+    const __m128i left = _mm_cvtsi32_si128(p->left);
+    const __m512i a_zero_point = _mm512_set1_epi32(p->a_zero_point), b_zero_point = _mm512_set1_epi32(p->b_zero_point);
+    const __m512i multiplier = _mm512_set1_epi32(p->multiplier), zero_point = _mm512_set1_epi32(p->output_zero_point);
+    const __m512i low = _mm512_set1_epi32(p->low), high = _mm512_set1_epi32(p->high);
+    for (int32_t c = 0; c < row->cols; c++) {
+        const uint8_t *a = row->a + (ptrdiff_t)c * row->a_col_pitch, *b = row->b + (ptrdiff_t)c * row->b_col_pitch;
+        uint8_t *out = row->out + (ptrdiff_t)c * row->out_col_pitch;
+        for (int32_t done = 0; done < row->length; done += 16) {
+            const __mmask16 some = neutron_some_of_16(row->length - done);
+            const __m512i value_a = _mm512_sub_epi32(neutron_line_avx512(a, done, row->a_pitch, some), a_zero_point);
+            const __m512i value_b = _mm512_sub_epi32(neutron_line_avx512(b, done, row->b_pitch, some), b_zero_point);
+            const __m512i product = _mm512_sll_epi32(_mm512_mullo_epi32(value_a, value_b), left);
+            const __m512i scaled = neutron_high_mul_avx512(product, multiplier);
+            neutron_store_bounded_avx512(out + done, some, neutron_shift_rounding_avx512(scaled, &rounding), low, high,
+                                         zero_point);
+        }
+    }
+}
 #endif
 
 void mul_s8_run(const NeutronKernelCall *call) {
@@ -96,6 +122,7 @@ void mul_s8_run(const NeutronKernelCall *call) {
     NeutronTwoOperandRun run = mul_row;
 #ifdef NEUTRON_AVX2
     if (neutron_has_avx2()) run = mul_row_avx2;
+    if (neutron_has_avx512()) run = mul_row_avx512;
 #endif
     neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
                          &numbers, run);
