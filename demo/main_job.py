@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Trains CifarNet on handwritten digits, compiles it, and runs every test image on the simulated NPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+import openneutron
+from demo import digits
+from demo.train import EPOCHS, batches, train
+from openneutron.cli.progress import Steps
+from openneutron.pytorch.compile import CompiledModel
+from openneutron.pytorch.models.cifarnet import cifarnet
+
+SEED = 0
+CALIBRATION_IMAGES = 64
+OUTPUT = Path("demo_output")
+
+
+def main() -> None:
+    torch.manual_seed(SEED)
+    console = Console(highlight=False, soft_wrap=True)
+    data = digits.load(SEED)
+    console.print(
+        f"[bold]CifarNet on handwritten digits[/]: {len(data.train):,} images to train with, {len(data.test)} to test with, "
+        f"scaled up from 8x8 to {digits.SIDE}x{digits.SIDE}\n"
+    )
+    model = cifarnet()
+    with Steps() as steps:
+        done = 0
+
+        def after_batch() -> None:
+            nonlocal done
+            done += 1
+            steps("Training", done, EPOCHS * batches(len(data.train)))
+
+        train(model, data.train, data.train_labels, SEED, after_batch)
+        program = compiled(model, data, steps)
+        classes = classify(model, program, data, steps)
+    OUTPUT.mkdir(exist_ok=True)
+    program.save(OUTPUT / "cifarnet.pte")
+    np.save(OUTPUT / "x.npy", data.test[:1].numpy())
+    console.print()
+    console.print(accuracy_table(classes, data.test_labels))
+    console.print(f"\n{program.summary()}", markup=False)
+    console.print(next_steps(int(data.test_labels[0])))
+
+
+def compiled(model: nn.Module, data: digits.Digits, steps: Steps) -> CompiledModel:
+    """The trained network for the NPU. Channels-last images spare the NPU a transposition at its border."""
+    images = data.train[:CALIBRATION_IMAGES]
+    return openneutron.compile(
+        model,
+        (data.test[:1],),
+        calibration=[(image,) for image in images.split(1)],
+        target="imxrt700",
+        channels_last=True,
+        name="cifarnet",
+        progress=steps,
+    )
+
+
+FLOAT, INT8, NPU = "float32 on the CPU", "int8 on the CPU", "int8 on the simulated NPU"
+
+
+def classify(model: nn.Module, program: CompiledModel, data: digits.Digits, steps: Steps) -> dict[str, torch.Tensor]:
+    """The class of every test image [N], for each way of running the network."""
+    images = data.test.contiguous(memory_format=torch.channels_last)
+    found: dict[str, list[torch.Tensor]] = {FLOAT: [], INT8: [], NPU: []}
+    with torch.no_grad():
+        for number, image in enumerate(images.split(1)):
+            found[FLOAT].append(model(image).argmax(1))
+            found[INT8].append(program.quantized(image).argmax(1))
+            found[NPU].append(program.run(image)[0].argmax(1))
+            steps("Running every test image", number + 1, len(images))
+    return {where: torch.cat(classes) for where, classes in found.items()}
+
+
+def accuracy_table(classes: dict[str, torch.Tensor], labels: torch.Tensor) -> Table:
+    """One line for each way of running the network."""
+    table = Table.grid(padding=(0, 3))
+    table.add_column(style="cyan")
+    table.add_column(justify="right")
+    table.add_column(no_wrap=True)
+    for where, found in classes.items():
+        right = int((found == labels).sum())
+        share = f"[bold]{100 * right / len(labels):.2f} %[/]"
+        table.add_row(where, share, f"{right} of {len(labels)} test images")
+    alike = int((classes[INT8] == classes[NPU]).sum())
+    table.add_row("", "", f"{alike} of {len(labels)} alike on NPU and CPU")
+    return table
+
+
+def next_steps(label: int) -> str:
+    """What to type now."""
+    command = Path(sys.executable).parent / "openneutron"
+    shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
+    return (
+        f"[bold]Next[/], with what is now in {OUTPUT}/ (x.npy is a handwritten {label}):\n\n"
+        f"  {shown} run {OUTPUT}/cifarnet.pte --input {OUTPUT}/x.npy\n"
+        f"  {shown} disasm {OUTPUT}/cifarnet.pte\n\n"
+        "With your own network, where my_model.py has a function make() that returns the module and its example inputs,\n"
+        "and images/ holds typical inputs as .npy files:\n\n"
+        f"  {shown} explain my_model.py:make\n"
+        f"  {shown} compile my_model.py:make --calibration images/ -o my_model.pte\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
