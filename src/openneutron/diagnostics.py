@@ -12,12 +12,14 @@ class OnCpu:
 
     ``operator`` is its kind in the words of where it came from (``RESIZE_BILINEAR``, ``aten.convolution.default``), ``name`` the one in
     question. ``reason`` states fact and bound, ``way_out`` what the user can do; it is empty where there is nothing to do.
+    ``line`` is the line of the model's source, where that is known.
     """
 
     operator: str
     name: str
     reason: str
     way_out: str = ""
+    line: str = ""
 
     def __str__(self) -> str:
         text = f"{self.operator} '{self.name}' stays on the CPU: {self.reason}."

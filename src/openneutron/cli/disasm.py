@@ -10,6 +10,7 @@ import typer
 
 from openneutron import litert
 from openneutron.cli.model_source import existing
+from openneutron.cli.pte_file import payloads
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Program, decode, listing, payload, pte
 from openneutron.litert.neutron_graph import find
@@ -47,13 +48,8 @@ def programs(path: Path) -> list[tuple[str, Program]]:
 
 
 def _delegated(path: Path, data: bytes) -> list[tuple[str, Program]]:
-    found = pte.delegates(data, path.name)
-    ours = [
-        (f"{delegate.method}, delegate {index}", payload.parse(delegate.payload).program)
-        for index, delegate in enumerate(found)
-        if delegate.backend == pte.BACKEND_ID
-    ]
+    ours = payloads(path, data)
     if not ours:
-        others = ", ".join(sorted({delegate.backend for delegate in found})) or "none"
+        others = ", ".join(sorted({found.backend for found in pte.delegates(data, path.name)})) or "none"
         raise InvalidProgramError(f"'{path.name}' has no {pte.BACKEND_ID} delegate in it; its delegates: {others}.")
-    return ours
+    return [(title, contents.program) for title, contents in ours]

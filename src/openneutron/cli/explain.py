@@ -33,8 +33,9 @@ def explain(
         int | None, typer.Option(metavar="KIB", min=1, help="SRAM that a run may take; the target's where not given.")
     ] = None,
     io_place: Annotated[
-        IoPlace, typer.Option(help="Where inputs and outputs lie: inside the arena, or in the caller's buffers.")
-    ] = IoPlace.ARENA,
+        IoPlace | None,
+        typer.Option(help="Inputs and outputs inside the arena (default for a .tflite), or the caller's (for a .pte)."),
+    ] = None,
     fetch_constants_to_sram: Annotated[
         bool, typer.Option("--fetch-constants-to-sram", help="Copy constants from flash to SRAM before each use.")
     ] = False,
@@ -52,7 +53,8 @@ def explain(
     """
     source = model_source.parse(model)
     chip = targets.get(target)
-    options = compile_options(sram_budget, io_place, fetch_constants_to_sram)
+    place = io_place or (IoPlace.ARENA if isinstance(source, LiteRTFile) else IoPlace.CALLER)
+    options = compile_options(sram_budget, place, fetch_constants_to_sram)
     excluded = names(operators_not_to_delegate)
     with Steps(quiet) as steps:
         if isinstance(source, LiteRTFile):

@@ -73,7 +73,8 @@ def samples(source: PyTorchModel, loaded: Loaded, path: Path | None, weights: Pa
 
 def _numpy_type(tensor: torch.Tensor) -> np.dtype[Any]:
     try:
-        return np.dtype(torch.empty(0, dtype=tensor.dtype).numpy().dtype)
+        found: np.dtype[Any] = torch.empty(0, dtype=tensor.dtype).numpy().dtype
+        return found
     except TypeError as error:
         raise InvalidModelError(f"the model takes {tensor.dtype}, which NumPy has no type for; use float32.") from error
 

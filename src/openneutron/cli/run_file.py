@@ -19,6 +19,8 @@ from openneutron.cli import output
 from openneutron.cli.arrays import describe, load_array, random_array
 from openneutron.cli.hushed import hushed
 from openneutron.cli.model_source import existing
+from openneutron.cli.needs_pytorch import needs_pytorch
+from openneutron.cli.pte_file import payloads
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.mixed import FileSimulator
 
@@ -117,9 +119,11 @@ def _open(path: Path) -> Runnable:
     if path.suffix == ".tflite":
         return _LiteRTFile(FileSimulator(path))
     if path.suffix == ".pte":
-        from openneutron.cli.pytorch_file import open_pte
-
-        return open_pte(path)
+        data = path.read_bytes()
+        ours = payloads(path, data)
+        with needs_pytorch("Running a .pte takes"):
+            from openneutron.cli.pytorch_file import open_pte
+        return open_pte(path, data, len(ours))
     raise InvalidModelError(f"'{path}' is neither a .pte nor a .tflite; those are what runs.")
 
 

@@ -12,7 +12,7 @@ from executorch.exir._serialize._program import deserialize_pte_binary
 from executorch.exir.schema import Tensor as TensorSchema
 from executorch.runtime import Runtime
 
-from openneutron.errors import InvalidOptionError
+from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.pytorch import delegate
 
 METHOD = "forward"
@@ -30,16 +30,24 @@ DTYPES = {
 
 
 class Runner:
-    """A loaded program."""
+    """A loaded program. Raises InvalidModelError where it has no method ``forward``."""
 
     def __init__(self, name: str, buffer: bytes) -> None:
         delegate.load()
         self._name = name
         self._program: Any = Runtime.get().load_program(buffer)
+        names = self._program.method_names
+        if METHOD not in names:
+            raise InvalidModelError(f"'{name}': it has no method '{METHOD}'; its methods: {', '.join(sorted(names))}.")
         self._method: Any = self._program.load_method(METHOD)
         plan = deserialize_pte_binary(buffer).program.execution_plan[0]
         values = [plan.values[index].val for index in plan.inputs]
         self._inputs = [value for value in values if isinstance(value, TensorSchema)]
+
+    @property
+    def inputs(self) -> list[tuple[tuple[int, ...], torch.dtype]]:
+        """Shape and type of each input."""
+        return [(tuple(wanted.sizes), DTYPES[int(wanted.scalar_type)]) for wanted in self._inputs]
 
     def run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The outputs. Raises InvalidOptionError where the inputs are not the program's."""

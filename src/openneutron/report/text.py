@@ -132,7 +132,8 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
     table.add_column("why", overflow="fold", ratio=1)
     for item in shown:
         why = f"{item.reason}. {item.way_out}" if item.way_out else f"{item.reason}."
-        table.add_row(item.operator, short_name(item.name), Text(why))
+        name = short_name(item.name)
+        table.add_row(item.operator, f"{name} ({item.line})" if item.line else name, Text(why))
     rest = len(operators) - len(shown)
     parts: list[RenderableType] = [Text("On the CPU", "bold"), table]
     if rest:
