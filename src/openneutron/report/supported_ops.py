@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterable, Sequence
+from types import ModuleType
 
 from openneutron import ops
 from openneutron.ops import Op, Quantization
@@ -34,7 +35,7 @@ shapes; batch sizes are free.
 PYTORCH_TITLE = """## PyTorch operators
 
 Edge operators that are delegated where they stand between quantize and dequantize nodes (which `NeutronQuantizer` puts
-there), and the ones in the same row become the same.
+there). `openneutron explain` gives the reason where one of them stays on the CPU all the same.
 """
 
 COMMON_LIMITS = frozenset({"inputs and outputs int8, quantized per tensor, static shapes"})
@@ -69,20 +70,30 @@ def _limits(row: Op) -> list[str]:
 
 
 def pytorch_table() -> str:
-    """A row for each lowering rule, with all operators it lowers."""
+    """A row for each family of lowering rules, and what single rules have to say below it."""
     from openneutron.pytorch.lower import LOWER_RULES
 
-    by_rule: dict[str, tuple[list[str], str]] = {}
+    families: dict[str, list[str]] = {}
+    remarks: dict[str, list[str]] = {}
     for name, row in LOWER_RULES.items():
-        said = inspect.getdoc(row.rule) or row.rule.__name__.strip("_").replace("_", " ")
-        names, _ = by_rule.setdefault(f"{row.rule.__module__}.{row.rule.__qualname__}", ([], said))
-        names.append(name)
-    rows = sorted((_code(sorted(names)), " ".join(said.split("\n\n")[0].split())) for names, said in by_rule.values())
-    return _table(("Edge operator", "what becomes of it"), rows)
+        if "." not in name:
+            continue  # getitem and its kin are parts of other operators
+        family = _first_line(sys.modules[row.rule.__module__])
+        families.setdefault(family, []).append(name)
+        if said := inspect.getdoc(row.rule):
+            remarks.setdefault(" ".join(said.split("\n\n")[0].split()), []).append(name)
+    table = _table(
+        ("family", "operators"), sorted((family, _code(sorted(names))) for family, names in families.items())
+    )
+    return table + "".join(f"\n* {_code(sorted(names))}: {said}" for said, names in sorted(remarks.items())) + "\n"
+
+
+def _first_line(module: ModuleType) -> str:
+    return (inspect.getdoc(module) or module.__name__).splitlines()[0].split(". ")[0].rstrip(".")
 
 
 def _code(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names) or "none: a view"
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

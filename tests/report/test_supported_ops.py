@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The page of supported operators names every row and every limit there is; tests/test_generated.py compares the file."""
+
+from __future__ import annotations
+
+import inspect
+
+from openneutron import ops
+from openneutron.pytorch.lower import LOWER_RULES
+from openneutron.report import supported_ops
+
+
+def test_every_operator_has_its_row_and_every_limit_its_words() -> None:
+    rows = {line.split("`")[1]: line for line in supported_ops.litert_table().splitlines()[2:]}
+    assert rows.keys() == ops.BY_LITERT.keys()
+    for row in ops.OPS:
+        assert row.doc and row.doc in rows[row.litert]
+        for limit in row.limits:
+            words = inspect.getdoc(limit)
+            assert words, f"a limit of {row.name} has no words"
+        for words in supported_ops._limits(row):
+            assert words in rows[row.litert]
+
+
+def test_fixed_quantization_is_spelled_out() -> None:
+    table = supported_ops.litert_table()
+    assert "| `SOFTMAX` | exp(beta * x) over its sum along the last axis. | scale 1/256, zero point -128 |" in table
+
+
+def test_every_lowered_operator_is_named() -> None:
+    table = supported_ops.pytorch_table()
+    assert all(f"`{name}`" in table for name in LOWER_RULES if "." in name)
