@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* conv_2d_s8 for AVX-512 VNNI: up to 8 pixels of a row by 24 output channels in registers, all taps at a stretch. */
 #include "avx512vnni.h"
+#include "gather.h"
 
 #if NEUTRON_X86_VARIANTS
 
@@ -156,11 +157,49 @@ NEUTRON_AVX512VNNI static void run_row(const Layer *layer, int32_t n, int32_t ro
     }
 }
 
+/* A layer of few input channels: stretches of a row gathered, then pointwise. */
+NEUTRON_AVX512VNNI static bool run_gathered(const NeutronKernelCall *call) {
+    const NeutronConv2dS8 *p = call->params;
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *output = &call->buffers[p->output];
+    const size_t pitch = neutron_gather_pitch(p), taps = (size_t)p->kernel_h * (size_t)p->kernel_w;
+    NeutronPointwise512 layer = {.inputs = (int32_t)pitch, .range = neutron_range_512(p), .group_bytes = pitch * 8};
+    NeutronLine512 line = {.in_pitch = (ptrdiff_t)pitch, .out_pitch = output->col_pitch};
+    NeutronGroup512 groups[NEUTRON_GROUPS_512];
+    int8_t weights[NEUTRON_GATHER_WEIGHTS];
+    uint8_t pixels[NEUTRON_GATHER_PIXELS * NEUTRON_GATHER_BYTES] = {0};
+    line.in = pixels;
+    const int32_t held = neutron_gather_channels(p), most = 8 * NEUTRON_GROUPS_512;
+    const int32_t step = held < most ? held : most;
+    for (int32_t k = w->channel0; k < w->channel1; k += step) {
+        const int32_t channels = w->channel1 - k < step ? w->channel1 - k : step;
+        const size_t first_group = (size_t)(k - p->constant_channel0) / 8, count = neutron_blocks_of(channels);
+        neutron_gather_weights(weights, p, neutron_packed_weights(call, p) + first_group * taps * 64, count);
+        layer.kind = neutron_prepare_groups_512(groups, count, p, neutron_requant_blocks(call, p) + first_group, weights,
+                                                pitch / 8);
+        if (layer.kind == NEUTRON_RESCALE_512_ANY && p->single_rounding != 0) return false;
+        for (int32_t n = w->batch0; n < w->batch1; n++) {
+            for (int32_t r = w->row0; r < w->row1; r++) {
+                for (int32_t c = w->col0; c < w->col1; c += NEUTRON_GATHER_PIXELS) {
+                    const int32_t left = w->col1 - c;
+                    const int32_t size = left < NEUTRON_GATHER_PIXELS ? left : NEUTRON_GATHER_PIXELS;
+                    neutron_gather_pixels(pixels, call, n, r, c, size);
+                    line.out = neutron_element_address(call->bases, output, n, r, c, k);
+                    line.pixels = size;
+                    neutron_pointwise_tile_512(&layer, &line, weights, groups, channels);
+                }
+            }
+        }
+    }
+    return true;
+}
+
 NEUTRON_AVX512VNNI bool conv_2d_s8_run_avx512vnni(const NeutronKernelCall *call) {
     const NeutronConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
     if (input->channel_pitch != 1 || output->channel_pitch != 1) return false;
+    if (neutron_gather_fits(p, input, output)) return run_gathered(call);
     /* 8 channels of a block with inputs of their own. */
     if (p->group_outputs % 8 != 0 && p->group_outputs != output->channels) return false;
     Layer layer = {.call = call, .p = p, .input = input, .range = neutron_range_512(p)};

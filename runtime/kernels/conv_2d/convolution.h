@@ -73,6 +73,27 @@ static inline const int8_t *neutron_packed_weights(const NeutronKernelCall *call
 
 static inline size_t neutron_blocks_of(int32_t channels) { return ((size_t)channels + NEUTRON_LANES - 1) / NEUTRON_LANES; }
 
+/* ---- pointwise ------------------------------------------------------------------------------------------------------ */
+
+/* All rows of the window follow each other without a gap. */
+static inline bool neutron_rows_join(const NeutronBuffer *buffer, const NeutronWindowExtents *w) {
+    const int64_t cols = w->col1 - w->col0;
+    return w->row1 - w->row0 == 1 || (buffer->ring == buffer->rows && cols * buffer->col_pitch == buffer->row_pitch);
+}
+
+/* The inputs and the outputs of a conv_2d_1x1_s8 call do. */
+static inline bool neutron_pixels_join(const NeutronKernelCall *call) {
+    const NeutronConv2d1x1S8 *p = call->params;
+    return p->stride_h == 1 && p->stride_w == 1 && neutron_rows_join(&call->buffers[p->input], &call->window) &&
+           neutron_rows_join(&call->buffers[p->output], &call->window);
+}
+
+/* Pixels whose inputs stay in a first-level cache while all output channels pass by. */
+static inline int64_t neutron_tile_pixels(int32_t inputs) {
+    const int64_t pixels = 24 * 1024 / inputs & ~INT64_C(7);
+    return pixels < 32 ? 32 : pixels;
+}
+
 /* ---- requantization ------------------------------------------------------------------------------------------------- */
 
 /* check can't read the table, so its words are brought into range here. What a compiler writes is in range. */

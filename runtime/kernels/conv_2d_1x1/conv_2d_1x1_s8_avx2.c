@@ -1,7 +1,96 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conv_2d_1x1_s8 for AVX2. */
+/* conv_2d_1x1_s8 for AVX2: 3 pixels by 8 output channels in registers, all input channels at a stretch. */
 #include "conv_2d/avx2.h"
 
 #if NEUTRON_X86_VARIANTS
-bool conv_2d_1x1_s8_run_avx2(const NeutronKernelCall *call) { return neutron_convolve_avx2(call); }
+
+NEUTRON_AVX2_INLINE void compute_block(const NeutronPointwise256 *layer, const uint8_t *in, ptrdiff_t in_pitch,
+                                       const int8_t *weights, const NeutronRescale256 *rescale, uint8_t *out,
+                                       ptrdiff_t out_pitch, int32_t channels, const int pixels) {
+    __m256i sums[NEUTRON_PIXELS_256][4];
+    __m128i x[NEUTRON_PIXELS_256];
+#pragma GCC unroll 3
+    for (int p = 0; p < pixels; p++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) sums[p][i] = _mm256_setzero_si256();
+    }
+    const size_t inputs = (size_t)layer->inputs, rest = inputs % 8;
+    for (size_t i = 0; i < inputs - rest; i += 8, weights += 64) {
+#pragma GCC unroll 3
+        for (int p = 0; p < pixels; p++) x[p] = neutron_bytes_128(in + p * in_pitch + i, 8);
+        neutron_multiply_block_256(sums, weights, x, pixels);
+    }
+    if (rest != 0) {
+#pragma GCC unroll 3
+        for (int p = 0; p < pixels; p++) x[p] = neutron_bytes_128(in + p * in_pitch + inputs - rest, rest);
+        neutron_multiply_block_256(sums, weights, x, pixels);
+    }
+    neutron_store_block_256((const __m256i(*)[4])sums, rescale, &layer->range, layer->kind, out, out_pitch, channels,
+                            pixels);
+}
+
+NEUTRON_AVX2 void neutron_pointwise_tile_256(const NeutronPointwise256 *layer, const NeutronLine256 *line,
+                                             const int8_t *weights, const NeutronRescale256 *groups, int32_t channels) {
+    for (int32_t k = 0; k < channels; k += 8, groups++, weights += layer->group_bytes) {
+        const uint8_t *in = line->in;
+        uint8_t *out = line->out + k;
+        int64_t left = line->pixels;
+        for (; left >= NEUTRON_PIXELS_256; left -= NEUTRON_PIXELS_256) {
+            compute_block(layer, in, line->in_pitch, weights, groups, out, line->out_pitch, channels - k,
+                          NEUTRON_PIXELS_256);
+            in += NEUTRON_PIXELS_256 * line->in_pitch;
+            out += NEUTRON_PIXELS_256 * line->out_pitch;
+        }
+        for (; left > 0; left--, in += line->in_pitch, out += line->out_pitch) {
+            compute_block(layer, in, line->in_pitch, weights, groups, out, line->out_pitch, channels - k, 1);
+        }
+    }
+}
+
+NEUTRON_AVX2 static void run_line(const NeutronPointwise256 *layer, const NeutronLine256 *line, const int8_t *weights,
+                                  const NeutronRescale256 *groups, int32_t channels) {
+    const int64_t step = neutron_tile_pixels(layer->inputs);
+    for (int64_t first = 0; first < line->pixels; first += step) {
+        NeutronLine256 tile = *line;
+        tile.in += first * line->in_pitch;
+        tile.out += first * line->out_pitch;
+        tile.pixels = line->pixels - first < step ? line->pixels - first : step;
+        neutron_pointwise_tile_256(layer, &tile, weights, groups, channels);
+    }
+}
+
+NEUTRON_AVX2 bool conv_2d_1x1_s8_run_avx2(const NeutronKernelCall *call) {
+    const NeutronConv2d1x1S8 *p = call->params;
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
+    if (input->channel_pitch != 1 || output->channel_pitch != 1) return false;
+    NeutronPointwise256 layer = {.inputs = p->group_inputs, .range = neutron_range_256(p)};
+    layer.group_bytes = neutron_blocks_of(p->group_inputs) * 64;
+    NeutronRescale256 groups[NEUTRON_GROUPS_256];
+    const bool joined = neutron_pixels_join(call);
+    for (int32_t k = w->channel0; k < w->channel1; k += 8 * NEUTRON_GROUPS_256) {
+        const int32_t left = w->channel1 - k;
+        const int32_t channels = left < 8 * NEUTRON_GROUPS_256 ? left : 8 * NEUTRON_GROUPS_256;
+        const size_t first_group = (size_t)(k - p->constant_channel0) / 8;
+        const int8_t *weights = neutron_packed_weights(call, p) + first_group * layer.group_bytes;
+        if (!neutron_prepare_groups_256(groups, neutron_blocks_of(channels), p,
+                                        neutron_requant_blocks(call, p) + first_group, &layer.kind)) {
+            return false;
+        }
+        for (int32_t n = w->batch0; n < w->batch1; n++) {
+            for (int32_t r = w->row0; r < w->row1; r++) {
+                NeutronLine256 line = {.in_pitch = (ptrdiff_t)p->stride_w * input->col_pitch,
+                                       .out_pitch = output->col_pitch};
+                line.in = neutron_element_address(call->bases, input, n, r * p->stride_h, w->col0 * p->stride_w, 0);
+                line.out = neutron_element_address(call->bases, output, n, r, w->col0, k);
+                line.pixels = w->col1 - w->col0;
+                if (joined) line.pixels *= w->row1 - w->row0;
+                run_line(&layer, &line, weights, groups, channels);
+                if (joined) break;
+            }
+        }
+    }
+    return true;
+}
+
 #endif

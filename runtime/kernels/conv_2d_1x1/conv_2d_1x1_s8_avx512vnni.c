@@ -4,22 +4,7 @@
 
 #if NEUTRON_X86_VARIANTS
 
-typedef struct {
-    const NeutronConv2d1x1S8 *p;
-    NeutronRange512 range;
-    size_t group_bytes; /* packed weights of 8 output channels */
-    NeutronRescaleKind512 kind;
-} Layer;
-
-/* Pixels a fixed step apart: of one row, or of all rows where they follow each other without a gap. */
-typedef struct {
-    const uint8_t *in;
-    uint8_t *out;
-    ptrdiff_t in_pitch, out_pitch;
-    int64_t pixels;
-} Line;
-
-NEUTRON_AVX512VNNI_INLINE void multiply_block(const Layer *layer, const uint8_t *in, ptrdiff_t in_pitch,
+NEUTRON_AVX512VNNI_INLINE void multiply_block(const NeutronPointwise512 *layer, const uint8_t *in, ptrdiff_t in_pitch,
                                               const int8_t *weights, const NeutronGroup512 *groups,
                                               const NeutronStore512 *to, const int pixels, const int count) {
     __m512i accumulators[8][3];
@@ -31,7 +16,7 @@ NEUTRON_AVX512VNNI_INLINE void multiply_block(const Layer *layer, const uint8_t 
 #pragma GCC unroll 3
         for (int g = 0; g < count; g++) accumulators[p][g] = groups[g].start;
     }
-    const size_t inputs = (size_t)layer->p->group_inputs, whole = inputs & ~(size_t)7;
+    const size_t inputs = (size_t)layer->inputs, whole = inputs & ~(size_t)7;
     for (size_t i = 0; i < whole; i += 8, weights += 64) {
         __m512i w[3];
 #pragma GCC unroll 3
@@ -60,7 +45,7 @@ NEUTRON_AVX512VNNI_INLINE void multiply_block(const Layer *layer, const uint8_t 
 
 #define DEFINE_BLOCK(PIXELS, COUNT)                                                                                    \
     NEUTRON_AVX512VNNI __attribute__((noinline)) static void block_##PIXELS##x##COUNT(                                 \
-        const Layer *layer, const uint8_t *in, ptrdiff_t in_pitch, const int8_t *weights,                              \
+        const NeutronPointwise512 *layer, const uint8_t *in, ptrdiff_t in_pitch, const int8_t *weights,                              \
         const NeutronGroup512 *groups, const NeutronStore512 *to) {                                                    \
         multiply_block(layer, in, in_pitch, weights, groups, to, PIXELS, COUNT);                                       \
     }
@@ -69,13 +54,13 @@ DEFINE_BLOCKS(8)
 DEFINE_BLOCKS(4)
 DEFINE_BLOCKS(1)
 
-typedef void (*Block)(const Layer *layer, const uint8_t *in, ptrdiff_t in_pitch, const int8_t *weights,
+typedef void (*Block)(const NeutronPointwise512 *layer, const uint8_t *in, ptrdiff_t in_pitch, const int8_t *weights,
                       const NeutronGroup512 *groups, const NeutronStore512 *to);
 static const Block BLOCKS_OF_8[] = {block_8x1, block_8x2, block_8x3};
 static const Block BLOCKS_OF_4[] = {block_4x1, block_4x2, block_4x3};
 static const Block BLOCKS_OF_1[] = {block_1x1, block_1x2, block_1x3};
 
-NEUTRON_AVX512VNNI static void run_tile(const Layer *layer, const Line *line, const int8_t *weights,
+NEUTRON_AVX512VNNI void neutron_pointwise_tile_512(const NeutronPointwise512 *layer, const NeutronLine512 *line, const int8_t *weights,
                                         const NeutronGroup512 *groups, int32_t channels) {
     const size_t group_count = neutron_blocks_of(channels);
     size_t g = 0;
@@ -96,28 +81,16 @@ NEUTRON_AVX512VNNI static void run_tile(const Layer *layer, const Line *line, co
     }
 }
 
-/* Pixels whose inputs stay in the first-level cache while all output channels pass by. */
-static int64_t tile_pixels(int32_t inputs) {
-    const int64_t pixels = 24 * 1024 / inputs & ~INT64_C(7);
-    return pixels < 32 ? 32 : pixels;
-}
-
-NEUTRON_AVX512VNNI static void run_line(const Layer *layer, const Line *line, const int8_t *weights,
+NEUTRON_AVX512VNNI static void run_line(const NeutronPointwise512 *layer, const NeutronLine512 *line, const int8_t *weights,
                                         const NeutronGroup512 *groups, int32_t channels) {
-    const int64_t step = tile_pixels(layer->p->group_inputs);
+    const int64_t step = neutron_tile_pixels(layer->inputs);
     for (int64_t first = 0; first < line->pixels; first += step) {
-        Line tile = *line;
+        NeutronLine512 tile = *line;
         tile.in += first * line->in_pitch;
         tile.out += first * line->out_pitch;
         tile.pixels = line->pixels - first < step ? line->pixels - first : step;
-        run_tile(layer, &tile, weights, groups, channels);
+        neutron_pointwise_tile_512(layer, &tile, weights, groups, channels);
     }
-}
-
-/* All rows of the window make one line. */
-static bool rows_join(const NeutronBuffer *buffer, const NeutronWindowExtents *w) {
-    const int64_t cols = w->col1 - w->col0;
-    return w->row1 - w->row0 == 1 || (buffer->ring == buffer->rows && cols * buffer->col_pitch == buffer->row_pitch);
 }
 
 NEUTRON_AVX512VNNI bool conv_2d_1x1_s8_run_avx512vnni(const NeutronKernelCall *call) {
@@ -125,11 +98,11 @@ NEUTRON_AVX512VNNI bool conv_2d_1x1_s8_run_avx512vnni(const NeutronKernelCall *c
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
     if (input->channel_pitch != 1 || output->channel_pitch != 1) return false;
-    Layer layer = {.p = p, .range = neutron_range_512(p)};
+    NeutronPointwise512 layer = {.inputs = p->group_inputs, .range = neutron_range_512(p)};
     const size_t blocks = neutron_blocks_of(p->group_inputs);
     layer.group_bytes = blocks * 64;
     NeutronGroup512 groups[NEUTRON_GROUPS_512];
-    const bool joined = p->stride_h == 1 && p->stride_w == 1 && rows_join(input, w) && rows_join(output, w);
+    const bool joined = neutron_pixels_join(call);
     for (int32_t k = w->channel0; k < w->channel1; k += 8 * NEUTRON_GROUPS_512) {
         const int32_t left = w->channel1 - k;
         const int32_t channels = left < 8 * NEUTRON_GROUPS_512 ? left : 8 * NEUTRON_GROUPS_512;
@@ -141,7 +114,7 @@ NEUTRON_AVX512VNNI bool conv_2d_1x1_s8_run_avx512vnni(const NeutronKernelCall *c
         if (layer.kind == NEUTRON_RESCALE_512_ANY && p->single_rounding != 0) return false;
         for (int32_t n = w->batch0; n < w->batch1; n++) {
             for (int32_t r = w->row0; r < w->row1; r++) {
-                Line line = {.in_pitch = (ptrdiff_t)p->stride_w * input->col_pitch, .out_pitch = output->col_pitch};
+                NeutronLine512 line = {.in_pitch = (ptrdiff_t)p->stride_w * input->col_pitch, .out_pitch = output->col_pitch};
                 line.in = neutron_element_address(call->bases, input, n, r * p->stride_h, w->col0 * p->stride_w, 0);
                 line.out = neutron_element_address(call->bases, output, n, r, w->col0, k);
                 line.pixels = w->col1 - w->col0;

@@ -20,8 +20,10 @@ typedef struct {
     const NeutronBuffer *input;
     NeutronRange256 range;
     NeutronRescale256 rescale;
+    NeutronRescaleKind256 kind;
     int32_t pairs;   /* of kernel rows */
     int32_t stretch; /* outputs that the columns' memory is enough for */
+    bool is_3x3;     /* with columns next to each other */
     int32_t channel, channels;
     __m256i weights[WEIGHT_VECTORS]; /* [pair][kernel_w] */
 } Layer;
@@ -62,6 +64,79 @@ NEUTRON_AVX2_INLINE void load_columns(const Layer *layer, __m256i *columns, cons
     for (; col < end; col++) *columns++ = padding;
 }
 
+NEUTRON_AVX2_INLINE __m256i sum_taps(const Layer *layer, const __m256i *columns, int32_t per_pair) {
+    const NeutronDepthwiseConv2dS8 *p = layer->p;
+    const __m256i *weights = layer->weights;
+    __m256i sum = _mm256_setzero_si256();
+    for (int32_t i = 0; i < layer->pairs; i++) {
+        const __m256i *column = columns + (ptrdiff_t)i * per_pair;
+        for (int32_t j = 0; j < p->kernel_w; j++, column += p->dilation_w) {
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(*column, *weights++));
+        }
+    }
+    return sum;
+}
+
+NEUTRON_AVX2_INLINE void compute_stretch(const Layer *layer, const __m256i *columns, int32_t per_pair, int32_t outputs,
+                                         uint8_t *out, ptrdiff_t pitch, const NeutronRescaleKind256 kind) {
+    const int32_t stride = layer->p->stride_w;
+    for (int32_t c = 0; c < outputs; c += 2, columns += 2 * (ptrdiff_t)stride, out += 2 * pitch) {
+        /* In twos; where one is left over, its columns are all that is there. */
+        const bool two = c + 1 < outputs;
+        const __m256i a = sum_taps(layer, columns, per_pair);
+        const __m256i b = two ? sum_taps(layer, columns + stride, per_pair) : a;
+        const __m128i stored = neutron_stored_256(neutron_rescaled_256(a, &layer->rescale, &layer->range, kind),
+                                                  neutron_rescaled_256(b, &layer->rescale, &layer->range, kind),
+                                                  &layer->range);
+        neutron_store_8_256(out, stored, layer->channels);
+        if (two) neutron_store_8_256(out + pitch, _mm_unpackhi_epi64(stored, stored), layer->channels);
+    }
+}
+
+/* One row with a kernel of 3 by 3, whose columns stay in registers. */
+NEUTRON_AVX2_INLINE void compute_row_3x3(const Layer *layer, const Pair *pairs, uint8_t *out, ptrdiff_t out_pitch,
+                                         const int stride) {
+    const NeutronWindowExtents *w = &layer->call->window;
+    const __m256i padding = _mm256_set1_epi16((short)layer->p->input_zero_point);
+    const __m256i *weights = layer->weights;
+    const uint32_t cols = (uint32_t)layer->input->cols;
+    int32_t col = w->col0 * stride - layer->p->pad_left;
+    const uint8_t *a = pairs[0].row[0] + col * pairs[0].pitch[0];
+    const uint8_t *b = pairs[0].row[1] + col * pairs[0].pitch[1];
+    const uint8_t *c = pairs[1].row[0] + col * pairs[1].pitch[0];
+    __m256i upper[3] = {padding, padding, padding}, lower[3] = {padding, padding, padding};
+    int fresh = 3; /* columns that the next output does not share with the last one */
+    for (int32_t i = w->col0; i < w->col1; i++, fresh = stride) {
+#pragma GCC unroll 3
+        for (int j = 0; j < 3; j++) {
+            if (j + fresh < 3) {
+                upper[j] = upper[j + stride];
+                lower[j] = lower[j + stride];
+                continue;
+            }
+            upper[j] = lower[j] = padding;
+            if ((uint32_t)col < cols) {
+                upper[j] = paired(neutron_bytes_128(a, 8), neutron_bytes_128(b, 8));
+                lower[j] = paired(neutron_bytes_128(c, 8), _mm_setzero_si128());
+            }
+            col++;
+            a += pairs[0].pitch[0];
+            b += pairs[0].pitch[1];
+            c += pairs[1].pitch[0];
+        }
+        __m256i sum = _mm256_madd_epi16(upper[0], weights[0]);
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(upper[1], weights[1]));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(upper[2], weights[2]));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(lower[0], weights[3]));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(lower[1], weights[4]));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(lower[2], weights[5]));
+        const __m256i y =
+            neutron_rescaled_256(sum, &layer->rescale, &layer->range, NEUTRON_RESCALE_256_FROM_ZERO);
+        _mm_storel_epi64((__m128i *)(void *)out, neutron_stored_256(y, y, &layer->range));
+        out += out_pitch;
+    }
+}
+
 /* One row of the window. */
 NEUTRON_AVX2 static void run_row(const Layer *layer, int32_t n, int32_t row) {
     const NeutronDepthwiseConv2dS8 *p = layer->p;
@@ -78,6 +153,16 @@ NEUTRON_AVX2 static void run_row(const Layer *layer, int32_t n, int32_t row) {
         pairs[i / 2].pitch[i % 2] = inside ? input->col_pitch : 0;
     }
     uint8_t *out = neutron_element_address(layer->call->bases, output, n, row, w->col0, layer->channel);
+    if (layer->is_3x3 && layer->channels >= 8 && layer->kind == NEUTRON_RESCALE_256_FROM_ZERO) {
+        if (p->stride_w == 1) {
+            compute_row_3x3(layer, pairs, out, output->col_pitch, 1);
+            return;
+        }
+        if (p->stride_w == 2) {
+            compute_row_3x3(layer, pairs, out, output->col_pitch, 2);
+            return;
+        }
+    }
     const int32_t per_pair = COLUMN_VECTORS / layer->pairs;
     __m256i columns[COLUMN_VECTORS];
     for (int32_t col = w->col0; col < w->col1;) {
@@ -92,17 +177,12 @@ NEUTRON_AVX2 static void run_row(const Layer *layer, int32_t n, int32_t row) {
                 load_columns(layer, into, &pairs[i], first, end, (size_t)layer->channels);
             }
         }
-        for (int32_t c = 0; c < outputs; c++, out += output->col_pitch) {
-            __m256i sum = _mm256_setzero_si256();
-            const __m256i *weights = layer->weights;
-            for (int32_t i = 0; i < layer->pairs; i++) {
-                const __m256i *column = columns + (ptrdiff_t)i * per_pair + (ptrdiff_t)c * p->stride_w;
-                for (int32_t j = 0; j < p->kernel_w; j++, column += p->dilation_w) {
-                    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(*column, *weights++));
-                }
-            }
-            neutron_store_256(sum, &layer->rescale, &layer->range, out, layer->channels);
+        if (layer->kind == NEUTRON_RESCALE_256_FROM_ZERO) {
+            compute_stretch(layer, columns, per_pair, outputs, out, output->col_pitch, NEUTRON_RESCALE_256_FROM_ZERO);
+        } else {
+            compute_stretch(layer, columns, per_pair, outputs, out, output->col_pitch, NEUTRON_RESCALE_256_ANY);
         }
+        out += (ptrdiff_t)outputs * output->col_pitch;
         col += outputs;
     }
 }
@@ -114,6 +194,7 @@ static bool fits(Layer *layer) {
         layer->call->buffers[p->output].channel_pitch != 1 || p->kernel_h > KERNEL_ROWS) {
         return false;
     }
+    layer->is_3x3 = p->kernel_h == 3 && p->kernel_w == 3 && p->dilation_w == 1;
     layer->pairs = (p->kernel_h + 1) / 2;
     const int64_t span = (int64_t)(p->kernel_w - 1) * p->dilation_w + 1;
     const int32_t columns = COLUMN_VECTORS / layer->pairs;
@@ -136,8 +217,9 @@ NEUTRON_AVX2 bool depthwise_conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
         const size_t group = (size_t)(k - p->constant_channel0) / 8;
         layer.channel = k;
         layer.channels = w->channel1 - k;
-        layer.rescale = neutron_rescale_256(neutron_requant_blocks(call, p) + group, p->single_rounding != 0);
-        if (p->single_rounding != 0 && neutron_shifts_left_256(&layer.rescale)) return false;
+        if (!neutron_prepare_groups_256(&layer.rescale, 1, p, neutron_requant_blocks(call, p) + group, &layer.kind)) {
+            return false;
+        }
         prepare_weights(&layer, neutron_packed_weights(call, p) + group * group_bytes);
         for (int32_t n = w->batch0; n < w->batch1; n++) {
             for (int32_t r = w->row0; r < w->row1; r++) run_row(&layer, n, r);
