@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from openneutron.compiler.select import select_node
 from openneutron.compiler.select.elementwise import add
 from openneutron.ir import Graph, Node, constant, per_tensor
+from openneutron.ops import reject
 from tests import oracle
 from tests.runtime import element_calls
 
@@ -99,6 +100,18 @@ def test_subtraction_turns_the_sign_of_b_alone() -> None:
         made.append(dict(add(oracle.graph_of([a, b], [node], [result]), node)[0].params))
     assert made[1].pop("b_multiplier") == -made[0].pop("b_multiplier") == -(2**30)
     assert made[0] == made[1]
+
+
+def test_add_says_which_scales_litert_refuses() -> None:
+    a, b = oracle.activation("a", (3,), 1.0), oracle.activation("b", (3,), 0.5)
+    node = Node("add", ("a", "b"), ("y",), {"activation": "NONE"})
+    graph = oracle.graph_of([a, b], [node], [oracle.activation("y", (3,), 2.0**-19)])
+    assert reject(graph, node) == (
+        "its output has scale 1.90735e-06, an input 1; LiteRT demands an output scale above 1/2^19 of the larger input's"
+    )
+    almost = oracle.graph_of([a, b], [node], [oracle.activation("y", (3,), 2.0**-18.99)])
+    assert reject(almost, node) is None
+    oracle.assert_bit_exact(almost)
 
 
 def test_constants_broadcast_the_whole_way() -> None:

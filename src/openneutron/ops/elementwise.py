@@ -57,7 +57,19 @@ def _hard_swish_scales(graph: Graph, node: Node) -> str | None:
     )
 
 
-def _two(name: str, litert: str, kernel: str, options: str, doc: str) -> Op:
+def _add_scales(graph: Graph, node: Node) -> str | None:
+    a, b, result = graph.operand(node, 0), graph.operand(node, 1), graph[node.outputs[0]]
+    assert a is not None and b is not None and a.quant is not None and b.quant is not None and result.quant is not None
+    larger = max(a.quant.scale, b.quant.scale)
+    if larger < 2.0**19 * result.quant.scale:
+        return None
+    return (
+        f"its output has scale {result.quant.scale:.6g}, an input {larger:.6g}; "
+        "LiteRT demands an output scale above 1/2^19 of the larger input's"
+    )
+
+
+def _two(name: str, litert: str, kernel: str, options: str, doc: str, limits: tuple[Limit, ...] = ()) -> Op:
     return Op(
         name,
         litert=litert,
@@ -70,6 +82,7 @@ def _two(name: str, litert: str, kernel: str, options: str, doc: str) -> Op:
             int8_at(0, 1),
             limit("shapes that broadcast, up to rank 6 where they differ", _broadcastable),
             attr_among("activation", *FUSABLE_ACTIVATIONS),
+            *limits,
         ),
         version=2,
         doc=doc,
@@ -106,7 +119,14 @@ def _table(
 
 
 OPS = (
-    _two("add", "ADD", "add_s8", "AddOptions", "Sum, with broadcasting."),
+    _two(
+        "add",
+        "ADD",
+        "add_s8",
+        "AddOptions",
+        "Sum, with broadcasting.",
+        limits=(limit("output scale above 1/2^19 of the larger input's", _add_scales),),
+    ),
     _two("sub", "SUB", "add_s8", "SubOptions", "Difference, with broadcasting."),
     _two("mul", "MUL", "mul_s8", "MulOptions", "Product, with broadcasting."),
     _table("relu", "RELU", "max(x, 0)."),
