@@ -61,7 +61,9 @@ def test_a_truncated_or_corrupt_file_is_refused(refused: Callable[..., str], inv
     corrupt[corrupt.index(b"nMCd") + 150] ^= 0xFF
     (folder / "corrupt.pte").write_bytes(corrupt)
     for command in ("run", "disasm"):
-        assert refused(command, "corrupt.pte") == "program: the microcode's checksum is wrong. The file is corrupt."
+        assert refused(command, "corrupt.pte") == (
+            "'corrupt.pte' (forward, delegate 0): program: the microcode's checksum is wrong. The file is corrupt."
+        )
 
 
 def test_a_file_that_executorch_refuses_says_why(refused: Callable[..., str], inverting: bytes, folder: Path) -> None:

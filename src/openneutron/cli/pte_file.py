@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from openneutron.errors import InvalidProgramError
 from openneutron.isa import payload, pte
 from openneutron.isa.payload import Payload
 
@@ -14,8 +15,12 @@ def payloads(path: Path, data: bytes) -> list[tuple[str, Payload]]:
 
     Raises InvalidProgramError where the file, or one of them, is damaged.
     """
-    return [
-        (f"{found.method}, delegate {index}", payload.parse(found.payload))
-        for index, found in enumerate(pte.delegates(data, path.name))
-        if found.backend == pte.BACKEND_ID
-    ]
+    found = []
+    for index, delegate in enumerate(pte.delegates(data, path.name)):
+        if delegate.backend == pte.BACKEND_ID:
+            title = f"{delegate.method}, delegate {index}"
+            try:
+                found.append((title, payload.parse(delegate.payload)))
+            except InvalidProgramError as error:
+                raise InvalidProgramError(f"'{path.name}' ({title}): {error}") from error
+    return found

@@ -29,8 +29,17 @@ DTYPES = {
 """By ExecuTorch's ScalarType."""
 
 
+def _plan(name: str, buffer: bytes) -> Any:
+    """The first method as data. Raises InvalidModelError where it can't be read."""
+    try:
+        return deserialize_pte_binary(buffer).program.execution_plan[0]
+    # The runtime has checked offsets and sizes; strings and enumerators are checked nowhere before this.
+    except Exception as error:
+        raise InvalidModelError(f"'{name}' is damaged: its flatbuffer can't be read. Compile the model again.") from error
+
+
 class Runner:
-    """A loaded program. Raises InvalidModelError where it has no method ``forward``."""
+    """A loaded program. Raises InvalidModelError where it is damaged or has no method ``forward``."""
 
     def __init__(self, name: str, buffer: bytes) -> None:
         delegate.load()
@@ -40,7 +49,7 @@ class Runner:
         if METHOD not in names:
             raise InvalidModelError(f"'{name}': it has no method '{METHOD}'; its methods: {', '.join(sorted(names))}.")
         self._method: Any = self._program.load_method(METHOD)
-        plan = deserialize_pte_binary(buffer).program.execution_plan[0]
+        plan = _plan(name, buffer)
         values = [plan.values[index].val for index in plan.inputs]
         self._inputs = [value for value in values if isinstance(value, TensorSchema)]
 
