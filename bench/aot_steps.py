@@ -70,6 +70,7 @@ class Steps:
 def _run(backend: str) -> dict[str, float]:
     steps = Steps()
     with steps.step("import"):
+        import executorch.kernels.quantized  # noqa: F401  (the out variants of the borders' operators)
         import torch
         from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
         from torch.export import export
