@@ -25,6 +25,11 @@ mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
   Microcode    1.1 KiB
   File         mixed_neutron.tflite, 4.7 KiB
 
+Partitions, one after the other in the same SRAM
+partition          operators    kernel calls      MACs    latency       SRAM    weights
+neutron_graph_0            2               2    18.4 k      42 us      768 B      672 B
+neutron_graph_1            3               2    13.8 k      41 us    1.5 KiB      672 B
+
 On the CPU
 operator           name    why
 QUANTIZE           q       it turns float32 into int8. A model with int8 inputs has none.

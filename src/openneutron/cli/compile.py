@@ -70,6 +70,9 @@ def compile_model(
 
     A PyTorch model becomes a .pte for ExecuTorch, an int8 .tflite becomes a .tflite with NeutronGraph operators. Ends with
     what runs on the NPU, what stays on the CPU and why, and what it takes.
+
+    A calibration folder holds .npy files, each with one sample or several along the first axis; for a model of several
+    inputs NAME_0.npy, NAME_1.npy ... belong together. A .npz file holds arrays input0, input1 ... alike.
     """
     source = model_source.parse(model)
     chip = targets.get(target)

@@ -76,6 +76,8 @@ def summary_table(summary: Summary, with_cpu: bool = True) -> RenderableType:
     for label, value in summary_rows(summary):
         table.add_row(label, value)
     parts: list[RenderableType] = [title, Padding(table, (0, 0, 0, 2))]
+    if len(summary.partitions) > 1:
+        parts += ["", partitions_table(summary)]
     if summary.on_cpu and with_cpu:
         parts += ["", on_cpu_table(summary.on_cpu, SHOWN_ON_CPU)]
     return Group(*parts)
@@ -120,6 +122,26 @@ def _sram_text(summary: Summary) -> str:
     parts.append(f"input and output {size_text(outside)}" if outside else "input and output inside")
     used = _share(summary.sram_bytes / summary.budget_bytes)
     return f"{size_text(summary.sram_bytes)} of {size_text(summary.budget_bytes)} ({used}): {', '.join(parts)}"
+
+
+def partitions_table(summary: Summary) -> RenderableType:
+    """Each partition's share; the SRAM budget holds for each of them alone."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table.add_column("partition", style="cyan", no_wrap=True)
+    for heading in ("operators", "kernel calls", "MACs", "latency", "SRAM", "weights"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for index, part in enumerate(summary.partitions):
+        report = part.report
+        table.add_row(
+            part.name,
+            str(sum(item.partition == index for item in summary.delegated)),
+            str(len(report.operators)),
+            count_text(report.macs),
+            duration_text(report.milliseconds),
+            size_text(report.sram_bytes),
+            size_text(report.weights_bytes),
+        )
+    return Group(Text("Partitions, one after the other in the same SRAM", "bold"), table)
 
 
 def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> RenderableType:
