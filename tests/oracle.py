@@ -49,7 +49,9 @@ def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
     return [generator.integers(-128, 128, graph[name].shape, np.int8) for name in graph.inputs]
 
 
-def assert_bit_exact(graph: Graph, seeds: Sequence[int] = (0, 1), options: CompileOptions = CompileOptions()) -> Compiled:
+def assert_bit_exact(
+    graph: Graph, seeds: Sequence[int] = (0, 1), options: CompileOptions = CompileOptions()
+) -> Compiled:
     """Compiles the graph and compares every output byte with LiteRT's, for one random input per seed."""
     compiled = compile_graph(graph, TARGET, options)
     model = litert.write(graph)
@@ -72,8 +74,6 @@ def graph_of(
 ) -> Graph:
     """A graph of these nodes; its outputs are the last node's unless given."""
     tensors: Mapping[str, Tensor] = {tensor.name: tensor for tensor in (*inputs, *others)}
-    graph = Graph(
-        "main", tensors, tuple(nodes), tuple(t.name for t in inputs), tuple(outputs or nodes[-1].outputs)
-    )
+    graph = Graph("main", tensors, tuple(nodes), tuple(t.name for t in inputs), tuple(outputs or nodes[-1].outputs))
     graph.verify()
     return graph

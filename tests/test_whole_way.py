@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import oracle
 import pytest
-import random_graphs
 
+import oracle
+import random_graphs
 from openneutron.compiler import CompileOptions
 from openneutron.ops import BY_NAME, reject
 
@@ -19,7 +19,7 @@ def test_every_operator_has_a_sampler() -> None:
 def test_one_operator_is_bit_exact(op: str) -> None:
     for seed in range(20):
         graph = random_graphs.single(op, seed)
-        assert [reject(graph, node) for node in graph.nodes] == [None], (seed, str(graph))
+        assert not any(reject(graph, node) for node in graph.nodes), (seed, str(graph))
         oracle.assert_bit_exact(graph, (seed,))
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from types import MappingProxyType
 
 import numpy as np
-import oracle
 
+import oracle
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.compile import finish, select_calls
 from openneutron.compiler.legalize import legalize

@@ -16,9 +16,7 @@ RUNTIME = Path(__file__).parents[2] / "runtime"
 
 
 def records(row: rows.Row) -> st.SearchStrategy[Record]:
-    words = [
-        st.integers(-(2**31), 2**31 - 1) if column.signed else st.integers(0, 2**32 - 1) for column in row.fields
-    ]
+    words = [st.integers(-(2**31), 2**31 - 1) if column.signed else st.integers(0, 2**32 - 1) for column in row.fields]
     return st.tuples(*words).map(lambda values: Record(row, values))
 
 
@@ -96,7 +94,10 @@ def damaged(blob: bytes, at: int, value: int) -> bytes:
     ("damage", "message"),
     [
         (lambda blob: blob[:40], "microcode: it is 40 bytes; its header alone has 128."),
-        (lambda blob: damaged(blob, 0, 1), "microcode: its first word is 0x64434d6f; microcode starts with 0x64434d6e."),
+        (
+            lambda blob: damaged(blob, 0, 1),
+            "microcode: its first word is 0x64434d6f; microcode starts with 0x64434d6e.",
+        ),
         (
             lambda blob: damaged(blob, 4, 2),
             "microcode: its format is 0x4f4e0003; this version reads 0x4f4e0001 alone (NXP's own microcode included in "

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from openneutron import ops
@@ -194,7 +193,7 @@ def _operator_report(call: KernelCall, target: Target) -> OperatorReport:
 
 def _memory(layout: Layout) -> tuple[MemoryItem, ...]:
     offsets = layout.placement.offsets
-    ordered: Sequence = sorted(layout.items, key=lambda item: (item.first, offsets[item.name]))
+    ordered = sorted(layout.items, key=lambda item: (item.first, offsets[item.name]))
     return tuple(MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last) for i in ordered)
 
 

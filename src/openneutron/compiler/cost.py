@@ -104,7 +104,9 @@ COST_RULES: dict[str, CostRule] = {
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
     """The cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
     assert target.costs is not None, f"{target.name} has no cost constants"
-    cycles, macs, parallel = COST_RULES[call.kernel](call, target, call.views["output"].extents[1] if rows is None else rows)
+    cycles, macs, parallel = COST_RULES[call.kernel](
+        call, target, call.views["output"].extents[1] if rows is None else rows
+    )
     return Cost(cycles, int(target.costs.issue_cycles.value), macs, parallel)
 
 

@@ -116,9 +116,7 @@ def _buffer(view: View, schedule: Schedule, storages: Storages, layout: Layout, 
     )
 
 
-def _binding(
-    graph: Graph, storages: Storages, layout: Layout, name: str, position: int, side: str, io: str
-) -> Record:
+def _binding(graph: Graph, storages: Storages, layout: Layout, name: str, position: int, side: str, io: str) -> Record:
     storage = next(s for s in storages.storages.values() if getattr(s, side) == position)
     home, offset = layout.homes[storage.name]
     return record(BINDING, base=home, offset=offset, size=graph[name].size_bytes)

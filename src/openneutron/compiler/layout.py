@@ -64,9 +64,10 @@ def lay_out(schedule: Schedule, storages: Storages, io: str) -> Layout:
         if storage.output is not None:
             last = last_step
         at_border = storage.input is not None or storage.output is not None
-        if at_border and io == CALLER:
-            kind, index = ("INPUT", storage.input) if storage.input is not None else ("OUTPUT", storage.output)
-            homes[name] = (base(kind, index or 0), 0)
+        if storage.input is not None and io == CALLER:
+            homes[name] = (base("INPUT", storage.input), 0)
+        elif storage.output is not None and io == CALLER:
+            homes[name] = (base("OUTPUT", storage.output), 0)
         elif at_border or name in live:
             items.append(Item(name, max(aligned(storage_bytes(storage, schedule, storages)), aligned(1)), first, last))
     placement = place(items)

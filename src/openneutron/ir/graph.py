@@ -110,13 +110,14 @@ class Graph:
             tensor.verify()
         assigned = set(self.inputs)
         for node in self.nodes:
-            for name in node.inputs:
-                assert name is None or name in known, f"{node.op} {node.name!r} reads {name!r} before it is computed"
-            for name in node.outputs:
-                assert name in self.tensors, f"{node.op} {node.name!r} writes unknown tensor {name!r}"
-                assert name not in assigned, f"{name!r} is computed twice"
-                assigned.add(name)
-                known.add(name)
+            for operand in node.inputs:
+                known_by_now = operand is None or operand in known
+                assert known_by_now, f"{node.op} {node.name!r} reads {operand!r} before it is computed"
+            for output in node.outputs:
+                assert output in self.tensors, f"{node.op} {node.name!r} writes unknown tensor {output!r}"
+                assert output not in assigned, f"{output!r} is computed twice"
+                assigned.add(output)
+                known.add(output)
         for name in self.outputs:
             assert name in known, f"output {name!r} is never computed"
 

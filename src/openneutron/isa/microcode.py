@@ -221,9 +221,7 @@ def decode(program: Program) -> Microcode:
     def read(row: Row, at: int) -> Record:
         if at + len(row.fields) > len(unsigned):
             raise InvalidProgramError(f"microcode: a {row.name} at word {at} runs past its end.")
-        return Record(
-            row, tuple(int((signed if c.signed else unsigned)[at + i]) for i, c in enumerate(row.fields))
-        )
+        return Record(row, tuple(int((signed if c.signed else unsigned)[at + i]) for i, c in enumerate(row.fields)))
 
     def read_many(row: Row, at: int, count: int) -> tuple[Record, ...]:
         width = len(row.fields)
@@ -246,9 +244,7 @@ def decode(program: Program) -> Microcode:
     table, count = header["operators_offset"], header["operator_count"]
     if table + count > len(unsigned):
         raise InvalidProgramError(f"microcode: {count} operators at word {table} run past its end.")
-    operators = tuple(
-        read_coded(rows.KERNEL_BY_CODE, "operator", int(unsigned[table + i])) for i in range(count)
-    )
+    operators = tuple(read_coded(rows.KERNEL_BY_CODE, "operator", int(unsigned[table + i])) for i in range(count))
     code: list[Record] = []
     at, end = header["code_offset"], header["code_offset"] + header["code_words"]
     while at < end:

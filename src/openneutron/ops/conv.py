@@ -38,8 +38,8 @@ def explicit_padding(node: Node, height: int, width: int, kernel_h: int, kernel_
         top, bottom = same_padding(height, kernel_h, node["stride_h"], node.attrs.get("dilation_h", 1))
         left, right = same_padding(width, kernel_w, node["stride_w"], node.attrs.get("dilation_w", 1))
         return (top, bottom, left, right)
-    assert len(padding) == 4
-    return padding
+    top, bottom, left, right = padding
+    return (top, bottom, left, right)
 
 
 def window_output(node: Node, height: int, width: int, kernel_h: int, kernel_w: int) -> tuple[int, int]:
