@@ -211,6 +211,25 @@ def _table(op: str, quant: QuantParams | None = None) -> Sampler:
     return sample
 
 
+def neg(b: Builder, source: Tensor) -> Tensor | None:
+    """From an input whose zero point turned in sign is one as well."""
+    assert source.quant is not None
+    if source.quant.zero_point == -128:
+        source = b.node("quantize", [source], b.new(source.shape, per_tensor(source.quant.scale, 7)))
+    assert source.quant is not None
+    return b.node("neg", [source], b.new(source.shape, per_tensor(source.quant.scale, -source.quant.zero_point)))
+
+
+def rsqrt(b: Builder, source: Tensor) -> Tensor | None:
+    """Of values that are all 0 or above: LiteRT refuses others."""
+    positive = b.node("quantize", [source], b.new(source.shape, per_tensor(float(b.random.uniform(0.01, 0.5)), -128)))
+    return b.node("rsqrt", [positive], b.new(source.shape))
+
+
+def gelu(b: Builder, source: Tensor) -> Tensor | None:
+    return b.node("gelu", [source], b.new(source.shape), approximate=b.choice(True, False))
+
+
 def reshape(b: Builder, source: Tensor) -> Tensor | None:
     shape = b.choice((source.shape[0], source.elements // source.shape[0]), (source.elements,), (1, 1, *source.shape))
     if len(shape) > 4:
@@ -347,6 +366,9 @@ SAMPLERS: dict[str, Sampler] = {
     "log": _table("log"),
     "logistic": _table("logistic", per_tensor(1 / 256, -128)),
     "tanh": _table("tanh", per_tensor(1 / 128, 0)),
+    "neg": neg,
+    "rsqrt": rsqrt,
+    "gelu": gelu,
     "hard_swish": _table("hard_swish"),
     "leaky_relu": _table("leaky_relu"),
     "reshape": reshape,
@@ -372,7 +394,7 @@ def _input(b: Builder) -> Tensor:
 
 
 def single(op: str, seed: int) -> Graph:
-    """A graph of one node of this operator."""
+    """A graph of one node of this operator, with one before it where it does not take every input."""
     for attempt in range(100):
         b = Builder(seed * 1000 + attempt)
         source = _input(b)

@@ -22,6 +22,10 @@ def _quants(op: str, random: np.random.Generator) -> tuple[QuantParams, QuantPar
     """Scales over three orders of magnitude, any zero points; the output's fixed where LiteRT fixes it."""
     scales = np.exp(random.uniform(np.log(1e-3), np.log(1.5), 2))
     zero_points = random.integers(-128, 128, 2)
+    if op == "neg":
+        scales[1], zero_points = scales[0], max(zero_points[0], -127) * np.array([1, -1])
+    if op == "rsqrt" and random.random() < 0.5:
+        zero_points[0] = -128
     fixed = BY_NAME[op].fixed_output
     result = per_tensor(*fixed) if fixed else per_tensor(float(scales[1]), int(zero_points[1]))
     return per_tensor(float(scales[0]), int(zero_points[0])), result
@@ -37,19 +41,52 @@ def _graph(op: str, quants: list[tuple[QuantParams, QuantParams]], attrs: list[d
     return oracle.graph_of(inputs, nodes, others, [tensor.name for tensor in others])
 
 
+def _attributes(op: str, random: np.random.Generator) -> dict[str, float]:
+    if op == "gelu":
+        return {"approximate": bool(random.integers(2))}
+    return {"alpha": float(np.float32(random.uniform(-1.5, 2.0)))} if op == "leaky_relu" else {}
+
+
+def _values(op: str, source: QuantParams) -> np.ndarray:
+    """All stored values; of RSQRT's, those that LiteRT does not refuse."""
+    return np.maximum(STORED, source.zero_point) if op == "rsqrt" else STORED
+
+
 @pytest.mark.parametrize("op", sorted(TABLES))
 def test_tables_are_what_litert_computes(op: str) -> None:
     random = np.random.default_rng(sorted(TABLES).index(op))
     quants = [_quants(op, random) for _ in range(PAIRS)]
-    attrs = [{"alpha": float(np.float32(random.uniform(-1.5, 2.0)))} if op == "leaky_relu" else {} for _ in quants]
+    attrs = [_attributes(op, random) for _ in quants]
     graph = _graph(op, quants, attrs)
     taken = [reject(graph, node) is None for node in graph.nodes]
     quants, attrs = ([item for item, take in zip(items, taken, strict=True) if take] for items in (quants, attrs))
     assert len(quants) > PAIRS * 0.9
     graph = _graph(op, quants, attrs)
-    results = oracle.reference_outputs(graph, [STORED.astype(np.int8)] * len(quants))
-    for (source, result), own, want in zip(quants, attrs, results, strict=True):
-        np.testing.assert_array_equal(table(op, source, result, own), want, f"{op} {source} -> {result} {own}")
+    values = [_values(op, source) for source, _ in quants]
+    results = oracle.reference_outputs(graph, [value.astype(np.int8) for value in values])
+    for (source, result), own, value, want in zip(quants, attrs, values, results, strict=True):
+        got = table(op, source, result, own)[value + 128]
+        np.testing.assert_array_equal(got, want, f"{op} {source} -> {result} {own}")
+
+
+def test_rsqrt_of_what_has_none_is_the_largest_value() -> None:
+    stored = table("rsqrt", per_tensor(0.1, 5), per_tensor(0.02, -100), {})
+    assert set(stored[: 5 + 128 + 1]) == {127}
+
+
+def test_operators_say_which_scales_they_refuse() -> None:
+    node = Node("neg", ("x",), ("y",))
+    x, y = oracle.activation("x", (3,), 0.5, 3), oracle.activation("y", (3,), 0.5, 3)
+    assert reject(oracle.graph_of([x], [node], [y]), node) == (
+        f"its input has {x.quant}, its output {y.quant}; LiteRT turns the sign of stored values, which is right "
+        "for the same scale and a zero point of the other sign alone"
+    )
+    node = Node("rsqrt", ("x",), ("y",))
+    graph = oracle.graph_of([oracle.activation("x", (3,), 4.0)], [node], [oracle.activation("y", (3,), 1024.0)])
+    assert reject(graph, node) == (
+        "its output has scale 1024, its input 4; the root of the input's times the output's must be below 2048, "
+        "or LiteRT shifts by more than 31 bits"
+    )
 
 
 def test_every_table_has_a_row_and_every_row_a_table() -> None:

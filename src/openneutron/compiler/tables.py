@@ -112,6 +112,57 @@ def _abs(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     return _stored(values + result.zero_point)
 
 
+def _neg(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """Negate of reference/neg.h: the stored values' sign alone, and the lowest stays what it is."""
+    return _wrapped(-STORED, 8).astype(np.int8)
+
+
+_RSQRT_BITS = 20
+"""Fraction bits of LiteRT's inverse root (kShift of elementwise.cc)."""
+
+
+def _rsqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """RsqrtEvalQuantizedInt8 of elementwise.cc. LiteRT refuses values below 0; they get what 0 gets."""
+    real = 1.0 / float(np.sqrt(np.float32(source.scale)) * np.float32(result.scale))
+    multiplier, shift = quantize_multiplier(real)
+    stored = np.full(STORED.size, INT8_MAX, np.int64)
+    one = np.array([1], np.int64)
+    for index, value in enumerate(STORED - source.zero_point):
+        if value > 0:
+            root, root_shift = _inverse_root(int(value))
+            fine = requantize(one, root, root_shift + _RSQRT_BITS)
+            stored[index] = requantize(fine, multiplier, shift - _RSQRT_BITS)[0] + result.zero_point
+    return _stored(stored)
+
+
+def _inverse_root(value: int) -> tuple[int, int]:
+    """Multiplier and shift of 1 / sqrt(value): GetInvSqrtQuantizedMultiplierExp of LiteRT's internal/common.h.
+
+    Five steps of Newton's iteration with 3 integer bits, from a value shifted into [2^27, 2^29).
+    """
+    if value == 1:
+        return 2**31 - 1, 0
+    pairs = (32 - value.bit_length() - 1) // 2 - 1
+    shift = 11 - pairs
+    raw = np.array([value << (2 * pairs) >> 1], np.int64)
+    half_input = rounding_shift_right(raw, 1)
+    x = np.array([1 << 28], np.int64)
+    for _ in range(5):
+        cubed = _saturated32(doubling_high_mul(doubling_high_mul(x, x), x) << 6)
+        step = doubling_high_mul(np.array([3 << 27], np.int64), x) - doubling_high_mul(half_input, cubed)
+        x = _saturated32(step << 3)
+    root = int(doubling_high_mul(x, _HALF_ROOT_OF_2)[0])
+    return (root << -shift, 0) if shift < 0 else (root, -shift)
+
+
+_HALF_ROOT_OF_2 = 1518500250
+"""sqrt(2) / 2 with 31 fraction bits, as LiteRT writes it."""
+
+
+def _saturated32(x: Ints) -> Ints:
+    return np.minimum(np.maximum(x, -(2**31)), 2**31 - 1)
+
+
 def _leaky_relu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     """QuantizeLeakyRelu of reference/leaky_relu.h. A negative slope turns the sign of the rescaled magnitude."""
     multiplier, shift = quantize_multiplier(_float_ratio(source, result))
@@ -203,6 +254,22 @@ def _log(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     return _of_float(log)(source, result, attrs)
 
 
+def _gelu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """GeluTransform and GeluTransformApproximate of reference/gelu.h, product by product in float32."""
+    half, one, cubic = np.float32(0.5), np.float32(1), np.float32(0.044715)
+    slope = np.float32(math.sqrt(2 / math.pi))
+    towards_tail = np.float32(-math.sqrt(0.5))
+
+    def exact(values: Floats) -> Floats:
+        tails = [math.erfc(value) for value in (values * towards_tail).astype(np.float64)]
+        return half * values * np.array(tails).astype(np.float32)
+
+    def approximate(values: Floats) -> Floats:
+        return half * values * (one + tanhf(slope * (values + cubic * values * values * values)))
+
+    return _of_float(approximate if attrs["approximate"] else exact)(source, result, attrs)
+
+
 TABLES: Mapping[str, Callable[[QuantParams, QuantParams, Attrs], Int8s]] = {
     "quantize": _quantize,
     "relu": _relu(0.0, None),
@@ -212,8 +279,11 @@ TABLES: Mapping[str, Callable[[QuantParams, QuantParams, Attrs], Int8s]] = {
     "leaky_relu": _leaky_relu,
     "hard_swish": _hard_swish,
     "abs": _abs,
+    "neg": _neg,
+    "rsqrt": _rsqrt,
     "exp": _of_float(_exp),
     "log": _log,
     "logistic": _of_float(_logistic),
     "tanh": _of_float(tanhf),
+    "gelu": _gelu,
 }

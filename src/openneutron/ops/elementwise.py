@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from openneutron.ir import Graph, Node
 from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS
 from openneutron.ops.limits import attr_among, fixed_output, int8_at, limit
@@ -55,6 +57,32 @@ def _hard_swish_scales(graph: Graph, node: Node) -> str | None:
         f"its output has scale {result.quant.scale:.6g}, its input {data.quant.scale:.6g}; "
         "LiteRT demands an output scale above 1/128 of the input's"
     )
+
+
+def _negated_quantization(graph: Graph, node: Node) -> str | None:
+    data, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert data is not None and data.quant is not None and result.quant is not None
+    if data.quant.scale == result.quant.scale and data.quant.zero_point == -result.quant.zero_point:
+        return None
+    return (
+        f"its input has {data.quant}, its output {result.quant}; LiteRT turns the sign of stored values, which is right "
+        "for the same scale and a zero point of the other sign alone"
+    )
+
+
+def _rsqrt_scales(graph: Graph, node: Node) -> str | None:
+    data, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert data is not None and data.quant is not None and result.quant is not None
+    if math.sqrt(data.quant.scale) * result.quant.scale < RSQRT_MOST:
+        return None
+    return (
+        f"its output has scale {result.quant.scale:.6g}, its input {data.quant.scale:.6g}; "
+        f"the root of the input's times the output's must be below {RSQRT_MOST}, or LiteRT shifts by more than 31 bits"
+    )
+
+
+RSQRT_MOST = 2**11
+"""LiteRT shifts its result right by 20 bits and by what this product has."""
 
 
 def _add_scales(graph: Graph, node: Node) -> str | None:
@@ -139,6 +167,27 @@ OPS = (
     _table("log", "LOG", "Natural logarithm."),
     _table("logistic", "LOGISTIC", "1 / (1 + exp(-x)).", fixed=(1 / 256, -128)),
     _table("tanh", "TANH", "Hyperbolic tangent.", fixed=(1 / 128, 0)),
+    _table(
+        "neg",
+        "NEG",
+        "-x.",
+        options="NegOptions",
+        version=1,
+        limits=(limit("output scale the input's, zero point of the other sign", _negated_quantization),),
+    ),
+    _table(
+        "rsqrt",
+        "RSQRT",
+        "1 / sqrt(x); the largest stored value where x is 0 or below, for which LiteRT has no result.",
+        limits=(limit(f"root of the input scale times the output scale below {RSQRT_MOST}", _rsqrt_scales),),
+    ),
+    _table(
+        "gelu",
+        "GELU",
+        "x times the normal distribution's function of x, or its approximation with tanh.",
+        options="GeluOptions",
+        attributes=(Attribute("approximate", "approximate", False),),
+    ),
     _table(
         "hard_swish",
         "HARD_SWISH",
