@@ -7,7 +7,7 @@ import ctypes
 import functools
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ SOURCES = (
 FLAGS = ("-std=c11", f"-I{RUNTIME / 'include'}", f"-I{RUNTIME / 'kernels'}")
 CPU_FLAGS = {
     "portable": (),
+    "plain": (),
     "avx2": ("avx2",),
     "avx512vnni": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"),
 }
@@ -36,18 +37,23 @@ Int8Array = npt.NDArray[np.int8]
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
+def library(*flags: str) -> ctypes.CDLL:
     """The kernels and their checks in a shared object of their own, with every variant's entry point."""
     with tempfile.TemporaryDirectory(prefix="openneutron-kernels-") as folder:
         path = Path(folder) / "kernels.so"
-        command = ["gcc", *FLAGS, "-O2", "-shared", "-fPIC", "-o", str(path), *map(str, SOURCES)]
+        command = ["gcc", *FLAGS, *flags, "-O2", "-shared", "-fPIC", "-o", str(path), *map(str, SOURCES)]
         subprocess.run(command, check=True)
-        loaded = ctypes.CDLL(str(path))
-    for kernel in KERNELS:
-        getattr(loaded, f"{kernel}_check").restype = ctypes.c_bool
-        for variant in variants():
-            getattr(loaded, f"{kernel}_run_{variant}").restype = None if variant == "portable" else ctypes.c_bool
-    return loaded
+        return ctypes.CDLL(str(path))
+
+
+def entry(kernel: str, variant: str) -> Callable[[object], bool | None]:
+    """A variant's run function; "plain" is the portable one without a single vector instruction of its own."""
+    if variant == "plain":
+        run = getattr(library("-DNEUTRON_PORTABLE_ONLY"), f"{kernel}_run_portable")
+    else:
+        run = getattr(library(), f"{kernel}_run_{variant}")
+    run.restype = None if variant in ("portable", "plain") else ctypes.c_bool
+    return run
 
 
 @functools.cache
@@ -202,9 +208,10 @@ class Prepared:
                 np.uint8
             )
             check = getattr(library(), f"{kernel}_check")
+            check.restype = ctypes.c_bool
             assert check(ctypes.byref(program), ctypes.byref(params), ctypes.byref(window)), f"{self.call} {given}"
             call = Call(ctypes.addressof(params), ctypes.addressof(buffers), ctypes.addressof(bases), window)
-            if getattr(library(), f"{kernel}_run_{variant}")(ctypes.byref(call)) is False:
+            if entry(kernel, variant)(ctypes.byref(call)) is False:
                 return None
         return self._stored(output)
 

@@ -16,12 +16,13 @@ typedef struct {
     int32_t n, row, col; /* of the input, for the tap (0, 0) */
 } Position;
 
-/* All taps of 8 output channels whose inputs start at input_channel0. `weights`: the block's. */
-static void sum_block(uint32_t *accumulators, const Position *at, const int8_t *weights, int32_t input_channel0) {
+/* Adds all taps of 8 output channels whose inputs start at input_channel0. `weights`: the block's. */
+static void add_taps(uint32_t *accumulators, const Position *at, const int8_t *weights, int32_t input_channel0) {
     const NeutronConv2dS8 *p = at->p;
     const NeutronBuffer *input = at->input;
     const size_t tap_bytes = neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES;
     const uint8_t zero_point = (uint8_t)p->input_zero_point;
+    NeutronSums sums = {0};
     for (int32_t i = 0; i < p->kernel_h; i++) {
         const int32_t row = at->row + i * p->dilation_h;
         const bool row_is_inside = row >= 0 && row < input->rows;
@@ -31,12 +32,13 @@ static void sum_block(uint32_t *accumulators, const Position *at, const int8_t *
             if (row_is_inside && col >= 0 && col < input->cols) {
                 const uint8_t *pixel = line + (ptrdiff_t)col * input->col_pitch +
                                        (ptrdiff_t)input_channel0 * input->channel_pitch;
-                neutron_multiply_pixel(accumulators, weights, pixel, input->channel_pitch, p->group_inputs);
+                neutron_multiply_pixel(&sums, weights, pixel, input->channel_pitch, p->group_inputs);
             } else {
-                neutron_multiply_pixel(accumulators, weights, &zero_point, 0, p->group_inputs);
+                neutron_multiply_pixel(&sums, weights, &zero_point, 0, p->group_inputs);
             }
         }
     }
+    neutron_add_sums(accumulators, &sums);
 }
 
 /* `count` output channels from `channel` on, a multiple of 8. */
@@ -47,12 +49,12 @@ static void compute_block(const Position *at, int32_t channel, int32_t count, co
     for (int32_t k = 0; k < NEUTRON_LANES; k++) accumulators[k] = (uint32_t)table->bias[k];
     const int32_t group0 = channel / p->group_outputs, group1 = (channel + count - 1) / p->group_outputs;
     if (group0 == group1) {
-        sum_block(accumulators, at, weights, group0 * p->group_inputs);
+        add_taps(accumulators, at, weights, group0 * p->group_inputs);
     } else {
         /* A block that lies across groups: once over each group's inputs, taking its own channels from the result. */
         for (int32_t group = group0; group <= group1; group++) {
             memset(group_sums, 0, sizeof group_sums);
-            sum_block(group_sums, at, weights, group * p->group_inputs);
+            add_taps(group_sums, at, weights, group * p->group_inputs);
             for (int32_t k = 0; k < count; k++) {
                 if ((channel + k) / p->group_outputs == group) accumulators[k] += group_sums[k];
             }

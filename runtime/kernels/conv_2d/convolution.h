@@ -15,6 +15,12 @@
 
 #include "elements.h"
 
+#if defined(__SSE2__) && !defined(NEUTRON_PORTABLE_ONLY)
+#include <emmintrin.h>
+#elif defined(__ARM_NEON) && !defined(NEUTRON_PORTABLE_ONLY)
+#include <arm_neon.h>
+#endif
+
 #if defined(__x86_64__) && !defined(NEUTRON_PORTABLE_ONLY)
 #define NEUTRON_X86_VARIANTS 1
 #else
@@ -102,10 +108,14 @@ static inline int32_t neutron_sound_multiplier(int32_t multiplier) {
     return multiplier == INT32_MIN ? -INT32_MAX : multiplier;
 }
 
-/* Either way of rounding of an accumulator's product with a real number. */
+/* Either way of rounding of an accumulator's product with a real number; neutron_requantize() or once, halves up. */
 static inline int32_t neutron_convolution_rescaled(int32_t accumulator, int32_t multiplier, int32_t shift,
                                                    bool single_rounding) {
-    if (!single_rounding) return neutron_requantize(accumulator, multiplier, shift);
+    if (!single_rounding) {
+        const int32_t left = shift > 0 ? shift : 0;
+        const int32_t high = neutron_high_mul((int32_t)((uint32_t)accumulator << left), multiplier);
+        return neutron_rounding_shift_right(high, left - shift);
+    }
     const int32_t right = 31 - shift;
     const int64_t rounded = ((int64_t)accumulator * multiplier + (INT64_C(1) << (right - 1))) >> right;
     return rounded > INT32_MAX ? INT32_MAX : (rounded < INT32_MIN ? INT32_MIN : (int32_t)rounded);
@@ -128,29 +138,98 @@ static inline void neutron_store_accumulators(const NeutronConv2dS8 *p, const Ne
 
 /* ---- sums of products ----------------------------------------------------------------------------------------------- */
 
-/* Adds the products of up to 8 inputs with a block of weights [8 k][8 inputs] to 8 accumulators. */
-static inline void neutron_multiply_block(uint32_t *accumulators, const int8_t *weights, const int8_t *inputs) {
-    for (int32_t k = 0; k < NEUTRON_LANES; k++) {
-        int32_t sum = 0;
-        for (int32_t i = 0; i < NEUTRON_LANES; i++) sum += weights[k * NEUTRON_LANES + i] * inputs[i];
-        accumulators[k] += (uint32_t)sum;
+/* The running sums of 8 output channels. Where the processor multiplies vectors, each channel has several partial sums,
+ * which are put together at the end. */
+#if defined(__SSE2__) && !defined(NEUTRON_PORTABLE_ONLY)
+
+typedef struct {
+    __m128i part[NEUTRON_LANES];
+} NeutronSums;
+
+static NEUTRON_INLINE __m128i neutron_widened(__m128i bytes) {
+    return _mm_srai_epi16(_mm_unpacklo_epi8(bytes, bytes), 8);
+}
+
+/* Adds the products of 8 inputs with a block of weights [8 k][8 inputs]. */
+static NEUTRON_INLINE void neutron_multiply_block(NeutronSums *sums, const int8_t *weights, const int8_t *inputs) {
+    const void *at = inputs;
+    const __m128i x = neutron_widened(_mm_loadl_epi64((const __m128i *)at));
+#pragma GCC unroll 8
+    for (int k = 0; k < NEUTRON_LANES; k++) {
+        at = weights + k * NEUTRON_LANES;
+        const __m128i w = neutron_widened(_mm_loadl_epi64((const __m128i *)at));
+        sums->part[k] = _mm_add_epi32(sums->part[k], _mm_madd_epi16(w, x));
     }
 }
 
-/* As above for all of `inputs` channels of one input pixel; the weights' blocks follow each other. */
-static inline void neutron_multiply_pixel(uint32_t *accumulators, const int8_t *weights, const uint8_t *pixel,
-                                          int32_t channel_pitch, int32_t inputs) {
+static NEUTRON_INLINE void neutron_add_sums(uint32_t *accumulators, const NeutronSums *sums) {
+    uint32_t parts[4];
+    for (int k = 0; k < NEUTRON_LANES; k++) {
+        memcpy(parts, &sums->part[k], sizeof parts);
+        accumulators[k] += parts[0] + parts[1] + parts[2] + parts[3];
+    }
+}
+
+#elif defined(__ARM_NEON) && !defined(NEUTRON_PORTABLE_ONLY)
+
+typedef struct {
+    int32x4_t part[NEUTRON_LANES];
+} NeutronSums;
+
+/* Adds the products of 8 inputs with a block of weights [8 k][8 inputs]. */
+static NEUTRON_INLINE void neutron_multiply_block(NeutronSums *sums, const int8_t *weights, const int8_t *inputs) {
+    const int8x8_t x = vld1_s8(inputs);
+#pragma GCC unroll 8
+    for (int k = 0; k < NEUTRON_LANES; k++) {
+        sums->part[k] = vpadalq_s16(sums->part[k], vmull_s8(vld1_s8(weights + k * NEUTRON_LANES), x));
+    }
+}
+
+static NEUTRON_INLINE void neutron_add_sums(uint32_t *accumulators, const NeutronSums *sums) {
+    uint32_t parts[4];
+    for (int k = 0; k < NEUTRON_LANES; k++) {
+        vst1q_u32(parts, vreinterpretq_u32_s32(sums->part[k]));
+        accumulators[k] += parts[0] + parts[1] + parts[2] + parts[3];
+    }
+}
+
+#else
+
+typedef struct {
+    uint32_t sum[NEUTRON_LANES];
+} NeutronSums;
+
+/* Adds the products of 8 inputs with a block of weights [8 k][8 inputs]. */
+static inline void neutron_multiply_block(NeutronSums *sums, const int8_t *weights, const int8_t *inputs) {
+    for (int32_t k = 0; k < NEUTRON_LANES; k++) {
+        int32_t sum = 0;
+        for (int32_t i = 0; i < NEUTRON_LANES; i++) sum += weights[k * NEUTRON_LANES + i] * inputs[i];
+        sums->sum[k] += (uint32_t)sum;
+    }
+}
+
+static inline void neutron_add_sums(uint32_t *accumulators, const NeutronSums *sums) {
+    for (int32_t k = 0; k < NEUTRON_LANES; k++) accumulators[k] += sums->sum[k];
+}
+
+#endif
+
+/* Adds the products of all of `inputs` channels of one input pixel; the weights' blocks follow each other. */
+static NEUTRON_INLINE void neutron_multiply_pixel(NeutronSums *sums, const int8_t *weights, const uint8_t *pixel,
+                                                  int32_t channel_pitch, int32_t inputs) {
     int8_t block[NEUTRON_LANES];
     int32_t i = 0;
     for (; i <= inputs - NEUTRON_LANES; i += NEUTRON_LANES) {
         neutron_load_block(block, pixel + (ptrdiff_t)i * channel_pitch, channel_pitch, NEUTRON_LANES);
-        neutron_multiply_block(accumulators, weights, block);
+        neutron_multiply_block(sums, weights, block);
         weights += NEUTRON_LANES * NEUTRON_LANES;
     }
     if (i < inputs) {
         memset(block, 0, sizeof block);
-        neutron_load_block(block, pixel + (ptrdiff_t)i * channel_pitch, channel_pitch, inputs - i);
-        neutron_multiply_block(accumulators, weights, block);
+        for (int32_t rest = i; rest < inputs; rest++) {
+            block[rest - i] = (int8_t)pixel[(ptrdiff_t)rest * channel_pitch];
+        }
+        neutron_multiply_block(sums, weights, block);
     }
 }
 

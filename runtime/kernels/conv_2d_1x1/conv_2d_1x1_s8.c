@@ -34,7 +34,9 @@ void conv_2d_1x1_s8_run_portable(const NeutronKernelCall *call) {
                     const int32_t count = w->channel1 - k < NEUTRON_LANES ? w->channel1 - k : NEUTRON_LANES;
                     uint32_t accumulators[NEUTRON_LANES];
                     for (int32_t i = 0; i < NEUTRON_LANES; i++) accumulators[i] = (uint32_t)entry->bias[i];
-                    neutron_multiply_pixel(accumulators, block, pixel, input->channel_pitch, p->group_inputs);
+                    NeutronSums sums = {0};
+                    neutron_multiply_pixel(&sums, block, pixel, input->channel_pitch, p->group_inputs);
+                    neutron_add_sums(accumulators, &sums);
                     neutron_store_accumulators(p, entry, accumulators, out, output->channel_pitch, count);
                     block += block_bytes;
                     out += (ptrdiff_t)NEUTRON_LANES * output->channel_pitch;

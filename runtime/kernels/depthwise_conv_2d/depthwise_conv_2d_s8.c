@@ -15,12 +15,43 @@ typedef struct {
     int32_t n, row, col; /* of the input, for the tap (0, 0) */
 } Position;
 
-/* The products of one tap. `pixel`: of the block's first input channel; `repeat`: outputs of an input channel. */
-static void multiply_tap(uint32_t *accumulators, const int8_t *weights, const uint8_t *pixel, int32_t pitch,
-                         const int32_t *input_of) {
+/* A block of 8 output channels, whose inputs lie one pitch apart, or where input_of says. */
+typedef struct {
+    int32_t input_channel0;
+    bool apart; /* by input_of */
+    int32_t input_of[NEUTRON_LANES];
+} Channels;
+
+/* `count` output channels from `channel` on; those past the last take the last's inputs, and are not stored. */
+static Channels find_channels(const NeutronDepthwiseConv2dS8 *p, int32_t channel, int32_t count) {
+    Channels channels;
+    channels.apart = p->group_outputs != 1 || count < NEUTRON_LANES;
+    channels.input_channel0 = p->group_outputs != 1 ? channel / p->group_outputs : channel;
+    for (int32_t k = 0; k < NEUTRON_LANES && channels.apart; k++) {
+        const int32_t last = k < count ? k : count - 1;
+        channels.input_of[k] = (channel + last) / p->group_outputs - channels.input_channel0;
+    }
+    return channels;
+}
+
+/* The products of one tap. `pixel`: the block's first input. */
+static NEUTRON_INLINE void multiply_tap(uint32_t *accumulators, const int8_t *weights, const uint8_t *pixel,
+                                        int32_t pitch, const Channels *channels) {
     int8_t inputs[NEUTRON_LANES];
-    for (int32_t k = 0; k < NEUTRON_LANES; k++) inputs[k] = (int8_t)pixel[(ptrdiff_t)input_of[k] * pitch];
-    for (int32_t k = 0; k < NEUTRON_LANES; k++) accumulators[k] += (uint32_t)(weights[k] * inputs[k]);
+    if (channels->apart) {
+        for (int32_t k = 0; k < NEUTRON_LANES; k++) {
+            inputs[k] = (int8_t)pixel[(ptrdiff_t)channels->input_of[k] * pitch];
+        }
+    } else {
+        neutron_load_block(inputs, pixel, pitch, NEUTRON_LANES);
+    }
+    /* Products of bytes fit 16 bits, and vectors of 16 bits multiply fastest. */
+    int16_t products[NEUTRON_LANES];
+    for (int32_t k = 0; k < NEUTRON_LANES; k++) products[k] = (int16_t)(weights[k] * inputs[k]);
+    for (int32_t k = 0; k < NEUTRON_LANES; k++) {
+        const int32_t product = products[k];
+        accumulators[k] += (uint32_t)product;
+    }
 }
 
 /* `count` output channels from `channel` on, a multiple of 8. */
@@ -29,26 +60,22 @@ static void compute_block(const Position *at, int32_t channel, int32_t count, co
     const NeutronDepthwiseConv2dS8 *p = at->p;
     const NeutronBuffer *input = at->input;
     const uint8_t zero_point = (uint8_t)p->input_zero_point;
-    const int32_t input_channel0 = channel / p->group_outputs;
-    /* Input channel of each output channel; those past the last take the last's, and are not stored. */
-    int32_t input_of[NEUTRON_LANES];
+    const Channels channels = find_channels(p, channel, count);
     uint32_t accumulators[NEUTRON_LANES];
-    for (int32_t k = 0; k < NEUTRON_LANES; k++) {
-        input_of[k] = (channel + (k < count ? k : count - 1)) / p->group_outputs - input_channel0;
-        accumulators[k] = (uint32_t)table->bias[k];
-    }
+    for (int32_t k = 0; k < NEUTRON_LANES; k++) accumulators[k] = (uint32_t)table->bias[k];
     for (int32_t i = 0; i < p->kernel_h; i++) {
         const int32_t row = at->row + i * p->dilation_h;
         const bool row_is_inside = row >= 0 && row < input->rows;
-        const uint8_t *line = row_is_inside ? neutron_row_address(at->call->bases, input, at->n, row) : NULL;
+        const uint8_t *line = row_is_inside ? neutron_element_address(at->call->bases, input, at->n, row, 0,
+                                                                      channels.input_channel0)
+                                            : NULL;
         for (int32_t j = 0; j < p->kernel_w; j++, weights += NEUTRON_LANES) {
             const int32_t col = at->col + j * p->dilation_w;
             if (row_is_inside && col >= 0 && col < input->cols) {
-                const uint8_t *pixel = line + (ptrdiff_t)col * input->col_pitch +
-                                       (ptrdiff_t)input_channel0 * input->channel_pitch;
-                multiply_tap(accumulators, weights, pixel, input->channel_pitch, input_of);
+                const uint8_t *pixel = line + (ptrdiff_t)col * input->col_pitch;
+                multiply_tap(accumulators, weights, pixel, input->channel_pitch, &channels);
             } else {
-                multiply_tap(accumulators, weights, &zero_point, 0, input_of);
+                multiply_tap(accumulators, weights, &zero_point, 0, &channels);
             }
         }
     }
