@@ -70,7 +70,7 @@ def _known() -> str:
                 f"`{target.name}`",
                 target.title,
                 "Neutron-S" if target.subsystem else "Neutron-C",
-                str(target.macs_per_cycle),
+                str(target.macs_per_cycle or "-"),
                 f"{_number(target.clock)} ({target.clock.source})",
                 f"{_number(target.sram)} ({target.sram.source})",
                 "yes" if target.obstacle is None else "no",

@@ -33,7 +33,7 @@ def show_targets(
         table.add_row(
             target.name,
             target.title,
-            str(target.macs_per_cycle),
+            str(target.macs_per_cycle or "unknown"),
             _number(target.clock),
             _number(target.sram),
             "yes" if target.obstacle is None else f"no: it {target.obstacle}",

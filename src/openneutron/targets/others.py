@@ -9,6 +9,7 @@ _UNKNOWN = "not published"
 
 
 def _mcxn(name: str) -> Target:
+    # 16 multiply-accumulates in a cycle are what secondary sources give; how they divide into pipelines is assumed.
     return Target(
         name=name,
         title=f"NXP {name.upper().removesuffix('X')}x, eIQ Neutron N1-16",
@@ -24,14 +25,16 @@ def _mcxn(name: str) -> Target:
     )
 
 
-def _neutron_s(name: str, title: str, clock: float) -> Target:
+def _neutron_s(name: str, title: str, clock: float, shape: tuple[int, int, int]) -> Target:
+    """``shape`` is units, pipelines and multipliers; zeros where nothing is published."""
+    units, pipelines, macs = shape
     return Target(
         name=name,
         title=title,
         subsystem=True,
-        units=4,
-        pipelines=16,
-        macs=16,
+        units=units,
+        pipelines=pipelines,
+        macs=macs,
         hw_version="N3",
         clock=Number(clock, "MHz", "secondary: product pages" if clock else _UNKNOWN),
         sram=Number(0, "KiB", _UNKNOWN),
@@ -43,6 +46,6 @@ def _neutron_s(name: str, title: str, clock: float) -> Target:
 OTHERS = (
     _mcxn("mcxn94x"),
     _mcxn("mcxn54x"),
-    _neutron_s("imx95", "NXP i.MX 95, eIQ Neutron N3-1024S", 1000),
-    _neutron_s("imx943", "NXP i.MX 943", 0),
+    _neutron_s("imx95", "NXP i.MX 95, eIQ Neutron N3-1024S", 1000, (4, 16, 16)),
+    _neutron_s("imx943", "NXP i.MX 943", 0, (0, 0, 0)),
 )
