@@ -117,10 +117,9 @@ def _run(backend: str) -> dict[str, float]:
 def _backend(name: str) -> tuple[Any, Any, Any, Any]:
     """Quantizer, edge compile configuration, arguments of to_edge_transform_and_lower, and what follows it."""
     if name == "openneutron":
+        from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
         from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
         from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
-
-        from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
         from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 
         target = NeutronTargetSpec("imxrt700")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,12 @@ from demo.train import EPOCHS, batches, train
 from openneutron.cli.progress import Steps
 from openneutron.pytorch.compile import CompiledModel
 from openneutron.pytorch.models.cifarnet import cifarnet
+from openneutron.report.text import summary_table
 
 SEED = 0
 CALIBRATION_IMAGES = 64
 OUTPUT = Path("demo_output")
+FILE = OUTPUT / "cifarnet.pte"
 
 
 def main() -> None:
@@ -45,11 +48,13 @@ def main() -> None:
         program = compiled(model, data, steps)
         classes = classify(model, program, data, steps)
     OUTPUT.mkdir(exist_ok=True)
-    program.save(OUTPUT / "cifarnet.pte")
+    program.save(FILE)
     np.save(OUTPUT / "x.npy", data.test[:1].numpy())
     console.print()
     console.print(accuracy_table(classes, data.test_labels))
-    console.print(f"\n{program.summary()}", markup=False)
+    console.print()
+    console.print(summary_table(replace(program.report, file=str(FILE))))
+    console.print()
     console.print(next_steps(int(data.test_labels[0])))
 
 
@@ -104,8 +109,8 @@ def next_steps(label: int) -> str:
     shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     return (
         f"[bold]Next[/], with what is now in {OUTPUT}/ (x.npy is a handwritten {label}):\n\n"
-        f"  {shown} run {OUTPUT}/cifarnet.pte --input {OUTPUT}/x.npy\n"
-        f"  {shown} disasm {OUTPUT}/cifarnet.pte\n\n"
+        f"  {shown} run {FILE} --input {OUTPUT}/x.npy\n"
+        f"  {shown} disasm {FILE}\n\n"
         "With your own network, where my_model.py has a function make() that returns the module and its example inputs,\n"
         "and images/ holds typical inputs as .npy files:\n\n"
         f"  {shown} explain my_model.py:make\n"
