@@ -35,7 +35,9 @@ def _plan(name: str, buffer: bytes) -> Any:
         return deserialize_pte_binary(buffer).program.execution_plan[0]
     # The runtime has checked offsets and sizes; strings and enumerators are checked nowhere before this.
     except Exception as error:
-        raise InvalidModelError(f"'{name}' is damaged: its flatbuffer can't be read. Compile the model again.") from error
+        raise InvalidModelError(
+            f"'{name}' is damaged: its flatbuffer can't be read. Compile the model again."
+        ) from error
 
 
 class Runner:

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.fx import Node
+
+from openneutron.pytorch.lower.program import overload_of
 
 
 def arguments_of(node: Node) -> dict[str, Any]:
     """Every argument of a call, with the schema's defaults for those not given."""
-    overload = getattr(node.target, "_op", node.target)
-    assert isinstance(overload, torch._ops.OpOverload)
+    overload = overload_of(node)
+    assert overload is not None
     arguments = overload._schema.arguments
     found = {item.name: item.default_value for item in arguments if item.has_default_value()}
     found |= {item.name: value for item, value in zip(arguments, node.args, strict=False)}

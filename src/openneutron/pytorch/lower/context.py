@@ -35,6 +35,7 @@ class Context:
         self.inputs: dict[Node, Value] = {}
         """What comes from outside, as its tensor lies when it comes."""
         self._moved: dict[tuple[str, str, Shape], str] = {}
+        self._view_of: dict[str, str] = {}
         self._source = ""
 
     # Taking back
@@ -52,7 +53,7 @@ class Context:
                 table.popitem()
 
     def _tables(self) -> tuple[dict[Any, Any], ...]:
-        return self.tensors, self.values, self.inputs, self._moved
+        return self.tensors, self.values, self.inputs, self._moved, self._view_of
 
     # Reading
 
@@ -184,10 +185,14 @@ class Context:
 
     def reshaped(self, tensor: str, shape: Shape) -> str:
         """The tensor's bytes under another shape."""
+        tensor = self._view_of.get(tensor, tensor)
         here = self.tensors[tensor]
         if here.shape == shape:
             return tensor
-        return self._once("reshape", tensor, shape, lambda: self._reshape(here, shape))
+        name = self._once("reshape", tensor, shape, lambda: self._reshape(here, shape))
+        if not here.is_constant:
+            self._view_of[name] = tensor
+        return name
 
     def _reshape(self, here: Tensor, shape: Shape) -> str:
         if here.data is not None:

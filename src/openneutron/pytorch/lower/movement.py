@@ -54,6 +54,18 @@ def copy(node: Node, context: Context) -> Value | Reject:
     return _moved(node, context, context.value(source))
 
 
+@lowers("aten.as_strided.default", "aten.as_strided_copy.default", moves=True)
+def as_strided(node: Node, context: Context) -> Value | Reject:
+    """Nothing, where it only says again how its input lies (what an adaptive pool to 1x1 of channels-last images makes)."""
+    given = arguments_of(node)
+    source = node.args[0].meta["val"]
+    told = [(extent, stride) for extent, stride in zip(given["size"], given["stride"], strict=True) if extent != 1]
+    lies = [(extent, stride) for extent, stride in zip(source.shape, source.stride(), strict=True) if extent != 1]
+    if tuple(given["size"]) != tuple(source.shape) or told != lies or given["storage_offset"]:
+        return Reject("it reads its input's memory in another order")
+    return _moved(node, context, context.value(node.args[0]))
+
+
 @lowers(GETITEM, moves=True)
 def first_result(node: Node, context: Context) -> Value | Reject:
     if node.args[1] != 0:

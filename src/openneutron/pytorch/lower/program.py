@@ -44,8 +44,14 @@ def op_name(node: Node) -> str:
         return ""
     if node.target is operator.getitem:
         return GETITEM
-    overload = getattr(node.target, "_op", node.target)
-    return str(overload) if isinstance(overload, torch._ops.OpOverload) else getattr(node.target, "__name__", "?")
+    overload = overload_of(node)
+    return str(overload) if overload is not None else getattr(node.target, "__name__", "?")
+
+
+def overload_of(node: Node) -> torch._ops.OpOverload | None:
+    """The ATen overload a node calls, of the edge dialect's wrapper too; None where it calls something else."""
+    target = node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "_op", None)
+    return target if isinstance(target, torch._ops.OpOverload) else None
 
 
 def short_name(node: Node) -> str:

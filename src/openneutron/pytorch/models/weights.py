@@ -17,29 +17,27 @@ from torch import nn
 COHERENCE = 0.5
 """Mean of a filter bank's weights in units of their spread."""
 
-DEPTHWISE_COHERENCE = 0.2
-"""The same for depthwise kernels; with much more, zero padding would leave little but the image's border."""
-
-RESULT_SPREAD = 0.25
-"""Standard deviation of the last linear layer's results: a softmax behind it answers to every one of them."""
+RESULT_SPREAD = 0.015
+"""Standard deviation of the last linear layer's results, as probabilities after a softmax: some 4 of its 256 steps. A
+softmax that is sure of itself on random inputs would enlarge every difference before it."""
 
 SETTLING_VALUES = 2**18
 """Input values that batch norms are settled with, in at least 8 and at most 64 inputs."""
 
 
 def random_inputs(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    """Images (rank 4) of different brightness, smooth over about 8 pixels, with a little noise; or plain noise."""
+    """Images (rank 4) that are smooth over about 8 pixels with a little noise, or plain noise (other ranks)."""
     noise = torch.randn(shape, generator=generator)
     if len(shape) != 4:
         return noise
     coarse = torch.randn((*shape[:2], max(2, shape[2] // 8), max(2, shape[3] // 8)), generator=generator)
-    level = torch.randn((*shape[:2], 1, 1), generator=generator)
-    return 0.5 * level + nn.functional.interpolate(coarse, size=shape[2:], mode="bilinear") + 0.3 * noise
+    return nn.functional.interpolate(coarse, size=shape[2:], mode="bilinear") + 0.3 * noise
 
 
 def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator) -> None:
     """Draws all weights (spread as in He et al., arXiv 1502.01852), then sets every batch norm to the statistics of random
-    inputs of ``shape`` and the last linear layer to results of mean 0 and ``RESULT_SPREAD``. Leaves the model in eval mode.
+    inputs of ``shape`` and the last linear layer to results around 0 that a softmax
+    turns into nearly even probabilities. Leaves the model in eval mode.
     """
     count = max(8, min(64, SETTLING_VALUES // math.prod(shape[1:])))
     inputs = random_inputs((count, *shape[1:]), generator)
@@ -49,8 +47,9 @@ def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator)
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             _draw(layer, generator)
     for norm in norms:
-        nn.init.uniform_(norm.weight, 0.5, 1.5, generator)
-        nn.init.normal_(norm.bias, std=0.2, generator=generator)
+        # Most of what comes out is above 0: a ReLU behind it lets it pass.
+        nn.init.uniform_(norm.weight, 0.5, 1.0, generator)
+        nn.init.normal_(norm.bias, 1.0, 0.2, generator)
         norm.reset_running_stats()
         norm.momentum = None
     model.train()
@@ -64,7 +63,8 @@ def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator)
         model(inputs)
         handle.remove()
         centre = results[0].mean(0)
-        spread = (results[0] - centre).std() / RESULT_SPREAD
+        even = 1 / linears[-1].out_features
+        spread = (results[0] - centre).std() * even * (1 - even) / RESULT_SPREAD
         linears[-1].weight.div_(spread)
         linears[-1].bias.sub_(centre).div_(spread)
 
@@ -72,8 +72,7 @@ def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator)
 def _draw(layer: nn.Conv2d | nn.Linear, generator: torch.Generator) -> None:
     nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
     if isinstance(layer, nn.Conv2d):
-        coherence = COHERENCE if layer.groups == 1 else DEPTHWISE_COHERENCE
         with torch.no_grad():
-            layer.weight.add_(coherence * float(layer.weight.std()))
+            layer.weight.add_(COHERENCE * float(layer.weight.std()))
     if layer.bias is not None:
         nn.init.normal_(layer.bias, std=0.1, generator=generator)
