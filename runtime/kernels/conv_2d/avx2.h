@@ -189,13 +189,13 @@ enum { NEUTRON_PIXELS_256 = 3 };
 NEUTRON_AVX2_INLINE void neutron_multiply_block_256(__m256i sums[NEUTRON_PIXELS_256][4], const int8_t *weights,
                                                     const __m128i *inputs, const int pixels) {
     __m256i x[NEUTRON_PIXELS_256];
-#pragma GCC unroll 3
+    NEUTRON_UNROLL
     for (int p = 0; p < pixels; p++) x[p] = _mm256_cvtepi8_epi16(_mm_broadcastq_epi64(inputs[p]));
-#pragma GCC unroll 4
+    NEUTRON_UNROLL
     for (int i = 0; i < 4; i++) {
         const void *at = weights + 16 * i;
         const __m256i w = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)at));
-#pragma GCC unroll 3
+        NEUTRON_UNROLL
         for (int p = 0; p < pixels; p++) sums[p][i] = _mm256_add_epi32(sums[p][i], _mm256_madd_epi16(x[p], w));
     }
 }
@@ -211,7 +211,7 @@ NEUTRON_AVX2_INLINE void neutron_store_kind_256(const __m256i sums[NEUTRON_PIXEL
                                                 const NeutronRange256 *range, uint8_t *out, ptrdiff_t pitch,
                                                 int32_t channels, const int pixels, const NeutronRescaleKind256 kind) {
     __m256i y[NEUTRON_PIXELS_256];
-#pragma GCC unroll 3
+    NEUTRON_UNROLL
     for (int p = 0; p < pixels; p++) y[p] = neutron_rescaled_256(neutron_folded_256(sums[p]), r, range, kind);
     const __m128i first = neutron_stored_256(y[0], y[pixels > 1 ? 1 : 0], range);
     neutron_store_8_256(out, first, channels);

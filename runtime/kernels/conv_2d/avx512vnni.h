@@ -198,14 +198,14 @@ NEUTRON_AVX512VNNI_INLINE void neutron_store_kind_512(const __m512i accumulators
                                                       const NeutronRange512 *range, const NeutronStore512 *to,
                                                       const int pixels, const int count,
                                                       const NeutronRescaleKind512 kind) {
-#pragma GCC unroll 3
+    NEUTRON_UNROLL
     for (int g = 0; g < count; g++) {
         const int32_t left = to->channels - 8 * g;
         uint8_t *out = to->out + 8 * g;
-#pragma GCC unroll 8
+        NEUTRON_UNROLL
         for (int p = 0; p < pixels; p += 2) {
             __m512i z[2];
-#pragma GCC unroll 2
+            NEUTRON_UNROLL
             for (int i = 0; i < 2; i++) {
                 const __m512i halves = accumulators[p + i < pixels ? p + i : p][g];
                 const __m512i folded = _mm512_add_epi32(halves, _mm512_srli_epi64(halves, 32));
@@ -247,9 +247,9 @@ NEUTRON_AVX512VNNI_INLINE void neutron_store_block_512(const __m512i accumulator
         neutron_store_kind_512(accumulators, groups, range, to, pixels, count, NEUTRON_RESCALE_512_RIGHT);
     } else {
         __m512i spilled[8][3];
-#pragma GCC unroll 8
+        NEUTRON_UNROLL
         for (int p = 0; p < pixels; p++) {
-#pragma GCC unroll 3
+            NEUTRON_UNROLL
             for (int g = 0; g < count; g++) spilled[p][g] = accumulators[p][g];
         }
         neutron_store_any_512((const __m512i(*)[3])spilled, groups, range, to, count);

@@ -21,7 +21,8 @@ static void add_taps(uint32_t *accumulators, const Position *at, const int8_t *w
     const NeutronConv2dS8 *p = at->p;
     const NeutronBuffer *input = at->input;
     const size_t tap_bytes = neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES;
-    const uint8_t zero_point = (uint8_t)p->input_zero_point;
+    uint8_t padding[NEUTRON_LANES];
+    memset(padding, p->input_zero_point, sizeof padding);
     NeutronSums sums = {0};
     for (int32_t i = 0; i < p->kernel_h; i++) {
         const int32_t row = at->row + i * p->dilation_h;
@@ -34,7 +35,7 @@ static void add_taps(uint32_t *accumulators, const Position *at, const int8_t *w
                                        (ptrdiff_t)input_channel0 * input->channel_pitch;
                 neutron_multiply_pixel(&sums, weights, pixel, input->channel_pitch, p->group_inputs);
             } else {
-                neutron_multiply_pixel(&sums, weights, &zero_point, 0, p->group_inputs);
+                neutron_multiply_pixel(&sums, weights, padding, 0, p->group_inputs);
             }
         }
     }

@@ -30,9 +30,9 @@ NEUTRON_AVX2_INLINE void compute_block(const Layer *layer, const Place *at, cons
     uint8_t padding[8];
     memset(padding, p->input_zero_point, sizeof padding);
     __m256i sums[NEUTRON_PIXELS_256][4];
-#pragma GCC unroll 3
+    NEUTRON_UNROLL
     for (int k = 0; k < pixels; k++) {
-#pragma GCC unroll 4
+        NEUTRON_UNROLL
         for (int i = 0; i < 4; i++) sums[k][i] = _mm256_setzero_si256();
     }
     for (int32_t i = 0; i < p->kernel_h; i++) {
@@ -45,7 +45,7 @@ NEUTRON_AVX2_INLINE void compute_block(const Layer *layer, const Place *at, cons
             const uint8_t *pixel[NEUTRON_PIXELS_256];
             size_t step[NEUTRON_PIXELS_256];
             __m128i x[NEUTRON_PIXELS_256];
-#pragma GCC unroll 3
+            NEUTRON_UNROLL
             for (int k = 0; k < pixels; k++) {
                 const int32_t col = at->col + k * p->stride_w + j * p->dilation_w;
                 const bool inside = row_is_inside && col >= 0 && col < input->cols;
@@ -53,7 +53,7 @@ NEUTRON_AVX2_INLINE void compute_block(const Layer *layer, const Place *at, cons
                 step[k] = inside ? 8 : 0;
             }
             for (size_t b = 0; b < whole; b++, weights += 64) {
-#pragma GCC unroll 3
+                NEUTRON_UNROLL
                 for (int k = 0; k < pixels; k++) {
                     x[k] = neutron_bytes_128(pixel[k], 8);
                     pixel[k] += step[k];
@@ -61,7 +61,7 @@ NEUTRON_AVX2_INLINE void compute_block(const Layer *layer, const Place *at, cons
                 neutron_multiply_block_256(sums, weights, x, pixels);
             }
             if (rest != 0) {
-#pragma GCC unroll 3
+                NEUTRON_UNROLL
                 for (int k = 0; k < pixels; k++) x[k] = neutron_bytes_128(pixel[k], rest);
                 neutron_multiply_block_256(sums, weights, x, pixels);
                 weights += 64;

@@ -35,7 +35,7 @@ NEUTRON_AVX512VNNI_INLINE void find_taps(Taps *taps, const Layer *layer, const u
     if (taps->inside) {
         const uint8_t *first = line + (ptrdiff_t)col * input->col_pitch;
         const ptrdiff_t pitch = (ptrdiff_t)stride * input->col_pitch;
-#pragma GCC unroll 8
+        NEUTRON_UNROLL
         for (int p = 0; p < pixels; p++) taps->pixel[p] = first + (p < live ? p : live - 1) * pitch;
         return;
     }
@@ -52,25 +52,25 @@ NEUTRON_AVX512VNNI_INLINE void multiply_tap(__m512i accumulators[8][3], const La
     const size_t inputs = (size_t)layer->p->group_inputs, whole = inputs / 8;
     for (size_t b = 0; b < whole; b++, weights += 64) {
         __m512i w[3];
-#pragma GCC unroll 3
+        NEUTRON_UNROLL
         for (int g = 0; g < count; g++) w[g] = _mm512_loadu_si512(weights + (size_t)g * layer->group_bytes);
-#pragma GCC unroll 8
+        NEUTRON_UNROLL
         for (int p = 0; p < pixels; p++) {
             const __m512i x = neutron_inputs_512(taps->pixel[p] + b * (inside ? 8 : taps->step[p]));
-#pragma GCC unroll 3
+            NEUTRON_UNROLL
             for (int g = 0; g < count; g++) accumulators[p][g] = _mm512_dpbusd_epi32(accumulators[p][g], x, w[g]);
         }
     }
     if (inputs % 8 != 0) {
         const __mmask16 mask = (__mmask16)((1u << inputs % 8) - 1);
         __m512i w[3];
-#pragma GCC unroll 3
+        NEUTRON_UNROLL
         for (int g = 0; g < count; g++) w[g] = _mm512_loadu_si512(weights + (size_t)g * layer->group_bytes);
-#pragma GCC unroll 8
+        NEUTRON_UNROLL
         for (int p = 0; p < pixels; p++) {
             const __m512i x =
                 neutron_masked_inputs_512(taps->pixel[p] + whole * (inside ? 8 : taps->step[p]), mask);
-#pragma GCC unroll 3
+            NEUTRON_UNROLL
             for (int g = 0; g < count; g++) accumulators[p][g] = _mm512_dpbusd_epi32(accumulators[p][g], x, w[g]);
         }
     }
@@ -84,9 +84,9 @@ NEUTRON_AVX512VNNI_INLINE void multiply_block(const Layer *layer, const Origin *
     uint8_t padding[8];
     memset(padding, p->input_zero_point, sizeof padding);
     __m512i accumulators[8][3];
-#pragma GCC unroll 8
+    NEUTRON_UNROLL
     for (int i = 0; i < pixels; i++) {
-#pragma GCC unroll 3
+        NEUTRON_UNROLL
         for (int g = 0; g < count; g++) accumulators[i][g] = groups[g].start;
     }
     for (int32_t i = 0; i < p->kernel_h; i++) {

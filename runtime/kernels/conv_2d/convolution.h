@@ -21,6 +21,13 @@
 #include <arm_neon.h>
 #endif
 
+/* Unrolls the loop that follows, of at most 8 rounds, early enough for its arrays to become registers. */
+#if defined(__clang__)
+#define NEUTRON_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define NEUTRON_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 #if defined(__x86_64__) && !defined(NEUTRON_PORTABLE_ONLY)
 #define NEUTRON_X86_VARIANTS 1
 #else
@@ -154,7 +161,7 @@ static NEUTRON_INLINE __m128i neutron_widened(__m128i bytes) {
 static NEUTRON_INLINE void neutron_multiply_block(NeutronSums *sums, const int8_t *weights, const int8_t *inputs) {
     const void *at = inputs;
     const __m128i x = neutron_widened(_mm_loadl_epi64((const __m128i *)at));
-#pragma GCC unroll 8
+    NEUTRON_UNROLL
     for (int k = 0; k < NEUTRON_LANES; k++) {
         at = weights + k * NEUTRON_LANES;
         const __m128i w = neutron_widened(_mm_loadl_epi64((const __m128i *)at));
@@ -179,7 +186,7 @@ typedef struct {
 /* Adds the products of 8 inputs with a block of weights [8 k][8 inputs]. */
 static NEUTRON_INLINE void neutron_multiply_block(NeutronSums *sums, const int8_t *weights, const int8_t *inputs) {
     const int8x8_t x = vld1_s8(inputs);
-#pragma GCC unroll 8
+    NEUTRON_UNROLL
     for (int k = 0; k < NEUTRON_LANES; k++) {
         sums->part[k] = vpadalq_s16(sums->part[k], vmull_s8(vld1_s8(weights + k * NEUTRON_LANES), x));
     }

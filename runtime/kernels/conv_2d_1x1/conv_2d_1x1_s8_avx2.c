@@ -9,19 +9,19 @@ NEUTRON_AVX2_INLINE void compute_block(const NeutronPointwise256 *layer, const u
                                        ptrdiff_t out_pitch, int32_t channels, const int pixels) {
     __m256i sums[NEUTRON_PIXELS_256][4];
     __m128i x[NEUTRON_PIXELS_256];
-#pragma GCC unroll 3
+    NEUTRON_UNROLL
     for (int p = 0; p < pixels; p++) {
-#pragma GCC unroll 4
+        NEUTRON_UNROLL
         for (int i = 0; i < 4; i++) sums[p][i] = _mm256_setzero_si256();
     }
     const size_t inputs = (size_t)layer->inputs, rest = inputs % 8;
     for (size_t i = 0; i < inputs - rest; i += 8, weights += 64) {
-#pragma GCC unroll 3
+        NEUTRON_UNROLL
         for (int p = 0; p < pixels; p++) x[p] = neutron_bytes_128(in + p * in_pitch + i, 8);
         neutron_multiply_block_256(sums, weights, x, pixels);
     }
     if (rest != 0) {
-#pragma GCC unroll 3
+        NEUTRON_UNROLL
         for (int p = 0; p < pixels; p++) x[p] = neutron_bytes_128(in + p * in_pitch + inputs - rest, rest);
         neutron_multiply_block_256(sums, weights, x, pixels);
     }

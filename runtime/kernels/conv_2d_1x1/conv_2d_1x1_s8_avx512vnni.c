@@ -9,31 +9,31 @@ NEUTRON_AVX512VNNI_INLINE void multiply_block(const NeutronPointwise512 *layer, 
                                               const NeutronStore512 *to, const int pixels, const int count) {
     __m512i accumulators[8][3];
     const uint8_t *pixel[8];
-#pragma GCC unroll 8
+    NEUTRON_UNROLL
     for (int p = 0; p < pixels; p++) {
         /* Pixels past the last repeat it, and are not stored. */
         pixel[p] = in + (p < to->pixels ? p : to->pixels - 1) * in_pitch;
-#pragma GCC unroll 3
+        NEUTRON_UNROLL
         for (int g = 0; g < count; g++) accumulators[p][g] = groups[g].start;
     }
     const size_t inputs = (size_t)layer->inputs, whole = inputs & ~(size_t)7;
     for (size_t i = 0; i < whole; i += 8, weights += 64) {
         __m512i w[3];
-#pragma GCC unroll 3
+        NEUTRON_UNROLL
         for (int g = 0; g < count; g++) w[g] = _mm512_loadu_si512(weights + (size_t)g * layer->group_bytes);
-#pragma GCC unroll 8
+        NEUTRON_UNROLL
         for (int p = 0; p < pixels; p++) {
             const __m512i x = neutron_inputs_512(pixel[p] + i);
-#pragma GCC unroll 3
+            NEUTRON_UNROLL
             for (int g = 0; g < count; g++) accumulators[p][g] = _mm512_dpbusd_epi32(accumulators[p][g], x, w[g]);
         }
     }
     if (whole < inputs) {
         const __mmask16 mask = (__mmask16)((1u << (inputs - whole)) - 1);
-#pragma GCC unroll 8
+        NEUTRON_UNROLL
         for (int p = 0; p < pixels; p++) {
             const __m512i x = neutron_masked_inputs_512(pixel[p] + whole, mask);
-#pragma GCC unroll 3
+            NEUTRON_UNROLL
             for (int g = 0; g < count; g++) {
                 const __m512i w = _mm512_loadu_si512(weights + (size_t)g * layer->group_bytes);
                 accumulators[p][g] = _mm512_dpbusd_epi32(accumulators[p][g], x, w);

@@ -59,7 +59,8 @@ static void compute_block(const Position *at, int32_t channel, int32_t count, co
                           const NeutronRequantBlock *table, uint8_t *out, int32_t out_pitch) {
     const NeutronDepthwiseConv2dS8 *p = at->p;
     const NeutronBuffer *input = at->input;
-    const uint8_t zero_point = (uint8_t)p->input_zero_point;
+    uint8_t padding[NEUTRON_LANES];
+    memset(padding, p->input_zero_point, sizeof padding);
     const Channels channels = find_channels(p, channel, count);
     uint32_t accumulators[NEUTRON_LANES];
     for (int32_t k = 0; k < NEUTRON_LANES; k++) accumulators[k] = (uint32_t)table->bias[k];
@@ -75,7 +76,7 @@ static void compute_block(const Position *at, int32_t channel, int32_t count, co
                 const uint8_t *pixel = line + (ptrdiff_t)col * input->col_pitch;
                 multiply_tap(accumulators, weights, pixel, input->channel_pitch, &channels);
             } else {
-                multiply_tap(accumulators, weights, &zero_point, 0, &channels);
+                multiply_tap(accumulators, weights, padding, 0, &channels);
             }
         }
     }

@@ -107,7 +107,7 @@ NEUTRON_AVX2_INLINE void compute_row_3x3(const Layer *layer, const Pair *pairs, 
     __m256i upper[3] = {padding, padding, padding}, lower[3] = {padding, padding, padding};
     int fresh = 3; /* columns that the next output does not share with the last one */
     for (int32_t i = w->col0; i < w->col1; i++, fresh = stride) {
-#pragma GCC unroll 3
+        NEUTRON_UNROLL
         for (int j = 0; j < 3; j++) {
             if (j + fresh < 3) {
                 upper[j] = upper[j + stride];

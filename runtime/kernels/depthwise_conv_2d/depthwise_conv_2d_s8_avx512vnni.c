@@ -179,7 +179,7 @@ NEUTRON_AVX512VNNI_INLINE void compute_row_3x3(const Layer *layer, const Block *
     __m512i columns[3] = {padding, padding, padding};
     int fresh = 3; /* columns that the next output does not share with the last one */
     for (int32_t i = w->col0; i < w->col1; i++, fresh = stride) {
-#pragma GCC unroll 3
+        NEUTRON_UNROLL
         for (int j = 0; j < 3; j++) {
             if (j + fresh < 3) {
                 columns[j] = columns[j + stride];
