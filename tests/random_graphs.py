@@ -182,6 +182,40 @@ def mean(b: Builder, source: Tensor) -> Tensor | None:
     return b.node("mean", [source, b.integers(1, 2)], b.new(shape, quant), keep_dims=keep)
 
 
+def _extremum(op: str) -> Sampler:
+    """With a constant of the same quantization."""
+
+    def sample(b: Builder, source: Tensor) -> Tensor | None:
+        shape = tuple(extent if b.random.random() < 0.6 else 1 for extent in source.shape)
+        other = b.const(b.random.integers(-128, 128, shape).astype(np.int8), source.quant)
+        operands = [source, other] if b.random.random() < 0.5 else [other, source]
+        return b.node(op, operands, b.new(source.shape, source.quant))
+
+    return sample
+
+
+def prelu(b: Builder, source: Tensor) -> Tensor | None:
+    """With slopes for each channel, for each element or any between."""
+    shape = tuple(extent if b.random.random() < 0.5 else 1 for extent in source.shape)
+    slopes = b.const(
+        b.random.integers(-128, 128, shape[int(b.random.integers(len(shape))) :]).astype(np.int8), b.quant()
+    )
+    return b.node("prelu", [source, slopes], b.new(source.shape))
+
+
+def squared_difference(b: Builder, source: Tensor) -> Tensor | None:
+    """From a constant or from itself, with an output scale that LiteRT takes."""
+    shape = tuple(extent if b.random.random() < 0.6 else 1 for extent in source.shape)
+    other = b.const(b.random.integers(-128, 128, shape).astype(np.int8), b.quant())
+    if b.random.random() < 0.1:
+        other = source
+    assert source.quant is not None and other.quant is not None
+    square = max(source.quant.scale, other.quant.scale) ** 2
+    operands = [source, other] if b.random.random() < 0.5 else [other, source]
+    output = b.new(source.shape, b.quant(square * float(b.random.uniform(0.5, 600))))
+    return b.node("squared_difference", operands, output)
+
+
 def _two(op: str) -> Sampler:
     def sample(b: Builder, source: Tensor) -> Tensor | None:
         kind = b.choice("same", "constant", "broadcast", "other")
@@ -356,6 +390,10 @@ SAMPLERS: dict[str, Sampler] = {
     "add": _two("add"),
     "sub": _two("sub"),
     "mul": _two("mul"),
+    "maximum": _extremum("maximum"),
+    "minimum": _extremum("minimum"),
+    "prelu": prelu,
+    "squared_difference": squared_difference,
     "relu": _table("relu"),
     "relu6": _table("relu6"),
     "relu_n1_to_1": _table("relu_n1_to_1"),

@@ -42,7 +42,10 @@ enum {
     NEUTRON_KERNEL_copy_s8 = 10,
     NEUTRON_KERNEL_softmax_s8 = 11,
     NEUTRON_KERNEL_lookup_s8 = 12,
-    NEUTRON_KERNEL_resize_nearest_neighbor_s8 = 13
+    NEUTRON_KERNEL_resize_nearest_neighbor_s8 = 13,
+    NEUTRON_KERNEL_maximum_s8 = 14,
+    NEUTRON_KERNEL_prelu_s8 = 15,
+    NEUTRON_KERNEL_squared_difference_s8 = 16
 };
 
 /* The microcode's first 32 words. */
@@ -249,6 +252,45 @@ typedef struct {
     uint32_t map_base; /* see bases */
     uint32_t map_offset; /* bytes; int32 input row of each output row, then int32 input column of each output column */
 } NeutronResizeNearestNeighborS8;
+
+/* The larger of two stored values, or the smaller one. */
+typedef struct {
+    uint32_t input_a; /* int8; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int8; a pitch of 0 broadcasts */
+    uint32_t output; /* int8 */
+    int32_t smaller; /* 0: the larger (LiteRT MAXIMUM), 1: the smaller (MINIMUM) */
+} NeutronMaximumS8;
+
+/* a where it is positive, a times b elsewhere (LiteRT PRELU). */
+typedef struct {
+    uint32_t input_a; /* int8; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int8, the slopes; a pitch of 0 broadcasts */
+    uint32_t output; /* int8 */
+    int32_t a_zero_point; /* subtracted from a */
+    int32_t b_zero_point; /* subtracted from b */
+    int32_t positive_multiplier; /* of a where it is positive; fixed point, 31 fractional bits */
+    int32_t positive_shift; /* positive shifts left */
+    int32_t negative_multiplier; /* of the product; fixed point, 31 fractional bits */
+    int32_t negative_shift; /* positive shifts left */
+    int32_t output_zero_point; /* added after requantization */
+} NeutronPreluS8;
+
+/* Square of a difference (LiteRT SQUARED_DIFFERENCE): operands shifted left by 7 bits and rescaled to a
+ * common scale. */
+typedef struct {
+    uint32_t input_a; /* int8; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int8; a pitch of 0 broadcasts */
+    uint32_t output; /* int8 */
+    int32_t a_zero_point; /* subtracted from a */
+    int32_t b_zero_point; /* subtracted from b */
+    int32_t a_multiplier; /* fixed point, 31 fractional bits; with its shift at most 1/2 */
+    int32_t a_shift; /* 0 or below: shifts right */
+    int32_t b_multiplier; /* fixed point, 31 fractional bits; with its shift at most 1/2 */
+    int32_t b_shift; /* 0 or below: shifts right */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits */
+    int32_t output_shift; /* 0 or below: shifts right */
+    int32_t output_zero_point; /* added after requantization */
+} NeutronSquaredDifferenceS8;
 
 /* Computes the operator's whole output. */
 typedef struct {

@@ -59,4 +59,27 @@ static NEUTRON_INLINE void neutron_store_result(const NeutronTwoOperandRow *row,
                         out, size);
 }
 
+/* `size` elements of both operands to the result. */
+typedef void (*NeutronTwoOperandBlock)(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out, int32_t size);
+
+static NEUTRON_INLINE int32_t neutron_blocks_of(const void *numbers, const NeutronTwoOperandRow *row, int32_t c,
+                                                int32_t done, NeutronTwoOperandBlock block, const int32_t size) {
+    int8_t a[NEUTRON_BLOCK], b[NEUTRON_BLOCK], out[NEUTRON_BLOCK];
+    for (; done <= row->length - size; done += size) {
+        neutron_load_operands(row, c, done, a, b, size);
+        block(numbers, a, b, out, size);
+        neutron_store_result(row, c, done, out, size);
+    }
+    return done;
+}
+
+/* block() for all elements of a row. Inlined with it, so that the block's size is a constant there too. */
+static NEUTRON_INLINE void neutron_for_each_block(const void *numbers, const NeutronTwoOperandRow *row,
+                                                  NeutronTwoOperandBlock block) {
+    for (int32_t c = 0; c < row->cols; c++) {
+        const int32_t done = NEUTRON_BLOCK > 1 ? neutron_blocks_of(numbers, row, c, 0, block, NEUTRON_BLOCK) : 0;
+        neutron_blocks_of(numbers, row, c, done, block, 1);
+    }
+}
+
 #endif

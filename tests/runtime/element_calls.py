@@ -37,6 +37,9 @@ from tests.runtime.convolution_calls import (
 KERNELS = (
     "add",
     "mul",
+    "maximum",
+    "prelu",
+    "squared_difference",
     "average_pool_2d",
     "max_pool_2d",
     "mean",

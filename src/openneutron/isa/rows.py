@@ -323,6 +323,53 @@ KERNELS = (
         ),
         13,
     ),
+    Row(
+        "maximum_s8",
+        "The larger of two stored values, or the smaller one.",
+        (
+            _buffer("input_a", "int8; a pitch of 0 broadcasts"),
+            _buffer("input_b", "int8; a pitch of 0 broadcasts"),
+            _buffer("output", "int8"),
+            _s("smaller", "0: the larger (LiteRT MAXIMUM), 1: the smaller (MINIMUM)"),
+        ),
+        14,
+    ),
+    Row(
+        "prelu_s8",
+        "a where it is positive, a times b elsewhere (LiteRT PRELU).",
+        (
+            _buffer("input_a", "int8; a pitch of 0 broadcasts"),
+            _buffer("input_b", "int8, the slopes; a pitch of 0 broadcasts"),
+            _buffer("output", "int8"),
+            _s("a_zero_point", "subtracted from a"),
+            _s("b_zero_point", "subtracted from b"),
+            _s("positive_multiplier", "of a where it is positive; fixed point, 31 fractional bits"),
+            _s("positive_shift", "positive shifts left"),
+            _s("negative_multiplier", "of the product; fixed point, 31 fractional bits"),
+            _s("negative_shift", "positive shifts left"),
+            _s("output_zero_point", "added after requantization"),
+        ),
+        15,
+    ),
+    Row(
+        "squared_difference_s8",
+        "Square of a difference (LiteRT SQUARED_DIFFERENCE): operands shifted left by 7 bits and rescaled to a common scale.",
+        (
+            _buffer("input_a", "int8; a pitch of 0 broadcasts"),
+            _buffer("input_b", "int8; a pitch of 0 broadcasts"),
+            _buffer("output", "int8"),
+            _s("a_zero_point", "subtracted from a"),
+            _s("b_zero_point", "subtracted from b"),
+            _s("a_multiplier", "fixed point, 31 fractional bits; with its shift at most 1/2"),
+            _s("a_shift", "0 or below: shifts right"),
+            _s("b_multiplier", "fixed point, 31 fractional bits; with its shift at most 1/2"),
+            _s("b_shift", "0 or below: shifts right"),
+            _s("output_multiplier", "fixed point, 31 fractional bits"),
+            _s("output_shift", "0 or below: shifts right"),
+            _s("output_zero_point", "added after requantization"),
+        ),
+        16,
+    ),
 )
 
 # -- instructions ------------------------------------------------------------------------------------------------------

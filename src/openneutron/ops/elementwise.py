@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 
-from openneutron.ir import Graph, Node
+from openneutron.ir import Graph, Node, QuantParams
 from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS
-from openneutron.ops.limits import attr_among, fixed_output, int8_at, limit
+from openneutron.ops.limits import attr_among, fixed_output, int8_at, limit, shared_quantization
 from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
@@ -97,7 +97,45 @@ def _add_scales(graph: Graph, node: Node) -> str | None:
     )
 
 
-def _two(name: str, litert: str, kernel: str, options: str, doc: str, limits: tuple[Limit, ...] = ()) -> Op:
+def squared_difference_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
+    """What LiteRT's SQUARED_DIFFERENCE multiplies the square by, in double: the operands have 7 bits of fraction."""
+    twice = 2.0 * max(a.scale, b.scale)
+    return twice * twice / (2.0**14 * result.scale)
+
+
+def _squared_difference_scales(graph: Graph, node: Node) -> str | None:
+    a, b, result = graph.operand(node, 0), graph.operand(node, 1), graph[node.outputs[0]]
+    assert a is not None and b is not None and a.quant is not None and b.quant is not None and result.quant is not None
+    # A factor that rounds to 1 in 31 bits is refused too.
+    if squared_difference_factor(a.quant, b.quant, result.quant) < 1 - 2.0**-32:
+        return None
+    return (
+        f"its output has scale {result.quant.scale:.6g}, an input {max(a.quant.scale, b.quant.scale):.6g}; "
+        "LiteRT demands an output scale above 1/2^12 of the larger input's square"
+    )
+
+
+def _keeps_shape(graph: Graph, node: Node) -> str | None:
+    a, b = graph.operand(node, 0), graph.operand(node, 1)
+    assert a is not None and b is not None
+    if broadcast_shape(a.shape, b.shape) == a.shape:
+        return None
+    return f"its input has shape {list(a.shape)}, its slopes {list(b.shape)}; the slopes must broadcast to the input"
+
+
+def _two(
+    name: str,
+    litert: str,
+    kernel: str,
+    options: str,
+    doc: str,
+    limits: tuple[Limit, ...] = (),
+    quantization: Quantization = Quantization.FREE,
+    fused: bool = True,
+    version: int = 2,
+) -> Op:
+    if fused:
+        limits = (attr_among("activation", *FUSABLE_ACTIVATIONS), *limits)
     return Op(
         name,
         litert=litert,
@@ -105,16 +143,22 @@ def _two(name: str, litert: str, kernel: str, options: str, doc: str, limits: tu
         shape=_two_shape,
         kernels=(kernel,),
         options=options,
-        attributes=(ACTIVATION,),
+        attributes=(ACTIVATION,) if fused else (),
+        quantization=quantization,
         limits=(
             int8_at(0, 1),
             limit("shapes that broadcast, up to rank 6 where they differ", _broadcastable),
-            attr_among("activation", *FUSABLE_ACTIVATIONS),
             *limits,
         ),
-        version=2,
+        version=version,
         doc=doc,
     )
+
+
+def _extremum(name: str, litert: str, doc: str) -> Op:
+    # LiteRT compares stored values whatever they stand for.
+    limits = (shared_quantization(),)
+    return _two(name, litert, "maximum_s8", "MaximumMinimumOptions", doc, limits, Quantization.SHARED, fused=False)
 
 
 def _table(
@@ -157,6 +201,27 @@ OPS = (
     ),
     _two("sub", "SUB", "add_s8", "SubOptions", "Difference, with broadcasting."),
     _two("mul", "MUL", "mul_s8", "MulOptions", "Product, with broadcasting."),
+    _extremum("maximum", "MAXIMUM", "The larger of two, with broadcasting."),
+    _extremum("minimum", "MINIMUM", "The smaller of two, with broadcasting."),
+    _two(
+        "prelu",
+        "PRELU",
+        "prelu_s8",
+        "",
+        "x where x is positive, x times its slope elsewhere; slopes broadcast.",
+        limits=(limit("slopes that broadcast to the input's shape", _keeps_shape),),
+        fused=False,
+        version=1,
+    ),
+    _two(
+        "squared_difference",
+        "SQUARED_DIFFERENCE",
+        "squared_difference_s8",
+        "SquaredDifferenceOptions",
+        "Square of the difference, with broadcasting.",
+        limits=(limit("output scale above 1/2^12 of the larger input's square", _squared_difference_scales),),
+        fused=False,
+    ),
     _table("relu", "RELU", "max(x, 0)."),
     _table("relu6", "RELU6", "min(max(x, 0), 6)."),
     _table("relu_n1_to_1", "RELU_N1_TO_1", "min(max(x, -1), 1).", version=1),
@@ -173,7 +238,7 @@ OPS = (
         "-x.",
         options="NegOptions",
         version=1,
-        limits=(limit("output scale the input's, zero point of the other sign", _negated_quantization),),
+        limits=(limit("input and output of one scale, with zero points of opposite sign", _negated_quantization),),
     ),
     _table(
         "rsqrt",

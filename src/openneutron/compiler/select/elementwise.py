@@ -11,6 +11,7 @@ from openneutron.compiler.boxes import Walk, boxes, dense
 from openneutron.compiler.calls import KernelCall, View, selects
 from openneutron.compiler.requantize import activation_range, quantize_multiplier
 from openneutron.ir import Graph, Node, QuantParams, Tensor
+from openneutron.ops.elementwise import squared_difference_factor
 
 _LEFT_SHIFT = 20
 """Bits that LiteRT shifts both operands of ADD and SUB left by (add.cc, sub.cc)."""
@@ -49,6 +50,56 @@ def mul(graph: Graph, node: Node) -> list[KernelCall]:
         **_zero_points_and_range(node, a, b, result),
     }
     return [KernelCall("mul_s8", node.name, views, params) for views in _views(graph, node)]
+
+
+@selects("maximum", "minimum")
+def maximum(graph: Graph, node: Node) -> list[KernelCall]:
+    """maximum_s8."""
+    params = {"smaller": int(node.op == "minimum")}
+    return [KernelCall("maximum_s8", node.name, views, params) for views in _views(graph, node)]
+
+
+@selects("prelu")
+def prelu(graph: Graph, node: Node) -> list[KernelCall]:
+    """prelu_s8; LiteRT takes the scales' products and quotients in float32 (PreluPrepare of activations.cc)."""
+    data, slope, result = _quants(graph, node)
+    with np.errstate(all="ignore"):
+        positive = np.float32(data.scale) / np.float32(result.scale)
+        negative = np.float32(data.scale) * np.float32(slope.scale) / np.float32(result.scale)
+    positive_multiplier, positive_shift = quantize_multiplier(float(positive))
+    negative_multiplier, negative_shift = quantize_multiplier(float(negative))
+    params = {
+        "a_zero_point": data.zero_point,
+        "b_zero_point": slope.zero_point,
+        "positive_multiplier": positive_multiplier,
+        "positive_shift": positive_shift,
+        "negative_multiplier": negative_multiplier,
+        "negative_shift": negative_shift,
+        "output_zero_point": result.zero_point,
+    }
+    return [KernelCall("prelu_s8", node.name, views, params) for views in _views(graph, node)]
+
+
+@selects("squared_difference")
+def squared_difference(graph: Graph, node: Node) -> list[KernelCall]:
+    """squared_difference_s8, with the multipliers of LiteRT's Prepare in squared_difference.cc."""
+    a, b, result = _quants(graph, node)
+    twice = 2.0 * max(a.scale, b.scale)
+    a_multiplier, a_shift = quantize_multiplier(a.scale / twice)
+    b_multiplier, b_shift = quantize_multiplier(b.scale / twice)
+    multiplier, shift = quantize_multiplier(squared_difference_factor(a, b, result))
+    params = {
+        "a_zero_point": a.zero_point,
+        "b_zero_point": b.zero_point,
+        "a_multiplier": a_multiplier,
+        "a_shift": a_shift,
+        "b_multiplier": b_multiplier,
+        "b_shift": b_shift,
+        "output_multiplier": multiplier,
+        "output_shift": shift,
+        "output_zero_point": result.zero_point,
+    }
+    return [KernelCall("squared_difference_s8", node.name, views, params) for views in _views(graph, node)]
 
 
 def _zero_points_and_range(node: Node, a: QuantParams, b: QuantParams, result: QuantParams) -> dict[str, int]:

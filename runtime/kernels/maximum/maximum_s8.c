@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* LiteRT's MAXIMUM and MINIMUM (reference/maximum_minimum.h), on stored values. */
+#include "two_operands.h"
+
+bool maximum_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
+void maximum_s8_run(const NeutronKernelCall *call);
+
+bool maximum_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
+    const NeutronMaximumS8 *p = params_block;
+    return (p->smaller == 0 || p->smaller == 1) && neutron_window_buffer(program, p->input_a, false, window) != NULL &&
+           neutron_window_buffer(program, p->input_b, false, window) != NULL &&
+           neutron_window_buffer(program, p->output, true, window) != NULL;
+}
+
+static NEUTRON_INLINE void larger_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
+                                        int32_t size) {
+    (void)numbers;
+    for (int32_t i = 0; i < size; i++) out[i] = a[i] > b[i] ? a[i] : b[i];
+}
+
+static NEUTRON_INLINE void smaller_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
+                                         int32_t size) {
+    (void)numbers;
+    for (int32_t i = 0; i < size; i++) out[i] = a[i] < b[i] ? a[i] : b[i];
+}
+
+static void larger_row(const void *numbers, const NeutronTwoOperandRow *row) {
+    neutron_for_each_block(numbers, row, larger_block);
+}
+
+static void smaller_row(const void *numbers, const NeutronTwoOperandRow *row) {
+    neutron_for_each_block(numbers, row, smaller_block);
+}
+
+#ifdef NEUTRON_AVX2
+NEUTRON_AVX2 static void larger_row_avx2(const void *numbers, const NeutronTwoOperandRow *row) {
+    neutron_for_each_block(numbers, row, larger_block);
+}
+
+NEUTRON_AVX2 static void smaller_row_avx2(const void *numbers, const NeutronTwoOperandRow *row) {
+    neutron_for_each_block(numbers, row, smaller_block);
+}
+#endif
+
+void maximum_s8_run(const NeutronKernelCall *call) {
+    const NeutronMaximumS8 *p = call->params;
+    NeutronTwoOperandRun run = p->smaller ? smaller_row : larger_row;
+#ifdef NEUTRON_AVX2
+    if (neutron_has_avx2()) run = p->smaller ? smaller_row_avx2 : larger_row_avx2;
+#endif
+    neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output], NULL,
+                         run);
+}

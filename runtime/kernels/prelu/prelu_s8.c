@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* LiteRT's reference_ops::Prelu for int8 (reference/prelu.h). */
+#include "two_operands.h"
+
+bool prelu_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
+void prelu_s8_run(const NeutronKernelCall *call);
+
+bool prelu_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
+    const NeutronPreluS8 *p = params_block;
+    const bool numbers = neutron_is_stored(p->a_zero_point) && neutron_is_stored(p->b_zero_point) &&
+                         neutron_shift_is_sound(p->positive_shift) && neutron_shift_is_sound(p->negative_shift) &&
+                         neutron_is_stored(p->output_zero_point);
+    return numbers && neutron_window_buffer(program, p->input_a, false, window) != NULL &&
+           neutron_window_buffer(program, p->input_b, false, window) != NULL &&
+           neutron_window_buffer(program, p->output, true, window) != NULL;
+}
+
+typedef struct {
+    int32_t multiplier, left;
+    NeutronRounding rounding;
+} Scale;
+
+typedef struct {
+    int32_t a_zero_point, b_zero_point, output_zero_point;
+    Scale positive, negative;
+} Numbers;
+
+static Scale scale(int32_t multiplier, int32_t shift) {
+    const Scale made = {multiplier, shift > 0 ? shift : 0, neutron_rounding(shift > 0 ? 0 : -shift)};
+    return made;
+}
+
+static NEUTRON_INLINE int32_t scaled(int32_t x, const Scale *by) {
+    const int32_t shifted = (int32_t)((uint32_t)x << by->left);
+    return neutron_shift_rounding(neutron_high_mul(shifted, by->multiplier), by->rounding);
+}
+
+static NEUTRON_INLINE void prelu_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
+                                       int32_t size) {
+    const Numbers *p = numbers;
+    const int32_t low = INT8_MIN - p->output_zero_point, high = INT8_MAX - p->output_zero_point;
+    for (int32_t i = 0; i < size; i++) {
+        const int32_t x = a[i] - p->a_zero_point;
+        const int32_t positive = scaled(x, &p->positive), negative = scaled(x * (b[i] - p->b_zero_point), &p->negative);
+        out[i] = (int8_t)(neutron_bound(x >= 0 ? positive : negative, low, high) + p->output_zero_point);
+    }
+}
+
+static void prelu_row(const void *numbers, const NeutronTwoOperandRow *row) {
+    neutron_for_each_block(numbers, row, prelu_block);
+}
+
+#ifdef NEUTRON_AVX2
+NEUTRON_AVX2 static void prelu_row_avx2(const void *numbers, const NeutronTwoOperandRow *row) {
+    neutron_for_each_block(numbers, row, prelu_block);
+}
+#endif
+
+void prelu_s8_run(const NeutronKernelCall *call) {
+    const NeutronPreluS8 *p = call->params;
+    const Numbers numbers = {
+        .a_zero_point = p->a_zero_point,
+        .b_zero_point = p->b_zero_point,
+        .output_zero_point = p->output_zero_point,
+        .positive = scale(p->positive_multiplier, p->positive_shift),
+        .negative = scale(p->negative_multiplier, p->negative_shift),
+    };
+    NeutronTwoOperandRun run = prelu_row;
+#ifdef NEUTRON_AVX2
+    if (neutron_has_avx2()) run = prelu_row_avx2;
+#endif
+    neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
+                         &numbers, run);
+}
