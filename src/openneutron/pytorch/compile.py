@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -194,11 +194,15 @@ def analyse(
         fetch_constants_to_sram=fetch_constants_to_sram,
         sram_budget=None if sram_budget is None else sram_budget * 1024,
         io=io_place,
+        name=name,
     )
     tell("Exporting", 0, 1)
     module, inputs = _exported(model, example_inputs, channels_last, name)
     if not any(is_quantize(node) for node in module.graph.nodes):
         module = _quantized(module, inputs, calibration, NeutronQuantizer(spec), tell)
+    for node in module.graph.nodes:
+        # Each pass of ExecuTorch copies all of a node's history, a quarter of the time that lowering takes.
+        node.meta.pop("from_node", None)
     tell("Exporting the quantized model", 0, 1)
     program = _export(module, inputs, name)
     tell("Lowering", 0, 1)
@@ -255,7 +259,7 @@ def _exported(
         graph_module = model.module(check_guards=False)
     else:
         if channels_last:
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            model = model.to(memory_format=torch.channels_last)
         inputs = tuple(_laid_out(item, channels_last) for item in inputs)
         graph_module = _export(model.eval(), inputs, name).module(check_guards=False)
     assert isinstance(graph_module, GraphModule)
@@ -294,6 +298,11 @@ def _check_shapes(module: GraphModule, name: str) -> None:
                 f"'{name}': its input '{node.name}' has shape {shape}; programs for the NPU have fixed shapes. "
                 "Export the model without dynamic_shapes."
             )
+        if value.is_floating_point() and value.dtype != torch.float32:
+            raise InvalidModelError(
+                f"'{name}': its input '{node.name}' is {value.dtype}; what can be quantized is torch.float32. "
+                "Convert model and example inputs with .float()."
+            )
 
 
 def _quantized(
@@ -304,7 +313,7 @@ def _quantized(
             "calibration: there are no samples; int8 scales come from typical inputs. "
             "Pass calibration=[...], each item a tuple of the model's arguments (--calibration on the command line)."
         )
-    total = len(calibration) if hasattr(calibration, "__len__") else 0
+    total = len(calibration) if isinstance(calibration, Sized) else 0
     tell("Calibrating", 0, total)
     samples = _samples(calibration, inputs)
     return calibrate_and_quantize(

@@ -30,6 +30,8 @@ class PartitionCompileOptions:
     use_profiling: bool = False
     sram_budget: int | None = None
     io: str = CALLER
+    name: str = ""
+    """What messages call the model."""
 
     @property
     def compiler(self) -> CompileOptions:
@@ -56,6 +58,7 @@ def encode(options: PartitionCompileOptions) -> list[CompileSpec]:
         "use_profiling": str(options.use_profiling),
         "sram_budget": NONE if options.sram_budget is None else str(options.sram_budget),
         "io": options.io,
+        "name": options.name,
     }
     return [CompileSpec(key, text.encode()) for key, text in texts.items()]
 
@@ -84,6 +87,7 @@ def decode(specs: Sequence[CompileSpec]) -> PartitionCompileOptions:
         use_profiling=_flag(texts, "use_profiling", False),
         sram_budget=None if budget == NONE else int(budget),
         io=texts.get("io", CALLER),
+        name=texts.get("name", ""),
     )
 
 

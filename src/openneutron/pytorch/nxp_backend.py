@@ -40,13 +40,15 @@ def generate_neutron_compile_spec(
     *,
     sram_budget: int | None = None,
     io: str = CALLER,
+    name: str = "",
 ) -> list[CompileSpec]:
     """The compile spec for target ``config``.
 
     intermediates_dir: a folder for each partition's ``.tflite``, before and after compiling. operators_not_to_delegate: parts
     of node names, as ``aten::relu`` or ``aten_relu_default_1``. use_neutron_for_format_conversion: contiguous image borders
     are transposed on the NPU; otherwise by the runtime. dump_kernel_selection_code: a C file that registers only the
-    kernels a partition calls, written to the working directory. sram_budget: bytes. io: see ``compiler.layout.IO_PLACES``.
+    kernels a partition calls, written to the working directory. sram_budget: bytes. io: see ``compiler.layout.IO_PLACES``. name: what
+    messages call the model.
     ``system_config`` and ``extra_flags`` are taken for the sake of scripts that pass them and change nothing; programs carry
     what profiling needs in any case, so neither does ``use_profiling``.
     """
@@ -63,6 +65,7 @@ def generate_neutron_compile_spec(
         use_profiling=use_profiling,
         sram_budget=sram_budget,
         io=io,
+        name=name,
     )
     return builder.build()
 
@@ -86,6 +89,7 @@ class NeutronCompileSpecBuilder:
         *,
         sram_budget: int | None = None,
         io: str = CALLER,
+        name: str = "",
     ) -> NeutronCompileSpecBuilder:
         """Sets the options, once."""
         assert self._options is None, "the compile spec is set already; make a new builder for another one"
@@ -100,6 +104,7 @@ class NeutronCompileSpecBuilder:
             use_profiling=use_profiling,
             sram_budget=sram_budget,
             io=io,
+            name=name,
         )
         _ = self._options.compiler  # out-of-range values are refused here, not in the middle of lowering
         return self
@@ -139,7 +144,7 @@ class NeutronBackend(BackendDetails):
         options = decode(compile_specs)
         folder = _folder(options)
         name = _tag(edge_program)
-        lowered = lower_program(edge_program, options, name)
+        lowered = lower_program(edge_program, options, f"{options.name} {name}" if options.name else name)
         compiled = compile_graph(lowered.graph, targets.get(options.target), options.compiler)
         payload = compose(edge_program, lowered, compiled)
         if folder is not None:

@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from torch.fx import Graph, Node
 
 from openneutron.pytorch.lower import Constants, Lowered, Lowering, Refusal, Reject, Unit, find_units, lower_units
-from openneutron.pytorch.lower.program import is_compute
+from openneutron.pytorch.lower.program import is_compute, is_dequantize, is_quantize
 
 EXCLUDED = "operators_not_to_delegate names it"
 NOTHING_TO_DO = "nothing in its partition moves or computes a value"
+
+
+NOT_QUANTIZED = Reject(
+    "the model is not quantized", "Quantize it with NeutronQuantizer, or let openneutron.compile do so."
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +116,8 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
     """The partitions of an edge graph. Every one has been lowered as the backend will lower it."""
     units = find_units(graph, constants)
     rejected: dict[Node, Reject] = {}
+    if not any(is_quantize(node) or is_dequantize(node) for node in graph.nodes):
+        return Partitioning((), {node: NOT_QUANTIZED for node in graph.nodes if is_compute(node)})
     accepted = _supported(units, constants, options, rejected)
     while True:
         partitions = gather(graph, accepted)

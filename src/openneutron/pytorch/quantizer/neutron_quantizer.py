@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 
 import torch
@@ -148,14 +147,13 @@ def _between(first: Node, last: Node) -> Iterator[Node]:
 
 def _root_spec(node: Node) -> QuantizationSpecBase | None:
     """The spec of a node's result, following shared ones to where they begin."""
-    place: object = node
-    for _ in range(10_000):
-        owner = place if isinstance(place, Node) else operator.itemgetter(1)(place)
+    place: Node | tuple[Node, Node] = node
+    while True:
+        owner = place if isinstance(place, Node) else place[1]
         annotation = owner.meta.get(Q_ANNOTATION_KEY)
         if annotation is None:
             return None
-        spec = annotation.output_qspec if place is owner else annotation.input_qspec_map.get(place[0])
+        spec = annotation.output_qspec if isinstance(place, Node) else annotation.input_qspec_map.get(place[0])
         if not isinstance(spec, SharedQuantizationSpec):
             return spec
         place = spec.edge_or_node
-    return None
