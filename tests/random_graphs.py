@@ -173,13 +173,23 @@ def _pool(op: str) -> Sampler:
     return sample
 
 
-def mean(b: Builder, source: Tensor) -> Tensor | None:
-    if len(source.shape) != 4:
-        return None
-    keep = bool(b.choice(True, False))
-    shape = (source.shape[0], 1, 1, source.shape[3]) if keep else (source.shape[0], source.shape[3])
-    quant = source.quant if b.random.random() < 0.4 else None
-    return b.node("mean", [source, b.integers(1, 2)], b.new(shape, quant), keep_dims=keep)
+def _reduction(op: str) -> Sampler:
+    """Over any axes, of rows and columns more often than others."""
+
+    def sample(b: Builder, source: Tensor) -> Tensor | None:
+        rank = len(source.shape)
+        axes = [axis for axis in range(rank) if b.random.random() < 0.5] or [rank - 1]
+        if rank == 4 and b.random.random() < 0.4:
+            axes = [1, 2]
+        keep = bool(b.choice(True, False)) or len(axes) == rank
+        shape = [1 if axis in axes else extent for axis, extent in enumerate(source.shape)]
+        shape = [extent for axis, extent in enumerate(shape) if keep or axis not in axes]
+        shared = op.startswith("reduce") or b.random.random() < 0.4
+        given = [axis if b.random.random() < 0.7 else axis - rank for axis in axes]
+        output = b.new(shape, source.quant if shared else None)
+        return b.node(op, [source, b.integers(*given)], output, keep_dims=keep)
+
+    return sample
 
 
 def _extremum(op: str) -> Sampler:
@@ -386,7 +396,9 @@ SAMPLERS: dict[str, Sampler] = {
     "fully_connected": fully_connected,
     "average_pool_2d": _pool("average_pool_2d"),
     "max_pool_2d": _pool("max_pool_2d"),
-    "mean": mean,
+    "mean": _reduction("mean"),
+    "reduce_max": _reduction("reduce_max"),
+    "reduce_min": _reduction("reduce_min"),
     "add": _two("add"),
     "sub": _two("sub"),
     "mul": _two("mul"),

@@ -45,7 +45,8 @@ enum {
     NEUTRON_KERNEL_resize_nearest_neighbor_s8 = 13,
     NEUTRON_KERNEL_maximum_s8 = 14,
     NEUTRON_KERNEL_prelu_s8 = 15,
-    NEUTRON_KERNEL_squared_difference_s8 = 16
+    NEUTRON_KERNEL_squared_difference_s8 = 16,
+    NEUTRON_KERNEL_reduce_max_s8 = 17
 };
 
 /* The microcode's first 32 words. */
@@ -291,6 +292,13 @@ typedef struct {
     int32_t output_shift; /* 0 or below: shifts right */
     int32_t output_zero_point; /* added after requantization */
 } NeutronSquaredDifferenceS8;
+
+/* Largest stored value of all rows and columns, or the smallest; the output has one row and one column. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    int32_t smaller; /* 0: the largest (LiteRT REDUCE_MAX), 1: the smallest (REDUCE_MIN) */
+} NeutronReduceMaxS8;
 
 /* Computes the operator's whole output. */
 typedef struct {

@@ -43,6 +43,7 @@ KERNELS = (
     "average_pool_2d",
     "max_pool_2d",
     "mean",
+    "reduce_max",
     "pad",
     "copy",
     "softmax",
@@ -89,7 +90,7 @@ def needed(call: KernelCall, field: str, window: Ranges) -> Ranges:
     if call.kernel in ("average_pool_2d_s8", "max_pool_2d_s8"):
         height = _taps(height, p["kernel_h"], p["stride_h"], p["pad_top"], extents[1])
         cols = _taps(cols, p["kernel_w"], p["stride_w"], p["pad_left"], extents[2])
-    elif call.kernel == "mean_s8":
+    elif call.kernel in ("mean_s8", "reduce_max_s8"):
         height, cols = (0, extents[1]), (0, extents[2])
     elif call.kernel == "softmax_s8":
         channels = (0, extents[3])

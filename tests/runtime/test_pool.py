@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pools and means: the kernels against LiteRT's reference kernels."""
+"""Pools and reductions: the kernels against LiteRT's reference kernels."""
 
 from __future__ import annotations
 
@@ -113,31 +113,37 @@ def _kept(shape: tuple[int, ...], axes: set[int], keep_dims: bool) -> tuple[int,
 
 
 def mean_graph(
-    shape: tuple[int, ...], axes: list[int], keep_dims: bool, scales: list[float], zero_points: list[int]
+    shape: tuple[int, ...],
+    axes: list[int],
+    keep_dims: bool,
+    scales: list[float],
+    zero_points: list[int],
+    op: str = "mean",
 ) -> Graph:
     reduced = {axis % len(shape) for axis in axes}
-    node = Node("mean", ("x", "a"), ("y",), {"keep_dims": keep_dims})
+    node = Node(op, ("x", "a"), ("y",), {"keep_dims": keep_dims})
     result = oracle.activation("y", _kept(shape, reduced, keep_dims), scales[1], zero_points[1])
     others = [constant("a", np.array(axes, np.int32)), result]
     return oracle.graph_of([oracle.activation("x", shape, scales[0], zero_points[0])], [node], others)
 
 
 @st.composite
-def means(draw: st.DrawFn) -> Graph:
-    """Any axes of ranks 1 to 4, with the same or another scale."""
+def reductions(draw: st.DrawFn) -> Graph:
+    """Any axes of ranks 1 to 4; of means, with the same or another scale."""
+    op = draw(st.sampled_from(["mean", "reduce_max", "reduce_min"]))
     shape = tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
     shape = (*shape, draw(st.sampled_from([1, 3, 8, 33, 41])))
     axes = draw(st.lists(st.integers(-len(shape), len(shape) - 1), min_size=1, max_size=len(shape)))
     scale, zero_point = draw(st.floats(1e-3, 1.0)), draw(st.integers(-128, 127))
-    same = draw(st.booleans())
+    same = op.startswith("reduce") or draw(st.booleans())
     scales = [scale, scale if same else draw(st.floats(1e-3, 1.0))]
     zero_points = [zero_point, zero_point if same else draw(st.integers(-128, 127))]
-    return mean_graph(shape, axes, draw(st.booleans()), scales, zero_points)
+    return mean_graph(shape, axes, draw(st.booleans()), scales, zero_points, op)
 
 
 @PROPERTY
-@given(means(), st.integers(0, 2**31))
-def test_means_are_bit_exact_in_any_windows(graph: Graph, seed: int) -> None:
+@given(reductions(), st.integers(0, 2**31))
+def test_reductions_are_bit_exact_in_any_windows(graph: Graph, seed: int) -> None:
     element_calls.assert_bit_exact(graph, seed)
 
 
@@ -161,8 +167,8 @@ def test_mean_multiplier_holds_the_division() -> None:
     assert math.isclose(multiplier * 2.0 ** (shift - 31), 0.02 / 0.01 / 49, rel_tol=1e-6)
 
 
-def test_mean_says_what_it_can_not_average() -> None:
+def test_mean_says_what_it_can_not_take() -> None:
     graph = mean_graph((2, 3, 2, 3, 2), [1, 3], False, [0.1, 0.1], [0, 0])
-    assert reject(graph, graph.nodes[0]) == "it averages axes [1, 3] of rank 5, 5 separate runs of axes; at most 4"
+    assert reject(graph, graph.nodes[0]) == "it reduces axes [1, 3] of rank 5, 5 separate runs of axes; at most 4"
     graph = mean_graph((1, 4096, 4096, 1), [1, 2], False, [0.1, 0.1], [0, 0])
-    assert reject(graph, graph.nodes[0]) == "it averages 16777216 values into one; at most 8388608"
+    assert reject(graph, graph.nodes[0]) == "it adds 16777216 values to one; at most 8388608"

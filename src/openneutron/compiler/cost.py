@@ -63,7 +63,7 @@ def _pool(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
     return batches * rows * cols * taps * _groups_of(channels, target.pipelines), 0, "output channels"
 
 
-def _mean(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+def _reduction(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
     batches, in_rows, cols, channels = call.views["input"].extents
     return batches * in_rows * cols * _groups_of(channels, target.pipelines), 0, "output channels"
 
@@ -89,7 +89,8 @@ COST_RULES: dict[str, CostRule] = {
     "depthwise_conv_2d_s8": _depthwise,
     "average_pool_2d_s8": _pool,
     "max_pool_2d_s8": _pool,
-    "mean_s8": _mean,
+    "mean_s8": _reduction,
+    "reduce_max_s8": _reduction,
     "softmax_s8": _softmax,
     "add_s8": _elementwise,
     "mul_s8": _elementwise,

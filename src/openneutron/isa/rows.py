@@ -370,6 +370,17 @@ KERNELS = (
         ),
         16,
     ),
+    Row(
+        "reduce_max_s8",
+        "Largest stored value of all rows and columns, or the smallest; the output has one row and one column.",
+        (
+            _buffer("input", "int8"),
+            _buffer("output", "int8"),
+            _s("smaller", "0: the largest (LiteRT REDUCE_MAX), 1: the smallest (REDUCE_MIN)"),
+        ),
+        17,
+        ("input",),
+    ),
 )
 
 # -- instructions ------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pools and the mean."""
+"""Pools and reductions."""
 
 from __future__ import annotations
 
@@ -50,21 +50,25 @@ def runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[bo
     return runs
 
 
-MOST_AVERAGED = 2**23
+MOST_ADDED = 2**23
 """Elements whose sum of differences between stored values surely fits the kernel's 32-bit accumulator."""
 
 
-def _averageable(graph: Graph, node: Node) -> str | None:
+def _reducible(graph: Graph, node: Node) -> str | None:
     data = graph.operand(node, 0)
     assert data is not None
     axes = reduced_axes(graph, node)
     runs = runs_of_axes(data.shape, axes)
-    if len(runs) > 4:
-        return f"it averages axes {list(axes)} of rank {len(data.shape)}, {len(runs)} separate runs of axes; at most 4"
-    count = math.prod(data.shape[axis] for axis in axes)
-    if count > MOST_AVERAGED:
-        return f"it averages {count} values into one; at most {MOST_AVERAGED}"
-    return None
+    if len(runs) <= 4:
+        return None
+    return f"it reduces axes {list(axes)} of rank {len(data.shape)}, {len(runs)} separate runs of axes; at most 4"
+
+
+def _addable(graph: Graph, node: Node) -> str | None:
+    data = graph.operand(node, 0)
+    assert data is not None
+    count = math.prod(data.shape[axis] for axis in reduced_axes(graph, node))
+    return None if count <= MOST_ADDED else f"it adds {count} values to one; at most {MOST_ADDED}"
 
 
 def _pool(name: str, litert: str, kernel: str, doc: str) -> Op:
@@ -94,21 +98,27 @@ AVERAGE_POOL_2D = _pool(
 )
 MAX_POOL_2D = _pool("max_pool_2d", "MAX_POOL_2D", "max_pool_2d_s8", "Largest value in a window.")
 
-MEAN = Op(
-    "mean",
-    litert="MEAN",
-    operands=(Operand(Role.ACTIVATION, "input"), Operand(Role.PARAMETER, "axes")),
-    shape=_reduce_shape,
-    kernels=("mean_s8",),
-    options="ReducerOptions",
-    attributes=(Attribute("keep_dims", "keepDims", False),),
-    limits=(
-        int8_at(0),
-        constant_at(1, "list of axes"),
-        limit(f"at most 4 runs of averaged and kept axes, at most {MOST_AVERAGED} values into one", _averageable),
-    ),
-    version=2,
-    doc="Mean over some axes.",
-)
 
-OPS = (AVERAGE_POOL_2D, MAX_POOL_2D, MEAN)
+def _reduction(name: str, litert: str, kernel: str, doc: str, adds: bool) -> Op:
+    runs = limit("at most 4 runs of reduced and kept axes", _reducible)
+    own = limit(f"at most {MOST_ADDED} values into one", _addable) if adds else shared_quantization()
+    return Op(
+        name,
+        litert=litert,
+        operands=(Operand(Role.ACTIVATION, "input"), Operand(Role.PARAMETER, "axes")),
+        shape=_reduce_shape,
+        kernels=(kernel,),
+        options="ReducerOptions",
+        attributes=(Attribute("keep_dims", "keepDims", False),),
+        quantization=Quantization.FREE if adds else Quantization.SHARED,
+        limits=(int8_at(0), constant_at(1, "list of axes"), runs, own),
+        version=2,
+        doc=doc,
+    )
+
+
+MEAN = _reduction("mean", "MEAN", "mean_s8", "Mean over some axes.", adds=True)
+REDUCE_MAX = _reduction("reduce_max", "REDUCE_MAX", "reduce_max_s8", "Largest value over some axes.", adds=False)
+REDUCE_MIN = _reduction("reduce_min", "REDUCE_MIN", "reduce_max_s8", "Smallest value over some axes.", adds=False)
+
+OPS = (AVERAGE_POOL_2D, MAX_POOL_2D, MEAN, REDUCE_MAX, REDUCE_MIN)

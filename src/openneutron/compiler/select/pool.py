@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pools and means as kernel calls."""
+"""Pools and reductions as kernel calls."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def pool(graph: Graph, node: Node) -> list[KernelCall]:
 @selects("mean")
 def mean(graph: Graph, node: Node) -> list[KernelCall]:
     """mean_s8 over any axes that leave at most two runs of neighbours and take at most two."""
-    source, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert source is not None and source.quant is not None and result.quant is not None
+    source, result = _reduced(graph, node)
+    assert source.quant is not None and result.quant is not None
     axes = reduced_axes(graph, node)
     count = math.prod(source.shape[axis] for axis in axes)
     multiplier, shift = mean_multiplier(source.quant.scale, result.quant.scale, count)
@@ -50,8 +50,23 @@ def mean(graph: Graph, node: Node) -> list[KernelCall]:
         "clamp_min": INT8_MIN,
         "clamp_max": INT8_MAX,
     }
-    taken, left = _mean_views(source, result, axes)
+    taken, left = _reduced_views(source, result, axes)
     return [KernelCall("mean_s8", node.name, {"input": taken, "output": left}, params)]
+
+
+@selects("reduce_max", "reduce_min")
+def reduce_max(graph: Graph, node: Node) -> list[KernelCall]:
+    """reduce_max_s8 over the same axes as the mean."""
+    source, result = _reduced(graph, node)
+    taken, left = _reduced_views(source, result, reduced_axes(graph, node))
+    params = {"smaller": int(node.op == "reduce_min")}
+    return [KernelCall("reduce_max_s8", node.name, {"input": taken, "output": left}, params)]
+
+
+def _reduced(graph: Graph, node: Node) -> tuple[Tensor, Tensor]:
+    source = graph.operand(node, 0)
+    assert source is not None
+    return source, graph[node.outputs[0]]
 
 
 def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tuple[int, int]:
@@ -65,7 +80,7 @@ def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tupl
     return (multiplier << spare) // count, shift - spare
 
 
-def _mean_views(source: Tensor, result: Tensor, axes: tuple[int, ...]) -> tuple[View, View]:
+def _reduced_views(source: Tensor, result: Tensor, axes: tuple[int, ...]) -> tuple[View, View]:
     """Reduced axes as rows and columns, the others as batches and channels."""
     if len(source.shape) == 4 and axes == (1, 2):
         count, _, _, inner = source.shape
