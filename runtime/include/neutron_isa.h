@@ -137,7 +137,7 @@ typedef struct {
     int32_t group_inputs; /* input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on */
     int32_t group_outputs; /* output channels of a group */
     int32_t input_zero_point; /* the value of padding; biases already hold -zero_point * sum(weights) */
-    int32_t single_rounding; /* 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up */
+    int32_t single_rounding; /* 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
     int32_t output_zero_point; /* added after requantization */
     int32_t clamp_min; /* fused activation's lower bound, stored */
     int32_t clamp_max; /* fused activation's upper bound, stored */

@@ -110,26 +110,46 @@ def test_a_scale_of_zero_is_refused() -> None:
     )
 
 
+def _rounded_once(accumulator: int, multiplier: int, word: int) -> int:
+    """As the kernels do with single_rounding."""
+    shift, low = (word & 0xFF ^ 0x80) - 0x80, word >> 8
+    return (accumulator * multiplier + (accumulator * low >> 20) + (1 << (30 - shift))) >> (31 - shift)
+
+
+def _rounded_away(product: float) -> int:
+    whole = math.floor(abs(product))
+    return int(math.copysign(whole + (abs(product) - whole >= 0.5), product))
+
+
 @PROPERTY
-@given(st.floats(2.0**-22, 4.0), st.integers(-128, 127))
+@given(
+    st.one_of(st.floats(2.0**-24, 4.0), st.integers(1, 999).map(lambda n: n * 2.0**-20)),
+    st.integers(-128, 127),
+)
 def test_fitted_multipliers_round_every_accumulator_as_a_double_does(scale: float, zero_point: int) -> None:
     low, high = -128 - zero_point, 127 - zero_point
-    (multiplier,), (shift,) = (array.astype(object) for array in requantize.fit_multipliers([scale], low, high))
+    (multiplier,), (word,) = (array.tolist() for array in requantize.fit_multipliers([scale], low, high))
     # Around every step, and at the ends.
     near = np.arange(low - 2, high + 3)[:, None] + np.array([-0.5, 0.5])
     accumulators = np.unique(np.clip(np.round(near / scale)[..., None] + np.arange(-2, 3), -(2**31), 2**31 - 1))
     for accumulator in (int(value) for value in accumulators):
-        product = accumulator * scale
-        whole = math.floor(abs(product))
-        want = int(math.copysign(whole + (abs(product) - whole >= 0.5), product))
-        got = (accumulator * multiplier + (1 << (30 - shift))) >> (31 - shift)
+        want = _rounded_away(accumulator * scale)
+        got = _rounded_once(accumulator, multiplier, word)
         assert min(max(got, low), high) == min(max(want, low), high), accumulator
 
 
 def test_halves_are_rounded_away_from_zero_by_fitted_multipliers() -> None:
-    (multiplier,), (shift,) = (array.tolist() for array in requantize.fit_multipliers([0.5], -128, 127))
-    assert (multiplier, shift) != requantize.quantize_multiplier(0.5)
-    assert [(a * multiplier + (1 << (30 - shift))) >> (31 - shift) for a in (-3, -1, 1, 3)] == [-2, -1, 1, 2]
+    (multiplier,), (word,) = (array.tolist() for array in requantize.fit_multipliers([0.5], -128, 127))
+    assert [_rounded_once(a, multiplier, word) for a in (-3, -1, 1, 3)] == [-2, -1, 1, 2]
+
+
+def test_fitted_multipliers_of_many_channels_are_each_their_own() -> None:
+    scales = [0.001, 0.0, 2.0**-40, 0.25, 1 - 2.0**-52]
+    many = requantize.fit_multipliers(scales, -128, 127)
+    for i, scale in enumerate(scales):
+        one = requantize.fit_multipliers([scale], -128, 127)
+        assert (one[0][0], one[1][0]) == (many[0][i], many[1][i])
+    assert (many[0][1], many[0][2]) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,7 @@ static void mend_table(const Case *c, uint8_t *weights, uint8_t *prefetch) {
             table[b].bias[k] = between(-5000, 5000);
             table[b].multiplier[k] = (int32_t)(random_word() >> 2 | 1u << 30);
             table[b].shift[k] = between(low, high);
+            if (p->single_rounding != 0) table[b].shift[k] = (table[b].shift[k] & 0xFF) | between(0, 0xFFFFF) << 8;
         }
     }
 }

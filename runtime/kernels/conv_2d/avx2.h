@@ -15,13 +15,15 @@
 /* ---- requantization of 8 lanes of 32 bits ---------------------------------------------------------------------------- */
 
 /* round(round(x * m / 2^31) / 2^e), the first with halves up, the second with halves away from zero, is
- *     (x * m + 2^30 + 2^(30 + e) - (2^31 where x * m + 2^30 < 0 and e > 0)) >> (31 + e),
- * and with a single rounding, halves up, (x * m + 2^(30 + e)) >> (31 + e). AVX2 shifts 64-bit lanes right only as
- * unsigned numbers, so 2^62, which all shifts divide, is added before and 2^(31 - e) subtracted after.
+ *     (x * m + 2^30 + 2^(30 + e) - (2^31 where x * m + 2^30 < 0 and e > 0)) >> (31 + e).
+ * AVX2 shifts 64-bit lanes right only as unsigned numbers, so 2^62, which all shifts divide, is added before and
+ * 2^(31 - e) subtracted after.
  *
  * Where results below 0 are bounded to 0 or more and multipliers are positive, sums below 0 may as well be 0; then neither
- * the subtraction nor the lift is needed, and with 1 <= e <= 23 there is room for the output's zero point + 128. */
-typedef enum { NEUTRON_RESCALE_256_FROM_ZERO, NEUTRON_RESCALE_256_ANY } NeutronRescaleKind256;
+ * the subtraction nor the lift is needed, and with 1 <= e <= 23 there is room for the output's zero point + 128.
+ *
+ * A single rounding is left to the portable code: fully connected layers have few outputs. */
+typedef enum { NEUTRON_RESCALE_256_FROM_ZERO, NEUTRON_RESCALE_256_ANY, NEUTRON_RESCALE_256_ONCE } NeutronRescaleKind256;
 
 typedef struct {
     __m256i multiplier, rounding, tie, right;
@@ -41,12 +43,11 @@ NEUTRON_AVX2_INLINE __m256i neutron_words_256(const int32_t *words) {
 }
 
 /* For the even lanes of 8 words. */
-NEUTRON_AVX2_INLINE NeutronProduct256 neutron_product_256(__m256i multipliers, __m256i rights, bool single_rounding) {
+NEUTRON_AVX2_INLINE NeutronProduct256 neutron_product_256(__m256i multipliers, __m256i rights) {
     const __m256i low = _mm256_set1_epi64x(UINT32_MAX), one = _mm256_set1_epi64x(1);
     const __m256i right = _mm256_and_si256(rights, low);
     const __m256i half = _mm256_sllv_epi64(one, _mm256_add_epi64(right, _mm256_set1_epi64x(30)));
-    const __m256i twice =
-        single_rounding ? _mm256_setzero_si256() : _mm256_cmpgt_epi64(right, _mm256_setzero_si256());
+    const __m256i twice = _mm256_cmpgt_epi64(right, _mm256_setzero_si256());
     NeutronProduct256 product;
     product.multiplier = multipliers;
     product.rounding = _mm256_add_epi64(half, _mm256_and_si256(twice, _mm256_set1_epi64x(INT64_C(1) << 30)));
@@ -55,7 +56,7 @@ NEUTRON_AVX2_INLINE NeutronProduct256 neutron_product_256(__m256i multipliers, _
     return product;
 }
 
-NEUTRON_AVX2_INLINE NeutronRescale256 neutron_rescale_256(const NeutronRequantBlock *table, bool single_rounding) {
+NEUTRON_AVX2_INLINE NeutronRescale256 neutron_rescale_256(const NeutronRequantBlock *table) {
     const __m256i zero = _mm256_setzero_si256();
     const __m256i multiplier = _mm256_max_epi32(neutron_words_256(table->multiplier), _mm256_set1_epi32(-INT32_MAX));
     const __m256i words = _mm256_min_epi32(_mm256_max_epi32(neutron_words_256(table->shift), _mm256_set1_epi32(-31)),
@@ -65,24 +66,22 @@ NEUTRON_AVX2_INLINE NeutronRescale256 neutron_rescale_256(const NeutronRequantBl
     NeutronRescale256 r;
     r.left = _mm256_max_epi32(shift, zero);
     const __m256i right = _mm256_sub_epi32(r.left, shift);
-    r.even = neutron_product_256(multiplier, right, single_rounding);
-    r.odd = neutron_product_256(_mm256_srli_epi64(multiplier, 32), _mm256_srli_epi64(right, 32), single_rounding);
+    r.even = neutron_product_256(multiplier, right);
+    r.odd = neutron_product_256(_mm256_srli_epi64(multiplier, 32), _mm256_srli_epi64(right, 32));
     r.lift = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_sub_epi32(_mm256_set1_epi32(31), right));
     r.bias = neutron_words_256(table->bias);
     return r;
 }
 
-/* Makes `count` groups ready, all of one kind. False where a scale above 1 is to be rounded once, which does not wrap:
- * that is for the portable variant. */
-NEUTRON_AVX2 static inline bool neutron_prepare_groups_256(NeutronRescale256 *groups, size_t count,
-                                                           const NeutronConv2dS8 *p, const NeutronRequantBlock *table,
-                                                           NeutronRescaleKind256 *kind) {
+/* Makes `count` groups ready, all of one kind. */
+NEUTRON_AVX2 static inline NeutronRescaleKind256 neutron_prepare_groups_256(NeutronRescale256 *groups, size_t count,
+                                                                            const NeutronConv2dS8 *p,
+                                                                            const NeutronRequantBlock *table) {
     const __m256i zero = _mm256_setzero_si256(), most = _mm256_set1_epi64x(31 + 23);
     const __m256i least = _mm256_set1_epi64x(31 + 1);
-    __m256i unfit = zero, left = zero;
+    __m256i unfit = zero;
     for (size_t g = 0; g < count; g++) {
-        groups[g] = neutron_rescale_256(&table[g], p->single_rounding != 0);
-        left = _mm256_or_si256(left, groups[g].left);
+        groups[g] = neutron_rescale_256(&table[g]);
         unfit = _mm256_or_si256(unfit, _mm256_cmpgt_epi32(zero, neutron_words_256(table[g].multiplier)));
         const NeutronProduct256 *const products[2] = {&groups[g].even, &groups[g].odd};
         for (int i = 0; i < 2; i++) {
@@ -90,8 +89,8 @@ NEUTRON_AVX2 static inline bool neutron_prepare_groups_256(NeutronRescale256 *gr
             unfit = _mm256_or_si256(unfit, _mm256_cmpgt_epi64(least, products[i]->right));
         }
     }
+    if (p->single_rounding != 0) return NEUTRON_RESCALE_256_ONCE;
     const bool from_zero = p->clamp_min >= p->output_zero_point && _mm256_testz_si256(unfit, unfit) != 0;
-    *kind = from_zero ? NEUTRON_RESCALE_256_FROM_ZERO : NEUTRON_RESCALE_256_ANY;
     const __m256i lift = _mm256_set1_epi64x(INT64_C(1) << 62);
     const __m256i zero_point = _mm256_set1_epi64x(p->output_zero_point + 128);
     for (size_t g = 0; g < count; g++) {
@@ -101,7 +100,7 @@ NEUTRON_AVX2 static inline bool neutron_prepare_groups_256(NeutronRescale256 *gr
             products[i]->rounding = _mm256_add_epi64(products[i]->rounding, more);
         }
     }
-    return p->single_rounding == 0 || _mm256_testz_si256(left, left) != 0;
+    return from_zero ? NEUTRON_RESCALE_256_FROM_ZERO : NEUTRON_RESCALE_256_ANY;
 }
 
 NEUTRON_AVX2_INLINE __m256i neutron_multiplied_256(__m256i x, const NeutronProduct256 *r,
@@ -229,11 +228,23 @@ NEUTRON_AVX2_INLINE void neutron_store_block_256(const __m256i sums[NEUTRON_PIXE
     }
 }
 
+/* Of one pixel, with a single rounding. */
+NEUTRON_AVX2_INLINE void neutron_store_once_256(const __m256i sums[4], const NeutronRescale256 *r,
+                                                const NeutronConv2dS8 *p, const NeutronRequantBlock *table,
+                                                uint8_t *out, int32_t channels) {
+    uint32_t accumulators[NEUTRON_LANES];
+    void *const at = accumulators;
+    _mm256_storeu_si256((__m256i *)at, _mm256_add_epi32(neutron_folded_256(sums), r->bias));
+    neutron_store_accumulators(p, table, accumulators, out, 1, channels < NEUTRON_LANES ? channels : NEUTRON_LANES);
+}
+
 /* ---- pointwise lines ------------------------------------------------------------------------------------------------ */
 
 /* Made ready for a number of groups of output channels. */
 typedef struct {
-    int32_t inputs;
+    const NeutronConv2dS8 *p;
+    const NeutronRequantBlock *table;
+    int32_t inputs; /* per pixel: channels, or gathered taps */
     NeutronRange256 range;
     size_t group_bytes; /* packed weights of 8 output channels */
     NeutronRescaleKind256 kind;

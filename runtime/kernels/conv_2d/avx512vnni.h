@@ -27,17 +27,18 @@ NEUTRON_AVX512VNNI_INLINE __m256i neutron_words_256(const int32_t *words) {
 
 /* round(round(x * m / 2^31) / 2^e), the first with halves up, the second with halves away from zero, is
  *     (x * m + 2^30 + 2^(30 + e) - (2^31 where x * m + 2^30 < 0 and e > 0)) >> (31 + e),
- * and with a single rounding, halves up, (x * m + 2^(30 + e)) >> (31 + e). No sum exceeds 63 bits. With 1 <= e <= 23 there
- * is room for the output's zero point among the summands; and where results below 0 are bounded to 0 or more, what is
- * subtracted where the product is negative makes no difference. */
+ * and with a single rounding, halves up, (x * m + (x * low >> 20) + 2^(30 + e)) >> (31 + e). No sum exceeds 63 bits. With
+ * 1 <= e <= 23 there is room for the output's zero point among the summands; and where results below 0 are bounded to 0 or
+ * more, what is subtracted where the product is negative makes no difference. */
 typedef enum {
-    NEUTRON_RESCALE_512_FROM_ZERO, /* e fits; no result below 0, or one rounding */
+    NEUTRON_RESCALE_512_FROM_ZERO, /* e fits; results are bounded to 0 or more */
     NEUTRON_RESCALE_512_RIGHT,     /* e fits */
-    NEUTRON_RESCALE_512_ANY
+    NEUTRON_RESCALE_512_ONCE,      /* e fits; one rounding */
+    NEUTRON_RESCALE_512_ANY        /* two roundings */
 } NeutronRescaleKind512;
 
 typedef struct {
-    __m512i multiplier, rounding, tie, right, left;
+    __m512i multiplier, low, rounding, tie, right, left;
 } NeutronRescale512;
 
 /* For 8 channels' words of a requantization table. */
@@ -45,16 +46,22 @@ NEUTRON_AVX512VNNI_INLINE NeutronRescale512 neutron_rescale_512(__m256i multipli
                                                                 bool single_rounding) {
     const __m512i zero = _mm512_setzero_si512(), one = _mm512_set1_epi64(1);
     const __m512i multiplier = _mm512_max_epi64(_mm512_cvtepi32_epi64(multipliers), _mm512_set1_epi64(-INT32_MAX));
-    __m512i shift = _mm512_cvtepi32_epi64(shifts);
+    __m512i shift = _mm512_cvtepi32_epi64(shifts), low = zero;
+    if (single_rounding) {
+        low = _mm512_and_si512(_mm512_srli_epi64(shift, 8), _mm512_set1_epi64(0xFFFFF));
+        shift = _mm512_srai_epi64(_mm512_slli_epi64(shift, 56), 56);
+    }
     shift = _mm512_min_epi64(_mm512_max_epi64(shift, _mm512_set1_epi64(-31)), _mm512_set1_epi64(30));
     /* A multiplier of 0, as of the channels that fill up a block, gives 0 with any shift; this one always fits. */
-    shift = _mm512_mask_set1_epi64(shift, _mm512_testn_epi64_mask(multiplier, multiplier), -1);
+    const __m512i bits = _mm512_or_si512(multiplier, low);
+    shift = _mm512_mask_set1_epi64(shift, _mm512_testn_epi64_mask(bits, bits), -1);
     const __m512i left = _mm512_max_epi64(shift, zero);
     const __m512i right = _mm512_sub_epi64(left, shift);
     const __mmask8 rounds_twice = single_rounding ? 0 : _mm512_cmpgt_epi64_mask(right, zero);
     const __m512i half = _mm512_sllv_epi64(one, _mm512_add_epi64(right, _mm512_set1_epi64(30)));
     NeutronRescale512 r;
     r.multiplier = multiplier;
+    r.low = low;
     r.rounding = _mm512_mask_add_epi64(half, rounds_twice, half, _mm512_set1_epi64(INT64_C(1) << 30));
     r.tie = _mm512_maskz_set1_epi64(rounds_twice, INT64_C(1) << 31);
     r.right = _mm512_add_epi64(right, _mm512_set1_epi64(31));
@@ -69,8 +76,8 @@ NEUTRON_AVX512VNNI_INLINE bool neutron_right_fits_512(const NeutronRescale512 *r
 /* The kind of a layer whose channels all have a right shift that fits, or not. */
 static inline NeutronRescaleKind512 neutron_rescale_kind_512(const NeutronConv2dS8 *p, bool fits) {
     if (!fits) return NEUTRON_RESCALE_512_ANY;
-    const bool from_zero = p->single_rounding != 0 || p->clamp_min >= p->output_zero_point;
-    return from_zero ? NEUTRON_RESCALE_512_FROM_ZERO : NEUTRON_RESCALE_512_RIGHT;
+    if (p->single_rounding != 0) return NEUTRON_RESCALE_512_ONCE;
+    return p->clamp_min >= p->output_zero_point ? NEUTRON_RESCALE_512_FROM_ZERO : NEUTRON_RESCALE_512_RIGHT;
 }
 
 /* Takes the zero point among the summands, as all kinds but ANY want it. */
@@ -84,7 +91,9 @@ NEUTRON_AVX512VNNI_INLINE __m512i neutron_rescaled_512(__m512i x, const NeutronR
     if (kind == NEUTRON_RESCALE_512_ANY) x = _mm512_sllv_epi32(x, r->left);
     const __m512i product = _mm512_mul_epi32(x, r->multiplier);
     __m512i sum = _mm512_add_epi64(product, r->rounding);
-    if (kind != NEUTRON_RESCALE_512_FROM_ZERO) {
+    if (kind == NEUTRON_RESCALE_512_ONCE) {
+        sum = _mm512_add_epi64(sum, _mm512_srai_epi64(_mm512_mul_epi32(x, r->low), 20));
+    } else if (kind != NEUTRON_RESCALE_512_FROM_ZERO) {
         const __mmask8 below = _mm512_cmplt_epi64_mask(product, _mm512_set1_epi64(-(INT64_C(1) << 30)));
         sum = _mm512_mask_sub_epi64(sum, below, sum, r->tie);
     }
@@ -221,19 +230,18 @@ NEUTRON_AVX512VNNI_INLINE void neutron_store_kind_512(const __m512i accumulators
     }
 }
 
-/* The seldom kind, out of line. */
-NEUTRON_AVX512VNNI __attribute__((noinline, unused)) static void neutron_store_any_512(
+/* The seldom kinds, out of line. */
+NEUTRON_AVX512VNNI __attribute__((noinline, unused)) static void neutron_store_seldom_512(
     const __m512i accumulators[8][3], const NeutronGroup512 *groups, const NeutronRange512 *range,
-    const NeutronStore512 *to, int count) {
+    const NeutronStore512 *to, int count, NeutronRescaleKind512 kind) {
     for (int g = 0; g < count; g++) {
         const int32_t left = to->channels - 8 * g;
         for (int p = 0; p < to->pixels; p++) {
             const __m512i halves = accumulators[p][g];
             const __m512i folded = _mm512_add_epi32(halves, _mm512_srli_epi64(halves, 32));
-            const __m512i z = neutron_rescaled_512(folded, &groups[g].rescale, NEUTRON_RESCALE_512_ANY);
-            neutron_store_8_128(
-                to->out + 8 * g + p * to->pixel_pitch,
-                neutron_stored_512(neutron_low_halves_512(z, z), range, NEUTRON_RESCALE_512_ANY), left);
+            const __m512i z = neutron_rescaled_512(folded, &groups[g].rescale, kind);
+            const __m128i stored = neutron_stored_512(neutron_low_halves_512(z, z), range, kind);
+            neutron_store_8_128(to->out + 8 * g + p * to->pixel_pitch, stored, left);
         }
     }
 }
@@ -252,7 +260,7 @@ NEUTRON_AVX512VNNI_INLINE void neutron_store_block_512(const __m512i accumulator
             NEUTRON_UNROLL
             for (int g = 0; g < count; g++) spilled[p][g] = accumulators[p][g];
         }
-        neutron_store_any_512((const __m512i(*)[3])spilled, groups, range, to, count);
+        neutron_store_seldom_512((const __m512i(*)[3])spilled, groups, range, to, count, kind);
     }
 }
 

@@ -82,12 +82,13 @@ NEUTRON_AVX2 __attribute__((noinline)) static void compute_1(const Layer *layer,
 }
 
 /* A layer of few input channels: stretches of a row gathered, then pointwise. */
-NEUTRON_AVX2 static bool run_gathered(const NeutronKernelCall *call) {
+NEUTRON_AVX2 static void run_gathered(const NeutronKernelCall *call) {
     const NeutronConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *output = &call->buffers[p->output];
     const size_t pitch = neutron_gather_pitch(p), taps = (size_t)p->kernel_h * (size_t)p->kernel_w;
-    NeutronPointwise256 layer = {.inputs = (int32_t)pitch, .range = neutron_range_256(p), .group_bytes = pitch * 8};
+    NeutronPointwise256 layer = {.p = p, .inputs = (int32_t)pitch, .group_bytes = pitch * 8};
+    layer.range = neutron_range_256(p);
     NeutronLine256 line = {.in_pitch = (ptrdiff_t)pitch, .out_pitch = output->col_pitch};
     NeutronRescale256 groups[NEUTRON_GROUPS_256];
     int8_t weights[NEUTRON_GATHER_WEIGHTS];
@@ -99,9 +100,8 @@ NEUTRON_AVX2 static bool run_gathered(const NeutronKernelCall *call) {
         const int32_t channels = w->channel1 - k < step ? w->channel1 - k : step;
         const size_t first_group = (size_t)(k - p->constant_channel0) / 8, count = neutron_blocks_of(channels);
         neutron_gather_weights(weights, p, neutron_packed_weights(call, p) + first_group * taps * 64, count);
-        if (!neutron_prepare_groups_256(groups, count, p, neutron_requant_blocks(call, p) + first_group, &layer.kind)) {
-            return false;
-        }
+        layer.table = neutron_requant_blocks(call, p) + first_group;
+        layer.kind = neutron_prepare_groups_256(groups, count, p, layer.table);
         for (int32_t n = w->batch0; n < w->batch1; n++) {
             for (int32_t r = w->row0; r < w->row1; r++) {
                 for (int32_t c = w->col0; c < w->col1; c += NEUTRON_GATHER_PIXELS) {
@@ -115,7 +115,6 @@ NEUTRON_AVX2 static bool run_gathered(const NeutronKernelCall *call) {
             }
         }
     }
-    return true;
 }
 
 /* One row of the window for 8 output channels. */
@@ -138,8 +137,11 @@ NEUTRON_AVX2 bool conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
     const NeutronConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
-    if (input->channel_pitch != 1 || output->channel_pitch != 1) return false;
-    if (neutron_gather_fits(p, input, output)) return run_gathered(call);
+    if (input->channel_pitch != 1 || output->channel_pitch != 1 || p->single_rounding != 0) return false;
+    if (neutron_gather_fits(p, input, output)) {
+        run_gathered(call);
+        return true;
+    }
     /* 8 channels of a block with inputs of their own. */
     if (p->group_outputs % 8 != 0 && p->group_outputs != output->channels) return false;
     Layer layer = {.call = call, .p = p, .input = input, .range = neutron_range_256(p)};
@@ -148,9 +150,7 @@ NEUTRON_AVX2 bool conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
         const size_t group = (size_t)(k - p->constant_channel0) / 8;
         const int8_t *weights = neutron_packed_weights(call, p) + group * layer.group_bytes;
         NeutronRescale256 rescale;
-        if (!neutron_prepare_groups_256(&rescale, 1, p, neutron_requant_blocks(call, p) + group, &layer.kind)) {
-            return false;
-        }
+        layer.kind = neutron_prepare_groups_256(&rescale, 1, p, neutron_requant_blocks(call, p) + group);
         Place at = {.out_pitch = output->col_pitch, .channels = w->channel1 - k};
         at.channel = k / p->group_outputs * p->group_inputs;
         for (at.n = w->batch0; at.n < w->batch1; at.n++) {

@@ -115,16 +115,19 @@ static inline int32_t neutron_sound_multiplier(int32_t multiplier) {
     return multiplier == INT32_MIN ? -INT32_MAX : multiplier;
 }
 
-/* Either way of rounding of an accumulator's product with a real number; neutron_requantize() or once, halves up. */
-static inline int32_t neutron_convolution_rescaled(int32_t accumulator, int32_t multiplier, int32_t shift,
-                                                   bool single_rounding) {
-    if (!single_rounding) {
-        const int32_t left = shift > 0 ? shift : 0;
-        const int32_t high = neutron_high_mul((int32_t)((uint32_t)accumulator << left), multiplier);
-        return neutron_rounding_shift_right(high, left - shift);
-    }
-    const int32_t right = 31 - shift;
-    const int64_t rounded = ((int64_t)accumulator * multiplier + (INT64_C(1) << (right - 1))) >> right;
+/* neutron_requantize() of an accumulator. */
+static inline int32_t neutron_rounded_twice(int32_t accumulator, int32_t multiplier, int32_t shift) {
+    const int32_t sound = neutron_sound_shift(shift), left = sound > 0 ? sound : 0;
+    const int32_t high = neutron_high_mul((int32_t)((uint32_t)accumulator << left), multiplier);
+    return neutron_rounding_shift_right(high, left - sound);
+}
+
+/* round(accumulator * (multiplier + low / 2^20) * 2^(shift - 31)), halves up. word: shift in bits 0 to 7, low in 8 to 27. */
+static inline int32_t neutron_rounded_once(int32_t accumulator, int32_t multiplier, int32_t word) {
+    const int32_t right = 31 - neutron_sound_shift(((word & 0xFF) ^ 0x80) - 0x80), low = word >> 8 & 0xFFFFF;
+    const int64_t fine = (int64_t)accumulator * low >> 20;
+    const int64_t sum = (int64_t)accumulator * multiplier + fine + (INT64_C(1) << (right - 1));
+    const int64_t rounded = sum >> right;
     return rounded > INT32_MAX ? INT32_MAX : (rounded < INT32_MIN ? INT32_MIN : (int32_t)rounded);
 }
 
@@ -134,9 +137,10 @@ static inline void neutron_store_accumulators(const NeutronConv2dS8 *p, const Ne
                                               int32_t count) {
     const int32_t zero_point = p->output_zero_point;
     for (int32_t k = 0; k < count; k++) {
-        const int32_t scaled = neutron_convolution_rescaled(
-            (int32_t)accumulators[k], neutron_sound_multiplier(table->multiplier[k]),
-            neutron_sound_shift(table->shift[k]), p->single_rounding != 0);
+        const int32_t accumulator = (int32_t)accumulators[k];
+        const int32_t multiplier = neutron_sound_multiplier(table->multiplier[k]);
+        const int32_t scaled = p->single_rounding != 0 ? neutron_rounded_once(accumulator, multiplier, table->shift[k])
+                                                       : neutron_rounded_twice(accumulator, multiplier, table->shift[k]);
         /* Bounded before the zero point is added, so that the sum can't overflow. */
         const int32_t bounded = neutron_bound(scaled, p->clamp_min - zero_point, p->clamp_max - zero_point);
         out[(ptrdiff_t)k * channel_pitch] = (uint8_t)(bounded + zero_point);

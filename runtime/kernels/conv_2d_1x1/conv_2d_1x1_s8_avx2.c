@@ -5,8 +5,9 @@
 #if NEUTRON_X86_VARIANTS
 
 NEUTRON_AVX2_INLINE void compute_block(const NeutronPointwise256 *layer, const uint8_t *in, ptrdiff_t in_pitch,
-                                       const int8_t *weights, const NeutronRescale256 *rescale, uint8_t *out,
-                                       ptrdiff_t out_pitch, int32_t channels, const int pixels) {
+                                       const int8_t *weights, const NeutronRescale256 *rescale,
+                                       const NeutronRequantBlock *table, uint8_t *out, ptrdiff_t out_pitch,
+                                       int32_t channels, const int pixels) {
     __m256i sums[NEUTRON_PIXELS_256][4];
     __m128i x[NEUTRON_PIXELS_256];
     NEUTRON_UNROLL
@@ -25,24 +26,31 @@ NEUTRON_AVX2_INLINE void compute_block(const NeutronPointwise256 *layer, const u
         for (int p = 0; p < pixels; p++) x[p] = neutron_bytes_128(in + p * in_pitch + inputs - rest, rest);
         neutron_multiply_block_256(sums, weights, x, pixels);
     }
+    if (layer->kind == NEUTRON_RESCALE_256_ONCE) {
+        for (int p = 0; p < pixels; p++) {
+            neutron_store_once_256(sums[p], rescale, layer->p, table, out + p * out_pitch, channels);
+        }
+        return;
+    }
     neutron_store_block_256((const __m256i(*)[4])sums, rescale, &layer->range, layer->kind, out, out_pitch, channels,
                             pixels);
 }
 
 NEUTRON_AVX2 void neutron_pointwise_tile_256(const NeutronPointwise256 *layer, const NeutronLine256 *line,
                                              const int8_t *weights, const NeutronRescale256 *groups, int32_t channels) {
-    for (int32_t k = 0; k < channels; k += 8, groups++, weights += layer->group_bytes) {
+    const NeutronRequantBlock *table = layer->table;
+    for (int32_t k = 0; k < channels; k += 8, groups++, table++, weights += layer->group_bytes) {
         const uint8_t *in = line->in;
         uint8_t *out = line->out + k;
         int64_t left = line->pixels;
         for (; left >= NEUTRON_PIXELS_256; left -= NEUTRON_PIXELS_256) {
-            compute_block(layer, in, line->in_pitch, weights, groups, out, line->out_pitch, channels - k,
+            compute_block(layer, in, line->in_pitch, weights, groups, table, out, line->out_pitch, channels - k,
                           NEUTRON_PIXELS_256);
             in += NEUTRON_PIXELS_256 * line->in_pitch;
             out += NEUTRON_PIXELS_256 * line->out_pitch;
         }
         for (; left > 0; left--, in += line->in_pitch, out += line->out_pitch) {
-            compute_block(layer, in, line->in_pitch, weights, groups, out, line->out_pitch, channels - k, 1);
+            compute_block(layer, in, line->in_pitch, weights, groups, table, out, line->out_pitch, channels - k, 1);
         }
     }
 }
@@ -64,7 +72,7 @@ NEUTRON_AVX2 bool conv_2d_1x1_s8_run_avx2(const NeutronKernelCall *call) {
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
     if (input->channel_pitch != 1 || output->channel_pitch != 1) return false;
-    NeutronPointwise256 layer = {.inputs = p->group_inputs, .range = neutron_range_256(p)};
+    NeutronPointwise256 layer = {.p = p, .inputs = p->group_inputs, .range = neutron_range_256(p)};
     layer.group_bytes = neutron_blocks_of(p->group_inputs) * 64;
     NeutronRescale256 groups[NEUTRON_GROUPS_256];
     const bool joined = neutron_pixels_join(call);
@@ -73,10 +81,8 @@ NEUTRON_AVX2 bool conv_2d_1x1_s8_run_avx2(const NeutronKernelCall *call) {
         const int32_t channels = left < 8 * NEUTRON_GROUPS_256 ? left : 8 * NEUTRON_GROUPS_256;
         const size_t first_group = (size_t)(k - p->constant_channel0) / 8;
         const int8_t *weights = neutron_packed_weights(call, p) + first_group * layer.group_bytes;
-        if (!neutron_prepare_groups_256(groups, neutron_blocks_of(channels), p,
-                                        neutron_requant_blocks(call, p) + first_group, &layer.kind)) {
-            return false;
-        }
+        layer.table = neutron_requant_blocks(call, p) + first_group;
+        layer.kind = neutron_prepare_groups_256(groups, neutron_blocks_of(channels), p, layer.table);
         for (int32_t n = w->batch0; n < w->batch1; n++) {
             for (int32_t r = w->row0; r < w->row1; r++) {
                 NeutronLine256 line = {.in_pitch = (ptrdiff_t)p->stride_w * input->col_pitch,

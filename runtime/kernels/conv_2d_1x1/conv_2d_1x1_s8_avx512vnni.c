@@ -110,7 +110,7 @@ NEUTRON_AVX512VNNI bool conv_2d_1x1_s8_run_avx512vnni(const NeutronKernelCall *c
         const int8_t *weights = neutron_packed_weights(call, p) + first_group * layer.group_bytes;
         layer.kind = neutron_prepare_groups_512(groups, neutron_blocks_of(channels), p,
                                                 neutron_requant_blocks(call, p) + first_group, weights, blocks);
-        /* A single rounding of a scale above 1 does not wrap; that is for the portable variant. */
+        /* One rounding, and a scale that is out of the ordinary. */
         if (layer.kind == NEUTRON_RESCALE_512_ANY && p->single_rounding != 0) return false;
         for (int32_t n = w->batch0; n < w->batch1; n++) {
             for (int32_t r = w->row0; r < w->row1; r++) {

@@ -190,7 +190,7 @@ NEUTRON_AVX2 static void run_row(const Layer *layer, int32_t n, int32_t row) {
 /* False where only the portable variant takes the call. */
 static bool fits(Layer *layer) {
     const NeutronDepthwiseConv2dS8 *p = layer->p;
-    if (p->group_outputs != 1 || layer->input->channel_pitch != 1 ||
+    if (p->group_outputs != 1 || p->single_rounding != 0 || layer->input->channel_pitch != 1 ||
         layer->call->buffers[p->output].channel_pitch != 1 || p->kernel_h > KERNEL_ROWS) {
         return false;
     }
@@ -217,9 +217,7 @@ NEUTRON_AVX2 bool depthwise_conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
         const size_t group = (size_t)(k - p->constant_channel0) / 8;
         layer.channel = k;
         layer.channels = w->channel1 - k;
-        if (!neutron_prepare_groups_256(&layer.rescale, 1, p, neutron_requant_blocks(call, p) + group, &layer.kind)) {
-            return false;
-        }
+        layer.kind = neutron_prepare_groups_256(&layer.rescale, 1, p, neutron_requant_blocks(call, p) + group);
         prepare_weights(&layer, neutron_packed_weights(call, p) + group * group_bytes);
         for (int32_t n = w->batch0; n < w->batch1; n++) {
             for (int32_t r = w->row0; r < w->row1; r++) run_row(&layer, n, r);

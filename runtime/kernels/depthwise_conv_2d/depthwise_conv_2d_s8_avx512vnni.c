@@ -81,10 +81,9 @@ NEUTRON_AVX512VNNI static bool prepare_block(const Layer *layer, Block *block, _
     const __m512i shift = _mm512_inserti64x4(_mm512_castsi256_si512(neutron_words_256(table[0].shift)),
                                              second ? neutron_words_256(table[1].shift) : zero, 1);
     block->start = _mm512_sub_epi32(bias, _mm512_slli_epi32(sum, 7));
-    const bool once = p->single_rounding != 0;
-    block->even = neutron_rescale_512(_mm512_cvtepi64_epi32(multiplier), _mm512_cvtepi64_epi32(shift), once);
+    block->even = neutron_rescale_512(_mm512_cvtepi64_epi32(multiplier), _mm512_cvtepi64_epi32(shift), false);
     block->odd = neutron_rescale_512(_mm512_cvtepi64_epi32(_mm512_srli_epi64(multiplier, 32)),
-                                     _mm512_cvtepi64_epi32(_mm512_srli_epi64(shift, 32)), once);
+                                     _mm512_cvtepi64_epi32(_mm512_srli_epi64(shift, 32)), false);
     return neutron_right_fits_512(&block->even) && neutron_right_fits_512(&block->odd);
 }
 
@@ -268,7 +267,7 @@ NEUTRON_AVX512VNNI static void run_row(const Layer *layer, const Block *block, c
 /* The words of a call that only the portable variant takes give false. */
 static bool fits(Layer *layer) {
     const NeutronDepthwiseConv2dS8 *p = layer->p;
-    if (p->group_outputs != 1 || layer->input->channel_pitch != 1 ||
+    if (p->group_outputs != 1 || p->single_rounding != 0 || layer->input->channel_pitch != 1 ||
         layer->call->buffers[p->output].channel_pitch != 1 || p->kernel_h > KERNEL_ROWS) {
         return false;
     }
@@ -301,8 +300,6 @@ NEUTRON_AVX512VNNI bool depthwise_conv_2d_s8_run_avx512vnni(const NeutronKernelC
                                       neutron_requant_blocks(call, p) + group, end - at > 8);
         }
         layer.kind = neutron_rescale_kind_512(p, fits_all);
-        /* A single rounding of a scale above 1 does not wrap; that is for the portable variant. */
-        if (layer.kind == NEUTRON_RESCALE_512_ANY && p->single_rounding != 0) return false;
         for (int32_t at = k, b = 0; at < end && layer.kind != NEUTRON_RESCALE_512_ANY; at += 16, b++) {
             neutron_add_zero_point_512(&blocks[b].even, p->output_zero_point);
             neutron_add_zero_point_512(&blocks[b].odd, p->output_zero_point);

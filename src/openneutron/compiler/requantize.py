@@ -18,7 +18,8 @@ LARGEST_SHIFT = 30
 """A left shift of 31 takes away every bit but the sign; neutron_shift_is_sound() of kernel.h allows up to 30."""
 
 _FRACTION_BITS = 31
-_LARGEST_MULTIPLIER = 2**31 - 1
+_LOW_BITS = 20
+_WIDE_BITS = _FRACTION_BITS + _LOW_BITS
 _INT32_MAX_AS_FLOAT = np.float32(2**31 - 1)
 
 
@@ -76,34 +77,48 @@ def convolution_scales(
 
 
 def fit_multipliers(scales: npt.ArrayLike, low: int, high: int) -> Multipliers:
-    """Multipliers and shifts whose single rounding is LiteRT's round(accumulator * scale), bounded to [low, high].
+    """Multipliers and words beside them whose single rounding is LiteRT's round(accumulator * scale) in [low, high].
 
     LiteRT's reference FULLY_CONNECTED multiplies with a double and rounds halves away from 0. Bounded, that is a step
-    function of the accumulator with high - low steps. The nearest 31-bit multiplier puts almost every step where it
-    belongs; this one is moved as little as needed to put all of them there. Where no 31-bit multiplier does (an
-    accumulator's last bit would have to matter at both ends of the range), the nearest is returned.
+    function of the accumulator with high - low steps. A multiplier of 51 bits, a little larger than the scale so that
+    halves leave 0 on either side, puts every step where it belongs, which is verified here step by step.
+
+    The upper 31 bits are the first result; the second has the shift in its lowest 8 bits and the lower 20 above them.
     """
     reals = np.asarray(scales, np.float64).reshape(-1)
-    nearest, shifts = quantize_multipliers(reals)
+    _, shifts = quantize_multipliers(reals)  # refuses what is too large
+    fractions, exponents = np.frexp(reals)
     results = np.arange(low + 1, high + 1, dtype=np.int64)
-    if not results.size or np.any(reals < 0):
-        return nearest, shifts
     steps, reached = _first_accumulators(reals, results)
-    # result j from T on means T * m >= A and (T - 1) * m < A, with A = (j - 1/2) * 2^bits
-    bits = (_FRACTION_BITS - shifts.astype(np.int64))[:, None]
-    with np.errstate(over="ignore"):
-        edges = (2 * results - 1)[None, :] << np.maximum(bits - 1, 0)
-    reached &= bits > 0
-    before = steps - 1
-    edges, steps, before = (np.where(reached, array, 1) for array in (edges, steps, before))
-    least = np.where(steps > 0, -(-edges // np.where(steps > 0, steps, 1)), 0)
-    least = np.maximum(least, np.where(before < 0, -edges // np.where(before < 0, -before, 1) + 1, 0))
-    most = np.where(before > 0, -(-edges // np.where(before > 0, before, 1)) - 1, _LARGEST_MULTIPLIER)
-    most = np.minimum(most, np.where(steps < 0, -edges // np.where(steps < 0, -steps, 1), _LARGEST_MULTIPLIER))
-    lowest = np.where(reached, least, 0).max(axis=1)
-    highest = np.where(reached, most, _LARGEST_MULTIPLIER).min(axis=1)
-    fitted = np.clip(nearest, lowest, highest)
-    return np.where(lowest <= highest, fitted, nearest).astype(np.int32), shifts
+    fitted = np.zeros(reals.shape, np.int64)
+    missing = np.ones(reals.shape, bool)
+    for offset in (1, 0, 2, -1, 3):
+        wide = np.ceil(fractions * 2.0**_WIDE_BITS).astype(np.int64) + offset
+        carried = wide >= 2**_WIDE_BITS
+        wide, shift = np.where(carried, wide // 2, wide), exponents + carried
+        vanishing = (reals == 0) | (shift < -_FRACTION_BITS)
+        wide, shift = np.where(vanishing, 0, wide), np.where(vanishing, 0, shift)
+        right = reached & ~vanishing[:, None]
+        for accumulators, is_reached in ((steps, True), (steps - 1, False)):
+            right &= (_rounded_once(accumulators, wide[:, None], shift[:, None]) >= results) == is_reached
+        exact = missing & (right | ~reached | vanishing[:, None]).all(axis=1)
+        # Where nothing is exact, the first is as good as any.
+        chosen = exact | (missing & (fitted == 0))
+        fitted, shifts = np.where(chosen, wide, fitted), np.where(chosen, shift, shifts)
+        missing &= ~exact
+        if not missing.any():
+            break
+    words = (fitted & (2**_LOW_BITS - 1)) << 8 | (shifts & 0xFF)
+    return (fitted >> _LOW_BITS).astype(np.int32), words.astype(np.int32)
+
+
+def _rounded_once(
+    accumulators: npt.NDArray[np.int64], wide: npt.NDArray[np.int64], shifts: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """What the kernels make of an accumulator with single_rounding."""
+    fine = accumulators * (wide & (2**_LOW_BITS - 1)) >> _LOW_BITS
+    sums = accumulators * (wide >> _LOW_BITS) + fine + (np.int64(1) << (_FRACTION_BITS - 1 - shifts))
+    return np.asarray(sums >> (_FRACTION_BITS - shifts))
 
 
 def _first_accumulators(

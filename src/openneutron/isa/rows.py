@@ -166,7 +166,11 @@ _CONV_FIELDS = (
     _s("group_inputs", "input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on"),
     _s("group_outputs", "output channels of a group"),
     _s("input_zero_point", "the value of padding; biases already hold -zero_point * sum(weights)"),
-    _s("single_rounding", "0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up"),
+    _s(
+        "single_rounding",
+        "0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 "
+        "more bits of its multiplier",
+    ),
     *_OUTPUT_RANGE,
 )
 
