@@ -45,7 +45,7 @@ NEUTRON_AVX512VNNI_INLINE void multiply_block(const NeutronPointwise512 *layer, 
 
 #define DEFINE_BLOCK(PIXELS, COUNT)                                                                                    \
     NEUTRON_AVX512VNNI __attribute__((noinline)) static void block_##PIXELS##x##COUNT(                                 \
-        const NeutronPointwise512 *layer, const uint8_t *in, ptrdiff_t in_pitch, const int8_t *weights,                              \
+        const NeutronPointwise512 *layer, const uint8_t *in, ptrdiff_t in_pitch, const int8_t *weights,                \
         const NeutronGroup512 *groups, const NeutronStore512 *to) {                                                    \
         multiply_block(layer, in, in_pitch, weights, groups, to, PIXELS, COUNT);                                       \
     }
@@ -60,8 +60,9 @@ static const Block BLOCKS_OF_8[] = {block_8x1, block_8x2, block_8x3};
 static const Block BLOCKS_OF_4[] = {block_4x1, block_4x2, block_4x3};
 static const Block BLOCKS_OF_1[] = {block_1x1, block_1x2, block_1x3};
 
-NEUTRON_AVX512VNNI void neutron_pointwise_tile_512(const NeutronPointwise512 *layer, const NeutronLine512 *line, const int8_t *weights,
-                                        const NeutronGroup512 *groups, int32_t channels) {
+NEUTRON_AVX512VNNI void neutron_pointwise_tile_512(const NeutronPointwise512 *layer, const NeutronLine512 *line,
+                                                   const int8_t *weights, const NeutronGroup512 *groups,
+                                                   int32_t channels) {
     const size_t group_count = neutron_blocks_of(channels);
     size_t g = 0;
     while (g < group_count) {
@@ -81,8 +82,8 @@ NEUTRON_AVX512VNNI void neutron_pointwise_tile_512(const NeutronPointwise512 *la
     }
 }
 
-NEUTRON_AVX512VNNI static void run_line(const NeutronPointwise512 *layer, const NeutronLine512 *line, const int8_t *weights,
-                                        const NeutronGroup512 *groups, int32_t channels) {
+NEUTRON_AVX512VNNI static void run_line(const NeutronPointwise512 *layer, const NeutronLine512 *line,
+                                        const int8_t *weights, const NeutronGroup512 *groups, int32_t channels) {
     const int64_t step = neutron_tile_pixels(layer->inputs);
     for (int64_t first = 0; first < line->pixels; first += step) {
         NeutronLine512 tile = *line;
@@ -114,7 +115,8 @@ NEUTRON_AVX512VNNI bool conv_2d_1x1_s8_run_avx512vnni(const NeutronKernelCall *c
         if (layer.kind == NEUTRON_RESCALE_512_ANY && p->single_rounding != 0) return false;
         for (int32_t n = w->batch0; n < w->batch1; n++) {
             for (int32_t r = w->row0; r < w->row1; r++) {
-                NeutronLine512 line = {.in_pitch = (ptrdiff_t)p->stride_w * input->col_pitch, .out_pitch = output->col_pitch};
+                NeutronLine512 line = {.in_pitch = (ptrdiff_t)p->stride_w * input->col_pitch,
+                                       .out_pitch = output->col_pitch};
                 line.in = neutron_element_address(call->bases, input, n, r * p->stride_h, w->col0 * p->stride_w, 0);
                 line.out = neutron_element_address(call->bases, output, n, r, w->col0, k);
                 line.pixels = w->col1 - w->col0;
