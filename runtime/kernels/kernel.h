@@ -121,7 +121,7 @@ static inline uint8_t *neutron_row_address(const NeutronBases *bases, const Neut
 
 /* ---- fixed point, as LiteRT's reference kernels round it ------------------------------------------------------------ */
 
-/* round(a * b / 2^31), ties away from zero; saturates the one overflow (both INT32_MIN). gemmlowp's
+/* round(a * b / 2^31), ties upwards; saturates the one overflow (both INT32_MIN). gemmlowp's
  * SaturatingRoundingDoublingHighMul. */
 static inline int32_t neutron_doubling_high_mul(int32_t a, int32_t b) {
     if (a == INT32_MIN && b == INT32_MIN) return INT32_MAX;

@@ -84,6 +84,7 @@ def fit_multipliers(scales: npt.ArrayLike, low: int, high: int) -> Multipliers:
     halves leave 0 on either side, puts every step where it belongs, which is verified here step by step.
 
     The upper 31 bits are the first result; the second has the shift in its lowest 8 bits and the lower 20 above them.
+    Raises InvalidModelError for a scale that no such multiplier serves.
     """
     reals = np.asarray(scales, np.float64).reshape(-1)
     _, shifts = quantize_multipliers(reals)  # refuses what is too large
@@ -102,12 +103,15 @@ def fit_multipliers(scales: npt.ArrayLike, low: int, high: int) -> Multipliers:
         for accumulators, is_reached in ((steps, True), (steps - 1, False)):
             right &= (_rounded_once(accumulators, wide[:, None], shift[:, None]) >= results) == is_reached
         exact = missing & (right | ~reached | vanishing[:, None]).all(axis=1)
-        # Where nothing is exact, the first is as good as any.
-        chosen = exact | (missing & (fitted == 0))
-        fitted, shifts = np.where(chosen, wide, fitted), np.where(chosen, shift, shifts)
+        fitted, shifts = np.where(exact, wide, fitted), np.where(exact, shift, shifts)
         missing &= ~exact
         if not missing.any():
             break
+    else:
+        raise InvalidModelError(
+            f"quantization: no multiplier of {_WIDE_BITS} bits rounds as LiteRT does with the factor "
+            f"{reals[missing][0]:.17g}. Quantize the model again with slightly different scales."
+        )
     words = (fitted & (2**_LOW_BITS - 1)) << 8 | (shifts & 0xFF)
     return (fitted >> _LOW_BITS).astype(np.int32), words.astype(np.int32)
 

@@ -63,8 +63,9 @@ activations are never padded.
   {rows.LANES} input channels, one for each multiplier of a pipeline. The layouts stand with the kernels.
 * **Requantization**: for each {rows.LANES} output channels held, int32 bias[{rows.LANES}], multiplier[{rows.LANES}], shift[{rows.LANES}]. The bias already
   contains -input_zero_point * (sum of the channel's weights), modulo 2^32, so that kernels multiply stored activations as they are.
-* **Fixed point** is LiteRT's: x * multiplier * 2^(shift - 31), first a rounding doubling high multiplication, then a rounding right
-  shift, ties away from zero in both.
+* **Fixed point** is LiteRT's: x * multiplier * 2^(shift - 31), first a rounding doubling high multiplication (ties upwards), then a
+  rounding right shift (ties away from zero). Fully connected layers round once instead (`single_rounding`), as LiteRT's
+  double-precision product does; the compiler proves for each channel that its multiplier steps at the same accumulators.
 
 The **kernels** blob is text for people and tools: a title line, the kernels' names by id, and the operators' names in order. The
 driver does not read it.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
@@ -259,9 +260,15 @@ def _exported(
         graph_module = model.module(check_guards=False)
     else:
         if channels_last:
-            model = model.to(memory_format=torch.channels_last)
+            # A copy: the layout is changed in place, and the model is the caller's.
+            model = copy.deepcopy(model).to(memory_format=torch.channels_last)
         inputs = tuple(_laid_out(item, channels_last) for item in inputs)
-        graph_module = _export(model.eval(), inputs, name).module(check_guards=False)
+        modes = {module: module.training for module in model.modules()}
+        try:
+            graph_module = _export(model.eval(), inputs, name).module(check_guards=False)
+        finally:
+            for module, training in modes.items():
+                module.training = training
     assert isinstance(graph_module, GraphModule)
     _check_shapes(graph_module, name)
     return graph_module, inputs

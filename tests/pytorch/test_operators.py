@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators one by one: what they become, that the program computes LiteRT's bytes, and how near PyTorch that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.pytorch.small_models import IMAGE, assert_same_as_litert, compiled, steps_apart
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``operators`` is what the graph holds besides the transposes at its borders."""
+
+    name: str
+    function: Callable[..., Any]
+    operators: str
+    shapes: tuple[tuple[int, ...], ...] = (IMAGE,)
+
+
+CASES = (
+    Case("conv", lambda m, x: m.conv(x), "conv_2d"),
+    Case("conv of odd padding", lambda m, x: F.conv2d(x, m.conv.weight, m.conv.bias, 2, (0, 1)), "pad conv_2d"),
+    Case("conv without padding", lambda m, x: F.conv2d(x, m.conv.weight, None, 1, 0, 2), "conv_2d"),
+    Case("strided conv of padding 1", lambda m, x: F.conv2d(x, m.conv.weight, None, 2, 1), "pad conv_2d"),
+    Case("depthwise", lambda m, x: F.conv2d(x, m.conv.weight[:, :1], m.conv.bias, 1, 1, 1, 8), "depthwise_conv_2d"),
+    Case("conv padding='same'", lambda m, x: F.conv2d(x, m.conv.weight, m.conv.bias, padding="same"), "conv_2d"),
+    Case("conv1d", lambda m, x: F.conv1d(x, m.conv.weight[:, :, 0], m.conv.bias), "conv_2d", ((1, 8, 20),)),
+    Case("in-place relus", lambda m, x: m.point(m.relu(m.conv(x))).relu_(), "conv_2d conv_2d"),
+    Case("relu6", lambda m, x: F.relu6(m.conv(x) * 4), "conv_2d mul"),
+    Case("relu of a sum", lambda m, x: F.relu(m.conv(x) + m.point(x)), "conv_2d conv_2d add"),
+    Case("hardswish", lambda m, x: F.hardswish(m.conv(x)), "conv_2d hard_swish"),
+    Case("leaky_relu", lambda m, x: F.leaky_relu(m.conv(x), 0.1), "conv_2d leaky_relu"),
+    Case("gate", lambda m, x: torch.sigmoid(m.conv(x)) * m.point(x), "conv_2d conv_2d logistic mul"),
+    Case("tanh", lambda m, x: torch.tanh(m.conv(x)), "conv_2d tanh"),
+    Case("sub", lambda m, x: m.conv(x) - m.point(x), "conv_2d conv_2d sub"),
+    Case("numbers", lambda m, x: m.conv(x) * 2.0 + 1, "conv_2d mul add"),
+    Case("division", lambda m, x: m.conv(x) / 4.0, "conv_2d mul"),
+    Case("cat", lambda m, x: torch.cat([m.conv(x), m.point(x)], 1), "conv_2d conv_2d concatenation"),
+    Case(
+        "cat of a fixed scale",
+        lambda m, x: torch.cat([torch.sigmoid(m.conv(x)), m.point(x)], 1),
+        "conv_2d conv_2d logistic quantize concatenation",
+    ),
+    Case("pad", lambda m, x: F.pad(m.conv(x), (1, 2, 3, 4)), "conv_2d pad"),
+    Case("pad of 0.5", lambda m, x: F.pad(m.conv(x), (1, 2, 3, 4), value=0.5), "conv_2d padv2"),
+    Case("slices", lambda m, x: m.conv(x)[:, 2:6, 1:], "conv_2d slice slice"),
+    Case("permute", lambda m, x: m.conv(x).permute(0, 2, 3, 1), "conv_2d"),
+    Case("upsample", lambda m, x: F.interpolate(m.conv(x), scale_factor=2), "conv_2d resize_nearest_neighbor"),
+    Case("upsample by 17/12", lambda m, x: F.interpolate(m.conv(x), size=(17, 17)), "conv_2d resize_nearest_neighbor"),
+    Case("average of padding", lambda m, x: F.avg_pool2d(m.conv(x), 3, 2, 1), "conv_2d pad average_pool_2d"),
+    Case(
+        "average without padding",
+        lambda m, x: F.avg_pool2d(m.conv(x), 3, 1, 1, count_include_pad=False),
+        "conv_2d average_pool_2d",
+    ),
+    Case("average of default stride", lambda m, x: F.avg_pool2d(m.conv(x), 2), "conv_2d average_pool_2d"),
+    Case("max of ceil mode", lambda m, x: F.max_pool2d(m.conv(x), 3, 2, ceil_mode=True), "conv_2d max_pool_2d"),
+    Case("max of padding", lambda m, x: F.max_pool2d(m.conv(x), 3, 2, 1), "conv_2d padv2 max_pool_2d"),
+    Case(
+        "adaptive average",
+        lambda m, x: F.adaptive_avg_pool2d(m.conv(x), (3, 4)),
+        "conv_2d average_pool_2d quantize",
+    ),
+    Case("global average", lambda m, x: F.adaptive_avg_pool2d(m.conv(x), 1), "conv_2d mean"),
+    Case("mean", lambda m, x: m.conv(x).mean((2, 3)), "conv_2d mean reshape"),
+    Case("softmax over channels", lambda m, x: F.softmax(m.conv(x), 1), "conv_2d softmax"),
+    Case("softmax over rows", lambda m, x: F.softmax(m.conv(x), 2), "conv_2d transpose softmax"),
+    Case("batch norm alone", lambda m, x: m.norm(F.relu(m.conv(x))), "conv_2d depthwise_conv_2d"),
+    Case(
+        "batch norm beside another reader",
+        lambda m, x: (lambda y: y + m.norm(y))(m.conv(x)),
+        "conv_2d depthwise_conv_2d add",
+    ),
+    Case("linear of rank 4", lambda m, x: m.linear(x) * 2, "fully_connected mul"),
+    Case(
+        "linear after flatten",
+        lambda m, x: F.linear(m.conv(x).flatten(1), _columns(m)),
+        "conv_2d reshape fully_connected",
+    ),
+    Case(
+        "channel shuffle",
+        lambda m, x: m.point(m.conv(x).view(1, 2, 4, 12, 12).transpose(1, 2).reshape(1, 8, 12, 12)),
+        "conv_2d reshape transpose reshape conv_2d",
+    ),
+    Case("two inputs", lambda m, x, y: m.conv(x) + m.point(y), "conv_2d conv_2d add", (IMAGE, IMAGE)),
+    Case("broadcast", lambda m, x, y: m.conv(x) * y, "conv_2d mul", (IMAGE, (1, 8, 1, 1))),
+    Case("two outputs", lambda m, x: (m.conv(x), m.conv(x).flatten(1)), "conv_2d conv_2d reshape"),
+    Case("one value twice", lambda m, x: (lambda y: (y, y.flatten(1)))(m.conv(x)), "conv_2d reshape"),
+    Case("clamp alone", lambda m, x: F.relu6(x), "quantize"),
+)
+
+
+def _columns(module: Any) -> torch.Tensor:
+    """A constant weight for 1152 inputs, odd in every column so that a wrong order shows."""
+    if not hasattr(module, "columns"):
+        module.register_buffer("columns", torch.randn(3, 8 * 12 * 12) / 30)
+    return module.columns
+
+
+def without_borders(operators: list[str], names: str) -> list[str]:
+    """The operators without the transposes at the borders, which ``names`` does not count."""
+    inner = operators[:]
+    for _ in range(operators.count("transpose") - names.split().count("transpose")):
+        inner.remove("transpose")
+    return inner
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_operator(case: Case) -> None:
+    small = compiled(case.function, case.shapes)
+    assert small.reasons == []
+    assert len(small.program.partitions) == 1
+    assert without_borders(small.operators, case.operators) == case.operators.split()
+    assert_same_as_litert(small.program)
+    apart = steps_apart(small)
+    assert np.mean(apart <= 1) >= 0.99, dict(zip(*np.unique(apart, return_counts=True), strict=True))
+
+
+STAYS = (
+    ("gelu", lambda m, x: F.gelu(m.conv(x)), "there is no kernel for aten.gelu"),
+    (
+        "indices",
+        lambda m, x: F.max_pool2d(m.conv(x), 2, return_indices=True)[1],
+        "its indices are used; only the maxima can be computed",
+    ),
+    ("dilated pool", lambda m, x: F.max_pool2d(m.conv(x), 2, 2, 0, 2), "its dilation is (2, 2); it must be 1"),
+    ("step", lambda m, x: m.conv(x)[:, :, ::2], "its step is 2; it must be 1"),
+    ("alpha", lambda m, x: torch.add(m.conv(x), m.point(x), alpha=3), None),
+    (
+        "uneven adaptive pool",
+        lambda m, x: F.adaptive_avg_pool2d(m.conv(x), 5),
+        "it makes [5, 5] of [12, 12] rows and columns; each must divide the other",
+    ),
+    ("view alone", lambda m, x: x.flatten(1), "nothing in its partition moves or computes a value"),
+)
+
+
+@pytest.mark.parametrize(("name", "function", "reason"), STAYS, ids=[row[0] for row in STAYS])
+def test_what_stays_has_a_reason(name: str, function: Callable[..., Any], reason: str | None) -> None:
+    small = compiled(function)
+    assert small.program.delegation.on_cpu, f"{name} is delegated"
+    if reason is not None:
+        assert reason in [item.reason for item in small.program.delegation.on_cpu]
+    assert_same_as_litert(small.program)
