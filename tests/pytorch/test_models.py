@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
-import oracle
 import pytest
 import torch
 
 import openneutron
+import oracle
 from openneutron.pytorch import models
 from openneutron.pytorch.compile import CompiledModel
 
