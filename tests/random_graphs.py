@@ -380,14 +380,91 @@ def softmax(b: Builder, source: Tensor) -> Tensor | None:
     return b.node("softmax", [source], b.new(source.shape, per_tensor(1 / 256, -128)), beta=beta)
 
 
-def resize_nearest_neighbor(b: Builder, source: Tensor) -> Tensor | None:
+def resize_nearest_neighbor(b: Builder, source: Tensor, op: str = "resize_nearest_neighbor") -> Tensor | None:
     if len(source.shape) != 4:
         return None
     height, width = b.up_to(2 * source.shape[1]), b.up_to(2 * source.shape[2])
     align, half = b.choice((False, False), (True, False), (False, True))
     output = b.new((source.shape[0], height, width, source.shape[3]), source.quant)
     operands = [source, b.integers(height, width)]
-    return b.node("resize_nearest_neighbor", operands, output, align_corners=align, half_pixel_centers=half)
+    return b.node(op, operands, output, align_corners=align, half_pixel_centers=half)
+
+
+def resize_bilinear(b: Builder, source: Tensor) -> Tensor | None:
+    return resize_nearest_neighbor(b, source, "resize_bilinear")
+
+
+def _indexed(op: str) -> Sampler:
+    """Along one axis or two, as far as the operator allows."""
+
+    def sample(b: Builder, source: Tensor) -> Tensor | None:
+        shape = source.shape
+        axis = int(b.random.integers(len(shape)))
+        attrs: dict[str, AttrValue] = {}
+        if op == "gather":
+            taken = b.random.integers(0, shape[axis], (b.up_to(2), b.up_to(3)) if len(shape) < 4 else b.up_to(5))
+            parameter = b.const(taken.astype(np.int32))
+            attrs = {"axis": axis - int(b.choice(0, len(shape))), "batch_dims": 0}
+        elif op == "mirror_pad":
+            mode = b.choice("REFLECT", "SYMMETRIC")
+            amounts = [b.random.integers(0, min(3, extent + (mode == "SYMMETRIC")), 2) for extent in shape]
+            parameter = b.const(np.array(amounts, np.int32))
+            attrs = {"mode": mode}
+        elif op == "reverse_v2":
+            parameter = b.integers(axis)
+        elif op == "tile":
+            parameter = b.integers(*(b.up_to(2) for _ in shape))
+        else:
+            narrow = tuple(extent if b.random.random() < 0.6 else 1 for extent in shape)
+            if narrow != shape:
+                first = tuple(0 for _ in shape)
+                source = b.node("slice", [source, b.integers(*first), b.integers(*narrow)], b.new(narrow, source.quant))
+            parameter = b.integers(*shape)
+        node = Node(op, (source.name, parameter.name), ("x",), attrs)
+        (result,) = BY_NAME[op].shape(Graph("main", b.tensors, (), (), ()), node)
+        return b.node(op, [source, parameter], b.new(result, source.quant), **attrs)
+
+    return sample
+
+
+def _pieces(op: str) -> Sampler:
+    """Returns one of the parts; the others are read by nobody."""
+
+    def sample(b: Builder, source: Tensor) -> Tensor | None:
+        axes = [axis for axis, extent in enumerate(source.shape) if extent > 1]
+        if not axes or (op == "unpack" and len(source.shape) == 1):
+            return None
+        axis = axes[int(b.random.integers(len(axes)))]
+        extent = source.shape[axis]
+        stated = axis - int(b.choice(0, len(source.shape)))
+        count = b.choice(*(n for n in range(1, extent + 1) if extent % n == 0)) if op == "split" else extent
+        sizes = [extent // count] * count
+        if op == "split_v":
+            first = b.up_to(extent - 1)
+            count, sizes = 2, [first, extent - first]
+        before, after = source.shape[:axis], source.shape[axis + 1 :]
+        shapes = [(*before, *(() if op == "unpack" else (size,)), *after) for size in sizes]
+        outputs = [b.new(shape, source.quant) for shape in shapes]
+        operands, attrs = {
+            "split": lambda: ([b.integers(stated), source], {"num_splits": count}),
+            "split_v": lambda: ([source, b.integers(sizes[0], -1), b.integers(stated)], {"num_splits": count}),
+            "unpack": lambda: ([source], {"num": count, "axis": stated}),
+        }[op]()
+        b.nodes.append(Node(op, tuple(t.name for t in operands), tuple(t.name for t in outputs), attrs))
+        return outputs[int(b.random.integers(len(outputs)))]
+
+    return sample
+
+
+def pack(b: Builder, source: Tensor) -> Tensor | None:
+    if len(source.shape) >= 4:
+        return None
+    other = b.const(b.random.integers(-128, 128, source.shape).astype(np.int8), source.quant)
+    pieces = [source, other, source][: b.up_to(3)]
+    axis = int(b.random.integers(len(source.shape) + 1))
+    shape = (*source.shape[:axis], len(pieces), *source.shape[axis:])
+    stated = axis - int(b.choice(0, len(shape)))
+    return b.node("pack", pieces, b.new(shape, source.quant), values_count=len(pieces), axis=stated)
 
 
 SAMPLERS: dict[str, Sampler] = {
@@ -432,6 +509,16 @@ SAMPLERS: dict[str, Sampler] = {
     "transpose": transpose,
     "softmax": softmax,
     "resize_nearest_neighbor": resize_nearest_neighbor,
+    "resize_bilinear": resize_bilinear,
+    "gather": _indexed("gather"),
+    "mirror_pad": _indexed("mirror_pad"),
+    "reverse_v2": _indexed("reverse_v2"),
+    "tile": _indexed("tile"),
+    "broadcast_to": _indexed("broadcast_to"),
+    "split": _pieces("split"),
+    "split_v": _pieces("split_v"),
+    "unpack": _pieces("unpack"),
+    "pack": pack,
 }
 """One sampler for each row of the operator table."""
 
@@ -448,7 +535,7 @@ def single(op: str, seed: int) -> Graph:
     for attempt in range(100):
         b = Builder(seed * 1000 + attempt)
         source = _input(b)
-        if b.random.random() < 0.3 or op == "expand_dims":
+        if b.random.random() < 0.3 or op in ("expand_dims", "pack"):
             b = Builder(seed * 1000 + attempt)
             source = b.input(tuple(b.up_to(7) for _ in range(b.up_to(3))))
         output = SAMPLERS[op](b, source)

@@ -46,7 +46,8 @@ enum {
     NEUTRON_KERNEL_maximum_s8 = 14,
     NEUTRON_KERNEL_prelu_s8 = 15,
     NEUTRON_KERNEL_squared_difference_s8 = 16,
-    NEUTRON_KERNEL_reduce_max_s8 = 17
+    NEUTRON_KERNEL_reduce_max_s8 = 17,
+    NEUTRON_KERNEL_resize_bilinear_s8 = 18
 };
 
 /* The microcode's first 32 words. */
@@ -299,6 +300,14 @@ typedef struct {
     uint32_t output; /* int8 */
     int32_t smaller; /* 0: the largest (LiteRT REDUCE_MAX), 1: the smallest (REDUCE_MIN) */
 } NeutronReduceMaxS8;
+
+/* Each output element is a mean of four elements, weighted by 10 bits for rows and 10 for columns. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    uint32_t map_base; /* see bases */
+    uint32_t map_offset; /* bytes, a multiple of 4; int32 for each output row its first input row, then for each its second one, then for each the second's weight in 1/1024, then the same for columns */
+} NeutronResizeBilinearS8;
 
 /* Computes the operator's whole output. */
 typedef struct {

@@ -97,10 +97,10 @@ class FileBuilder:
 
 
 def mixed_file(signature: bool = False) -> bytes:
-    """Float borders, and a RESIZE_BILINEAR in the middle with a residual around it.
+    """Float borders, and a GATHER_ND in the middle with a residual around it.
 
-    quantize, conv, max pool | resize bilinear | add, conv, relu | dequantize, float logistic; and a second output, int8,
-    from before the resize.
+    quantize, conv, max pool | gather nd | add, conv, relu | dequantize, float logistic; and a second output, int8,
+    from before the gathering.
     """
     b = FileBuilder()
     b.tensor("x", (1, 8, 8, 4), "float32")
@@ -110,9 +110,11 @@ def mixed_file(signature: bool = False) -> bytes:
     b.conv("c", "q", (1, 8, 8, 8), 4, 1)
     b.tensor("p", (1, 4, 4, 8), scale=0.05, zero_point=-3)
     b.operator(BUILTIN.MAX_POOL_2D, ["c"], ["p"], "Pool2DOptions", 2, padding=1, strideH=2, strideW=2, filterHeight=2, filterWidth=2)  # fmt: skip
-    b.constant("size", np.array([8, 8], np.int32))
+    b.constant(
+        "places", np.stack(np.meshgrid([0], np.arange(8) // 2, np.arange(8) // 2, indexing="ij"), -1).astype(np.int32)
+    )
     b.tensor("r", (1, 8, 8, 8), scale=0.05, zero_point=-3)
-    b.operator(BUILTIN.RESIZE_BILINEAR, ["p", "size"], ["r"], "ResizeBilinearOptions", 2)
+    b.operator(BUILTIN.GATHER_ND, ["p", "places"], ["r"])
     b.tensor("s", (1, 8, 8, 8), scale=0.09, zero_point=1)
     b.operator(BUILTIN.ADD, ["c", "r"], ["s"], "AddOptions", 2)
     b.conv("d", "s", (1, 8, 8, 3), 8, 2)

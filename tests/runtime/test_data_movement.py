@@ -99,11 +99,12 @@ def resizes(draw: st.DrawFn) -> Graph:
     size = (draw(st.integers(1, 15)), draw(st.integers(1, 15)))
     channels = draw(st.sampled_from([1, 5, 35]))
     operands = [constant("s", np.array(size, np.int32))]
+    op = draw(st.sampled_from(["resize_nearest_neighbor", "resize_bilinear"]))
     align, half = draw(st.booleans()), draw(st.booleans())
+    half &= op == "resize_nearest_neighbor" or not align
     return _one(
-        "resize_nearest_neighbor", (2, height, width, channels), (2, *size, channels), operands,
-        align_corners=align, half_pixel_centers=half,
-    )  # fmt: skip
+        op, (2, height, width, channels), (2, *size, channels), operands, align_corners=align, half_pixel_centers=half
+    )
 
 
 @PROPERTY
@@ -185,6 +186,39 @@ def test_nearest_neighbors_for_many_sizes(align_corners: bool, half_pixel_center
             (want,) = oracle.reference_outputs(graph, [positions])
             got = nearest_neighbors(inputs, outputs, align_corners, half_pixel_centers)
             np.testing.assert_array_equal(got, want.reshape(-1), f"{inputs} to {outputs}")
+
+
+@pytest.mark.parametrize(("align_corners", "half_pixel_centers"), [(False, False), (True, False), (False, True)])
+def test_bilinear_resizes_of_many_sizes(align_corners: bool, half_pixel_centers: bool) -> None:
+    random = np.random.default_rng(3)
+    for inputs in (1, 2, 3, 5, 8, 13, 31, 96):
+        for outputs in (1, 2, 3, 5, 7, 8, 16, 31, 97, 224):
+            sizes = (inputs, outputs), random.choice([1, 2, 7, 12], 2).tolist()
+            size = constant("s", np.array([outputs, sizes[1][1]], np.int32))
+            graph = _one(
+                "resize_bilinear", (1, inputs, sizes[1][0], 3), (1, outputs, sizes[1][1], 3), [size],
+                align_corners=align_corners, half_pixel_centers=half_pixel_centers,
+            )  # fmt: skip
+            if reject(graph, graph.nodes[0]) is not None:
+                assert outputs >= 28 * inputs
+                continue
+            oracle.assert_bit_exact(graph, (outputs,))
+
+
+def test_resize_bilinear_says_what_it_can_not_take() -> None:
+    size = constant("s", np.array([2000, 1], np.int32))
+    graph = _one(
+        "resize_bilinear", (1, 1, 1, 3), (1, 2000, 1, 3), [size], align_corners=False, half_pixel_centers=False
+    )
+    assert reject(graph, graph.nodes[0]) == (
+        "its 2000 output rows reach input position 1 of 1, because LiteRT rounds their step to 1/1024; "
+        "it reads outside the input there"
+    )
+    size = constant("s", np.array([2, 2], np.int32))
+    graph = _one("resize_bilinear", (1, 1, 1, 3), (1, 2, 2, 3), [size], align_corners=True, half_pixel_centers=True)
+    assert reject(graph, graph.nodes[0]) == (
+        "it has both align_corners and half_pixel_centers; LiteRT takes one of them"
+    )
 
 
 def test_a_large_transposition_is_bit_exact() -> None:

@@ -63,6 +63,11 @@ def _pool(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
     return batches * rows * cols * taps * _groups_of(channels, target.pipelines), 0, "output channels"
 
 
+def _bilinear(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+    batches, _, cols, channels = call.views["output"].extents
+    return 4 * batches * rows * cols * _groups_of(channels, target.pipelines), 0, "output channels"
+
+
 def _reduction(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
     batches, in_rows, cols, channels = call.views["input"].extents
     return batches * in_rows * cols * _groups_of(channels, target.pipelines), 0, "output channels"
@@ -101,6 +106,7 @@ COST_RULES: dict[str, CostRule] = {
     "copy_s8": _elementwise,
     "lookup_s8": _elementwise,
     "resize_nearest_neighbor_s8": _elementwise,
+    "resize_bilinear_s8": _bilinear,
 }
 """One rule for each kernel of the microcode."""
 

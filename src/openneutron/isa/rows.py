@@ -385,6 +385,21 @@ KERNELS = (
         17,
         ("input",),
     ),
+    Row(
+        "resize_bilinear_s8",
+        "Each output element is a mean of four elements, weighted by 10 bits for rows and 10 for columns.",
+        (
+            _buffer("input", "int8"),
+            _buffer("output", "int8"),
+            _u("map_base", "see bases"),
+            _u(
+                "map_offset",
+                "bytes, a multiple of 4; int32 for each output row its first input row, then for each its second one, then "
+                "for each the second's weight in 1/1024, then the same for columns",
+            ),
+        ),
+        18,
+    ),
 )
 
 # -- instructions ------------------------------------------------------------------------------------------------------

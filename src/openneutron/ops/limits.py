@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -108,9 +109,8 @@ def shared_quantization() -> Limit:
     """All activations have the same scale and zero point."""
 
     def rule(graph: Graph, node: Node) -> str | None:
-        output = graph[node.outputs[0]]
-        for index in range(len(node.inputs)):
-            tensor = graph.operand(node, index)
+        for index, name in itertools.product(range(len(node.inputs)), node.outputs):
+            tensor, output = graph.operand(node, index), graph[name]
             if tensor is None or tensor.dtype is not DType.INT8 or tensor.quant is None:
                 continue
             if tensor.quant != output.quant:

@@ -76,19 +76,23 @@ class Op:
     limits: tuple[Limit, ...] = ()
     version: int = 1
     """The operator version LiteRT wants for its int8 form."""
+    several_outputs: bool = False
+    """As many outputs as the shape rule gives shapes; otherwise one."""
     doc: str = ""
 
     def reject(self, graph: Graph, node: Node) -> str | None:
         """The first reason against the node, or None: missing operands, a limit it breaks, or a shape that can't be."""
         required = [index for index, operand in enumerate(self.operands) if not operand.optional]
         missing = [index for index in required if index >= len(node.inputs) or node.inputs[index] is None]
-        if missing or len(node.outputs) != 1:
-            return f"it has {len(node.inputs)} inputs and {len(node.outputs)} outputs; it takes {len(required)} and gives 1"
+        if missing or not node.outputs or (len(node.outputs) != 1 and not self.several_outputs):
+            given = f"it has {len(node.inputs)} inputs and {len(node.outputs)} outputs"
+            return f"{given}; it takes {len(required)} and gives {'1 or more' if self.several_outputs else '1'}"
         for limit in self.limits:
             reason = limit(graph, node)
             if reason is not None:
                 return reason
-        shape, stated = self.shape(graph, node)[0], graph[node.outputs[0]].shape
-        if shape != stated:
-            return f"its output is said to have shape {list(stated)}; its operands make it {list(shape)}"
+        for name, shape in zip(node.outputs, self.shape(graph, node), strict=True):
+            stated = graph[name].shape
+            if shape != stated:
+                return f"its output is said to have shape {list(stated)}; its operands make it {list(shape)}"
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that move values as kernel calls: pad, concatenation, slice, transpose, resize."""
+"""Operators that move values as kernel calls: pad, concatenation, pack, split, slice, transpose, resize."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 from openneutron.compiler.boxes import Walk, boxes, dense, merged, row_major
 from openneutron.compiler.calls import KernelCall, View, dense_pitches, extents_of, selects, whole
 from openneutron.ir import Graph, Node, Tensor
-from openneutron.ops.shape import constant_values, pad_box, pads, slice_window, strided_window
+from openneutron.ops.pieces import DATA, piece_sizes, split_axis
+from openneutron.ops.shape import bilinear_positions, constant_values, pad_box, pads, slice_window, strided_window
 
 
 def _copies(name: str, extents: Sequence[int], source: Walk, destination: Walk) -> list[KernelCall]:
@@ -53,6 +54,37 @@ def concatenation(graph: Graph, node: Node) -> list[KernelCall]:
         piece = graph[name]
         calls += _copies(node.name, piece.shape, dense(piece), Walk(result.name, pitches, begin * pitches[axis]))
         begin += piece.shape[axis]
+    return calls
+
+
+@selects("pack")
+def pack(graph: Graph, node: Node) -> list[KernelCall]:
+    """A copy of each input into its part of the output."""
+    result = graph[node.outputs[0]]
+    axis = node["axis"] % len(result.shape)
+    pitches = row_major(result.shape)
+    inner = pitches[:axis] + pitches[axis + 1 :]
+    calls = []
+    for place, name in enumerate(node.inputs):
+        assert name is not None
+        piece = graph[name]
+        calls += _copies(node.name, piece.shape, dense(piece), Walk(result.name, inner, place * pitches[axis]))
+    return calls
+
+
+@selects(*DATA)
+def split(graph: Graph, node: Node) -> list[KernelCall]:
+    """A copy of each part of the input to its output."""
+    source = graph.operand(node, DATA[node.op])
+    assert source is not None
+    axis = split_axis(graph, node)
+    pitches = row_major(source.shape)
+    calls, begin = [], 0
+    for name, size in zip(node.outputs, piece_sizes(graph, node), strict=True):
+        shape = (*source.shape[:axis], size, *source.shape[axis + 1 :])
+        walk = Walk(source.name, pitches, begin * pitches[axis])
+        calls += _copies(name, shape, walk, Walk(name, row_major(shape)))
+        begin += size
     return calls
 
 
@@ -105,6 +137,23 @@ def resize_nearest_neighbor(graph: Graph, node: Node) -> list[KernelCall]:
     views = {"input": whole(source), "output": whole(result)}
     constants = {"map": np.concatenate(maps).astype("<i4").tobytes()}
     return [KernelCall("resize_nearest_neighbor_s8", node.name, views, constants=constants)]
+
+
+@selects("resize_bilinear")
+def resize_bilinear(graph: Graph, node: Node) -> list[KernelCall]:
+    """resize_bilinear_s8 with a map for rows and one for columns."""
+    source, result = _source(graph, node), graph[node.outputs[0]]
+    maps = [
+        np.array(
+            bilinear_positions(
+                source.shape[axis], result.shape[axis], node["align_corners"], node["half_pixel_centers"]
+            )
+        )
+        for axis in (1, 2)
+    ]
+    views = {"input": whole(source), "output": whole(result)}
+    constants = {"map": b"".join(positions.T.astype("<i4").tobytes() for positions in maps)}
+    return [KernelCall("resize_bilinear_s8", node.name, views, constants=constants)]
 
 
 def nearest_neighbors(inputs: int, outputs: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that take elements of the input by position, along each axis on its own: gather, mirror pad, reverse, tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from openneutron.ir import Graph, Node
+from openneutron.ops.limits import attr_among, constant_at, int8_at, limit, rank, shared_quantization
+from openneutron.ops.shape import constant_values, pads
+from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role
+
+MOST_CALLS = 64
+"""Kernel calls that one node may become; a number of our own choice, for the microcode's size."""
+
+_INPUT = Operand(Role.ACTIVATION, "input")
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """One axis: positions of the input in the output's order, out of ``extent``."""
+
+    extent: int
+    positions: tuple[int, ...]
+
+    @property
+    def whole(self) -> bool:
+        """The axis as it is."""
+        return self.positions == tuple(range(self.extent))
+
+
+def _shape_of(graph: Graph, node: Node) -> tuple[int, ...]:
+    data = graph.operand(node, 0)
+    assert data is not None
+    return data.shape
+
+
+def _gather(graph: Graph, node: Node) -> list[Indexed]:
+    shape = _shape_of(graph, node)
+    axis = node["axis"] % len(shape)
+    taken = constant_values(graph, node, 1)
+    return [Indexed(n, taken if i == axis else tuple(range(n))) for i, n in enumerate(shape)]
+
+
+def _mirror_pad(graph: Graph, node: Node) -> list[Indexed]:
+    apart = 1 if node["mode"] == "REFLECT" else 0
+    axes = []
+    for extent, (before, after) in zip(_shape_of(graph, node), pads(graph, node), strict=True):
+        first = tuple(range(before - 1 + apart, apart - 1, -1))
+        last = tuple(range(extent - 1 - apart, extent - 1 - apart - after, -1))
+        axes.append(Indexed(extent, (*first, *range(extent), *last)))
+    return axes
+
+
+def _reverse(graph: Graph, node: Node) -> list[Indexed]:
+    shape = _shape_of(graph, node)
+    turned = {axis % len(shape) for axis in constant_values(graph, node, 1)}
+    return [Indexed(n, tuple(range(n))[:: -1 if i in turned else 1]) for i, n in enumerate(shape)]
+
+
+def _tile(graph: Graph, node: Node) -> list[Indexed]:
+    times = constant_values(graph, node, 1)
+    return [Indexed(n, tuple(range(n)) * count) for n, count in zip(_shape_of(graph, node), times, strict=True)]
+
+
+def _broadcast_to(graph: Graph, node: Node) -> list[Indexed]:
+    wanted, shape = constant_values(graph, node, 1), _shape_of(graph, node)
+    shape = (1,) * (len(wanted) - len(shape)) + shape
+    return [Indexed(own, (0,) * n if own == 1 else tuple(range(own))) for own, n in zip(shape, wanted, strict=True)]
+
+
+INDEXED: dict[str, Callable[[Graph, Node], list[Indexed]]] = {
+    "gather": _gather,
+    "mirror_pad": _mirror_pad,
+    "reverse_v2": _reverse,
+    "tile": _tile,
+    "broadcast_to": _broadcast_to,
+}
+"""What each operator takes along each axis; axes of the output, indices of GATHER flat."""
+
+
+def merged_axes(axes: list[Indexed]) -> list[Indexed]:
+    """The same without axes of one element on both sides, and with neighbours joined that are taken whole."""
+    merged: list[Indexed] = []
+    for axis in axes:
+        if axis.extent == 1 and len(axis.positions) == 1:
+            continue
+        if merged and merged[-1].whole and axis.whole:
+            extent = merged[-1].extent * axis.extent
+            merged[-1] = Indexed(extent, tuple(range(extent)))
+        else:
+            merged.append(axis)
+    return merged
+
+
+def kernel_axes(axes: list[Indexed]) -> tuple[list[int], list[int]]:
+    """Which of the merged axes become rows, columns, batches and channels (-1: none), and which a call for each position.
+
+    Rows and columns are the longest of those that are not taken whole.
+    """
+    mapped = sorted((i for i, axis in enumerate(axes) if not axis.whole), key=lambda i: -len(axes[i].positions))
+    plain = sorted((i for i, axis in enumerate(axes) if axis.whole), key=lambda i: -axes[i].extent)
+    # Along the channels elements are copied line by line: the innermost axis, if it is taken whole.
+    if len(axes) - 1 in plain:
+        plain.insert(0, plain.pop(plain.index(len(axes) - 1)))
+    planes, lines = mapped[:2], plain[:2]
+    rest = mapped[2:] + plain[2:]
+    while len(planes) < 2 and any(axes[i].whole for i in rest):
+        planes.append(next(i for i in rest if axes[i].whole))
+        rest.remove(planes[-1])
+    planes += [-1] * (2 - len(planes))
+    lines += [-1] * (2 - len(lines))
+    return [lines[1], *planes, lines[0]], rest
+
+
+def _few_calls(graph: Graph, node: Node) -> str | None:
+    axes = merged_axes(INDEXED[node.op](graph, node))
+    calls = math.prod(len(axes[i].positions) for i in kernel_axes(axes)[1])
+    if calls <= MOST_CALLS:
+        return None
+    return f"it would take {calls} kernel calls, one for each position of the axes beyond two; at most {MOST_CALLS}"
+
+
+def _indexed_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    shape = tuple(len(axis.positions) for axis in INDEXED[node.op](graph, node))
+    if node.op != "gather":
+        return (shape,)
+    indices = graph.operand(node, 1)
+    assert indices is not None
+    axis = node["axis"] % len(shape)
+    return ((*shape[:axis], *indices.shape, *shape[axis + 1 :]),)
+
+
+def _indices_inside(graph: Graph, node: Node) -> str | None:
+    shape = _shape_of(graph, node)
+    if not -len(shape) <= node["axis"] < len(shape):
+        return f"its axis is {node['axis']}; its input has rank {len(shape)}"
+    extent, taken = shape[node["axis"]], constant_values(graph, node, 1)
+    if all(0 <= index < extent for index in taken):
+        return None
+    return f"its indices go from {min(taken)} to {max(taken)}; the axis has positions 0 to {extent - 1}"
+
+
+def _mirrored_amounts(graph: Graph, node: Node) -> str | None:
+    apart = 1 if node["mode"] == "REFLECT" else 0
+    for axis, (extent, amounts) in enumerate(zip(_shape_of(graph, node), pads(graph, node), strict=True)):
+        if min(amounts) < 0 or max(amounts) > extent - apart:
+            return f"it pads axis {axis} of extent {extent} by {amounts}; {node['mode']} allows 0 to {extent - apart}"
+    return None
+
+
+def _axes_inside(graph: Graph, node: Node) -> str | None:
+    axes, ranks = constant_values(graph, node, 1), len(_shape_of(graph, node))
+    if all(-ranks <= axis < ranks for axis in axes):
+        return None
+    return f"its axes are {list(axes)}; its input has rank {ranks}"
+
+
+def _counts(graph: Graph, node: Node) -> str | None:
+    counts, shape = constant_values(graph, node, 1), _shape_of(graph, node)
+    if len(counts) == len(shape) and all(count >= 1 for count in counts):
+        return None
+    return f"its counts are {list(counts)}; there must be {len(shape)}, each above 0"
+
+
+def _broadcasts(graph: Graph, node: Node) -> str | None:
+    wanted, shape = constant_values(graph, node, 1), _shape_of(graph, node)
+    own = (1,) * (len(wanted) - len(shape)) + shape
+    if len(own) == len(wanted) and all(a in (1, b) for a, b in zip(own, wanted, strict=True)):
+        return None
+    return f"its input has shape {list(shape)}, which does not broadcast to {list(wanted)}"
+
+
+def _row(
+    name: str,
+    litert: str,
+    options: str,
+    parameter: str,
+    doc: str,
+    own: Limit,
+    attributes: tuple[Attribute, ...] = (),
+    limits: tuple[Limit, ...] = (),
+    version: int = 2,
+) -> Op:
+    return Op(
+        name,
+        litert=litert,
+        operands=(_INPUT, Operand(Role.PARAMETER, parameter)),
+        shape=_indexed_shape,
+        kernels=("resize_nearest_neighbor_s8",),
+        options=options,
+        attributes=attributes,
+        quantization=Quantization.SHARED,
+        limits=(
+            int8_at(0),
+            shared_quantization(),
+            constant_at(1, parameter),
+            rank(0, 1, 6),
+            *limits,
+            own,
+            limit(f"at most {MOST_CALLS} kernel calls: two axes, and all positions of others together", _few_calls),
+        ),
+        version=version,
+        doc=doc,
+    )
+
+
+OPS = (
+    _row(
+        "gather",
+        "GATHER",
+        "GatherOptions",
+        "list of indices",
+        "Slices of the input, in the order of a constant list of indices.",
+        limit("indices of the input's axis", _indices_inside),
+        attributes=(Attribute("axis", "axis", 0), Attribute("batch_dims", "batchDims", 0)),
+        limits=(attr_among("batch_dims", 0),),
+    ),
+    _row(
+        "mirror_pad",
+        "MIRROR_PAD",
+        "MirrorPadOptions",
+        "list of paddings",
+        "The input with its own values around it, mirrored.",
+        limit("paddings that the input's extents allow", _mirrored_amounts),
+        attributes=(Attribute("mode", "mode", "REFLECT", {0: "REFLECT", 1: "SYMMETRIC"}),),
+        limits=(attr_among("mode", "REFLECT", "SYMMETRIC"),),
+    ),
+    _row(
+        "reverse_v2",
+        "REVERSE_V2",
+        "ReverseV2Options",
+        "list of axes",
+        "Some axes turned round.",
+        limit("axes of the input", _axes_inside),
+    ),
+    _row(
+        "tile",
+        "TILE",
+        "TileOptions",
+        "list of counts",
+        "The input many times over.",
+        limit("counts above 0", _counts),
+    ),
+    _row(
+        "broadcast_to",
+        "BROADCAST_TO",
+        "BroadcastToOptions",
+        "shape",
+        "The input broadcast to another shape.",
+        limit("a shape that the input broadcasts to", _broadcasts),
+        version=3,
+    ),
+)

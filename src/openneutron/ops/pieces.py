@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that take a tensor apart or put one together: split, unpack, pack."""
+
+from __future__ import annotations
+
+from openneutron.ir import Graph, Node
+from openneutron.ops.limits import constant_at, int8_at, int8_everywhere, limit, rank, shared_quantization
+from openneutron.ops.shape import constant_values
+from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
+
+DATA = {"split": 1, "split_v": 0, "unpack": 0}
+"""Which operand is taken apart."""
+
+
+def split_axis(graph: Graph, node: Node) -> int:
+    """The axis along which a tensor is taken apart, not negative."""
+    data = graph.operand(node, DATA[node.op])
+    assert data is not None
+    if node.op == "unpack":
+        return int(node["axis"]) % len(data.shape)
+    (axis,) = constant_values(graph, node, 0 if node.op == "split" else 2)
+    return axis % len(data.shape)
+
+
+def piece_sizes(graph: Graph, node: Node) -> tuple[int, ...]:
+    """Positions of the axis that each output takes, one behind the other."""
+    data = graph.operand(node, DATA[node.op])
+    assert data is not None
+    extent = data.shape[split_axis(graph, node)]
+    if node.op == "split_v":
+        sizes = constant_values(graph, node, 1)
+        rest = extent - sum(size for size in sizes if size >= 0)
+        return tuple(rest if size == -1 else size for size in sizes)
+    return (extent // len(node.outputs),) * len(node.outputs)
+
+
+def _pieces_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    data = graph.operand(node, DATA[node.op])
+    assert data is not None
+    axis = split_axis(graph, node)
+    before, after = data.shape[:axis], data.shape[axis + 1 :]
+    if node.op == "unpack":
+        return ((*before, *after),) * len(node.outputs)
+    return tuple((*before, size, *after) for size in piece_sizes(graph, node))
+
+
+def _sizes_fit(graph: Graph, node: Node) -> str | None:
+    data = graph.operand(node, DATA[node.op])
+    assert data is not None
+    axis, sizes = split_axis(graph, node), piece_sizes(graph, node)
+    extent = data.shape[axis]
+    if len(sizes) == len(node.outputs) and min(sizes) >= 1 and sum(sizes) == extent:
+        return None if node.op != "unpack" or extent == len(node.outputs) else _apart(len(node.outputs), axis, extent)
+    return _apart(len(node.outputs), axis, extent)
+
+
+def _apart(outputs: int, axis: int, extent: int) -> str:
+    return f"it has {outputs} outputs, whose sizes do not add up to the {extent} positions of axis {axis}"
+
+
+def _pack_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    assert node.inputs[0] is not None
+    shape = graph[node.inputs[0]].shape
+    axis = node["axis"] % (len(shape) + 1)
+    return ((*shape[:axis], len(node.inputs), *shape[axis:]),)
+
+
+def _same_shapes(graph: Graph, node: Node) -> str | None:
+    shapes = {graph[name].shape for name in node.inputs if name is not None}
+    if len(shapes) == 1:
+        return None
+    return f"its inputs have {len(shapes)} different shapes; they must be the same"
+
+
+_INPUT = Operand(Role.ACTIVATION, "input")
+_AXIS = Operand(Role.PARAMETER, "axis")
+_SIZES = limit("outputs whose sizes add up to the axis", _sizes_fit)
+
+OPS = (
+    Op(
+        "split",
+        litert="SPLIT",
+        operands=(_AXIS, _INPUT),
+        shape=_pieces_shape,
+        kernels=("copy_s8",),
+        options="SplitOptions",
+        attributes=(Attribute("num_splits", "numSplits", 0),),
+        quantization=Quantization.SHARED,
+        limits=(int8_at(1), shared_quantization(), constant_at(0, "axis"), rank(1, 1, 6), _SIZES),
+        version=2,
+        several_outputs=True,
+        doc="Equal parts of the input along an axis.",
+    ),
+    Op(
+        "split_v",
+        litert="SPLIT_V",
+        operands=(_INPUT, Operand(Role.PARAMETER, "sizes"), _AXIS),
+        shape=_pieces_shape,
+        kernels=("copy_s8",),
+        options="SplitVOptions",
+        attributes=(Attribute("num_splits", "numSplits", 0),),
+        quantization=Quantization.SHARED,
+        limits=(
+            int8_at(0),
+            shared_quantization(),
+            constant_at(1, "list of sizes"),
+            constant_at(2, "axis"),
+            rank(0, 1, 6),
+            _SIZES,
+        ),
+        version=2,
+        several_outputs=True,
+        doc="Parts of the input along an axis, of any sizes.",
+    ),
+    Op(
+        "unpack",
+        litert="UNPACK",
+        operands=(_INPUT,),
+        shape=_pieces_shape,
+        kernels=("copy_s8",),
+        options="UnpackOptions",
+        attributes=(Attribute("num", "num", 0), Attribute("axis", "axis", 0)),
+        quantization=Quantization.SHARED,
+        limits=(int8_at(0), shared_quantization(), rank(0, 1, 6), _SIZES),
+        version=2,
+        several_outputs=True,
+        doc="Each position of an axis on its own, without that axis.",
+    ),
+    Op(
+        "pack",
+        litert="PACK",
+        operands=(Operand(Role.ACTIVATION, "input", repeated=True),),
+        shape=_pack_shape,
+        kernels=("copy_s8",),
+        options="PackOptions",
+        attributes=(Attribute("values_count", "valuesCount", 0), Attribute("axis", "axis", 0)),
+        quantization=Quantization.SHARED,
+        limits=(int8_everywhere(), shared_quantization(), limit("inputs of one shape", _same_shapes)),
+        version=2,
+        doc="Inputs one behind the other along a new axis.",
+    ),
+)
