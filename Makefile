@@ -3,7 +3,7 @@
 # make test    every check: format, lint, types, the Cortex-M33 build, tests
 # make bench   measures compile cost, memory and speed beside the peers
 # make lib     the host library into the source tree, for work with PYTHONPATH=src
-# make generate  writes every generated file anew
+# make generate   writes every generated file anew
 # make clean   removes what was built; make distclean the virtual environment too
 #
 # PYTHON=python3.12 chooses the interpreter (3.11 or newer), VENV=folder the virtual environment.
@@ -67,7 +67,7 @@ lib: $(VENV)/.dev
 	cmake --build build/develop --target develop
 
 generate: $(VENV)/.dev
-	PYTHONPATH=src $(BIN)/python scripts/generate.py
+	PYTHONPATH=src $(BIN)/python -m scripts.generate
 
 clean:
 	rm -rf build dist demo_output bench/results .pytest_cache .ruff_cache .mypy_cache .hypothesis

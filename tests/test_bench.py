@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the benchmarks are made of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import arena, child
+from bench.__main__ import SECTIONS
+from openneutron.compiler.place import Item, live_bound
+
+
+MEASURED_FROM_A_SMALL_PROCESS = """
+import sys
+from bench import child
+for megabytes in (1, 300):
+    cost, output = child.run([sys.executable, "-c", f"held = b'x' * {megabytes}_000_000; print(len(held))"])
+    print(output.strip(), cost.peak_rss_mb, cost.cpu_seconds > 0)
+"""
+
+
+def test_a_child_is_measured_and_its_output_kept(root: Path) -> None:
+    """Not from here: this process is large, and Linux would count that."""
+    command = [sys.executable, "-c", MEASURED_FROM_A_SMALL_PROCESS]
+    lines = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
+    (small, small_peak, small_time), (large, large_peak, large_time) = (line.split() for line in lines)
+    assert (small, large) == ("1000000", "300000000")
+    assert 290 < float(large_peak) - float(small_peak) < 310
+    assert small_time == large_time == "True"
+
+
+def test_a_failing_child_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="exits with 3:\nwhy"):
+        child.run([sys.executable, "-c", "import sys; sys.stderr.write('why'); sys.exit(3)"])
+
+
+def test_greedy_by_size_is_a_placement() -> None:
+    items = [Item("a", 64, 0, 2), Item("b", 32, 1, 1), Item("c", 48, 3, 4), Item("d", 96, 2, 3)]
+    assert live_bound(items) <= arena.greedy_by_size(items) <= sum(item.size for item in items)
+    assert arena.greedy_by_size([]) == 0
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_section_can_measure_and_tabulate(name: str) -> None:
+    section = SECTIONS[name]
+    assert section.TITLE and callable(section.measure) and callable(section.rows)
+
+
+def test_a_table_leaves_out_what_is_not_installed() -> None:
+    cost = {"cpu_seconds": 1.5, "peak_rss_mb": 100.0}
+    heads, lines = SECTIONS["compile_cost"].rows({"mlperf_tiny_kws_int8": {"openneutron": cost}})
+    assert lines == [("kws", "1.50", "100", "-", "-")] and len(heads) == len(lines[0])
