@@ -13,7 +13,6 @@ from bench import arena, child
 from bench.__main__ import SECTIONS
 from openneutron.compiler.place import Item, live_bound
 
-
 MEASURED_FROM_A_SMALL_PROCESS = """
 import sys
 from bench import child
