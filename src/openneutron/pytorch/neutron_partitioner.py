@@ -28,6 +28,9 @@ from openneutron.pytorch.partition import Partitioning, PartitionOptions, partit
 
 NXP_DELEGATION_TAG = "delegation_tag"
 
+TAKEN_APART = {"aten.linear.default": ("aten.addmm.default", "aten.mm.default")}
+"""What operators that may stay whole are known as to users of other backends."""
+
 
 @final
 class NeutronPartitioner(Partitioner):
@@ -107,8 +110,12 @@ class NeutronPartitioner(Partitioner):
         """
         graph = ep.graph_module.graph
         wanted = {str(op) for op in self.preserve_ops if str(op) in LOWER_RULES}
-        wanted |= {name for name, rule in LOWER_RULES.items() if rule.preserve}
-        calls = [node for node in graph.nodes if node.op == "call_function" and str(node.target) in wanted]
+        calls = [node for node in graph.nodes if node.op == "call_function"]
+        for node in calls:
+            rule = LOWER_RULES.get(str(node.target))
+            if rule is not None and rule.preserve is not None and rule.preserve(node):
+                wanted.add(str(node.target))
+        calls = [node for node in calls if str(node.target) in wanted]
         if not calls:
             return [], None
         rejected = self._partitioned(ep).rejected
@@ -120,9 +127,9 @@ class NeutronPartitioner(Partitioner):
         return [target for target, fits in kept.items() if fits], None
 
     def _is_excluded_in_edge(self, node: Node) -> bool:
-        """Whether the name the node will have in the edge program is one not to delegate."""
-        name = op_name(node).replace(".", "_")
-        return any(pattern in name for pattern in self._options.patterns)
+        """Whether a name the node may have in the edge program, whole or taken apart, is one not to delegate."""
+        names = [op_name(node), *TAKEN_APART.get(op_name(node), ())]
+        return any(pattern in name.replace(".", "_") for name in names for pattern in self._options.patterns)
 
 
 def delegation_of(graph: Graph, found: Partitioning) -> Delegation:

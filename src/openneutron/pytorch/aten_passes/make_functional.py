@@ -13,7 +13,8 @@ _RETURNS_ITS_INPUT = frozenset(("aten::dropout", "aten::feature_dropout", "aten:
 def make_functional(module: GraphModule) -> bool:
     """Rewrites ``x.relu_()`` to ``x.relu()`` (for every operator that has both forms); True if anything changed.
 
-    Left alone where the old value of ``x`` lives on under another name (a view of it that is read later).
+    Left alone where the old value of ``x`` lives on under another name (a view of it that is read later), or where ``x`` is
+    the model's own state.
     """
     places = {node: place for place, node in enumerate(module.graph.nodes)}
     changed = False
@@ -22,7 +23,10 @@ def make_functional(module: GraphModule) -> bool:
         if functional is None or not isinstance(node.args[0], Node):
             continue
         target = node.args[0]
-        others = _aliases(target, node) - {target}
+        aliases = _aliases(target, node)
+        if any(alias.op == "get_attr" for alias in aliases):
+            continue
+        others = aliases - {target}
         if any(places.get(user, 0) > places[node] for alias in others for user in alias.users):
             continue
         for user in list(target.users):

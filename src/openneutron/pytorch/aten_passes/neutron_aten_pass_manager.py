@@ -10,6 +10,7 @@ from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.fold_batch_norm import fold_batch_norm
+from openneutron.pytorch.aten_passes.fold_constants import fold_constants
 from openneutron.pytorch.aten_passes.make_functional import make_functional
 from openneutron.pytorch.aten_passes.scalars_to_tensors import scalars_to_tensors
 
@@ -25,8 +26,11 @@ def _fold_linear(module: GraphModule) -> bool:
 
 
 def default_passes(is_qat: bool = False) -> tuple[AtenPass, ...]:
-    """The passes in order. In training the convolutions' batch norms stay: torchao folds them after training."""
-    return (make_functional, scalars_to_tensors, _fold_linear if is_qat else fold_batch_norm)
+    """The passes in order. In training weights stay as they are made, and the convolutions' batch norms: torchao folds those
+    after training."""
+    if is_qat:
+        return (make_functional, scalars_to_tensors, _fold_linear)
+    return (make_functional, fold_constants, scalars_to_tensors, fold_batch_norm)
 
 
 class NeutronAtenPassManager:

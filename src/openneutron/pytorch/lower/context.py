@@ -16,7 +16,7 @@ from openneutron.pytorch.lower.clamps import Bounds, fused_activation, stored_bo
 from openneutron.pytorch.lower.program import CHANNELS_LAST, Constants, module_path
 from openneutron.pytorch.lower.results import Results
 from openneutron.pytorch.lower.rules import Rejected
-from openneutron.pytorch.lower.values import Shape, Value, groups_of, lies_as, order_after_view, plain
+from openneutron.pytorch.lower.values import Shape, Value, groups_of, lies_as, order_after_view, order_for_view
 
 
 class Context:
@@ -148,9 +148,14 @@ class Context:
     # Layouts
 
     def arranged(self, value: Value, order: Shape) -> str:
-        """A tensor that holds the value's dimensions in this order, moving it only where it must."""
-        value = self.settled(value)
+        """A tensor that holds the value's dimensions in this order, moving it only where it must, and once."""
         shape = tuple(value.shape[axis] for axis in order)
+        if not value.is_settled:
+            beneath = order_after_view(value.shape, order, value.base)
+            if beneath is not None:
+                base = Value(value.tensor, value.base, value.order, value.base)
+                return self.reshaped(self.arranged(base, beneath), shape)
+            value = self.settled(value)
         if value.order == order:
             return value.tensor
         if lies_as(value.base, value.order, order):
@@ -172,8 +177,11 @@ class Context:
         """The value in a tensor of its own dimensions."""
         if value.is_settled:
             return value
-        whole = self.arranged(Value(value.tensor, value.base, value.order, value.base), tuple(range(len(value.base))))
-        return plain(self.reshaped(whole, value.shape), value.shape)
+        order = order_for_view(value.base, value.order, value.shape)
+        whole = self.arranged(Value(value.tensor, value.base, value.order, value.base), order)
+        settled = self.viewed(Value(whole, value.base, order, value.base), value.shape)
+        assert settled.is_settled
+        return settled
 
     def viewed(self, value: Value, shape: Shape) -> Value:
         """The value read row by row in another shape; nothing moves before someone needs another order."""

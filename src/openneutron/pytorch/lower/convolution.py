@@ -143,7 +143,13 @@ def _emit(
     return context.from_nhwc(context.emit(op, inputs, stored, quant, node.name, **attrs), shape)
 
 
-@lowers("aten.linear.default", fuses=True, layout=Layout.OWN)
+def _is_batched(node: Node) -> bool:
+    """Whether a linear layer's input has more than one batch dimension: ExecuTorch may turn that into a BMM."""
+    data = node.args[0]
+    return isinstance(data, Node) and data.meta["val"].dim() > 2
+
+
+@lowers("aten.linear.default", fuses=True, preserve=_is_batched, layout=Layout.OWN)
 def linear(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     return _linear(node, context, given["input"], context.value(given["weight"]), given["bias"])
@@ -201,8 +207,7 @@ def _features_last(context: Context, value: Value, weights: str) -> tuple[str, s
         inputs = tuple(axis - 1 for axis in value.order[1:])
         weights = _columns_in_order(context, weights, value.base[1:], inputs)
         return context.reshaped(value.tensor, value.shape), weights, (0, 1)
-    value = context.settled(value)
-    if value.order and value.order[-1] == features:
+    if value.is_settled and value.order[-1] == features:
         return value.tensor, weights, value.order
     order = tuple(range(len(value.shape)))
     return context.arranged(value, order), weights, order
@@ -218,17 +223,18 @@ def _columns_in_order(context: Context, weights: str, extents: Shape, order: Sha
     return context.add_constant(f"{weights}_nhwc", np.ascontiguousarray(cube).reshape(here.shape), here.quant)
 
 
-def bias_of(context: Context, node: Any, source: str, weights: str, filters: int) -> str | None:
-    """The bias as int32 in units of input scale times weight scale; None where there is none.
+def bias_of(context: Context, node: Any, source: str, weights: str, filters: int) -> str:
+    """The bias as int32 in units of input scale times weight scale; zeros where there is none, since LiteRT wants one.
 
     A bias that is still float, or in other units, is converted; it must be a constant.
     """
-    if node is None:
-        return None
     data, weight = context.tensors[source].quant, context.tensors[weights].quant
     if data is None or weight is None:
         raise Rejected("its input or its weights are not quantized", "Quantize with NeutronQuantizer.")
     scales = np.asarray(weight.scales, np.float64) * data.scale
+    if node is None:
+        zeros = np.zeros(filters, np.int32)
+        return context.add_constant(f"{weights}_bias", zeros, _bias_quant(weight, data))
     stem = node.name
     if node in context.constants:
         value: np.ndarray = context.constants.array(node).reshape(-1)

@@ -13,7 +13,7 @@ from openneutron.pytorch.lower.clamps import clamp_operator
 from openneutron.pytorch.lower.context import Context
 from openneutron.pytorch.lower.program import shape_of
 from openneutron.pytorch.lower.results import clamp_bounds
-from openneutron.pytorch.lower.rules import Reject, Rejected, lowers
+from openneutron.pytorch.lower.rules import Reject, Rejected, always, lowers
 from openneutron.pytorch.lower.values import Shape, Value
 
 
@@ -36,7 +36,7 @@ def function(op: str) -> Callable[[Node, Context], Value | Reject]:
 
 lowers("aten.sigmoid.default")(function("logistic"))
 lowers("aten.tanh.default")(function("tanh"))
-lowers("aten.hardswish.default", preserve=True)(function("hard_swish"))
+lowers("aten.hardswish.default", preserve=always)(function("hard_swish"))
 
 
 @lowers("aten.leaky_relu.default")

@@ -171,8 +171,8 @@ class Lowering:
         if not is_plain_layout(node):
             raise Rejected(f"its input '{node.name}' is neither contiguous nor channels-last")
         order = tuple(range(len(shape)))
-        wanted = CHANNELS_LAST if node in self._images and len(shape) == 4 else order
         as_passed = CHANNELS_LAST if is_channels_last(node) else order
+        wanted = CHANNELS_LAST if node in self._images and len(shape) == 4 else as_passed
         if lies_as(shape, as_passed, wanted) or (wanted == CHANNELS_LAST and not self.transpose_on_npu):
             as_passed = wanted
         stored = tuple(shape[axis] for axis in as_passed)

@@ -50,12 +50,13 @@ class Layout(Enum):
 @dataclass(frozen=True, slots=True)
 class LowerRule:
     """moves: it commutes with quantization, so that its result may keep the input's (maxima do, means don't).
-    fuses: a clamp behind it can run inside. preserve: ExecuTorch would take it apart; it is asked not to."""
+    fuses: a clamp behind it can run inside. preserve: whether ExecuTorch, which would take this call apart, is asked not to.
+    """
 
     rule: Rule
     moves: bool = False
     fuses: bool = False
-    preserve: bool = False
+    preserve: Callable[[Node], bool] | None = None
     layout: Layout = Layout.KEEPS
 
 
@@ -63,7 +64,11 @@ LOWER_RULES: dict[str, LowerRule] = {}
 
 
 def lowers(
-    *targets: str, moves: bool = False, fuses: bool = False, preserve: bool = False, layout: Layout = Layout.KEEPS
+    *targets: str,
+    moves: bool = False,
+    fuses: bool = False,
+    preserve: Callable[[Node], bool] | None = None,
+    layout: Layout = Layout.KEEPS,
 ) -> Callable[[Rule], Rule]:
     """Registers a rule for these operators (``aten.convolution.default``)."""
 
@@ -74,3 +79,9 @@ def lowers(
         return rule
 
     return register
+
+
+def always(node: Node) -> bool:
+    """Preserves every call."""
+    del node
+    return True

@@ -86,6 +86,15 @@ def groups_of(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
     return groups
 
 
+def order_for_view(base: Shape, order: Shape, shape: Shape) -> Shape:
+    """The order nearest to ``order`` in which the stored bytes can be read in ``shape``: the axes that become one run are
+    gathered, in their own order, where the last of them lies."""
+    place = {axis: index for index, axis in enumerate(order)}
+    gathered = [(max(place[axis] for axis in run), run) for run, _ in groups_of(base, shape)]
+    loose = [(place[axis], [axis]) for axis in order if base[axis] == 1]
+    return tuple(axis for _, run in sorted(gathered + loose) for axis in run)
+
+
 def order_after_view(base: Shape, order: Shape, shape: Shape) -> Shape | None:
     """The order in which the stored bytes hold ``shape``'s dimensions, or None where no order says it.
 

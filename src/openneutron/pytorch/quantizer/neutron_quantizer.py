@@ -59,7 +59,7 @@ class NeutronQuantizer(Quantizer):
         if rule.weight is not None and not self._add_constants(node, rule, data[0], inputs):
             return
         first = data[0]
-        if rule.result is Result.SHARED:
+        if _is_shared(node, rule):
             for item in data[1:]:
                 if item is not first:
                     inputs[item] = SharedQuantizationSpec((first, node))
@@ -77,7 +77,7 @@ class NeutronQuantizer(Quantizer):
         if rule.result is Result.FIXED:
             assert rule.fixed is not None
             return fixed_spec(*rule.fixed)
-        if rule.result is Result.SHARED:
+        if _is_shared(node, rule):
             return SharedQuantizationSpec((first, node))
         return activation_spec(self.is_qat)
 
@@ -107,6 +107,10 @@ class NeutronQuantizer(Quantizer):
             last = norm
         user = _only_user(last)
         return user if user is not None and str(user.target) in ACTIVATIONS else last
+
+
+def _is_shared(node: Node, rule: AnnotationRule) -> bool:
+    return rule.result is Result.SHARED and not (rule.own_if is not None and rule.own_if(node))
 
 
 def _is_float(node: Node) -> bool:

@@ -6,10 +6,12 @@ A new operator is a row here. ``ACTIVATIONS`` lists the operators that can run i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
+
+from torch.fx import Node
 
 from openneutron.ops import BY_NAME
 
@@ -28,6 +30,7 @@ class AnnotationRule:
 
     data: activations (a place may hold a list of tensors, as cat's does; all then share one scale with the result).
     weight, bias: constants; ``weight_axis`` is the axis of one scale each, or None for one scale in all.
+    own_if: calls whose result has a scale of its own although others share theirs.
     fuses: an activation function that is the only user runs inside this operator.
     """
 
@@ -36,6 +39,7 @@ class AnnotationRule:
     weight_axis: int | None = None
     bias: int | None = None
     result: Result = Result.OWN
+    own_if: Callable[[Node], bool] | None = None
     fixed: tuple[float, int] | None = None
     fuses: bool = False
 
@@ -46,6 +50,11 @@ _TWO = AnnotationRule(data=(0, 1), fuses=True)
 _FUNCTION = AnnotationRule()
 _MOVE = AnnotationRule(result=Result.SHARED)
 _LIST = AnnotationRule(result=Result.SHARED)
+
+
+def _is_global(node: Node) -> bool:
+    """Whether a pool leaves one row and column. LiteRT's MEAN, unlike its pools, rescales."""
+    return tuple(node.meta["val"].shape[-2:]) == (1, 1)
 
 
 def _fixed(op: str) -> AnnotationRule:
@@ -65,6 +74,7 @@ ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
 
 RULES: Mapping[str, AnnotationRule] = MappingProxyType(
     {
+        "aten.conv1d.default": _CONVOLUTION,
         "aten.conv2d.default": _CONVOLUTION,
         "aten.conv2d.padding": _CONVOLUTION,
         "aten.convolution.default": _CONVOLUTION,
@@ -82,7 +92,7 @@ RULES: Mapping[str, AnnotationRule] = MappingProxyType(
         "aten.softmax.int": _fixed("softmax"),
         "aten._softmax.default": _fixed("softmax"),
         "aten.mean.dim": _FUNCTION,
-        "aten.adaptive_avg_pool2d.default": _FUNCTION,
+        "aten.adaptive_avg_pool2d.default": AnnotationRule(result=Result.SHARED, own_if=_is_global),
         "aten.max_pool2d.default": _MOVE,
         "aten.avg_pool2d.default": _MOVE,
         "aten.cat.default": _LIST,
