@@ -467,6 +467,26 @@ def pack(b: Builder, source: Tensor) -> Tensor | None:
     return b.node("pack", pieces, b.new(shape, source.quant), values_count=len(pieces), axis=stated)
 
 
+def batch_matmul(b: Builder, source: Tensor) -> Tensor | None:
+    """By a constant or by itself; either transposed, the constant's batches broadcast."""
+    if len(source.shape) < 2:
+        return None
+    adj_x, adj_y = bool(b.choice(True, False)), bool(b.choice(True, False))
+    depth = source.shape[-2] if adj_x else source.shape[-1]
+    if b.random.random() < 0.2 and adj_x != adj_y:
+        other = source
+    else:
+        batches = tuple(extent if b.random.random() < 0.6 else 1 for extent in source.shape[:-2])
+        matrix = (b.up_to(9), depth) if adj_y else (depth, b.up_to(9))
+        other = b.const(b.random.integers(-128, 128, (*batches, *matrix)).astype(np.int8), b.quant())
+    columns = other.shape[-2] if adj_y else other.shape[-1]
+    rows = source.shape[-1] if adj_x else source.shape[-2]
+    assert source.quant is not None and other.quant is not None
+    scale = source.quant.scale * other.quant.scale * 64 * depth**0.5
+    output = b.new((*source.shape[:-2], rows, columns), b.quant(scale * float(b.random.uniform(0.3, 3))))
+    return b.node("batch_matmul", [source, other], output, adj_x=adj_x, adj_y=adj_y)
+
+
 SAMPLERS: dict[str, Sampler] = {
     "conv_2d": conv_2d,
     "depthwise_conv_2d": depthwise_conv_2d,
@@ -510,6 +530,7 @@ SAMPLERS: dict[str, Sampler] = {
     "softmax": softmax,
     "resize_nearest_neighbor": resize_nearest_neighbor,
     "resize_bilinear": resize_bilinear,
+    "batch_matmul": batch_matmul,
     "gather": _indexed("gather"),
     "mirror_pad": _indexed("mirror_pad"),
     "reverse_v2": _indexed("reverse_v2"),

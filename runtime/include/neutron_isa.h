@@ -47,7 +47,8 @@ enum {
     NEUTRON_KERNEL_prelu_s8 = 15,
     NEUTRON_KERNEL_squared_difference_s8 = 16,
     NEUTRON_KERNEL_reduce_max_s8 = 17,
-    NEUTRON_KERNEL_resize_bilinear_s8 = 18
+    NEUTRON_KERNEL_resize_bilinear_s8 = 18,
+    NEUTRON_KERNEL_batch_matmul_s8 = 19
 };
 
 /* The microcode's first 32 words. */
@@ -308,6 +309,19 @@ typedef struct {
     uint32_t map_base; /* see bases */
     uint32_t map_offset; /* bytes, a multiple of 4; int32 for each output row its first input row, then for each its second one, then for each the second's weight in 1/1024, then the same for columns */
 } NeutronResizeBilinearS8;
+
+/* Products of matrices: a is [batch, row, 1, depth], b [batch, depth, 1, channel] (LiteRT BATCH_MATMUL). */
+typedef struct {
+    uint32_t input_a; /* int8; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int8; a pitch of 0 broadcasts */
+    uint32_t output; /* int8; one column */
+    int32_t depth; /* channels of a and rows of b that are taken, at most 32768 */
+    int32_t a_zero_point; /* subtracted from a */
+    int32_t b_zero_point; /* subtracted from b */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits */
+    int32_t output_shift; /* positive shifts left */
+    int32_t output_zero_point; /* added after requantization */
+} NeutronBatchMatmulS8;
 
 /* Computes the operator's whole output. */
 typedef struct {

@@ -50,6 +50,7 @@ KERNELS = (
     "lookup",
     "resize_nearest_neighbor",
     "resize_bilinear",
+    "batch_matmul",
 )
 SOURCES = (*(RUNTIME / "kernels" / name / f"{name}_s8.c" for name in KERNELS), RUNTIME / "kernels" / "check.c")
 VARIANTS: Mapping[str, tuple[str, ...]] = {
@@ -102,6 +103,10 @@ def needed(call: KernelCall, field: str, window: Ranges) -> Ranges:
     elif call.kernel == "resize_nearest_neighbor_s8":
         mapped = np.frombuffer(call.constants["map"], np.int32)[height[0] : height[1]]
         height, cols = (int(mapped.min()), int(mapped.max()) + 1), (0, extents[2])
+    elif call.kernel == "batch_matmul_s8" and field == "input_a":
+        channels = (0, extents[3])
+    elif call.kernel == "batch_matmul_s8":
+        height = (0, extents[1])
     elif call.kernel == "resize_bilinear_s8":
         entries = np.frombuffer(call.constants["map"], np.int32)[: 3 * call.views["output"].extents[1]].reshape(3, -1)
         mapped = entries[:2, height[0] : height[1]]

@@ -57,6 +57,13 @@ def _depthwise(call: KernelCall, target: Target, rows: int) -> tuple[int, int, s
     return points * _groups_of(channels, target.pipelines), points * channels, "output channels"
 
 
+def _matmul(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+    batches, _, _, channels = call.views["output"].extents
+    depth = call.params["depth"]
+    dots = batches * rows * _groups_of(depth, target.macs)
+    return dots * _groups_of(channels, target.pipelines), batches * rows * depth * channels, "output channels"
+
+
 def _pool(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
     batches, _, cols, channels = call.views["output"].extents
     taps = call.params["kernel_h"] * call.params["kernel_w"]
@@ -92,6 +99,7 @@ COST_RULES: dict[str, CostRule] = {
     "conv_2d_s8": _convolution,
     "conv_2d_1x1_s8": _convolution,
     "depthwise_conv_2d_s8": _depthwise,
+    "batch_matmul_s8": _matmul,
     "average_pool_2d_s8": _pool,
     "max_pool_2d_s8": _pool,
     "mean_s8": _reduction,

@@ -400,6 +400,23 @@ KERNELS = (
         ),
         18,
     ),
+    Row(
+        "batch_matmul_s8",
+        "Products of matrices: a is [batch, row, 1, depth], b [batch, depth, 1, channel] (LiteRT BATCH_MATMUL).",
+        (
+            _buffer("input_a", "int8; a pitch of 0 broadcasts"),
+            _buffer("input_b", "int8; a pitch of 0 broadcasts"),
+            _buffer("output", "int8; one column"),
+            _s("depth", "channels of a and rows of b that are taken, at most 32768"),
+            _s("a_zero_point", "subtracted from a"),
+            _s("b_zero_point", "subtracted from b"),
+            _s("output_multiplier", "fixed point, 31 fractional bits"),
+            _s("output_shift", "positive shifts left"),
+            _s("output_zero_point", "added after requantization"),
+        ),
+        19,
+        ("depth",),
+    ),
 )
 
 # -- instructions ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Products of matrices that are both computed at run time."""
+
+from __future__ import annotations
+
+from openneutron.ir import Graph, Node
+from openneutron.ops.elementwise import broadcast_shape
+from openneutron.ops.limits import int8_at, limit, rank
+from openneutron.ops.table import Attribute, Op, Operand, Role
+
+MOST_DEPTH = 2**15
+"""Products of two differences of stored values that surely fit the kernel's 32-bit accumulator."""
+
+
+def matrices(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shapes of both operands as [..., rows, depth] and [..., depth, columns]."""
+    a, b = graph.operand(node, 0), graph.operand(node, 1)
+    assert a is not None and b is not None
+    return _turned(a.shape, node["adj_x"]), _turned(b.shape, node["adj_y"])
+
+
+def _turned(shape: tuple[int, ...], turned: bool) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2]) if turned else shape
+
+
+def _shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    a, b = matrices(graph, node)
+    batches = broadcast_shape(a[:-2], b[:-2])
+    assert batches is not None
+    return ((*batches, a[-2], b[-1]),)
+
+
+def _fitting(graph: Graph, node: Node) -> str | None:
+    a, b = matrices(graph, node)
+    if a[-1] != b[-2] or broadcast_shape(a[:-2], b[:-2]) is None:
+        return f"its matrices are {list(a)} and {list(b)}, which do not multiply"
+    if a[-1] > MOST_DEPTH:
+        return f"it adds {a[-1]} products; at most {MOST_DEPTH}"
+    return None
+
+
+OPS = (
+    Op(
+        "batch_matmul",
+        litert="BATCH_MATMUL",
+        operands=(Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
+        shape=_shape,
+        kernels=("batch_matmul_s8",),
+        options="BatchMatMulOptions",
+        attributes=(Attribute("adj_x", "adjX", False), Attribute("adj_y", "adjY", False)),
+        limits=(
+            int8_at(0, 1),
+            rank(0, 2, 5),
+            rank(1, 2, 5),
+            limit(f"matrices that multiply, batches that broadcast, a depth of at most {MOST_DEPTH}", _fitting),
+        ),
+        version=2,
+        doc="Products of matrices, either of them transposed; batches broadcast.",
+    ),
+)
