@@ -35,7 +35,7 @@ enum {
     NEUTRON_KERNEL_depthwise_conv_2d_s8 = 3,
     NEUTRON_KERNEL_add_s8 = 4,
     NEUTRON_KERNEL_mul_s8 = 5,
-    NEUTRON_KERNEL_average_pool_2d_s8 = 6,
+    NEUTRON_KERNEL_average_pool_2d_s8 = 63,
     NEUTRON_KERNEL_max_pool_2d_s8 = 7,
     NEUTRON_KERNEL_mean_s8 = 8,
     NEUTRON_KERNEL_pad_s8 = 9,

@@ -190,6 +190,7 @@ _POOL_FIELDS = (
 _CONV_TAPS = ("kernel_h", "kernel_w", "group_inputs")
 _POOL_TAPS = ("kernel_h", "kernel_w")
 
+# Ids are the opCode of profile events; 6 stays free, since ExecuTorch's NXP delegate takes it for the end of its events.
 KERNELS = (
     Row(
         "conv_2d_s8",
@@ -249,7 +250,7 @@ KERNELS = (
         ),
         5,
     ),
-    Row("average_pool_2d_s8", "Mean over a window, rounded half away from 0.", _POOL_FIELDS, 6, _POOL_TAPS),
+    Row("average_pool_2d_s8", "Mean over a window, rounded half away from 0.", _POOL_FIELDS, 63, _POOL_TAPS),
     Row("max_pool_2d_s8", "Largest value in a window.", _POOL_FIELDS, 7, _POOL_TAPS),
     Row(
         "mean_s8",
