@@ -32,7 +32,12 @@ CASES = (
     Case("strided conv of padding 1", lambda m, x: F.conv2d(x, m.conv.weight, None, 2, 1), "pad conv_2d"),
     Case("depthwise", lambda m, x: F.conv2d(x, m.conv.weight[:, :1], m.conv.bias, 1, 1, 1, 8), "depthwise_conv_2d"),
     Case("conv padding='same'", lambda m, x: F.conv2d(x, m.conv.weight, m.conv.bias, padding="same"), "conv_2d"),
-    Case("conv1d", lambda m, x: F.conv1d(x, m.conv.weight[:, :, 0], m.conv.bias), "reshape transpose conv_2d transpose reshape", ((1, 8, 20),)),
+    Case(
+        "conv1d",
+        lambda m, x: F.conv1d(x, m.conv.weight[:, :, 0], m.conv.bias),
+        "reshape transpose conv_2d transpose reshape",
+        ((1, 8, 20),),
+    ),
     Case("in-place relus", lambda m, x: m.point(m.relu(m.conv(x))).relu_(), "conv_2d conv_2d"),
     Case("relu6", lambda m, x: F.relu6(m.conv(x) * 4), "conv_2d mul"),
     Case("relu of a sum", lambda m, x: F.relu(m.conv(x) + m.point(x)), "conv_2d conv_2d add"),

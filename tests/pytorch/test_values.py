@@ -29,9 +29,7 @@ def views(draw: st.DrawFn) -> Views:
     factors = [factor for extent in base for factor in {1: (), 2: (2,), 3: (3,), 4: (2, 2)}[extent]]
     factors += [1] * draw(st.integers(0, 2))
     cuts = sorted(draw(st.lists(st.integers(0, len(factors)), max_size=3)))
-    shape = tuple(
-        math.prod(factors[start:end]) for start, end in zip([0, *cuts], [*cuts, len(factors)], strict=True)
-    )
+    shape = tuple(math.prod(factors[start:end]) for start, end in zip([0, *cuts], [*cuts, len(factors)], strict=True))
     return base, order, shape
 
 

@@ -300,9 +300,9 @@ def _check_shapes(module: GraphModule, name: str) -> None:
         if node.op != "placeholder" or not isinstance(value, torch.Tensor):
             continue
         if any(not isinstance(extent, int) for extent in value.shape):
-            shape = [str(extent) for extent in value.shape]
+            shape = ", ".join(str(extent) if isinstance(extent, int) else "?" for extent in value.shape)
             raise InvalidModelError(
-                f"'{name}': its input '{node.name}' has shape {shape}; programs for the NPU have fixed shapes. "
+                f"'{name}': its input '{node.name}' has shape [{shape}]; programs for the NPU have fixed shapes. "
                 "Export the model without dynamic_shapes."
             )
         if value.is_floating_point() and value.dtype != torch.float32:

@@ -9,8 +9,18 @@ from dataclasses import dataclass
 
 from torch.fx import Graph, Node
 
-from openneutron.pytorch.lower import Constants, Lowered, Lowering, Refusal, Reject, Unit, find_units, lower_units
-from openneutron.pytorch.lower.program import is_compute, is_dequantize, is_quantize
+from openneutron.pytorch.lower import (
+    LOWER_RULES,
+    Constants,
+    Lowered,
+    Lowering,
+    Refusal,
+    Reject,
+    Unit,
+    find_units,
+    lower_units,
+)
+from openneutron.pytorch.lower.program import is_compute, is_dequantize, is_quantize, op_name, short_name
 
 EXCLUDED = "operators_not_to_delegate names it"
 NOTHING_TO_DO = "nothing in its partition moves or computes a value"
@@ -117,7 +127,9 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
     units = find_units(graph, constants)
     rejected: dict[Node, Reject] = {}
     if not any(is_quantize(node) or is_dequantize(node) for node in graph.nodes):
-        return Partitioning((), {node: NOT_QUANTIZED for node in graph.nodes if is_compute(node)})
+        return Partitioning(
+            (), {node: _without_kernel(node) or NOT_QUANTIZED for node in graph.nodes if is_compute(node)}
+        )
     accepted = _supported(units, constants, options, rejected)
     while True:
         partitions = gather(graph, accepted)
@@ -130,6 +142,11 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
         if is_compute(node) and node not in delegated and node not in rejected:
             rejected[node] = Reject("the operators it is quantized together with need each other in a circle")
     return Partitioning(tuple(partitions), rejected)
+
+
+def _without_kernel(node: Node) -> Reject | None:
+    known = op_name(node) in LOWER_RULES
+    return None if known else Reject(f"there is no kernel for {short_name(node)}")
 
 
 def _supported(

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""openneutron.compile: options, borders, what it refuses and how."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import openneutron
+from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.isa import pte
+from openneutron.pytorch.compile import CompiledModel, analyse
+from tests.pytorch.small_models import IMAGE, Around, outputs_of
+
+EXAMPLE = (torch.randn(IMAGE, generator=torch.Generator().manual_seed(0)),)
+
+
+def small() -> nn.Module:
+    torch.manual_seed(5)
+    return Around(lambda m, x: F.relu(m.point(F.gelu(m.conv(x))))).eval()
+
+
+def whole() -> nn.Module:
+    torch.manual_seed(5)
+    return Around(lambda m, x: F.relu(m.point(m.conv(x)))).eval()
+
+
+def compile_small(**options: Any) -> CompiledModel:
+    arguments: dict[str, Any] = {"calibration": [EXAMPLE], "name": "small"} | options
+    return openneutron.compile(small(), EXAMPLE, **arguments)
+
+
+@pytest.mark.parametrize("channels_last", [None, False, True])
+@pytest.mark.parametrize("on_npu", [False, True])
+def test_partly_delegated_models_compute_the_same_in_any_layout(channels_last: bool | None, on_npu: bool) -> None:
+    program = compile_small(channels_last=channels_last, use_neutron_for_format_conversion=on_npu)
+    assert len(program.partitions) == 2
+    (output,) = program.run(*EXAMPLE)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    (wanted,) = outputs_of(program.quantized(EXAMPLE[0].contiguous(memory_format=layout)))
+    step = program.partitions[1].lowered.graph[program.partitions[1].lowered.outputs[0].tensor].quant.scale
+    assert float((output - wanted).abs().max()) <= 2.01 * step
+    transposes = [n for part in program.partitions for n in part.lowered.graph.nodes if n.op == "transpose"]
+    assert len(transposes) == (4 if on_npu and not channels_last else 0)
+
+
+def test_int8_borders() -> None:
+    program = openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], io="int8")
+    graph = program.partitions[0].lowered.graph
+    quant = graph[graph.inputs[0]].quant
+    stored = torch.clamp(torch.round(EXAMPLE[0] / quant.scale) + quant.zero_point, -128, 127).to(torch.int8)
+    (output,) = program.run(stored)
+    assert output.dtype == torch.int8
+    result = graph[graph.outputs[0]].quant
+    wanted = outputs_of(program.quantized(*EXAMPLE))[0]
+    assert float(((output.float() - result.zero_point) * result.scale - wanted).abs().max()) <= 1.01 * result.scale
+
+
+def test_reasons_are_there_without_asking() -> None:
+    program = compile_small()
+    (stays,) = program.delegation.on_cpu
+    assert (stays.operator, stays.node, stays.reason) == (
+        "aten.gelu",
+        "aten_gelu_default",
+        "there is no kernel for aten.gelu",
+    )
+    assert stays.line.startswith("small_models.py:")
+    assert str(stays) == "aten.gelu 'aten_gelu_default' stays on the CPU: there is no kernel for aten.gelu."
+    assert "there is no kernel for aten.gelu" in program.summary()
+    assert [item.name for item in program.delegation.on_npu] == ["conv", "point", "aten_relu_default"]
+
+
+def test_the_report_is_data(tmp_path: Path) -> None:
+    program = compile_small()
+    data = json.loads(json.dumps(program.report.to_dict(details=True)))
+    assert data["operators"] == len(data["delegated"]) + len(data["on_cpu"]) == 4
+    assert data["file_bytes"] == len(program.buffer)
+    path = tmp_path / "small.pte"
+    program.save(path)
+    assert path.read_bytes() == program.buffer
+    assert [path.name for path in tmp_path.iterdir()] == ["small.pte"]
+    assert len(pte.delegates(program.buffer)) == 2
+
+
+def test_progress_names_each_step() -> None:
+    told: list[tuple[str, int, int]] = []
+    openneutron.compile(
+        whole(), EXAMPLE, calibration=[EXAMPLE] * 3, progress=lambda step, done, total: told.append((step, done, total))
+    )
+    assert list(dict.fromkeys(step for step, _, _ in told)) == [
+        "Exporting",
+        "Calibrating",
+        "Exporting the quantized model",
+        "Lowering",
+        "Writing",
+    ]
+    assert [done for step, done, total in told if step == "Calibrating" and total == 3] == [0, 1, 2, 3]
+
+
+def test_batches_of_calibration_data_are_taken_apart() -> None:
+    batch = torch.randn(4, *IMAGE[1:], generator=torch.Generator().manual_seed(2))
+    apart = openneutron.compile(whole(), EXAMPLE, calibration=[(item[None],) for item in batch])
+    together = openneutron.compile(whole(), EXAMPLE, calibration=[batch])
+    assert apart.buffer == together.buffer
+
+
+def test_a_quantized_program_is_taken_as_it_is() -> None:
+    first = openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE])
+    again = openneutron.compile(torch.export.export(first.quantized, EXAMPLE))
+    for got, want in zip(again.run(*EXAMPLE), first.run(*EXAMPLE), strict=True):
+        np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
+def test_operators_can_be_left_to_the_cpu() -> None:
+    program = openneutron.compile(
+        whole(), EXAMPLE, calibration=[EXAMPLE], operators_not_to_delegate=["aten_convolution_default_1"]
+    )
+    assert [(item.name, item.reason) for item in program.delegation.on_cpu] == [
+        ("point", "operators_not_to_delegate names it"),
+        ("aten_relu_default", "it exchanges float values with 'aten_convolution_default_1', which stays on the CPU"),
+    ]
+    # An operator that we know is no mistake where the model does not have it.
+    openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], operators_not_to_delegate=["aten::sigmoid"])
+
+
+def test_what_can_not_be_compiled_can_be_analysed() -> None:
+    result = analyse(nn.GELU(), EXAMPLE, calibration=[EXAMPLE], name="gelu")
+    assert result.partitions == ()
+    assert result.report.macs == 0
+    assert "0 of 1 operator" in result.summary()
+
+
+class DataDependent(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+def dynamic() -> torch.export.ExportedProgram:
+    batch = torch.export.Dim("batch", min=2, max=8)
+    return torch.export.export(whole(), (torch.randn(4, *IMAGE[1:]),), dynamic_shapes={"inputs": ({0: batch},)})
+
+
+REFUSED: tuple[tuple[str, dict[str, Any], type[OpenNeutronError], str], ...] = (
+    (
+        "no calibration",
+        {"calibration": None},
+        InvalidOptionError,
+        "calibration: there are no samples; int8 scales come from typical inputs. Pass calibration=[...], each item a tuple "
+        "of the model's arguments (--calibration on the command line).",
+    ),
+    (
+        "calibration of another shape",
+        {"calibration": [torch.zeros(1, 8, 11, 12)]},
+        InvalidOptionError,
+        "calibration: sample 0 has torch.float32 [1, 8, 11, 12] for input 0; the example input is torch.float32 "
+        "[1, 8, 12, 12].",
+    ),
+    (
+        "a misspelt operator",
+        {"operators_not_to_delegate": ["aten::gelo"]},
+        InvalidOptionError,
+        "operators_not_to_delegate: 'aten_gelo' is in the name of no operator of the model. Did you mean 'gelu' or 'relu'?",
+    ),
+    (
+        "borders of an unknown type",
+        {"io": "int4"},
+        InvalidOptionError,
+        "io: 'int4' is no border type; there are 'float32' and 'int8'.",
+    ),
+    (
+        "no budget",
+        {"sram_budget": 0},
+        InvalidOptionError,
+        "sram_budget: it is 0 bytes; a budget is above 0.",
+    ),
+    (
+        "no model",
+        {"model": "resnet"},
+        InvalidModelError,
+        "'small' is a str; a torch.nn.Module or an ExportedProgram is needed.",
+    ),
+    (
+        "no inputs",
+        {"example_inputs": None},
+        InvalidOptionError,
+        "'small': there are no example inputs. Pass a tuple of the model's arguments.",
+    ),
+    (
+        "another type of number",
+        {"model": whole().double(), "example_inputs": (EXAMPLE[0].double(),)},
+        InvalidModelError,
+        "'small': its input 'inputs_0' is torch.float64; what can be quantized is torch.float32. Convert model and example "
+        "inputs with .float().",
+    ),
+    (
+        "a dynamic shape",
+        {"model": dynamic()},
+        InvalidModelError,
+        "'small': its input 'inputs_0' has shape [?, 8, 12, 12]; programs for the NPU have fixed shapes. Export "
+        "the model without dynamic_shapes.",
+    ),
+    (
+        "nothing for the NPU",
+        {"model": nn.GELU()},
+        InvalidModelError,
+        "'small': none of its 1 operators can run on the NPU. For one, aten.gelu 'aten_gelu_default' stays on the CPU: there "
+        "is no kernel for aten.gelu.",
+    ),
+)
+
+
+@pytest.mark.parametrize(("what", "options", "kind", "message"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_refusals(what: str, options: dict[str, Any], kind: type[OpenNeutronError], message: str) -> None:
+    arguments: dict[str, Any] = {
+        "model": small(),
+        "example_inputs": EXAMPLE,
+        "calibration": [EXAMPLE],
+        "name": "small",
+    } | options
+    with pytest.raises(kind) as caught:
+        openneutron.compile(**arguments)
+    assert str(caught.value) == message
+
+
+def test_a_model_that_can_not_be_exported() -> None:
+    with pytest.raises(InvalidModelError, match=r"^'model' can't be exported: .*Does it run on the example inputs"):
+        openneutron.compile(DataDependent(), EXAMPLE, calibration=[EXAMPLE])
+
+
+def test_a_budget_that_is_too_small_says_what_would_do() -> None:
+    with pytest.raises(BudgetError) as caught:
+        openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], sram_budget=1, name="whole")
+    needed = -(-caught.value.least_bytes // 1024)
+    assert f"at least {needed} KiB" in str(caught.value)
+    assert str(caught.value).startswith("'whole tag0': it needs")
+    assert openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], sram_budget=needed).partitions
+
+
+def test_inputs_of_a_run_are_checked() -> None:
+    program = openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], name="whole")
+    for inputs, message in (
+        ((), "'whole' takes 1 inputs; there are 0."),
+        (
+            (EXAMPLE[0][:, :4],),
+            "'whole': input 0 is torch.float32 [1, 4, 12, 12]; it takes torch.float32 [1, 8, 12, 12].",
+        ),
+        ((EXAMPLE[0].int(),), "'whole': input 0 is torch.int32 [1, 8, 12, 12]; it takes torch.float32 [1, 8, 12, 12]."),
+    ):
+        with pytest.raises(InvalidOptionError) as caught:
+            program.run(*inputs)
+        assert str(caught.value) == message
+
+
+def test_a_file_that_can_not_be_written_leaves_nothing(tmp_path: Path) -> None:
+    program = openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE])
+    with pytest.raises(InvalidOptionError, match="can't be written: No such file or directory"):
+        program.save(tmp_path / "absent" / "model.pte")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A script written for ExecuTorch's NXP backend, with only its imports changed; names, keys and errors as it knows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import executorch.extension.pybindings.portable_lib
+import executorch.kernels.quantized  # noqa: F401
+import pytest
+import torch
+import torch.nn.functional as F
+from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+from executorch.runtime import Runtime
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openneutron import litert
+from openneutron.compiler.layout import IO_PLACES
+from openneutron.errors import InvalidOptionError, InvalidTargetError
+from openneutron.isa import payload, pte
+from openneutron.pytorch import delegate
+from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
+from openneutron.pytorch.backend.neutron_target_spec import NeutronHWVersion, NeutronTargetSpec
+from openneutron.pytorch.compile_spec import PartitionCompileOptions, decode, encode
+from openneutron.pytorch.edge_passes.neutron_edge_pass_manager import NeutronEdgePassManager
+from openneutron.pytorch.edge_passes.remove_additional_quantize_dequantize_nodes_pass import (
+    RemoveAdditionalQDQClustersPass,
+)
+from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
+from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
+from openneutron.pytorch.nxp_backend import (
+    NeutronBackend,
+    NeutronCompileSpecBuilder,
+    core_aten_ops_exception_list,
+    generate_neutron_compile_spec,
+)
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
+from tests.pytorch.small_models import IMAGE, Around
+
+SPEC = NeutronTargetSpec("imxrt700")
+KEYS = [
+    "output_format",
+    "compile_flags",
+    "target",
+    "intermediates_dir",
+    "operators_not_to_delegate",
+    "use_neutron_for_format_conversion",
+    "fetch_constants_to_sram",
+    "dump_kernel_selection_code",
+    "use_profiling",
+]
+
+
+def quantized() -> tuple[torch.fx.GraphModule, tuple[torch.Tensor, ...]]:
+    torch.manual_seed(3)
+    inputs = (torch.randn(IMAGE),)
+    model = Around(lambda m, x: F.softmax(F.linear(F.relu(m.conv(x)).flatten(1), m.columns), 1)).eval()
+    exported = torch.export.export(model, inputs, strict=True)
+    return calibrate_and_quantize(exported, [inputs], NeutronQuantizer(SPEC)), inputs
+
+
+@pytest.mark.parametrize("remove_io", [False, True])
+def test_the_whole_flow(remove_io: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module, inputs = quantized()
+    spec = generate_neutron_compile_spec(
+        "imxrt700", intermediates_dir=str(tmp_path), dump_kernel_selection_code=True, use_profiling=True
+    )
+    partitioner = NeutronPartitioner(spec, SPEC, post_quantization_state_dict=module.state_dict())
+    manager = to_edge_transform_and_lower(
+        torch.export.export(module, inputs, strict=True),
+        transform_passes=NeutronEdgePassManager(),
+        partitioner=[partitioner],
+        compile_config=EdgeCompileConfig(_core_aten_ops_exception_list=core_aten_ops_exception_list),
+    )
+    if remove_io:
+        manager = manager.transform([RemoveIOQuantOpsPass(edge_program_manager=manager)])
+    manager = manager.transform(NeutronEdgePassManager([RemoveAdditionalQDQClustersPass()]))
+    program = manager.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False))
+    (found,) = [item for item in pte.delegates(program.buffer) if item.backend == NeutronBackend.__name__]
+    assert payload.parse(found.payload).arguments == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "_kernel_selection_tag0.c",
+        "tag0_neutron.et.tflite",
+        "tag0_pure.et.tflite",
+    ]
+    assert [n.op for n in litert.read(tmp_path / "tag0_neutron.et.tflite").graph.nodes] == ["CUSTOM NeutronGraph"]
+    delegate.load()
+    method = Runtime.get().load_program(program.buffer).load_method("forward")
+    given = inputs[0]
+    if remove_io:
+        names = {name: manager._config_methods[f"input0_{name}"] for name in ("scale", "zp")}
+        given = torch.clamp(torch.round(given / names["scale"]) + names["zp"], -128, 127).to(torch.int8)
+    (output,) = method.execute([given])
+    real = (output.float() + 128) / 256 if remove_io else output
+    assert torch.allclose(real, module(*inputs), atol=2.5 / 256)
+
+
+def test_the_target() -> None:
+    assert (SPEC.get_name(), SPEC.is_subsystem(), SPEC.get_num_units()) == ("imxrt700", False, 1)
+    assert (SPEC.get_num_pipes(), SPEC.get_num_macs(), SPEC.get_hw_version()) == (8, 8, NeutronHWVersion.N3)
+    with pytest.raises(ValueError, match=r"^Target `imx95` is not a neutron-C target\. Only MCU targets are supported"):
+        NeutronTargetSpec("imx95")
+    with pytest.raises(
+        InvalidTargetError, match=r"^Target `x` is not a valid target\. Must be one of `\['imxrt700'\]`\.$"
+    ):
+        NeutronTargetSpec("x")
+
+
+def test_keys_of_the_compile_spec_stand_where_they_are_looked_for() -> None:
+    spec = generate_neutron_compile_spec("imxrt700", operators_not_to_delegate=["aten::relu", "conv"])
+    assert [item.key for item in spec[:9]] == KEYS
+    assert spec[4].value == b"aten_relu,conv"
+    assert spec[3].value == b"None"
+    assert spec[5].value == b"True"
+    assert NeutronCompileSpecBuilder().build() == []
+
+
+def test_a_builder_takes_options_once() -> None:
+    builder = NeutronCompileSpecBuilder().neutron_compile_spec("imxrt700")
+    with pytest.raises(AssertionError):
+        builder.neutron_compile_spec("imxrt700")
+
+
+_NAMES = st.text(st.characters(categories=("L", "N"), include_characters="_"), min_size=1, max_size=12)
+
+
+@given(
+    st.builds(
+        PartitionCompileOptions,
+        target=_NAMES,
+        extra_flags=st.lists(_NAMES, max_size=3).map(tuple),
+        intermediates_dir=st.none() | st.just("/some/where"),
+        operators_not_to_delegate=st.lists(_NAMES, max_size=3).map(tuple),
+        use_neutron_for_format_conversion=st.booleans(),
+        fetch_constants_to_sram=st.booleans(),
+        dump_kernel_selection_code=st.booleans(),
+        use_profiling=st.booleans(),
+        sram_budget=st.none() | st.integers(1, 1 << 30),
+        io=st.sampled_from(IO_PLACES),
+        name=_NAMES,
+    )
+)
+def test_compile_specs_carry_all_options(options: PartitionCompileOptions) -> None:
+    assert decode(encode(options)) == options
+
+
+def test_damaged_compile_specs() -> None:
+    with pytest.raises(RuntimeError, match=r"^output format is required$"):
+        decode([])
+    with pytest.raises(RuntimeError, match=r"^Unknown format onnx$"):
+        decode([CompileSpec("output_format", b"onnx")])
+    with pytest.raises(InvalidOptionError, match=r"^compile spec: use_profiling is 'maybe'; it is True or False\.$"):
+        decode([*generate_neutron_compile_spec("imxrt700")[:8], CompileSpec("use_profiling", b"maybe")])
+
+
+def test_a_folder_for_intermediates_that_is_none() -> None:
+    module, inputs = quantized()
+    partitioner = NeutronPartitioner(generate_neutron_compile_spec("imxrt700", intermediates_dir="/no/such"), SPEC)
+    with pytest.raises(ValueError, match=r"^intermediates_dir is not a directory path\.$"):
+        to_edge_transform_and_lower(torch.export.export(module, inputs), partitioner=[partitioner])
+
+
+def test_data_is_not_needed_to_partition() -> None:
+    module, inputs = quantized()
+    with_data = NeutronPartitioner(generate_neutron_compile_spec("imxrt700"), SPEC, None, module.state_dict())
+    without = NeutronPartitioner(generate_neutron_compile_spec("imxrt700"), SPEC)
+    for partitioner in (with_data, without):
+        to_edge_transform_and_lower(torch.export.export(module, inputs), partitioner=[partitioner])
+    assert with_data.delegations == without.delegations
+
+
+def test_partitions_that_move_nothing_can_be_allowed() -> None:
+    torch.manual_seed(3)
+    inputs = (torch.randn(IMAGE),)
+    module = calibrate_and_quantize(
+        torch.export.export(Around(lambda m, x: x.flatten(1)).eval(), inputs), [inputs], NeutronQuantizer(SPEC)
+    )
+    counts = []
+    for allowed in (False, True):
+        partitioner = NeutronPartitioner(
+            generate_neutron_compile_spec("imxrt700"), SPEC, CustomDelegationOptions(allow_no_op_partitions=allowed)
+        )
+        to_edge_transform_and_lower(torch.export.export(module, inputs), partitioner=[partitioner])
+        counts.append(partitioner.delegations[-1].partitions)
+    assert counts == [0, 1]
+
+
+def test_a_shared_dequantize_node_holds_nothing_up() -> None:
+    module, inputs = quantized()
+    exported = torch.export.export(module, inputs)
+    graph = exported.graph
+    first = next(
+        node for node in graph.nodes if node.name == "dequantize_per_tensor" or "dequantize_per_tensor" in node.name
+    )
+    with graph.inserting_after(first):
+        gelu = graph.call_function(torch.ops.aten.gelu.default, (first,))
+    gelu.meta = dict(first.meta)
+    output = graph.output_node()
+    assert len(first.users) == 2
+    del output
+    partitioner = NeutronPartitioner(generate_neutron_compile_spec("imxrt700"), SPEC)
+    changed = partitioner.transform_for_pre_decomposition(exported)
+    twins = [
+        node for node in changed.graph.nodes if node.target == first.target and node.args[0].name == first.args[0].name
+    ]
+    assert [len(node.users) for node in twins] == [1, 1]
+    assert len(first.users) == 2, "the caller's program is the caller's"
