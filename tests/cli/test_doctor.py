@@ -45,9 +45,9 @@ def test_a_missing_package_and_a_wrong_version_say_what_to_do(monkeypatch: pytes
     monkeypatch.setattr(checks, "requirements", lambda: wanted)
     missing, wrong = checks.package_checks()
     assert (missing.state, missing.found) == (State.BROKEN, "not installed")
-    assert missing.to_do == "pip install 'openneutron', or this alone: pip install 'no-such-package>=1'"
+    assert missing.to_do == "in the checkout: pip install ., or this alone: pip install 'no-such-package>=1'"
     assert wrong.state is State.BROKEN
-    assert wrong.to_do == "pip install 'openneutron[pytorch]', or this alone: pip install 'numpy==1.0'"
+    assert wrong.to_do == "in the checkout: pip install '.[pytorch]', or this alone: pip install 'numpy==1.0'"
 
 
 def test_a_missing_compiler_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from openneutron.cli.app import run
     except ModuleNotFoundError as error:
         print(
-            f"error: the package '{error.name}' is not installed. Install it with: pip install openneutron",
+            f"error: the package '{error.name}' is not installed. In the checkout: pip install .",
             file=sys.stderr,
         )
         return 2

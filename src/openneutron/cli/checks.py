@@ -121,8 +121,8 @@ def package_checks() -> list[Check]:
 
 
 def _package_check(requirement: Requirement) -> Check:
-    what = f"openneutron[{requirement.extra}]" if requirement.extra else "openneutron"
-    to_do = f"pip install '{what}', or this alone: pip install '{requirement.name}{requirement.bounds}'"
+    what = f"'.[{requirement.extra}]'" if requirement.extra else "."
+    to_do = f"in the checkout: pip install {what}, or this alone: pip install '{requirement.name}{requirement.bounds}'"
     try:
         found = importlib.metadata.version(requirement.name)
     except importlib.metadata.PackageNotFoundError:
@@ -179,7 +179,11 @@ def self_test() -> Check:
         return Check(what, State.BROKEN, "does not run", "", str(error))
     if got.tobytes() != want.tobytes():
         return Check(
-            what, State.BROKEN, "another result than LiteRT's", "", "Install the package again: pip install openneutron"
+            what,
+            State.BROKEN,
+            "another result than LiteRT's",
+            "",
+            "Install the package again, in the checkout: pip install .",
         )
     return Check(what, State.FINE, "the same bytes as LiteRT")
 

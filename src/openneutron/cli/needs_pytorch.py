@@ -20,6 +20,6 @@ def needs_pytorch(what: str) -> Iterator[None]:
         if error.name is None or error.name.split(".")[0] not in PACKAGES:
             raise
         raise MissingToolError(
-            f"{what} {', '.join(PACKAGES)}; '{error.name}' is not installed. Install them with: "
-            "pip install 'openneutron[pytorch]'. An int8 .tflite compiles and runs without."
+            f"{what} {', '.join(PACKAGES)}; '{error.name}' is not installed. In the checkout: "
+            "pip install '.[pytorch]'. An int8 .tflite compiles and runs without."
         ) from error

@@ -66,14 +66,14 @@ def executorch_package() -> Path:
     """The installed executorch's folder; raises MissingToolError where there is none that a delegate can link with."""
     found = importlib.util.find_spec("executorch")
     if found is None or not found.submodule_search_locations:
-        raise MissingToolError("delegate: executorch is not installed. Install it: pip install 'openneutron[pytorch]'.")
+        raise MissingToolError("delegate: executorch is not installed. In the checkout: pip install '.[pytorch]'.")
     for place in found.submodule_search_locations:
         package = Path(place)
         if (package / "include").is_dir() and (package / "lib" / "libexecutorch.so").exists():
             return package
     raise MissingToolError(
         "delegate: the installed executorch has no headers or no libexecutorch.so. "
-        "Install the release this project is made for: pip install 'openneutron[pytorch]'."
+        "Install the release this project is made for, in the checkout: pip install '.[pytorch]'."
     )
 
 
@@ -153,5 +153,5 @@ def _compile(command: str, runtime: Path, package: Path, path: Path) -> None:
         said = "\n".join(line for line in done.stderr.splitlines() if "error" in line)[:2000] or done.stderr[-2000:]
         raise MissingToolError(
             f"delegate: {command} can't compile it against executorch {importlib.metadata.version('executorch')} "
-            f"(exit code {done.returncode}). Is this the release of pip install 'openneutron[pytorch]'? It said:\n{said}"
+            f"(exit code {done.returncode}). Is this the release that pyproject.toml names? It said:\n{said}"
         )
