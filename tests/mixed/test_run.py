@@ -95,9 +95,23 @@ def test_variables_on_both_sides_of_a_node_are_refused() -> None:
     with pytest.raises(InvalidModelError) as caught:
         FileSimulator(made)
     assert str(caught.value) == (
-        "operators 0 and 3 share LiteRT variables and a NeutronGraph lies between them; a file is run piece by piece here, "
-        "and each piece has its own variables. Run it on the device."
+        "operators 0 and 3 share LiteRT variables or tables and a NeutronGraph lies between them; a file is run piece by piece "
+        "here, and each piece has its own. Run it on the device."
     )
+
+
+def test_a_table_on_both_sides_of_a_node_is_refused() -> None:
+    """Made before it and looked into behind it."""
+    b = FileBuilder()
+    b.tensor("x", (1, 4, 4, 2), scale=0.02)
+    b.tensor("table", (1,), "resource")
+    b.tensor("size", (1,), "int64")
+    b.operator(BUILTIN.HASHTABLE, [], ["table"], "HashtableOptions", tableId=1, keyDtype=4, valueDtype=4)
+    b.conv("c", "x", (1, 4, 4, 2), 2, 3)
+    b.operator(BUILTIN.HASHTABLE_SIZE, ["table"], ["size"], "HashtableSizeOptions")
+    made = compile_file(litert.read(b.finish(["x"], ["c", "size"])), "m", TARGET).to_bytes()
+    with pytest.raises(InvalidModelError, match=r"^operators 0 and 2 share LiteRT variables or tables"):
+        FileSimulator(made)
 
 
 def test_an_operator_the_interpreter_does_not_have_is_named() -> None:

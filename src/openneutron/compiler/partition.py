@@ -12,24 +12,21 @@ from openneutron.compiler.legalize.rename_identities import VIEWS, rename_identi
 from openneutron.diagnostics import OnCpu
 from openneutron.ir import DType, Graph, Node
 
-EFFECTFUL = frozenset(
+SHARED_STATE = frozenset(
     (
         "ASSIGN_VARIABLE",
-        "CALL",
         "CALL_ONCE",
         "HASHTABLE",
         "HASHTABLE_FIND",
         "HASHTABLE_IMPORT",
         "HASHTABLE_SIZE",
-        "IF",
-        "MULTINOMIAL",
-        "RANDOM_STANDARD_NORMAL",
-        "RANDOM_UNIFORM",
         "READ_VARIABLE",
         "VAR_HANDLE",
-        "WHILE",
     )
 )
+"""LiteRT operators whose state lies in the interpreter: variables and tables, which others of them find there."""
+
+EFFECTFUL = SHARED_STATE | {"CALL", "IF", "MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "WHILE"}
 """LiteRT operators that may do more than compute their outputs: they keep the order they have in the file."""
 
 NO_KERNEL = "See docs/supported-ops.md for those there are."

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from openneutron.compiler.partition import extract
+from openneutron.compiler.partition import SHARED_STATE, extract
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Tensor
 from openneutron.litert import LiteRTModel, read
@@ -18,9 +18,6 @@ from openneutron.litert.cut import cut
 from openneutron.litert.interpret import interpret
 from openneutron.litert.neutron_graph import FoundNode, find
 from openneutron.simulator import Simulator
-
-SHARED_STATE = ("ASSIGN_VARIABLE", "CALL_ONCE", "HASHTABLE", "READ_VARIABLE", "VAR_HANDLE")
-"""LiteRT operators whose state lies in the interpreter, where an operator of another piece would not find it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +75,8 @@ class FileSimulator:
             yield _Piece(cut(loaded.model, places, into, out), into, out)
         if len(stateful) > 1:
             raise InvalidModelError(
-                f"operators {stateful[0]} and {stateful[1]} share LiteRT variables and a NeutronGraph lies between them; "
-                "a file is run piece by piece here, and each piece has its own variables. Run it on the device."
+                f"operators {stateful[0]} and {stateful[1]} share LiteRT variables or tables and a NeutronGraph lies between them; "
+                "a file is run piece by piece here, and each piece has its own. Run it on the device."
             )
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
