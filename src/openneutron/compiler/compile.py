@@ -14,7 +14,7 @@ from openneutron.compiler.legalize import VIEWS, legalize
 from openneutron.compiler.options import CompileOptions
 from openneutron.compiler.schedule import Schedule, whole_schedule
 from openneutron.compiler.select import select_node
-from openneutron.compiler.storage import Storages, copy_call, share
+from openneutron.compiler.storage import Storages, share
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program
@@ -197,4 +197,4 @@ def _memory(layout: Layout) -> tuple[MemoryItem, ...]:
     return tuple(MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last) for i in ordered)
 
 
-__all__ = ["Compiled", "MemoryItem", "OperatorReport", "Report", "compile_graph", "copy_call", "finish", "select_calls"]
+__all__ = ["Compiled", "MemoryItem", "OperatorReport", "Report", "compile_graph", "finish", "select_calls"]

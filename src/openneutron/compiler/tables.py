@@ -195,12 +195,6 @@ def _hard_swish(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s
     return _stored(_wrapped(rounding_shift_right(scaled, -output_shift, 16) + result.zero_point, 16))
 
 
-def hard_swish_ratio_is_small(source: QuantParams, result: QuantParams) -> bool:
-    """LiteRT's HARD_SWISH shifts its product right alone: 1/128 of the input's scale is below the output's."""
-    ratio = np.float32(1 / 128) * np.float32(source.scale) / np.float32(result.scale)
-    return quantize_multiplier(float(ratio))[1] <= 0
-
-
 def _multiplier16(real: np.float32) -> tuple[int, int]:
     multiplier, shift = quantize_multiplier(float(real))
     return min((multiplier + 2**15) >> 16, _INT16_MAX), shift

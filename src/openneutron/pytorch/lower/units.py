@@ -22,11 +22,6 @@ class Unit:
     def compute(self) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if is_compute(node))
 
-    @property
-    def is_quantized(self) -> bool:
-        """Whether it takes quantized values in and gives some out: anything else can only run in float."""
-        return any(is_dequantize(node) for node in self.nodes) and any(is_quantize(node) for node in self.nodes)
-
     def __str__(self) -> str:
         return " ".join(node.name for node in self.nodes)
 

@@ -49,7 +49,6 @@ _LINEAR = AnnotationRule(weight=1, bias=2, fuses=True)
 _TWO = AnnotationRule(data=(0, 1), fuses=True)
 _FUNCTION = AnnotationRule()
 _MOVE = AnnotationRule(result=Result.SHARED)
-_LIST = AnnotationRule(result=Result.SHARED)
 
 
 def _is_global(node: Node) -> bool:
@@ -95,7 +94,7 @@ RULES: Mapping[str, AnnotationRule] = MappingProxyType(
         "aten.adaptive_avg_pool2d.default": AnnotationRule(result=Result.SHARED, own_if=_is_global),
         "aten.max_pool2d.default": _MOVE,
         "aten.avg_pool2d.default": _MOVE,
-        "aten.cat.default": _LIST,
+        "aten.cat.default": _MOVE,
         "aten.alias.default": _MOVE,
         "aten.clone.default": _MOVE,
         "aten.constant_pad_nd.default": _MOVE,
