@@ -182,6 +182,21 @@ def test_usage_errors_leave_with_2(openneutron: Command) -> None:
         assert openneutron(*arguments).code == 2
 
 
+def test_nothing_is_kept_of_a_result_that_can_not_be_written(openneutron: Command, folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    ended = openneutron("compile", "mixed.tflite", "-o", "nowhere/x.tflite", "--intermediates", "kept/here")
+    assert (ended.code, ended.err) == (2, "error: 'nowhere/x.tflite' can't be written: No such file or directory.\n")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_an_intermediate_that_can_not_be_written_leaves_nothing(openneutron: Command, folder: Path) -> None:
+    (folder / "taken").write_bytes(b"")
+    before = sorted(folder.iterdir())
+    ended = openneutron("compile", "mixed.tflite", "--intermediates", "taken")
+    assert (ended.code, ended.err) == (2, "error: 'taken' can't be used as a folder: File exists.\n")
+    assert sorted(folder.iterdir()) == before
+
+
 def test_no_half_written_file_stays(openneutron: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk fills up just as the result is moved to its place."""
 

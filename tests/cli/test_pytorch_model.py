@@ -77,6 +77,14 @@ def test_from_a_function_to_outputs(openneutron: Command, nets: Path, function: 
     np.testing.assert_allclose(np.load(nets / "out" / "output0.npy"), float_output(nets, x), atol=0.03)
 
 
+def test_nothing_is_kept_of_a_result_that_can_not_be_written(openneutron: Command, nets: Path) -> None:
+    before = sorted(nets.iterdir())
+    arguments = ("compile", "nets.py:net", "--calibration", "set", "-o", "nowhere/x.pte", "--intermediates", "parts")
+    ended = openneutron(*arguments, "--quiet")
+    assert (ended.code, ended.err) == (2, "error: 'nowhere/x.pte' can't be written: No such file or directory.\n")
+    assert [path for path in sorted(nets.iterdir()) if path.name != "__pycache__"] == before
+
+
 def test_a_built_in_model_is_explained_without_a_file(openneutron: Command, folder: Path) -> None:
     before = sorted(folder.iterdir())
     said = json.loads(openneutron("explain", "autoencoder", "--json").out)

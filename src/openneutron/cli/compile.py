@@ -117,14 +117,16 @@ def _compile_litert(
     compiled = compile_file(model, str(source), target, options, excluded, steps)
     steps("Writing", 0, 1)
     data = compiled.to_bytes()
-    if intermediates is not None:
-        _write_intermediates(compiled, output.directory(intermediates))
-    output.write(path, data)
+    parts = {} if intermediates is None else {intermediates / name: text for name, text in _parts(compiled).items()}
+    output.write({path: data, **parts}, intermediates)
     return of_compiled_file(compiled, str(path), len(data))
 
 
-def _write_intermediates(compiled: CompiledFile, folder: Path) -> None:
+def _parts(compiled: CompiledFile) -> dict[str, bytes]:
+    """Each partition as a stock ``.tflite`` and as a listing, by file name."""
+    files = {}
     for index, part in enumerate(compiled.parts):
         name = compiled.part_name(index)
-        output.write(folder / f"{name}.tflite", litert.write(part.graph))
-        output.write(folder / f"{name}.txt", listing(decode(part.program)).encode())
+        files[f"{name}.tflite"] = litert.write(part.graph)
+        files[f"{name}.txt"] = listing(decode(part.program)).encode()
+    return files

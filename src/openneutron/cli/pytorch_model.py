@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,19 +37,21 @@ def compile_pytorch(
     path = result if result is not None else Path(f"{source.stem}.pte")
     if path.suffix != ".pte":
         raise InvalidOptionError(f"--output: a PyTorch model compiles to a .pte; '{path}' is named otherwise.")
-    if intermediates is not None:
-        output.directory(intermediates)
-    with hushed():
+    # The backend writes partitions as it goes; they reach their folder only with the result.
+    with tempfile.TemporaryDirectory() as parts, hushed():
         front_end = _front_end(steps)
         loaded = front_end.source.load(source, weights)
         compiled = front_end.compile.compile(
             loaded.model,
             loaded.example_inputs,
             calibration=front_end.source.samples(source, loaded, calibration, weights),
-            intermediates_dir=intermediates,
+            intermediates_dir=None if intermediates is None else parts,
             **_arguments(source, target, options, excluded, io, steps),
         )
-    output.write(path, compiled.buffer)
+        files = {path: compiled.buffer}
+        if intermediates is not None:
+            files |= {intermediates / file.name: file.read_bytes() for file in sorted(Path(parts).iterdir())}
+    output.write(files, intermediates)
     report: Summary = compiled.report
     return dataclasses.replace(report, file=str(path))
 

@@ -105,9 +105,7 @@ def run_file(
         values = _inputs(path, runnable.inputs, inputs or [], seed)
         results = runnable.run(values)
     if folder is not None:
-        output.directory(folder)
-        for index, result in enumerate(results):
-            output.write(folder / f"output{index}.npy", _npy(result))
+        output.write({folder / f"output{index}.npy": _npy(result) for index, result in enumerate(results)}, folder)
     if as_json:
         rows = [_row(result, index, folder) for index, result in enumerate(results)]
         output.show_json({"file": str(path), "npu": runnable.where, "outputs": rows})
