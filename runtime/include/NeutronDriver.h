@@ -92,8 +92,8 @@ NeutronError neutronModelCheck(const NeutronModelConfig *config, size_t microcod
 /* Validates the microcode and makes a handle. In a NEUTRON_NO_HEAP build *handle must point to
  * neutronGetModelContextSize() bytes, aligned to 8. */
 NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelHandle *handle);
-/* Gives the handle's memory back. The handle is dead from here on: do not pass it to anything again, this function included.
- * ENEUTRON_HANDLE for what is no handle is an aid to find mistakes; freed memory can't be relied on to say so. */
+/* Gives the handle's memory back. The handle is dead from here on: do not pass it to anything again, nor to this function.
+ * ENEUTRON_HANDLE for what is no handle helps to find mistakes, but freed memory can't be relied on to say so. */
 NeutronError neutronModelUnprepare(NeutronModelHandle handle);
 
 NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConfig *data);
