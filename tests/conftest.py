@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT / "tests" / "golden"
 SHARED_MODELS = ROOT.parent / "shared" / "models"
 
 
@@ -33,9 +34,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def update_golden(pytestconfig: pytest.Config) -> bool:
-    """Whether golden texts are written anew."""
-    return bool(pytestconfig.getoption("--update-golden"))
+def golden(pytestconfig: pytest.Config) -> Callable[[str, str], None]:
+    """Compares a text with tests/golden/NAME.txt, or writes it there if asked to."""
+    update = bool(pytestconfig.getoption("--update-golden"))
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / f"{name}.txt"
+        if update:
+            path.write_text(text)
+        assert text == path.read_text(), f"{path.name}: see what differs; if it is right, run pytest --update-golden"
+
+    return compare
 
 
 def _fail_in_ci(report: Any) -> None:
