@@ -43,12 +43,6 @@ def test_greedy_by_size_is_a_placement() -> None:
     assert arena.greedy_by_size([]) == 0
 
 
-@pytest.mark.parametrize("name", SECTIONS)
-def test_every_section_can_measure_and_tabulate(name: str) -> None:
-    section = SECTIONS[name]
-    assert section.TITLE and callable(section.measure) and callable(section.rows)
-
-
 def test_a_table_leaves_out_what_is_not_installed() -> None:
     cost = {"cpu_seconds": 1.5, "peak_rss_mb": 100.0}
     heads, lines = SECTIONS["compile_cost"].rows({"mlperf_tiny_kws_int8": {"openneutron": cost}})
