@@ -14,6 +14,7 @@ from openneutron.compiler.legalize import legalize
 from openneutron.compiler.schedule import Loop, Rows, Schedule, Whole, Window
 from openneutron.ir import Graph, Node, constant, per_channel
 from openneutron.isa import decode
+from openneutron.simulator import Simulator
 
 CONV = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "activation": "NONE"}
 
@@ -50,11 +51,11 @@ def three_operators() -> Graph:
     )
 
 
-def compiled_with(graph: Graph, steps: tuple, rings: dict[str, int]):
+def compiled_with(graph: Graph, steps: tuple, rings: dict[str, int], options: CompileOptions = CompileOptions()):
     legal = legalize(graph)
     storages, calls = select_calls(legal)
     schedule = Schedule(tuple(calls), steps, MappingProxyType(rings))
-    return finish(graph, legal, storages, schedule, oracle.TARGET, CompileOptions())
+    return finish(graph, legal, storages, schedule, oracle.TARGET, options)
 
 
 def test_a_cascade_through_rolling_buffers_gives_the_same_bytes() -> None:
@@ -72,6 +73,25 @@ def test_a_cascade_through_rolling_buffers_gives_the_same_bytes() -> None:
     assert cascade.report.arena_bytes == input_and_output + 3 * 16 * 16 + 8 * 16
     assert cascade.report.arena_bytes < whole.report.arena_bytes
     assert len(decode(cascade.program).code) == 6
+
+
+def test_a_profile_has_an_event_for_each_call_that_runs() -> None:
+    """Those of a loop as often as it runs, and no room beyond."""
+    graph = three_operators()
+    steps = (Rows(0, 0, 1), Loop(8, (Rows(0, 1, 3, 2), Rows(1, 0, 1, 1), Rows(2, 0, 1, 1))))
+    rings = {"a": 3, "b": 1}
+    (x,) = inputs = oracle.random_inputs(graph, 0)
+    compiled = compiled_with(graph, steps, rings, CompileOptions(profile=True))
+    assert decode(compiled.program).profile_size == 16 * (1 + 8 * 3)
+    with Simulator(compiled.program) as simulator:
+        events = simulator.profile([x])
+    assert [event.operator for event in events] == [0, *(0, 1, 2) * 8]
+    assert [event.start_cycles for event in events[1:]] == [event.stop_cycles for event in events[:-1]]
+    assert events[-1].stop_cycles == compiled.report.cycles
+    without = compiled_with(graph, steps, rings)
+    assert decode(without.program).profile_size == 0
+    want = oracle.simulated_outputs(without, inputs)
+    np.testing.assert_array_equal(oracle.simulated_outputs(compiled, inputs)[0], want[0])
 
 
 def test_patches_and_channel_groups_give_the_same_bytes() -> None:

@@ -140,7 +140,7 @@ def finish(
             f"Give it at least {-(-sram // 1024)} KiB with --sram-budget (or sram_budget=), or a smaller input.",
             sram,
         )
-    program = emit(legal, schedule, storages, layout, target, options.io)
+    program = emit(legal, schedule, storages, layout, target, options.io, options.profile)
     return Compiled(program, graph, _report(graph, schedule, layout, program, target, io_bytes, sram, budget),
                     legal, schedule, storages, layout)  # fmt: skip
 

@@ -42,8 +42,20 @@ def short_name(name: str) -> str:
     return name.rsplit(";", 1)[-1][-NAME_LENGTH:]
 
 
-def emit(graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, target: Target, io: str) -> Program:
-    """The program that runs the schedule. The same arguments give the same bytes."""
+PROFILE_EVENT_BYTES = 16
+"""NeutronEvent of NeutronDriver.h: what the driver writes to the profile buffer for a kernel call."""
+
+
+def emit(
+    graph: Graph,
+    schedule: Schedule,
+    storages: Storages,
+    layout: Layout,
+    target: Target,
+    io: str,
+    profile: bool = False,
+) -> Program:
+    """The program that runs the schedule, with a profile buffer if asked for. The same arguments give the same bytes."""
     weights = _Weights()
     buffers: dict[Record, int] = {}
     operators = []
@@ -81,6 +93,7 @@ def emit(graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, t
         code=tuple(code),
         scratch_size=layout.scratch_bytes,
         prefetch_size=schedule.prefetch_bytes,
+        profile_size=sum(map(_calls_run, schedule.steps)) * PROFILE_EVENT_BYTES if profile else 0,
         target=zlib.crc32(target.name.encode()),
         cycles=cycles,
         names=tuple(short_name(call.name) for call in schedule.calls),
@@ -120,6 +133,13 @@ def _binding(graph: Graph, storages: Storages, layout: Layout, name: str, positi
     storage = next(s for s in storages.storages.values() if getattr(s, side) == position)
     home, offset = layout.homes[storage.name]
     return record(BINDING, base=home, offset=offset, size=graph[name].size_bytes)
+
+
+def _calls_run(step: Step) -> int:
+    """How many kernel calls a step runs, those of windows that turn out empty included."""
+    if isinstance(step, Loop):
+        return step.count * len(step.body)
+    return int(isinstance(step, Whole | Rows | Window))
 
 
 def _instructions(

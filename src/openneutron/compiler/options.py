@@ -14,12 +14,14 @@ class CompileOptions:
     """``sram_budget`` is bytes, for the arena, inputs and outputs, and the prefetch buffer; None is the target's SRAM.
 
     ``io`` is where inputs and outputs lie, see ``layout.IO_PLACES``. ``fetch_constants_to_sram`` copies each operator's
-    constants to SRAM before it runs, for constants that lie in flash.
+    constants to SRAM before it runs, for constants that lie in flash. ``profile`` makes room for an event for each kernel
+    call of a run.
     """
 
     sram_budget: int | None = None
     io: str = ARENA
     fetch_constants_to_sram: bool = False
+    profile: bool = False
 
     def __post_init__(self) -> None:
         if self.io not in IO_PLACES:

@@ -36,7 +36,7 @@ class PartitionCompileOptions:
     @property
     def compiler(self) -> CompileOptions:
         """The part the compiler wants. Raises InvalidOptionError for values out of range."""
-        return CompileOptions(self.sram_budget, self.io, self.fetch_constants_to_sram)
+        return CompileOptions(self.sram_budget, self.io, self.fetch_constants_to_sram, self.use_profiling)
 
     @property
     def patterns(self) -> tuple[str, ...]:

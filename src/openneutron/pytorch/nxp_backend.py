@@ -49,8 +49,8 @@ def generate_neutron_compile_spec(
     are transposed on the NPU; otherwise by the runtime. dump_kernel_selection_code: a C file that registers only the
     kernels a partition calls, written to the working directory. sram_budget: bytes. io: see ``compiler.layout.IO_PLACES``. name: what
     messages call the model.
-    ``system_config`` and ``extra_flags`` are taken for the sake of scripts that pass them and change nothing; programs carry
-    what profiling needs in any case, so neither does ``use_profiling``.
+    use_profiling: each kernel call of a run leaves an event in the ETDump.
+    ``system_config`` and ``extra_flags`` are taken for the sake of scripts that pass them and change nothing.
     """
     del system_config
     builder = NeutronCompileSpecBuilder()

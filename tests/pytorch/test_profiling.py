@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``use_profiling`` of the compile spec: from there to ExecuTorch's inspector."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from executorch.devtools import Inspector
+from executorch.devtools.inspector import TimeScale
+from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.runtime import Runtime
+
+from openneutron.isa import payload, pte
+from openneutron.pytorch import delegate
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
+from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
+from openneutron.simulator import Simulator
+from tests.pytorch.small_models import IMAGE, Around
+
+SPEC = NeutronTargetSpec("imxrt700")
+
+
+@pytest.mark.parametrize("profiling", [True, False])
+def test_kernel_calls_reach_the_inspector(profiling: bool, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    inputs = (torch.randn(IMAGE),)
+    model = Around(lambda m, x: F.max_pool2d(F.relu(m.conv(x)), 2)).eval()
+    module = calibrate_and_quantize(torch.export.export(model, inputs), [inputs], NeutronQuantizer(SPEC))
+    spec = generate_neutron_compile_spec("imxrt700", use_profiling=profiling)
+    edge = to_edge_transform_and_lower(
+        torch.export.export(module, inputs), partitioner=[NeutronPartitioner(spec, SPEC)]
+    )
+    buffer = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False)).buffer
+    (found,) = pte.delegates(buffer)
+    with Simulator(payload.parse(found.payload).program) as simulator:
+        given = [torch.zeros(binding["size"], dtype=torch.int8).numpy() for binding in simulator.microcode.inputs]
+        events = simulator.profile(given)
+        calls = len(simulator.microcode.operators)
+    assert calls > 1 and len(events) == (calls if profiling else 0)
+    delegate.load()
+    program = Runtime.get().load_program(bytes(buffer), enable_etdump=True)
+    program.load_method("forward").execute(inputs)
+    program.write_etdump_result_to_file(str(tmp_path / "etdump"), str(tmp_path / "debug"))
+    inspector = Inspector(
+        str(tmp_path / "etdump"), source_time_scale=TimeScale.CYCLES, target_time_scale=TimeScale.CYCLES
+    )
+    logged = [event for block in inspector.event_blocks for event in block.events if event.is_delegated_op]
+    assert [event.perf_data.raw for event in logged] == [[e.stop_cycles - e.start_cycles] for e in events]
