@@ -75,12 +75,16 @@ def average_pool(node: Node, context: Context) -> Value | Reject:
     source = context.nhwc(context.viewed(data, _image_shape(data.shape)))
     size = context.tensors[source].shape[1:3]
     behind = window.behind(size, image[2:])
-    if any(window.before) and given["count_include_pad"]:
+    if window.is_valid(size, image[2:]):
+        padding = "VALID"
+    elif divisor is not None:
+        # LiteRT divides by the taps inside the image: every window divides by its area only where nothing is outside.
+        source = pad(context, source, ((0, 0), *zip(window.before, behind, strict=True), (0, 0)))
+        padding = "VALID"
+    elif any(window.before) and given["count_include_pad"]:
         if any(after > before for after, before in zip(behind, window.before, strict=True)):
             return Reject("ceil_mode makes windows that reach past the padding, which do not count")
         source = pad(context, source, ((0, 0), *zip(window.before, behind, strict=True), (0, 0)))
-        padding = "VALID"
-    elif window.is_valid(size, image[2:]):
         padding = "VALID"
     elif window.is_same(size, image[2:]):
         padding = "SAME"
