@@ -102,7 +102,8 @@ def convolution(node: Node, context: Context) -> Value | Reject:
     rows = len(shape) == 3
     data = context.viewed(data, _with_row(data.shape))
     weight = context.viewed(weight, _with_row(weight.shape))
-    stride, before, dilation = (_spatial(given[key], rows) for key in ("stride", "padding", "dilation"))
+    stride, dilation = (_spatial(given[key], rows, 1) for key in ("stride", "dilation"))
+    before = _spatial(given["padding"], rows, 0)
     window = Window(pair(weight.shape[2:]), stride, before, dilation)
     result = _emit(node, context, given, data, weight, window, _with_row(shape))
     return context.viewed(result, shape)
@@ -112,11 +113,12 @@ def _with_row(shape: Shape) -> Shape:
     return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
 
 
-def _spatial(item: Any, one_row: bool) -> tuple[int, int]:
+def _spatial(item: Any, one_row: bool, neutral: int) -> tuple[int, int]:
+    """Rows and columns of a setting; ``neutral`` for the row that a convolution in one dimension gets."""
     if not one_row:
         return pair(item)
     column = item[0] if isinstance(item, (list, tuple)) else item
-    return (0 if column == 0 else 1, column)
+    return neutral, column
 
 
 def _emit(
