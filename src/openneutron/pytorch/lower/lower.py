@@ -21,6 +21,7 @@ from openneutron.pytorch.lower.program import (
     CHANNELS_LAST,
     DTYPE_OF_TORCH,
     Constants,
+    activation_params,
     is_channels_last,
     is_dequantize,
     is_plain_layout,
@@ -147,6 +148,8 @@ class Lowering:
         if source not in context.values:
             context.values[source] = self._input(source, quant)
         value = context.values[source]
+        if not context.is_constant(value):
+            quant = activation_params(node, self.constants)
         if context.tensors[value.tensor].quant != quant:
             raise Rejected(f"it dequantizes with {quant} what has {context.tensors[value.tensor].quant}")
         return value
@@ -160,7 +163,8 @@ class Lowering:
             return plain(context.add_constant(node.name, data, quant), shape_of(source))
         if node.meta["val"].dtype != torch.int8:
             raise Rejected(f"its result is {node.meta['val'].dtype}; the NPU computes on int8")
-        return context.requantized(context.value(source), quant, node.name)
+        value = context.value(source)
+        return context.requantized(value, activation_params(node, self.constants), node.name)
 
     def _input(self, node: Node, quant: QuantParams) -> Value:
         """The value of an input of the partition."""

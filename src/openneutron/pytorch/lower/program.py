@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_channel, per_tensor
+from openneutron.pytorch.lower.rules import Rejected
 
 QUANTIZE = frozenset(
     f"quantized_decomposed.quantize_{form}"
@@ -173,6 +174,18 @@ def quant_params(node: Node, constants: Constants) -> QuantParams:
         return per_channel(values, axis)
     scale, zero_point = (_numbers(item, constants) for item in node.args[1:3])
     return per_tensor(float(scale.reshape(-1)[0]), int(zero_point.reshape(-1)[0]))
+
+
+def activation_params(node: Node, constants: Constants) -> QuantParams:
+    """Scale and zero point of a quantize or dequantize node of values that are computed. Rejects one that clamps them to
+    less than int8 holds, which no kernel does."""
+    low, high = _range(node)
+    if quantized_dtype(node) == torch.int8 and (low, high) != (-128, 127):
+        raise Rejected(
+            f"its values are quantized to [{low}, {high}]; kernels saturate at [-128, 127]",
+            "Quantize activations with quant_min=-128 and quant_max=127.",
+        )
+    return quant_params(node, constants)
 
 
 def quantized_dtype(node: Node) -> torch.dtype:

@@ -10,6 +10,7 @@ from openneutron.pytorch.lower.clamps import UNBOUNDED, Bounds
 from openneutron.pytorch.lower.program import (
     GETITEM,
     Constants,
+    activation_params,
     is_compute,
     is_dequantize,
     is_quantize,
@@ -60,6 +61,10 @@ class Results:
             raise Rejected(self._why_float(node), "Quantize with NeutronQuantizer.")
         return found
 
+    def is_quantized(self, node: Node) -> bool:
+        """Whether the node's result is quantized before anything computes with it."""
+        return self._ahead(node) is not None
+
     def fused(self, node: Node) -> Node | None:
         """The clamp that runs inside ``node``: its only user, of a node that can take one."""
         rule = LOWER_RULES.get(op_name(node))
@@ -80,7 +85,7 @@ class Results:
         found: QuantParams | None = None
         for user in node.users:
             if is_quantize(user):
-                quant = quant_params(user, self._constants)
+                quant = activation_params(user, self._constants)
             elif moves(user):
                 further = self._ahead(user)
                 if further is None:
