@@ -241,8 +241,9 @@ class Context:
         return Value(name, value.shape, value.order, value.base)
 
     def pad_value(self, quant: QuantParams, real: float) -> int:
-        """A real number as int8 under these parameters."""
-        return stored_bounds(Bounds(real, real), quant)[0]
+        """A real number as int8 under these parameters, saturated; infinities too."""
+        low, high = stored_bounds(Bounds(real, real), quant)
+        return high if real > 0 else low
 
 
 def moved_axis(quant: QuantParams | None, permutation: Shape) -> QuantParams | None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,8 @@ def cat(node: Node, context: Context) -> Value | Reject:
     shape, quant = shape_of(node), context.result_quant(node)
     # PyTorch lets an empty list element of any shape pass.
     values = [context.value(item) for item in given["tensors"] if item.meta["val"].numel()]
+    if not values:
+        return Reject("all its inputs are empty")
     values = [context.settled(value) for value in values]
     orders = [value.order for value in values if not context.is_constant(value)] or [values[0].order]
     plain = tuple(range(len(shape)))
@@ -169,9 +172,16 @@ def constant_pad(node: Node, context: Context) -> Value | Reject:
     return _padded(node, context, list(given["pad"]), float(given.get("value") or 0.0))
 
 
-def _padded(node: Node, context: Context, flat: list[int], filler: float) -> Value:
+def _padded(node: Node, context: Context, flat: list[int], filler: float) -> Value | Reject:
+    if math.isnan(filler):
+        return Reject("it pads with NaN, which int8 can't hold")
     value = context.settled(context.value(node.args[0]))
-    quant: QuantParams = context.quant(value)
+    if not _holds(context.quant(value), filler):
+        if not context.results.is_quantized(node):
+            return Reject(f"it pads with {filler:g}, which its input's int8 range does not reach")
+        # The result's own range saturates the filler as its quantize node does.
+        value = _moved(node, context, value)
+    quant = context.quant(value)
     amounts = [(0, 0)] * len(value.shape)
     # PyTorch counts the paddings from the last dimension.
     for place in range(len(flat) // 2):
@@ -180,6 +190,11 @@ def _padded(node: Node, context: Context, flat: list[int], filler: float) -> Val
     shape = shape_of(node)
     name = pad(context, value.tensor, stored, context.pad_value(quant, filler))
     return _moved(node, context, Value(name, shape, value.order, shape))
+
+
+def _holds(quant: QuantParams, real: float) -> bool:
+    """Whether a real number needs no saturation under these parameters."""
+    return -128.5 <= quant.zero_point + real / quant.scale < 127.5
 
 
 @lowers("aten.upsample_nearest2d.vec", "aten.upsample_nearest2d.default", moves=True, layout=Layout.NHWC)
