@@ -123,7 +123,10 @@ def test_operators_can_be_left_to_the_cpu() -> None:
         whole(), EXAMPLE, calibration=[EXAMPLE], operators_not_to_delegate=["aten_convolution_default_1"]
     )
     assert [(item.name, item.reason) for item in program.delegation.on_cpu] == [
-        ("point", "operators_not_to_delegate names it"),
+        (
+            "point",
+            "operators_not_to_delegate names it: 'aten_convolution_default_1' is in 'aten_convolution_default_1'",
+        ),
         ("aten_relu_default", "it exchanges float values with 'aten_convolution_default_1', which stays on the CPU"),
     ]
     # An operator that we know is no mistake where the model does not have it.

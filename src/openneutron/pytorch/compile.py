@@ -135,7 +135,8 @@ def compile(
     channels_last: whether the program takes and gives images channels innermost, which saves a transpose at each border;
     None: as the example inputs lie. ``run`` takes either.
     io: ``float32`` borders with quantization on the CPU, or ``int8`` ones.
-    operators_not_to_delegate: parts of operator names (``aten::relu``) or of single nodes' names to leave on the CPU.
+    operators_not_to_delegate: parts of operator names (``aten::relu``) or of single nodes' names to leave on the CPU;
+    ``aten::add`` is part of ``aten_addmm`` too, ``aten::add_Tensor`` is not. ``delegation`` says which part matched.
     progress: told of each step. name: what messages call the model. The others are those of
     ``generate_neutron_compile_spec`` (``io_place`` is its ``io``).
 

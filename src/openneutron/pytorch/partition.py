@@ -166,8 +166,9 @@ def _supported(
 
 def _excluded(unit: Unit, patterns: Sequence[str]) -> Refusal | None:
     for node in unit.compute:
-        if any(pattern in node.name for pattern in patterns):
-            return Refusal(node, Reject(EXCLUDED))
+        found = next((pattern for pattern in patterns if pattern in node.name), None)
+        if found is not None:
+            return Refusal(node, Reject(f"{EXCLUDED}: '{found}' is in '{node.name}'"))
     return None
 
 
