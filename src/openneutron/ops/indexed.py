@@ -160,17 +160,25 @@ def _axes_inside(graph: Graph, node: Node) -> str | None:
 
 def _counts(graph: Graph, node: Node) -> str | None:
     counts, shape = constant_values(graph, node, 1), _shape_of(graph, node)
-    if len(counts) == len(shape) and all(count >= 1 for count in counts):
-        return None
-    return f"its counts are {list(counts)}; there must be {len(shape)}, each above 0"
+    if len(counts) != len(shape) or any(count < 1 for count in counts):
+        return f"its counts are {list(counts)}; there must be {len(shape)}, each above 0"
+    return _as_stated(graph, node, tuple(extent * count for extent, count in zip(shape, counts, strict=True)))
 
 
 def _broadcasts(graph: Graph, node: Node) -> str | None:
     wanted, shape = constant_values(graph, node, 1), _shape_of(graph, node)
     own = (1,) * (len(wanted) - len(shape)) + shape
-    if len(own) == len(wanted) and all(a in (1, b) for a, b in zip(own, wanted, strict=True)):
+    if len(own) != len(wanted) or not all(a in (1, b) for a, b in zip(own, wanted, strict=True)):
+        return f"its input has shape {list(shape)}, which does not broadcast to {list(wanted)}"
+    return _as_stated(graph, node, wanted)
+
+
+def _as_stated(graph: Graph, node: Node, shape: tuple[int, ...]) -> str | None:
+    """Checked before positions are listed one by one: a damaged file may ask for thousands of millions."""
+    stated = graph[node.outputs[0]].shape
+    if shape == stated:
         return None
-    return f"its input has shape {list(shape)}, which does not broadcast to {list(wanted)}"
+    return f"its output is said to have shape {list(stated)}; its operands make it {list(shape)}"
 
 
 def _row(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.table import Limit
@@ -83,6 +83,8 @@ def int8_weight(index: int, channel_axis: int) -> Limit:
             return f"its weights '{tensor.name}' are {tensor.dtype}; the NPU multiplies int8. Quantize the model"
         if any(tensor.quant.zero_points):
             return f"its weights '{tensor.name}' have a zero point; weights must be symmetric"
+        if not all(0 < scale < math.inf for scale in tensor.quant.scales):
+            return f"its weights '{tensor.name}' have a scale that is not above 0 and finite"
         if tensor.quant.axis not in (None, channel_axis):
             return f"its weights are quantized along axis {tensor.quant.axis}; along {channel_axis} is what there is"
         return None
@@ -100,9 +102,25 @@ def int32_bias(index: int) -> Limit:
         if not tensor.is_constant or tensor.dtype is not DType.INT32:
             state = "constant" if tensor.is_constant else "computed at run time"
             return f"its bias '{tensor.name}' is {tensor.dtype} and {state}; it must be constant int32"
+        channels = graph[node.outputs[0]].shape[-1]
+        if tensor.elements != channels:
+            return f"its bias '{tensor.name}' has {tensor.elements} values for {channels} output channels"
         return None
 
-    return limit("bias absent or constant int32", rule)
+    return limit("bias absent or constant int32, one value for each output channel", rule)
+
+
+def axes_of(index: int, axes: Callable[[Graph, Node], Iterable[int]]) -> Limit:
+    """The axes that the node names are axes of the operand at ``index``."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        tensor = graph.operand(node, index)
+        assert tensor is not None
+        own = len(tensor.shape)
+        wrong = [axis for axis in axes(graph, node) if not -own <= axis < own]
+        return f"it names axis {wrong[0]} of a tensor of rank {own}" if wrong else None
+
+    return limit("axes that the input has", rule)
 
 
 def shared_quantization() -> Limit:

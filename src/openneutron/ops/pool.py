@@ -7,7 +7,16 @@ import math
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS, PADDING, STRIDES, window_output
-from openneutron.ops.limits import attr_among, constant_at, int8_at, limit, rank, shared_quantization, window_numbers
+from openneutron.ops.limits import (
+    attr_among,
+    axes_of,
+    constant_at,
+    int8_at,
+    limit,
+    rank,
+    shared_quantization,
+    window_numbers,
+)
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
 _KERNEL = (Attribute("kernel_h", "filterHeight", 1), Attribute("kernel_w", "filterWidth", 1))
@@ -25,6 +34,12 @@ def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...]:
     data, axes = graph.operand(node, 0), graph.operand(node, 1)
     assert data is not None and axes is not None and axes.data is not None
     return tuple(sorted({int(axis) % len(data.shape) for axis in axes.data.reshape(-1)}))
+
+
+def _named_axes(graph: Graph, node: Node) -> tuple[int, ...]:
+    axes = graph.operand(node, 1)
+    assert axes is not None and axes.data is not None
+    return tuple(int(axis) for axis in axes.data.reshape(-1))
 
 
 def _reduce_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -111,7 +126,7 @@ def _reduction(name: str, litert: str, kernel: str, doc: str, adds: bool) -> Op:
         options="ReducerOptions",
         attributes=(Attribute("keep_dims", "keepDims", False),),
         quantization=Quantization.FREE if adds else Quantization.SHARED,
-        limits=(int8_at(0), constant_at(1, "list of axes"), runs, own),
+        limits=(int8_at(0), constant_at(1, "list of axes"), axes_of(0, _named_axes), runs, own),
         version=2,
         doc=doc,
     )

@@ -11,6 +11,7 @@ import numpy as np
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import (
     attr_among,
+    axes_of,
     constant_at,
     fixed_output,
     int8_at,
@@ -112,11 +113,27 @@ def _concatenation_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...
     return (tuple(shape),)
 
 
+def _pieces_fit(graph: Graph, node: Node) -> str | None:
+    shapes = [list(graph[name].shape) for name in node.inputs if name is not None]
+    axis = node["axis"] % len(shapes[0])
+    others = [shape[:axis] + shape[axis + 1 :] for shape in shapes]
+    if all(len(shape) == len(shapes[0]) for shape in shapes) and all(other == others[0] for other in others):
+        return None
+    return f"its inputs have shapes {shapes}, which do not join along axis {axis}"
+
+
 def slice_window(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Begin and size of each axis; a size of -1 reaches to the end."""
     shape = _input_shape(graph, node)
     begin, size = constant_values(graph, node, 1), constant_values(graph, node, 2)
     return begin, tuple(e - b if s == -1 else s for e, b, s in zip(shape, begin, size, strict=True))
+
+
+def _box_inside(graph: Graph, node: Node) -> str | None:
+    shape, (begin, size) = _input_shape(graph, node), slice_window(graph, node)
+    if all(b >= 0 and s >= 1 and b + s <= e for e, b, s in zip(shape, begin, size, strict=True)):
+        return None
+    return f"it takes {list(size)} from {list(begin)} on of an input of shape {list(shape)}; that is not inside"
 
 
 def _slice_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -180,6 +197,11 @@ def _transpose_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     return (tuple(shape[axis] for axis in constant_values(graph, node, 1)),)
 
 
+def _is_permutation(graph: Graph, node: Node) -> str | None:
+    order, own = constant_values(graph, node, 1), len(_input_shape(graph, node))
+    return None if sorted(order) == list(range(own)) else f"it orders axes as {list(order)}; they are 0 to {own - 1}"
+
+
 def _resize_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     batches, _, _, channels = _input_shape(graph, node)
     height, width = constant_values(graph, node, 1)
@@ -211,6 +233,9 @@ def _inside_input(graph: Graph, node: Node) -> str | None:
     source, (result,) = _input_shape(graph, node), _resize_shape(graph, node)
     if min(result) < 1:
         return f"its size makes the output {list(result)}; every extent must be above 0"
+    stated = graph[node.outputs[0]].shape
+    if result != stated:
+        return f"its output is said to have shape {list(stated)}; its operands make it {list(result)}"
     for axis, name in ((1, "rows"), (2, "columns")):
         positions = bilinear_positions(source[axis], result[axis], node["align_corners"], node["half_pixel_centers"])
         last = positions[-1][0]
@@ -260,7 +285,7 @@ OPS = (
     Op(
         "padv2",
         litert="PADV2",
-        operands=(_INPUT, Operand(Role.PARAMETER, "paddings"), Operand(Role.PARAMETER, "value")),
+        operands=(_INPUT, Operand(Role.PARAMETER, "paddings"), Operand(Role.VALUE, "value")),
         shape=_pad_shape,
         kernels=("pad_s8",),
         options="PadV2Options",
@@ -281,7 +306,13 @@ OPS = (
             Attribute("activation", "fusedActivationFunction", "NONE", {0: "NONE"}),
         ),
         quantization=Quantization.SHARED,
-        limits=(int8_everywhere(), shared_quantization(), attr_among("activation", "NONE")),
+        limits=(
+            int8_everywhere(),
+            shared_quantization(),
+            attr_among("activation", "NONE"),
+            axes_of(0, lambda _, node: (node["axis"],)),
+            limit("inputs of one shape but for the axis", _pieces_fit),
+        ),
         version=2,
         doc="Inputs one behind the other along an axis.",
     ),
@@ -293,7 +324,14 @@ OPS = (
         kernels=("copy_s8",),
         options="SliceOptions",
         quantization=Quantization.SHARED,
-        limits=(int8_at(0), shared_quantization(), constant_at(1, "begin"), constant_at(2, "size"), rank(0, 1, 5)),
+        limits=(
+            int8_at(0),
+            shared_quantization(),
+            constant_at(1, "begin"),
+            constant_at(2, "size"),
+            rank(0, 1, 5),
+            limit("a box inside the input", _box_inside),
+        ),
         version=2,
         doc="A box of the input.",
     ),
@@ -340,7 +378,13 @@ OPS = (
         kernels=("copy_s8",),
         options="TransposeOptions",
         quantization=Quantization.SHARED,
-        limits=(int8_at(0), shared_quantization(), constant_at(1, "permutation"), rank(0, 1, 6)),
+        limits=(
+            int8_at(0),
+            shared_quantization(),
+            constant_at(1, "permutation"),
+            rank(0, 1, 6),
+            limit("a permutation of the input's axes", _is_permutation),
+        ),
         version=2,
         doc="Axes in another order.",
     ),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from openneutron.ir import Graph, Node
+from openneutron.ir import DType, Graph, Node
 
 Limit = Callable[[Graph, Node], str | None]
 """None, or the reason in words why this node can't be compiled; ``__doc__`` is the documentation's wording."""
@@ -29,6 +29,8 @@ class Role(Enum):
     BIAS = "bias"
     PARAMETER = "parameter"
     """A constant int32 tensor that LiteRT keeps as an operand: axes, paddings, a shape, a permutation."""
+    VALUE = "value"
+    """A constant int8 scalar: what a pad is filled with."""
 
 
 class Quantization(Enum):
@@ -87,6 +89,25 @@ class Op:
         if missing or not node.outputs or (len(node.outputs) != 1 and not self.several_outputs):
             given = f"it has {len(node.inputs)} inputs and {len(node.outputs)} outputs"
             return f"{given}; it takes {len(required)} and gives {'1 or more' if self.several_outputs else '1'}"
+        try:
+            return self._unsound_constant(graph, node) or self._broken_limit(graph, node)
+        except (ArithmeticError, LookupError, ValueError) as error:
+            # Limits and shape rules take operands as LiteRT allows them. A damaged file may hold anything.
+            return f"its operands do not fit together ({error})"
+
+    def _unsound_constant(self, graph: Graph, node: Node) -> str | None:
+        """Why a constant operand can't be what its role says, or None."""
+        for operand, name in zip(self.operands, node.inputs, strict=False):
+            tensor = None if name is None else graph[name]
+            if tensor is None or not tensor.is_constant:
+                continue
+            if operand.role is Role.PARAMETER and tensor.dtype not in (DType.INT32, DType.INT64):
+                return f"its {operand.name} '{name}' is {tensor.dtype}; it must be int32"
+            if operand.role in (Role.WEIGHT, Role.BIAS) and not tensor.elements:
+                return f"its {operand.name} '{name}' has shape {list(tensor.shape)}; every extent must be above 0"
+        return None
+
+    def _broken_limit(self, graph: Graph, node: Node) -> str | None:
         for limit in self.limits:
             reason = limit(graph, node)
             if reason is not None:
