@@ -83,7 +83,7 @@ def test_a_file_of_another_backend_has_no_programs_of_ours(
     )
     assert refused("run", "foreign.pte", "--random", "0") == (
         "'foreign.pte': ExecuTorch can't load it: Failed to load method forward, error: 0x:20 "
-        "(Backend NeutrinoBacken is not registered)."
+        "(Backend NeutrinoBacken is not registered). Compile the model again, for the backends that are here."
     )
 
 
