@@ -242,7 +242,7 @@ def test_a_budget_that_is_too_small_says_what_would_do() -> None:
         openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], sram_budget=1, name="whole")
     needed = -(-caught.value.least_bytes // 1024)
     assert f"at least {needed} KiB" in str(caught.value)
-    assert str(caught.value).startswith("'whole tag0': it needs")
+    assert str(caught.value).startswith("'whole': it needs")
     assert openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], sram_budget=needed).partitions
 
 

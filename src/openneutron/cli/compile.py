@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from openneutron import litert, targets
+from openneutron import files, litert, targets
 from openneutron.cli import model_source, output
 from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import Border, IoPlace, compile_options, names
@@ -52,7 +52,11 @@ def compile_model(
     ] = False,
     operators_not_to_delegate: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Operators to leave on the CPU; repeat it, or separate names by commas."),
+        typer.Option(
+            metavar="NAME",
+            help="Operators to leave on the CPU (of PyTorch models: parts of names, so aten::add is in aten_addmm too); "
+            "repeat it, or separate names by commas.",
+        ),
     ] = None,
     io: Annotated[Border | None, typer.Option(help="Type of the .pte's inputs and outputs (PyTorch models).")] = None,
     intermediates: Annotated[
@@ -118,15 +122,15 @@ def _compile_litert(
     steps("Writing", 0, 1)
     data = compiled.to_bytes()
     parts = {} if intermediates is None else {intermediates / name: text for name, text in _parts(compiled).items()}
-    output.write({path: data, **parts}, intermediates)
+    files.write({path: data, **parts}, intermediates)
     return of_compiled_file(compiled, str(path), len(data))
 
 
 def _parts(compiled: CompiledFile) -> dict[str, bytes]:
     """Each partition as a stock ``.tflite`` and as a listing, by file name."""
-    files = {}
+    made = {}
     for index, part in enumerate(compiled.parts):
         name = compiled.part_name(index)
-        files[f"{name}.tflite"] = litert.write(part.graph)
-        files[f"{name}.txt"] = listing(decode(part.program)).encode()
-    return files
+        made[f"{name}.tflite"] = litert.write(part.graph)
+        made[f"{name}.txt"] = listing(decode(part.program)).encode()
+    return made

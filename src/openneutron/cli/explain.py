@@ -41,7 +41,11 @@ def explain(
     ] = False,
     operators_not_to_delegate: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Operators to leave on the CPU; repeat it, or separate names by commas."),
+        typer.Option(
+            metavar="NAME",
+            help="Operators to leave on the CPU (of PyTorch models: parts of names, so aten::add is in aten_addmm too); "
+            "repeat it, or separate names by commas.",
+        ),
     ] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from openneutron.cli import output
+from openneutron import files
 from openneutron.cli.hushed import hushed
 from openneutron.cli.model_source import PyTorchModel
 from openneutron.cli.needs_pytorch import needs_pytorch
@@ -37,21 +36,20 @@ def compile_pytorch(
     path = result if result is not None else Path(f"{source.stem}.pte")
     if path.suffix != ".pte":
         raise InvalidOptionError(f"--output: a PyTorch model compiles to a .pte; '{path}' is named otherwise.")
-    # The backend writes partitions as it goes; they reach their folder only with the result.
-    with tempfile.TemporaryDirectory() as parts, hushed():
+    with hushed():
         front_end = _front_end(steps)
         loaded = front_end.source.load(source, weights)
         compiled = front_end.compile.compile(
             loaded.model,
             loaded.example_inputs,
             calibration=front_end.source.samples(source, loaded, calibration, weights),
-            intermediates_dir=None if intermediates is None else parts,
             **_arguments(source, target, options, excluded, io, steps),
         )
-        files = {path: compiled.buffer}
+        results = {path: compiled.buffer}
         if intermediates is not None:
-            files |= {intermediates / file.name: file.read_bytes() for file in sorted(Path(parts).iterdir())}
-    output.write(files, intermediates)
+            for part in compiled.partitions:
+                results |= part.intermediates(intermediates)
+    files.write(results, intermediates)
     report: Summary = compiled.report
     return dataclasses.replace(report, file=str(path))
 

@@ -15,6 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.arrays import describe, load_array, random_array
 from openneutron.cli.hushed import hushed
@@ -105,7 +106,7 @@ def run_file(
         values = _inputs(path, runnable.inputs, inputs or [], seed)
         results = runnable.run(values)
     if folder is not None:
-        output.write({folder / f"output{index}.npy": _npy(result) for index, result in enumerate(results)}, folder)
+        files.write({folder / f"output{index}.npy": _npy(result) for index, result in enumerate(results)}, folder)
     if as_json:
         rows = [_row(result, index, folder) for index, result in enumerate(results)]
         output.show_json({"file": str(path), "npu": runnable.where, "outputs": rows})

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from openneutron import ops
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.budget import over_budget
 from openneutron.compiler.partition import OnNpu, Partitioning, operator_title, partition
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Graph
@@ -112,7 +113,7 @@ def analyse_file(
     progress("Compiling", count, count)
     budget = options.sram_budget if options.sram_budget is not None else int(target.sram.value * 1024)
     if too_large:
-        raise _over_budget(name, too_large, count, budget)
+        raise over_budget(name, too_large, count, budget)
     return CompiledFile(name, model, target, partitioning, tuple(parts), budget)
 
 
@@ -131,16 +132,6 @@ def check_names(graph: Graph, name: str, operators: Sequence[str]) -> None:
         raise InvalidOptionError(
             f"operators_not_to_delegate: '{given}' is neither an operator nor an output of one in '{name}'. {hint}"
         )
-
-
-def _over_budget(name: str, least_bytes: list[int], count: int, budget: int) -> BudgetError:
-    least = max(least_bytes)
-    where = "" if count == 1 else f" for the largest of its {count} partitions, which run one after the other"
-    return BudgetError(
-        f"'{name}': it needs {least / 1024:.1f} KiB ({least} bytes) of SRAM{where}; the budget is {budget / 1024:.1f} KiB "
-        f"({budget} bytes). Give it at least {-(-least // 1024)} KiB with --sram-budget (or sram_budget=), or a smaller input.",
-        least,
-    )
 
 
 def _nothing_to_do(result: CompiledFile) -> str:

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
 import torch
@@ -20,17 +20,22 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
+from openneutron import files
+from openneutron.compiler.budget import over_budget
 from openneutron.compiler.layout import CALLER
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.compile_spec import decode, encode
 from openneutron.pytorch.delegation import Delegation
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
 from openneutron.pytorch.lower.program import is_quantize
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
+    PartitionOverBudget,
     core_aten_ops_exception_list,
     generate_neutron_compile_spec,
+    intermediates_folder,
 )
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
@@ -45,6 +50,8 @@ Progress = Callable[[str, int, int], None]
 """Told what is being worked on, how much of it is done, and how much there is."""
 
 Inputs = tuple[Any, ...]
+
+Info = TypeVar("Info", CompiledPartition, PartitionOverBudget)
 
 
 def _silent(_step: str, _done: int, _total: int) -> None:
@@ -86,14 +93,7 @@ class CompiledModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the ``.pte``, whole or not at all. Raises InvalidOptionError where it can't be written."""
-        path = Path(path)
-        try:
-            with tempfile.TemporaryDirectory(dir=path.parent) as work:
-                made = Path(work) / path.name
-                made.write_bytes(self.buffer)
-                made.replace(path)
-        except OSError as error:
-            raise InvalidOptionError(f"'{path}' can't be written: {error.strerror or error}.") from error
+        files.write({Path(path): self.buffer})
 
     def run(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The outputs for these inputs, from ExecuTorch with the delegates on the simulated NPU.
@@ -188,9 +188,9 @@ def analyse(
     spec = NeutronTargetSpec(target)
     if io not in (FLOAT32, INT8):
         raise InvalidOptionError(f"io: '{io}' is no border type; there are '{FLOAT32}' and '{INT8}'.")
+    folder = None if intermediates_dir is None else intermediates_folder(os.fspath(intermediates_dir))
     compile_spec = generate_neutron_compile_spec(
         target,
-        intermediates_dir=None if intermediates_dir is None else os.fspath(intermediates_dir),
         operators_not_to_delegate=operators_not_to_delegate,
         use_neutron_for_format_conversion=use_neutron_for_format_conversion,
         fetch_constants_to_sram=fetch_constants_to_sram,
@@ -198,6 +198,9 @@ def analyse(
         io=io_place,
         name=name,
     )
+    # All partitions are measured before one that is too large is an error.
+    compile_spec = encode(dataclasses.replace(decode(compile_spec), defer_budget=True))
+    budget = sram_budget * 1024 if sram_budget is not None else int(spec.neutron_target.sram.value * 1024)
     tell("Exporting", 0, 1)
     module, inputs = _exported(model, example_inputs, channels_last, name)
     if not any(is_quantize(node) for node in module.graph.nodes):
@@ -214,27 +217,38 @@ def analyse(
         partitioner=[partitioner],
         compile_config=EdgeCompileConfig(_core_aten_ops_exception_list=list(core_aten_ops_exception_list)),
     )
+    _check_budget(edge, name, budget)
     if io == INT8:
         edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
     tell("Writing", 0, 1)
     executorch = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16))
+    partitions = tuple(_infos(edge, CompiledPartition))
+    if folder is not None:
+        files.write({path: data for part in partitions for path, data in part.intermediates(folder).items()})
     return CompiledModel(
         name=name,
         target=spec.neutron_target,
         buffer=bytes(executorch.buffer),
         delegation=partitioner.delegations[-1],
-        partitions=tuple(_compiled_partitions(edge)),
+        partitions=partitions,
         quantized=module,
-        budget_bytes=sram_budget * 1024 if sram_budget is not None else int(spec.neutron_target.sram.value * 1024),
+        budget_bytes=budget,
     )
 
 
-def _compiled_partitions(edge: EdgeProgramManager) -> Iterator[CompiledPartition]:
+def _check_budget(edge: EdgeProgramManager, name: str, budget: int) -> None:
+    too_large = [part.least_bytes for part in _infos(edge, PartitionOverBudget)]
+    if too_large:
+        raise over_budget(name, too_large, len(too_large) + len(list(_infos(edge, CompiledPartition))), budget)
+
+
+def _infos(edge: EdgeProgramManager, kind: type[Info]) -> Iterator[Info]:
+    """What became of the partitions, where it is of this kind."""
     module = edge.exported_program().graph_module
     for child in module.children():
         if isinstance(child, LoweredBackendModule) and isinstance(child.meta, dict):
             info = child.meta.get("_delegate_info_meta")
-            if isinstance(info, CompiledPartition):
+            if isinstance(info, kind):
                 yield info
 
 

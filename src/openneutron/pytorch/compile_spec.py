@@ -32,6 +32,8 @@ class PartitionCompileOptions:
     io: str = CALLER
     name: str = ""
     """What messages call the model."""
+    defer_budget: bool = False
+    """Whether a partition over the budget gets an empty payload, for the caller to see to once all are compiled."""
 
     @property
     def compiler(self) -> CompileOptions:
@@ -60,6 +62,8 @@ def encode(options: PartitionCompileOptions) -> list[CompileSpec]:
         "io": options.io,
         "name": options.name,
     }
+    if options.defer_budget:
+        texts["defer_budget"] = str(True)
     return [CompileSpec(key, text.encode()) for key, text in texts.items()]
 
 
@@ -88,6 +92,7 @@ def decode(specs: Sequence[CompileSpec]) -> PartitionCompileOptions:
         sram_budget=None if budget == NONE else int(budget),
         io=texts.get("io", CALLER),
         name=texts.get("name", ""),
+        defer_budget=_flag(texts, "defer_budget", False),
     )
 
 

@@ -14,9 +14,10 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from openneutron import litert, targets
+from openneutron import files, litert, targets
 from openneutron.compiler import Compiled, compile_graph
 from openneutron.compiler.layout import CALLER
+from openneutron.errors import BudgetError
 from openneutron.isa.kernel_selection import called_kernels, kernel_selection
 from openneutron.isa.payload import Format, Payload
 from openneutron.litert.neutron_graph import NeutronNode, splice
@@ -126,6 +127,22 @@ class CompiledPartition:
         # Nothing in it ever changes, and ExecuTorch copies the modules it hangs on several times.
         return self
 
+    def intermediates(self, folder: Path) -> dict[Path, bytes]:
+        """The partition's files for ``folder``: its ``.tflite`` before and after compiling."""
+        pure = litert.write(self.lowered.graph)
+        return {
+            folder / f"{self.name}_pure.et.tflite": pure,
+            folder / f"{self.name}_neutron.et.tflite": _neutron_file(pure, self.name, self.compiled),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOverBudget:
+    """A partition that was only measured: it needs ``least_bytes`` of SRAM, which is more than it may take."""
+
+    name: str
+    least_bytes: int
+
 
 @final
 class NeutronBackend(BackendDetails):
@@ -145,19 +162,25 @@ class NeutronBackend(BackendDetails):
         folder = _folder(options)
         name = _tag(edge_program)
         lowered = lower_program(edge_program, options, f"{options.name} {name}" if options.name else name)
-        compiled = compile_graph(lowered.graph, targets.get(options.target), options.compiler)
+        try:
+            compiled = compile_graph(lowered.graph, targets.get(options.target), options.compiler)
+        except BudgetError as error:
+            if not options.defer_budget:
+                raise
+            return PreprocessResult(
+                processed_bytes=b"", _delegate_info_meta=PartitionOverBudget(name, error.least_bytes)
+            )
         payload = compose(edge_program, lowered, compiled)
+        partition = CompiledPartition(name, lowered, compiled)
         if folder is not None:
-            pure = litert.write(lowered.graph)
-            (folder / f"{name}_pure.et.tflite").write_bytes(pure)
-            (folder / f"{name}_neutron.et.tflite").write_bytes(_neutron_file(pure, name, compiled))
+            files.write(partition.intermediates(folder))
         if options.dump_kernel_selection_code:
             text = kernel_selection(called_kernels((compiled.program,)))
-            Path(f"_kernel_selection_{name}.c").write_text(text)
+            files.write({Path(f"_kernel_selection_{name}.c"): text.encode()})
         return PreprocessResult(
             processed_bytes=payload.compose(),
             debug_handle_map={},
-            _delegate_info_meta=CompiledPartition(name, lowered, compiled),
+            _delegate_info_meta=partition,
         )
 
 
@@ -208,9 +231,12 @@ def _tag(program: ExportedProgram) -> str:
 
 
 def _folder(options: PartitionCompileOptions) -> Path | None:
-    if options.intermediates_dir is None:
-        return None
-    folder = Path(options.intermediates_dir)
+    return None if options.intermediates_dir is None else intermediates_folder(options.intermediates_dir)
+
+
+def intermediates_folder(name: str) -> Path:
+    """The folder of that name. Raises ValueError where there is none, as ExecuTorch's NXP backend does."""
+    folder = Path(name)
     if not folder.is_dir():
         raise ValueError("intermediates_dir is not a directory path.")
     return folder
