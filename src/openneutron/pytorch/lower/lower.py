@@ -212,6 +212,8 @@ class Lowering:
         """The border of a result, in the layout in which the edge program has it. A tensor that is a border already, or a
         constant, is copied."""
         context = self.context
+        if node.meta["val"].dtype != torch.int8:
+            raise Rejected(f"its result leaves as {node.meta['val'].dtype}: nothing quantizes it")
         if not is_plain_layout(node):
             raise Rejected("its result is neither contiguous nor channels-last")
         value = context.settled(context.values[node])
