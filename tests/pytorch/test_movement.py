@@ -47,6 +47,28 @@ def test_a_filler_out_of_all_ranges_saturates_in_the_results(filler: float) -> N
     np.testing.assert_allclose(got[0, :, 0].numpy(), (stored - quant.zero_point) * quant.scale, rtol=1e-6)
 
 
+def test_a_filler_that_only_the_result_holds_is_padded_there() -> None:
+    small = compiled(lambda m, x: F.pad(F.relu(m.conv(x)), (1, 1, 1, 1), value=-3.0))
+    pad = _pad(small.program.quantized, -3.0)
+    # What a quantizer with an observer on either side makes: the input's range starts at 0.
+    dequantize = pad.args[0]
+    assert isinstance(dequantize, Node)
+    quantize = dequantize.args[0]
+    assert isinstance(quantize, Node)
+    for node in (quantize, dequantize):
+        node.args = (node.args[0], 0.01, -128, *node.args[3:])
+    small.program.quantized.recompile()
+    program = analyse(torch.export.export(small.program.quantized, small.inputs[0]))
+    assert not program.delegation.on_cpu
+    assert_same_as_litert(program)
+    quant = program.partitions[0].lowered.graph[program.partitions[0].lowered.graph.outputs[0]].quant
+    assert quant is not None
+    wanted = small.program.quantized(*small.inputs[0])
+    wanted = wanted if isinstance(wanted, torch.Tensor) else wanted[0]
+    (got,) = program.run(*small.inputs[0])
+    assert float((got - wanted).abs().max()) <= 1.01 * quant.scale
+
+
 def test_a_filler_that_no_quantize_node_saturates_must_fit() -> None:
     small = compiled(lambda m, x: m.point(F.pad(F.relu(m.conv(x)), (1, 1, 1, 1), value=0.0)))
     pad = _pad(small.program.quantized, -3.0)
