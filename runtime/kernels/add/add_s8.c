@@ -61,7 +61,9 @@ static Numbers numbers_of(const NeutronAddS8 *p) {
     return numbers;
 }
 
-static NEUTRON_INLINE void add_block(const Numbers *p, const int8_t *a, const int8_t *b, int8_t *out, int32_t size) {
+static NEUTRON_INLINE void add_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
+                                     int32_t size) {
+    const Numbers *p = numbers;
     for (int32_t i = 0; i < size; i++) {
         const uint32_t sum = (uint32_t)(scaled(a[i], &p->a) + scaled(b[i], &p->b) * p->b_sign) << p->output_left;
         const int32_t product = neutron_high_mul((int32_t)sum, p->output_multiplier);
@@ -70,23 +72,8 @@ static NEUTRON_INLINE void add_block(const Numbers *p, const int8_t *a, const in
     }
 }
 
-static NEUTRON_INLINE int32_t add_blocks(const Numbers *p, const NeutronTwoOperandRow *row, int32_t c, int32_t done,
-                                         const int32_t size) {
-    int8_t a[NEUTRON_BLOCK], b[NEUTRON_BLOCK], out[NEUTRON_BLOCK];
-    for (; done <= row->length - size; done += size) {
-        neutron_load_operands(row, c, done, a, b, size);
-        add_block(p, a, b, out, size);
-        neutron_store_result(row, c, done, out, size);
-    }
-    return done;
-}
-
 static void add_row(const void *numbers, const NeutronTwoOperandRow *row) {
-    const Numbers *p = numbers;
-    for (int32_t c = 0; c < row->cols; c++) {
-        const int32_t done = NEUTRON_BLOCK > 1 ? add_blocks(p, row, c, 0, NEUTRON_BLOCK) : 0;
-        add_blocks(p, row, c, done, 1);
-    }
+    neutron_for_each_block(numbers, row, add_block);
 }
 
 #ifdef NEUTRON_AVX2

@@ -22,7 +22,9 @@ typedef struct {
     int32_t output_zero_point, low, high; /* low and high are bounds before the zero point is added */
 } Numbers;
 
-static NEUTRON_INLINE void mul_block(const Numbers *p, const int8_t *a, const int8_t *b, int8_t *out, int32_t size) {
+static NEUTRON_INLINE void mul_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
+                                     int32_t size) {
+    const Numbers *p = numbers;
     for (int32_t i = 0; i < size; i++) {
         const uint32_t product = (uint32_t)((a[i] - p->a_zero_point) * (b[i] - p->b_zero_point)) << p->left;
         const int32_t rescaled = neutron_shift_rounding(neutron_high_mul((int32_t)product, p->multiplier), p->rounding);
@@ -30,23 +32,8 @@ static NEUTRON_INLINE void mul_block(const Numbers *p, const int8_t *a, const in
     }
 }
 
-static NEUTRON_INLINE int32_t mul_blocks(const Numbers *p, const NeutronTwoOperandRow *row, int32_t c, int32_t done,
-                                         const int32_t size) {
-    int8_t a[NEUTRON_BLOCK], b[NEUTRON_BLOCK], out[NEUTRON_BLOCK];
-    for (; done <= row->length - size; done += size) {
-        neutron_load_operands(row, c, done, a, b, size);
-        mul_block(p, a, b, out, size);
-        neutron_store_result(row, c, done, out, size);
-    }
-    return done;
-}
-
 static void mul_row(const void *numbers, const NeutronTwoOperandRow *row) {
-    const Numbers *p = numbers;
-    for (int32_t c = 0; c < row->cols; c++) {
-        const int32_t done = NEUTRON_BLOCK > 1 ? mul_blocks(p, row, c, 0, NEUTRON_BLOCK) : 0;
-        mul_blocks(p, row, c, done, 1);
-    }
+    neutron_for_each_block(numbers, row, mul_block);
 }
 
 #ifdef NEUTRON_AVX2
