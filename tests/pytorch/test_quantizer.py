@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.fx import GraphModule, Node
 
 from openneutron.errors import InvalidOptionError
-from openneutron.pytorch.aten_passes.make_functional import make_functional
+from openneutron.pytorch.aten_passes.make_functional import MakeFunctional
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.lower import LOWER_RULES
 from openneutron.pytorch.lower.program import is_dequantize, is_quantize, op_name
@@ -163,7 +163,7 @@ def test_out_of_place_forms_compute_the_same(function: Callable[..., Any], in_pl
     x = torch.randn(IMAGE)
     module = torch.export.export(Around(function).eval(), (x,), strict=True).module()
     wanted = module(x)
-    make_functional(module)
+    MakeFunctional()(module)
     assert torch.equal(module(x), wanted)
     mutating = [node for node in module.graph.nodes if op_name(node).endswith("_.default")]
     assert len(mutating) == in_place

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
 
@@ -25,8 +26,17 @@ class Affine:
     offset: torch.Tensor
 
 
-def fold_batch_norm(module: GraphModule, layers: tuple[str, ...] = ("convolution", "linear", "alone")) -> bool:
-    """Folds every batch normalization it can into what ``layers`` names; True if anything changed."""
+@dataclass(frozen=True, slots=True)
+class FoldBatchNorm:
+    """Folds every batch normalization it can into what ``layers`` names."""
+
+    layers: tuple[str, ...] = ("convolution", "linear", "alone")
+
+    def __call__(self, module: GraphModule) -> PassResult:
+        return PassResult(module, _fold_batch_norm(module, self.layers))
+
+
+def _fold_batch_norm(module: GraphModule, layers: tuple[str, ...]) -> bool:
     changed = False
     for node in list(module.graph.nodes):
         affine = _affine_of(module, node)

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
+from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
 
@@ -13,8 +16,15 @@ LARGEST = 1 << 24
 """Elements of a result that is still worth keeping instead of its recipe."""
 
 
-def fold_constants(module: GraphModule) -> bool:
-    """Replaces each node that only constants lead to by its value; True if anything changed."""
+@dataclass(frozen=True, slots=True)
+class FoldConstants:
+    """Replaces each node that only constants lead to by its value."""
+
+    def __call__(self, module: GraphModule) -> PassResult:
+        return PassResult(module, _fold_constants(module))
+
+
+def _fold_constants(module: GraphModule) -> bool:
     changed = False
     for node in list(module.graph.nodes):
         value = _value_of(module, node)

@@ -3,19 +3,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.pass_base import PassResult
 
 _RETURNS_ITS_INPUT = frozenset(("aten::dropout", "aten::feature_dropout", "aten::to", "aten::_to_copy"))
 """Operators that may hand back their input itself although their schema does not say so."""
 
 
-def make_functional(module: GraphModule) -> bool:
-    """Rewrites ``x.relu_()`` to ``x.relu()`` (for every operator that has both forms); True if anything changed.
+@dataclass(frozen=True, slots=True)
+class MakeFunctional:
+    """Rewrites ``x.relu_()`` to ``x.relu()``, for every operator that has both forms.
 
     Left alone where the old value of ``x`` lives on under another name (a view of it that is read later), or where ``x`` is
     the model's own state.
     """
+
+    def __call__(self, module: GraphModule) -> PassResult:
+        return PassResult(module, _make_functional(module))
+
+
+def _make_functional(module: GraphModule) -> bool:
     places = {node: place for place, node in enumerate(module.graph.nodes)}
     changed = False
     for node in list(module.graph.nodes):

@@ -4,33 +4,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.aten_passes.fold_batch_norm import fold_batch_norm
-from openneutron.pytorch.aten_passes.fold_constants import fold_constants
-from openneutron.pytorch.aten_passes.make_functional import make_functional
-from openneutron.pytorch.aten_passes.scalars_to_tensors import scalars_to_tensors
+from openneutron.pytorch.aten_passes.decompose import Decompose
+from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
+from openneutron.pytorch.aten_passes.fold_constants import FoldConstants
+from openneutron.pytorch.aten_passes.make_functional import MakeFunctional
+from openneutron.pytorch.aten_passes.scalars_to_tensors import ScalarsToTensors
 
 if TYPE_CHECKING:
     from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 
-AtenPass = Callable[[GraphModule], Any]
-"""Changes a graph module in place; returns whether it did (or fx's PassResult)."""
-
-
-def _fold_linear(module: GraphModule) -> bool:
-    return fold_batch_norm(module, ("linear",))
+AtenPass = Callable[[GraphModule], PassResult | None]
+"""Changes a graph module, in place or not. A pass is a frozen dataclass in a file of its own."""
 
 
 def default_passes(is_qat: bool = False) -> tuple[AtenPass, ...]:
     """The passes in order. In training weights stay as they are made, and the convolutions' batch norms: torchao folds those
     after training."""
     if is_qat:
-        return (make_functional, scalars_to_tensors, _fold_linear)
-    return (make_functional, fold_constants, scalars_to_tensors, fold_batch_norm)
+        return (MakeFunctional(), Decompose(), ScalarsToTensors(), FoldBatchNorm(("linear",)))
+    return (MakeFunctional(), FoldBatchNorm(), Decompose(), FoldConstants(), ScalarsToTensors())
 
 
 class NeutronAtenPassManager:
@@ -49,7 +46,6 @@ class NeutronAtenPassManager:
         changed = False
         for one in self.passes:
             result = one(module)
-            if isinstance(result, PassResult):
-                module, result = result.graph_module, result.modified
-            changed |= bool(result)
+            if result is not None:
+                module, changed = result.graph_module, changed or result.modified
         return PassResult(module, changed)

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
 
@@ -18,8 +21,15 @@ _SCALAR_FORMS = {
 }
 
 
-def scalars_to_tensors(module: GraphModule) -> bool:
-    """Rewrites ``x + 2`` to ``x + c`` and ``x / 2`` to ``x * c`` on float tensors; True if anything changed."""
+@dataclass(frozen=True, slots=True)
+class ScalarsToTensors:
+    """Rewrites ``x + 2`` to ``x + c`` and ``x / 2`` to ``x * c`` on float tensors."""
+
+    def __call__(self, module: GraphModule) -> PassResult:
+        return PassResult(module, _scalars_to_tensors(module))
+
+
+def _scalars_to_tensors(module: GraphModule) -> bool:
     changed = False
     for node in list(module.graph.nodes):
         if node.op != "call_function":

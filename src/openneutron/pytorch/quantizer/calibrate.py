@@ -14,7 +14,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, 
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from openneutron.errors import InvalidOptionError
-from openneutron.pytorch.aten_passes.fold_batch_norm import fold_batch_norm
+from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
 
 
 def calibrate_and_quantize(
@@ -34,7 +34,7 @@ def calibrate_and_quantize(
     module = model.module() if isinstance(model, ExportedProgram) else model
     assert isinstance(module, GraphModule)
     if not is_qat:
-        fold_batch_norm(module)
+        FoldBatchNorm()(module)
     prepared = prepare_qat_pt2e(module, quantizer) if is_qat else prepare_pt2e(module, quantizer)
     if is_qat:
         if train_fn is not None:

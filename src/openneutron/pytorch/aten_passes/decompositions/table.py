@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The table of decompositions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Keep:
+    """What a decomposition returns for a call that it leaves as it is."""
+
+
+KEPT = Keep()
+
+Decomposition = Callable[..., Any]
+"""Takes the operator's own arguments by the names of its schema, all of them, and computes its result by simpler operators.
+Shapes are fixed numbers. Its tensors hold no values: Python may branch on shapes and numbers only, and constants
+come from torch.full, ones, arange, tril and such, not from torch.tensor."""
+
+DECOMPOSITIONS: dict[str, Decomposition] = {}
+
+
+def decomposes(*targets: str) -> Callable[[Decomposition], Decomposition]:
+    """Registers a function for these operators (``aten.layer_norm.default``)."""
+
+    def register(function: Decomposition) -> Decomposition:
+        for target in targets:
+            assert target not in DECOMPOSITIONS, f"two decompositions of {target}"
+            DECOMPOSITIONS[target] = function
+        return function
+
+    return register

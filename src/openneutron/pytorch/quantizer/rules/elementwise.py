@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How operators that treat every element alike are quantized, and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from openneutron.pytorch.quantizer.rules.table import FUNCTION, AnnotationRule, fixed_by
+
+ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
+    {
+        "aten.relu.default": (0.0, None),
+        "aten.relu6.default": (0.0, 6.0),
+        "aten.hardtanh.default": (-1.0, 1.0),
+        "aten.clamp.default": (None, None),
+        "aten.clamp_min.default": (None, None),
+    }
+)
+"""Operators that only clamp, with their bounds where arguments 1 and 2 don't say others. They can run inside the operator
+before them."""
+
+_TWO = AnnotationRule(data=(0, 1), fuses=True)
+
+RULES = {
+    "aten.add.Tensor": _TWO,
+    "aten.sub.Tensor": _TWO,
+    "aten.mul.Tensor": _TWO,
+    **dict.fromkeys(ACTIVATIONS, FUNCTION),
+    "aten.hardswish.default": FUNCTION,
+    "aten.leaky_relu.default": FUNCTION,
+    "aten.sigmoid.default": fixed_by("logistic"),
+    "aten.tanh.default": fixed_by("tanh"),
+    "aten.softmax.int": fixed_by("softmax"),
+    "aten._softmax.default": fixed_by("softmax"),
+}

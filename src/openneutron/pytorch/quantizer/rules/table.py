@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The columns of an annotation rule: how one ATen operator is quantized."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from torch.fx import Node
+
+from openneutron.ops import BY_NAME
+
+
+class Result(Enum):
+    """Whose scale the result has."""
+
+    OWN = "its own, from calibration"
+    SHARED = "the first input's"
+    FIXED = "fixed by the operator"
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationRule:
+    """Which arguments of an operator are quantized, and how. Arguments are given by place.
+
+    data: activations (a place may hold a list of tensors, as cat's does; all then share one scale with the result).
+    weight, bias: constants; ``weight_axis`` is the axis of one scale each, or None for one scale in all.
+    own_if: calls whose result has a scale of its own although others share theirs.
+    fuses: an activation function that is the only user runs inside this operator.
+    """
+
+    data: tuple[int, ...] = (0,)
+    weight: int | None = None
+    weight_axis: int | None = None
+    bias: int | None = None
+    result: Result = Result.OWN
+    own_if: Callable[[Node], bool] | None = None
+    fixed: tuple[float, int] | None = None
+    fuses: bool = False
+
+
+FUNCTION = AnnotationRule()
+"""A function of one tensor, with a scale of its own."""
+
+MOVE = AnnotationRule(result=Result.SHARED)
+"""What only moves values of its first argument."""
+
+
+def fixed_by(op: str) -> AnnotationRule:
+    """The rule of an operator whose result has the fixed quantization of the operator table's row ``op``."""
+    return AnnotationRule(result=Result.FIXED, fixed=BY_NAME[op].fixed_output)
