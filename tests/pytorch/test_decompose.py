@@ -62,12 +62,10 @@ def test_pieces_replace_the_call_and_say_where_they_come_from() -> None:
     calls = [node for node in module.graph.nodes if node.op == "call_function"]
     names = [str(node.target).removeprefix("aten.") for node in calls]
     # celu in the norm is taken apart as well; the second of unbind's results, which nobody reads, is not made.
-    assert (
-        names
-        == (
-            "select.int select.int mean.dim sub.Tensor mul.Tensor mul.Tensor mul.Tensor add.Tensor mul.Tensor add.Tensor"
-        ).split()
+    pieces = (
+        "select.int select.int mean.dim sub.Tensor mul.Tensor mul.Tensor mul.Tensor add.Tensor mul.Tensor add.Tensor"
     )
+    assert " ".join(names) == pieces
     wrote = [node.meta.get("custom", {}).get(WRITTEN_AS) for node in calls]
     assert wrote == [*2 * ["aten.unbind.int"], *6 * ["aten.layer_norm.default"], "aten.celu.default", None]
     assert [str(list(node.meta["nn_module_stack"].values())[-1][0]) for node in calls[2:8]] == 6 * ["norm"]
