@@ -14,6 +14,7 @@ from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant, pe
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import BY_NAME
 from openneutron.ops.conv import window_output
+from tests.random_transposed import transpose_conv
 
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6")
 
@@ -538,6 +539,7 @@ SAMPLERS: dict[str, Sampler] = {
     "broadcast_to": _indexed("broadcast_to"),
     "split": _pieces("split"),
     "split_v": _pieces("split_v"),
+    "transpose_conv": transpose_conv,
     "unpack": _pieces("unpack"),
     "pack": pack,
 }

@@ -4,10 +4,19 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops import conv, elementwise, indexed, matmul, pieces, pool, shape
+from openneutron.ops import conv, elementwise, indexed, matmul, pieces, pool, shape, transposed
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
-OPS: tuple[Op, ...] = (*conv.OPS, *pool.OPS, *elementwise.OPS, *shape.OPS, *indexed.OPS, *pieces.OPS, *matmul.OPS)
+OPS: tuple[Op, ...] = (
+    *conv.OPS,
+    *pool.OPS,
+    *elementwise.OPS,
+    *shape.OPS,
+    *indexed.OPS,
+    *pieces.OPS,
+    *matmul.OPS,
+    *transposed.OPS,
+)
 BY_NAME = {op.name: op for op in OPS}
 BY_LITERT = {op.litert: op for op in OPS}
 

@@ -4,10 +4,20 @@
 from __future__ import annotations
 
 from openneutron.compiler.calls import SELECT_RULES, KernelCall
-from openneutron.compiler.select import conv, data_movement, elementwise, indexed, lookup, matmul, pool, softmax
+from openneutron.compiler.select import (
+    conv,
+    data_movement,
+    elementwise,
+    indexed,
+    lookup,
+    matmul,
+    pool,
+    softmax,
+    transposed,
+)
 from openneutron.ir import Graph, Node
 
-FAMILIES = (conv, data_movement, elementwise, indexed, lookup, matmul, pool, softmax)
+FAMILIES = (conv, data_movement, elementwise, indexed, lookup, matmul, pool, softmax, transposed)
 
 
 def select_node(graph: Graph, node: Node) -> list[KernelCall]:

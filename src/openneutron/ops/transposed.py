@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Transposed convolution."""
+
+from __future__ import annotations
+
+from openneutron.ir import Graph, Node
+from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS, PADDING, STRIDES, Padding
+from openneutron.ops.limits import (
+    attr_among,
+    constant_at,
+    int8_at,
+    int8_weight,
+    int32_bias,
+    limit,
+    rank,
+    window_numbers,
+)
+from openneutron.ops.shape import constant_values
+from openneutron.ops.table import Op, Operand, Role
+
+OUTPUT_SHAPE, WEIGHTS, INPUT, BIAS = range(4)
+"""The operands' places."""
+
+Shape = tuple[int, ...]
+
+
+def cropped(node: Node, data: Shape, weights: Shape, result: Shape) -> Padding:
+    """Rows above and below and columns left and right of what all windows together cover that are left out.
+
+    Below 0 where the result goes further than the windows. Under SAME the odd row is left out behind
+    (ComputePaddingHeightWidth of LiteRT's padding.h).
+    """
+    if not isinstance(node["padding"], str):
+        top, bottom, left, right = node["padding"]
+        return (top, bottom, left, right)
+    sides = []
+    for axis, stride in ((1, node["stride_h"]), (2, node["stride_w"])):
+        surplus = (data[axis] - 1) * stride + weights[axis] - result[axis]
+        before = max(0, surplus) // 2 if node["padding"] == "SAME" else 0
+        sides += [before, surplus - before]
+    return (sides[0], sides[1], sides[2], sides[3])
+
+
+def _shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    return (constant_values(graph, node, OUTPUT_SHAPE),)
+
+
+def _fitting(graph: Graph, node: Node) -> str | None:
+    shape = constant_values(graph, node, OUTPUT_SHAPE)
+    weights, data = graph.operand(node, WEIGHTS), graph.operand(node, INPUT)
+    assert weights is not None and data is not None
+    if len(weights.shape) != 4 or weights.shape[3] != data.shape[3]:
+        return f"its weights have shape {list(weights.shape)}; they must be [output, height, width, {data.shape[3]}]"
+    if len(shape) != 4 or shape[0] != data.shape[0] or shape[3] != weights.shape[0]:
+        return f"its output shape is {list(shape)}; it must be [{data.shape[0]}, height, width, {weights.shape[0]}]"
+    for axis, what in ((1, "rows"), (2, "columns")):
+        stride = node["stride_h" if axis == 1 else "stride_w"]
+        least = (data.shape[axis] - 1) * stride + (1 if node["padding"] == "SAME" else weights.shape[axis])
+        if not least <= shape[axis] < least + stride:
+            return (
+                f"it makes {shape[axis]} of {data.shape[axis]} {what}; under {node['padding']} padding it must be "
+                f"{least} to {least + stride - 1}"
+            )
+    return None
+
+
+TRANSPOSE_CONV = Op(
+    "transpose_conv",
+    litert="TRANSPOSE_CONV",
+    operands=(
+        Operand(Role.PARAMETER, "output shape"),
+        Operand(Role.WEIGHT, "weights"),
+        Operand(Role.ACTIVATION, "input"),
+        Operand(Role.BIAS, "bias", optional=True),
+    ),
+    shape=_shape,
+    kernels=("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8"),
+    options="TransposeConvOptions",
+    attributes=(PADDING, *STRIDES, ACTIVATION),
+    limits=(
+        int8_at(INPUT),
+        rank(INPUT, 4, 4),
+        constant_at(OUTPUT_SHAPE, "output shape"),
+        window_numbers(),
+        int8_weight(WEIGHTS, 0),
+        int32_bias(BIAS),
+        attr_among("activation", *FUSABLE_ACTIVATIONS),
+        limit("output rows and columns from which a convolution would make the input's", _fitting),
+    ),
+    version=4,
+    doc=(
+        "Transposed convolution, any kernel, stride and padding; weights OHWI. A convolution for each phase of the strides: "
+        "no zero that the weights hold in whole rows, columns or groups is multiplied."
+    ),
+)
+
+OPS = (TRANSPOSE_CONV,)
