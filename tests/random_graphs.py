@@ -488,6 +488,12 @@ def batch_matmul(b: Builder, source: Tensor) -> Tensor | None:
     return b.node("batch_matmul", [source, other], output, adj_x=adj_x, adj_y=adj_y)
 
 
+def lookup(b: Builder, source: Tensor) -> Tensor | None:
+    result = b.new(source.shape)
+    entries = b.const(b.random.integers(-128, 128, 256).astype(np.int8), result.quant)
+    return b.node("lookup", [source, entries], result)
+
+
 SAMPLERS: dict[str, Sampler] = {
     "conv_2d": conv_2d,
     "depthwise_conv_2d": depthwise_conv_2d,
@@ -510,6 +516,7 @@ SAMPLERS: dict[str, Sampler] = {
     "relu_0_to_1": _table("relu_0_to_1"),
     "quantize": _table("quantize"),
     "abs": _table("abs"),
+    "lookup": lookup,
     "exp": _table("exp"),
     "log": _table("log"),
     "logistic": _table("logistic", per_tensor(1 / 256, -128)),

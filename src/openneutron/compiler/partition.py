@@ -115,7 +115,7 @@ def partition(graph: Graph, excluded: Iterable[str] = ()) -> Partitioning:
 def operator_title(node: Node) -> str:
     """LiteRT's name of a node's operator."""
     row = ops.BY_NAME.get(node.op)
-    return node.op if row is None else row.litert
+    return node.op if row is None or not row.litert else row.litert
 
 
 def extract(graph: Graph, indices: Sequence[int]) -> Graph:

@@ -9,8 +9,8 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from openneutron import ops
 from openneutron.ir import Graph, Node, Tensor
+from openneutron.litert.expand import WRITTEN, expanded
 from openneutron.litert.read import DTYPE_OF_LITERT, FILE_IDENTIFIER
 from openneutron.ops import Attribute
 
@@ -21,10 +21,12 @@ DESCRIPTION = b"OpenNeutron"
 
 
 def write(graph: Graph) -> bytes:
-    """The graph as a ``.tflite`` file. Every node must be a row of the operator table, as LiteRT has it.
+    """The graph as a ``.tflite`` file. Every node must be a row of the operator table; what LiteRT does not have is said
+    with several of its operators.
 
     The same graph gives the same bytes.
     """
+    graph = expanded(graph)
     model = schema.ModelT()
     model.version = SCHEMA_VERSION
     model.description = DESCRIPTION
@@ -91,7 +93,7 @@ def tensor_object(model: Any, tensor: Tensor) -> Any:
 
 
 def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, int]) -> Any:
-    row = ops.BY_NAME[node.op]
+    row = WRITTEN[node.op]
     if row.litert not in codes:
         code = schema.OperatorCodeT()
         code.builtinCode = getattr(schema.BuiltinOperator, row.litert)

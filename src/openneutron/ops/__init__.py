@@ -18,7 +18,7 @@ OPS: tuple[Op, ...] = (
     *transposed.OPS,
 )
 BY_NAME = {op.name: op for op in OPS}
-BY_LITERT = {op.litert: op for op in OPS}
+BY_LITERT = {op.litert: op for op in OPS if op.litert}
 
 
 def reject(graph: Graph, node: Node) -> str | None:

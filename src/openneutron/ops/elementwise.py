@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 
-from openneutron.ir import Graph, Node, QuantParams
+from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS
-from openneutron.ops.limits import attr_among, fixed_output, int8_at, limit, shared_quantization
+from openneutron.ops.limits import attr_among, constant_at, fixed_output, int8_at, limit, shared_quantization
 from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
@@ -190,7 +190,29 @@ def _table(
     )
 
 
+def _whole_table(graph: Graph, node: Node) -> str | None:
+    entries = graph.operand(node, 1)
+    assert entries is not None
+    if entries.dtype is DType.INT8 and entries.shape == (TABLE_ENTRIES,):
+        return None
+    return f"its table '{entries.name}' is {entries.dtype} {list(entries.shape)}; it must be int8 [{TABLE_ENTRIES}]"
+
+
+TABLE_ENTRIES = 256
+
+LOOKUP = Op(
+    "lookup",
+    litert="",
+    operands=(*_ONE, Operand(Role.VALUE, "table")),
+    shape=_one_shape,
+    kernels=("lookup_s8",),
+    limits=(int8_at(0), constant_at(1, "table"), limit("a table of 256 int8 values", _whole_table)),
+    doc="Any function of one value, as a table: entry i is the result for stored value i - 128. "
+    "LiteRT has no operator for it; files say it as CAST, ADD and GATHER.",
+)
+
 OPS = (
+    LOOKUP,
     _two(
         "add",
         "ADD",

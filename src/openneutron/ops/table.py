@@ -30,7 +30,7 @@ class Role(Enum):
     PARAMETER = "parameter"
     """A constant int32 tensor that LiteRT keeps as an operand: axes, paddings, a shape, a permutation."""
     VALUE = "value"
-    """A constant int8 scalar: what a pad is filled with."""
+    """Constant int8 values: what a pad is filled with, a table."""
 
 
 class Quantization(Enum):
@@ -66,6 +66,7 @@ class Op:
 
     name: str
     litert: str
+    """LiteRT's name; empty where it has no such operator and a file says it with several (``litert.expand``)."""
     operands: tuple[Operand, ...]
     shape: ShapeRule
     kernels: tuple[str, ...]

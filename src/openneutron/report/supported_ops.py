@@ -49,7 +49,13 @@ def text() -> str:
 def litert_table() -> str:
     """A row for each operator of the operator table."""
     rows = [
-        (f"`{row.litert}`", row.doc, _quantization(row), "; ".join(_limits(row)) or "none", _code(row.kernels))
+        (
+            f"`{row.litert}`" if row.litert else "(none)",
+            row.doc,
+            _quantization(row),
+            "; ".join(_limits(row)) or "none",
+            _code(row.kernels),
+        )
         for row in sorted(ops.OPS, key=lambda row: row.litert)
     ]
     return _table(("LiteRT operator", "what it computes", "quantization", "limits", "kernels"), rows)

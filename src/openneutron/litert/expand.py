@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that LiteRT does not have, said with those it has.
+
+A table of 256 entries is GATHER with the stored value plus 128 as index, which takes a CAST and an ADD of integers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from openneutron.ir import DType, Graph, Node, Tensor, constant
+from openneutron.ops import BY_NAME, Op, Operand, Role
+
+
+def _same_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    data = graph.operand(node, 0)
+    assert data is not None
+    return (data.shape,)
+
+
+CAST = Op(
+    "cast",
+    litert="CAST",
+    operands=(Operand(Role.ACTIVATION, "input"),),
+    shape=_same_shape,
+    kernels=(),
+    options="CastOptions",
+    doc="The same numbers in another type.",
+)
+
+WRITTEN = {**BY_NAME, CAST.name: CAST}
+"""The rows of everything a file may be written with."""
+
+
+def expanded(graph: Graph) -> Graph:
+    """The graph with LiteRT's operators alone; the same graph where it has no others."""
+    if all(WRITTEN[node.op].litert for node in graph.nodes):
+        return graph
+    tensors, nodes = dict(graph.tensors), []
+    for node in graph.nodes:
+        if node.op == "lookup":
+            nodes += _lookup(tensors, node)
+        else:
+            assert WRITTEN[node.op].litert, f"nothing says how a file holds {node.op}"
+            nodes.append(node)
+    return dataclasses.replace(graph, tensors=tensors, nodes=tuple(nodes))
+
+
+def _lookup(tensors: dict[str, Tensor], node: Node) -> list[Node]:
+    data, table = node.inputs
+    assert data is not None and table is not None
+    name = node.outputs[0]
+    shape = tensors[data].shape
+    wide, index, offset = (f"{name}/{piece}" for piece in ("wide", "index", "offset"))
+    for tensor in (
+        Tensor(wide, shape, DType.INT32),
+        Tensor(index, shape, DType.INT32),
+        constant(offset, np.array(128, np.int32)),
+    ):
+        assert tensor.name not in tensors, f"{tensor.name} is there already"
+        tensors[tensor.name] = tensor
+    return [
+        Node("cast", (data,), (wide,), {}, node.source),
+        Node("add", (wide, offset), (index,), {}, node.source),
+        Node("gather", (table, index), (name,), {}, node.source),
+    ]
