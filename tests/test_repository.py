@@ -34,7 +34,7 @@ LAYERS: dict[str, set[str]] = {
 }
 """What each part may import of ours; every part may import itself. Parts that are not listed stand above all of these."""
 
-ABOVE = {"__main__", "cli", "pytorch", "report"}
+ABOVE = {"__main__", "cli", "compat", "pytorch", "report"}
 
 BELOW_PYTORCH = ("torch", "torchao", "executorch")
 ALLOWED_OUTSIDE: dict[str, set[str]] = {

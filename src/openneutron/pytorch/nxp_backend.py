@@ -14,11 +14,12 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+import openneutron
 from openneutron import files, litert, targets
 from openneutron.compiler import Compiled, compile_graph
 from openneutron.compiler.layout import CALLER
 from openneutron.errors import BudgetError
-from openneutron.isa.kernel_selection import called_kernels, kernel_selection
+from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.payload import Format, Payload
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.pytorch.compile_spec import PartitionCompileOptions, decode, encode
@@ -175,8 +176,8 @@ class NeutronBackend(BackendDetails):
         if folder is not None:
             files.write(partition.intermediates(folder))
         if options.dump_kernel_selection_code:
-            text = kernel_selection(called_kernels((compiled.program,)))
-            files.write({Path(f"_kernel_selection_{name}.c"): text.encode()})
+            selection = KernelSelection(f"OpenNeutron {openneutron.__version__}", called_kernels((compiled.program,)))
+            files.write({Path(f"_kernel_selection_{name}.c"): selection.text().encode()})
         return PreprocessResult(
             processed_bytes=payload.compose(),
             debug_handle_map={},

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Stock ``.tflite`` bytes to ``.tflite`` bytes with NeutronGraphs, under the SDK's names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import openneutron
+from openneutron import files, litert, targets
+from openneutron.compiler import CompileOptions
+from openneutron.compiler.layout import CALLER
+from openneutron.errors import InvalidOptionError, InvalidTargetError
+from openneutron.isa.kernel_selection import KernelSelection, called_kernels
+from openneutron.mixed import CompiledFile, analyse_file
+
+KERNEL_SELECTION = "_kernel_selection.c"
+"""The file in the working directory that ``dumpKernelSelectionCode`` asks for."""
+
+HARDWARE_VERSIONS = {"N1": 1, "N3": 2}
+"""The numbers that ExecuTorch's NXP backend knows them by."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NeutronNpu:
+    """An NPU's shape."""
+
+    subsystem: bool
+    numUnits: int
+    numPipes: int
+    numMacs: int
+    hwVersion: int
+
+
+@dataclass(frozen=True, slots=True)
+class NeutronTarget:
+    """A chip."""
+
+    name: str
+    npu: NeutronNpu
+
+
+@dataclass(slots=True)
+class CompilationOptions:
+    """What a caller may set.
+
+    ``fetchConstantsToSRAM``, ``dumpKernelSelectionCode`` and ``useProfiling`` do what ``generate_neutron_compile_spec`` says of
+    them. ``minNumOpsPerGraph`` and ``excludeGraphPasses`` steer passes that this compiler does not have; ``dumpAfterImport``,
+    ``dumpAfterGenerate`` and ``verbose`` are about the SDK's own log: all of these are taken and change nothing.
+    """
+
+    minNumOpsPerGraph: int = 1
+    excludeGraphPasses: str = ""
+    fetchConstantsToSRAM: bool = False
+    dumpKernelSelectionCode: bool = False
+    useProfiling: bool = False
+    dumpAfterImport: str = ""
+    dumpAfterGenerate: str = ""
+    verbose: bool = False
+
+
+@dataclass(slots=True)
+class CompilationContext:
+    """The target (see ``getNeutronTarget``) and the options of a conversion."""
+
+    targetOpts: NeutronTarget | None = None
+    compilationOpts: CompilationOptions = field(default_factory=CompilationOptions)
+
+
+def getNeutronTarget(name: str) -> NeutronTarget:
+    """The target of this name. Raises InvalidTargetError where it is unknown."""
+    chip = targets.KNOWN.get(name)
+    if chip is None:
+        raise InvalidTargetError(f"Target `{name}` is not a valid target. Must be one of `{list(targets.KNOWN)}`.")
+    version = HARDWARE_VERSIONS[chip.hw_version]
+    return NeutronTarget(chip.name, NeutronNpu(chip.subsystem, chip.units, chip.pipelines, chip.macs, version))
+
+
+def convertModel(model: bytes | Sequence[int], context: CompilationContext) -> bytes:
+    """The model with a NeutronGraph for each part that the NPU can run; other operators stay as they are.
+
+    ``model`` is a ``.tflite`` file as bytes, or as a list of their values. With ``dumpKernelSelectionCode`` the kernels it calls
+    are written to ``_kernel_selection.c`` in the working directory. Why an operator stays is logged as a warning.
+
+    Raises InvalidOptionError without a target, InvalidTargetError for one that is not compiled for, InvalidModelError for a
+    damaged file, BudgetError where a part needs more SRAM than the target has.
+    """
+    if context.targetOpts is None:
+        raise InvalidOptionError("CompilationContext: targetOpts is not set. Set it to getNeutronTarget(name).")
+    given = context.compilationOpts
+    options = CompileOptions(io=CALLER, fetch_constants_to_sram=given.fetchConstantsToSRAM, profile=given.useProfiling)
+    compiled = analyse_file(litert.read(bytes(model)), "model", targets.get(context.targetOpts.name), options)
+    for item in compiled.partitioning.on_cpu:
+        _log.warning("%s", item)
+    if given.dumpKernelSelectionCode:
+        files.write({Path(KERNEL_SELECTION): _kernel_selection(compiled).text().encode()})
+    return compiled.to_bytes()
+
+
+def _kernel_selection(compiled: CompiledFile) -> KernelSelection:
+    programs = [part.program for part in compiled.parts]
+    return KernelSelection(f"OpenNeutron {openneutron.__version__}", called_kernels(programs))

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""ExecuTorch's own NXP backend, unmodified, compiles with this project's compiler, and what it makes runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from openneutron import litert
+from openneutron.isa import kernel_selection, pte
+from openneutron.mixed import FileSimulator
+from openneutron.pytorch.runner import Runner
+from tests.oracle import random_inputs, reference_outputs
+
+SCRIPT = Path(__file__).parent / "upstream_flow.py"
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_cifarnet(start: str, tmp_path: Path) -> None:
+    """Its converter runs in a child process, which has this one's modules (fork) or only its search path (spawn)."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(SCRIPT), str(tmp_path), start]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+    (pure,) = tmp_path.glob("tag*_pure.et.tflite")
+    converted = pure.with_name(pure.name.replace("pure", "neutron"))
+    graph = litert.read(pure).graph
+    assert [node.op for node in litert.read(converted).graph.nodes] == ["CUSTOM NeutronGraph"]
+    for seed in range(3):
+        inputs = random_inputs(graph, seed)
+        for got, want in zip(
+            FileSimulator(converted).run(inputs), reference_outputs(pure.read_bytes(), inputs), strict=True
+        ):
+            np.testing.assert_array_equal(got, want)
+
+    buffer = (tmp_path / "model.pte").read_bytes()
+    assert [item.backend for item in pte.delegates(buffer)] == ["NeutronBackend"]
+    runner = Runner("model.pte", buffer)
+    for given, want in zip(np.load(tmp_path / "inputs.npy"), np.load(tmp_path / "outputs.npy"), strict=True):
+        (got,) = runner.run((torch.from_numpy(given),))
+        assert np.abs(got.numpy() - want).max() <= 1 / 256
+
+    (selection,) = tmp_path.glob("_kernel_selection_tag*.c")
+    assert "conv_2d_s8" in kernel_selection.parse("it", selection.read_text()).kernels

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A program of its own: CifarNet through the unmodified executorch.backends.nxp, compiled by openneutron.compat.
+
+    python upstream_flow.py FOLDER fork|spawn
+
+Leaves in FOLDER the partition's .tflite files, the kernel selection, model.pte, and inputs.npy and outputs.npy of the quantized module.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from openneutron.compat import eiq_neutron_sdk
+
+MODEL = "cifarnet"
+
+
+def main(folder: Path, start: str) -> None:
+    multiprocessing.set_start_method(start)
+    eiq_neutron_sdk.install()
+    import executorch.extension.pybindings.portable_lib
+    import executorch.kernels.quantized  # noqa: F401
+    from executorch.backends.nxp.backend.neutron_target_spec import NeutronTargetSpec
+    from executorch.backends.nxp.edge_passes.neutron_edge_pass_manager import NeutronEdgePassManager
+    from executorch.backends.nxp.edge_passes.remove_additional_quantize_dequantize_nodes_pass import (
+        RemoveAdditionalQDQClustersPass,
+    )
+    from executorch.backends.nxp.neutron_partitioner import NeutronPartitioner
+    from executorch.backends.nxp.nxp_backend import core_aten_ops_exception_list, generate_neutron_compile_spec
+    from executorch.backends.nxp.quantizer.neutron_quantizer import NeutronQuantizer
+    from executorch.backends.nxp.quantizer.utils import calibrate_and_quantize
+    from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
+
+    from openneutron.pytorch import models
+
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    model, example = models.get(MODEL)
+    samples = models.samples(MODEL, 4)
+    target = NeutronTargetSpec("imxrt700")
+    exported = torch.export.export(model, example, strict=True)
+    quantized = calibrate_and_quantize(exported, samples, NeutronQuantizer(target))
+    spec = generate_neutron_compile_spec(
+        "imxrt700", intermediates_dir=str(folder), dump_kernel_selection_code=True, use_profiling=True
+    )
+    edge = to_edge_transform_and_lower(
+        torch.export.export(quantized, example, strict=True),
+        transform_passes=NeutronEdgePassManager(),
+        partitioner=[NeutronPartitioner(spec, target, post_quantization_state_dict=quantized.state_dict())],
+        compile_config=EdgeCompileConfig(_core_aten_ops_exception_list=core_aten_ops_exception_list),
+    )
+    edge = edge.transform(NeutronEdgePassManager([RemoveAdditionalQDQClustersPass()]))
+    program = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False))
+    (folder / "model.pte").write_bytes(program.buffer)
+    np.save(folder / "inputs.npy", np.stack([sample[0].numpy() for sample in samples]))
+    np.save(folder / "outputs.npy", np.stack([quantized(*sample).detach().numpy() for sample in samples]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
