@@ -58,6 +58,14 @@ def compile_model(
             "repeat it, or separate names by commas.",
         ),
     ] = None,
+    keep_float: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Modules (classifier.*) and operators (aten.softmax.int) of PyTorch models not to quantize; repeat it, or "
+            "separate names by commas.",
+        ),
+    ] = None,
     io: Annotated[Border | None, typer.Option(help="Type of the .pte's inputs and outputs (PyTorch models).")] = None,
     intermediates: Annotated[
         Path | None,
@@ -85,13 +93,28 @@ def compile_model(
     excluded = names(operators_not_to_delegate)
     with Steps(quiet) as steps:
         if isinstance(source, LiteRTFile):
-            only_pytorch = {"--calibration": calibration, "--weights": weights, "--io": io}
+            only_pytorch = {
+                "--calibration": calibration,
+                "--weights": weights,
+                "--io": io,
+                "--keep-float": keep_float or None,
+            }
             summary = _compile_litert(source, result, chip, options, excluded, intermediates, only_pytorch, steps)
         else:
             from openneutron.cli.pytorch_model import compile_pytorch
 
             summary = compile_pytorch(
-                source, result, chip, options, excluded, intermediates, calibration, weights, io, steps
+                source,
+                result,
+                chip,
+                options,
+                excluded,
+                intermediates,
+                calibration,
+                weights,
+                io,
+                names(keep_float),
+                steps,
             )
     if as_json:
         output.show_json(summary.to_dict())

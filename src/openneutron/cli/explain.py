@@ -47,6 +47,9 @@ def explain(
             "repeat it, or separate names by commas.",
         ),
     ] = None,
+    keep_float: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="As for `openneutron compile` (PyTorch models).")
+    ] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -62,7 +65,11 @@ def explain(
     excluded = names(operators_not_to_delegate)
     with Steps(quiet) as steps:
         if isinstance(source, LiteRTFile):
-            for option, value in (("--calibration", calibration), ("--weights", weights)):
+            for option, value in (
+                ("--calibration", calibration),
+                ("--weights", weights),
+                ("--keep-float", keep_float or None),
+            ):
                 model_source.only_for_pytorch(source, option, value)
             steps("Reading", 0, 1)
             compiled = analyse_file(litert.read(source.path), str(source), chip, options, excluded, steps)
@@ -70,7 +77,7 @@ def explain(
         else:
             from openneutron.cli.pytorch_model import explain_pytorch
 
-            summary = explain_pytorch(source, chip, options, excluded, calibration, weights, steps)
+            summary = explain_pytorch(source, chip, options, excluded, calibration, weights, names(keep_float), steps)
     if as_json:
         output.show_json(summary.to_dict(details=True))
     else:

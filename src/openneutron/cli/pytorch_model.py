@@ -30,6 +30,7 @@ def compile_pytorch(
     calibration: Path | None,
     weights: Path | None,
     io: Border | None,
+    keep_float: Sequence[str],
     steps: Steps,
 ) -> Summary:
     """Compiles the model and writes the ``.pte``; its figures."""
@@ -43,6 +44,7 @@ def compile_pytorch(
             loaded.model,
             loaded.example_inputs,
             calibration=front_end.source.samples(source, loaded, calibration, weights),
+            keep_float=keep_float,
             **_arguments(source, target, options, excluded, io, steps),
         )
         results = {path: compiled.buffer}
@@ -61,6 +63,7 @@ def explain_pytorch(
     excluded: Sequence[str],
     calibration: Path | None,
     weights: Path | None,
+    keep_float: Sequence[str],
     steps: Steps,
 ) -> Summary:
     """What compiling the model would come to. Scales cost nothing, so that its example inputs do for calibration."""
@@ -74,6 +77,7 @@ def explain_pytorch(
             loaded.model,
             loaded.example_inputs,
             calibration=samples,
+            keep_float=keep_float,
             **_arguments(source, target, options, excluded, None, steps),
         )
     report: Summary = analysed.report

@@ -118,6 +118,8 @@ def compile(
     channels_last: bool | None = None,
     io: str = FLOAT32,
     operators_not_to_delegate: Sequence[str] = (),
+    keep_float: Sequence[object] = (),
+    train_fn: Callable[[GraphModule], None] | None = None,
     progress: Progress | None = None,
     name: str = "model",
     io_place: str = CALLER,
@@ -137,6 +139,9 @@ def compile(
     io: ``float32`` borders with quantization on the CPU, or ``int8`` ones.
     operators_not_to_delegate: parts of operator names (``aten::relu``) or of single nodes' names to leave on the CPU;
     ``aten::add`` is part of ``aten_addmm`` too, ``aten::add_Tensor`` is not. ``delegation`` says which part matched.
+    keep_float: modules (names such as ``classifier.*``, or classes) and operators (``aten.softmax.int``) not to quantize.
+    train_fn: trains the model with its quantization simulated, in place; it is given the model in training mode, and scales
+    come from what it sees there (``calibration`` is not needed then). The model that was passed in stays as it is.
     progress: told of each step. name: what messages call the model. The others are those of
     ``generate_neutron_compile_spec`` (``io_place`` is its ``io``).
 
@@ -152,6 +157,8 @@ def compile(
         channels_last=channels_last,
         io=io,
         operators_not_to_delegate=operators_not_to_delegate,
+        keep_float=keep_float,
+        train_fn=train_fn,
         progress=progress,
         name=name,
         io_place=io_place,
@@ -176,6 +183,8 @@ def analyse(
     channels_last: bool | None = None,
     io: str = FLOAT32,
     operators_not_to_delegate: Sequence[str] = (),
+    keep_float: Sequence[object] = (),
+    train_fn: Callable[[GraphModule], None] | None = None,
     progress: Progress | None = None,
     name: str = "model",
     io_place: str = CALLER,
@@ -204,7 +213,12 @@ def analyse(
     tell("Exporting", 0, 1)
     module, inputs = _exported(model, example_inputs, channels_last, name)
     if not any(is_quantize(node) for node in module.graph.nodes):
-        module = _quantized(module, inputs, calibration, NeutronQuantizer(spec), tell)
+        quantizer = NeutronQuantizer(spec, is_qat=train_fn is not None).keep_float(*keep_float)
+        module = _quantized(module, inputs, calibration, quantizer, train_fn, tell)
+    elif keep_float or train_fn is not None:
+        raise InvalidOptionError(
+            f"{'keep_float' if keep_float else 'train_fn'}: '{name}' is quantized already. Pass the float model."
+        )
     for node in module.graph.nodes:
         # Each pass of ExecuTorch copies all of a node's history, a quarter of the time that lowering takes.
         node.meta.pop("from_node", None)
@@ -328,8 +342,16 @@ def _check_shapes(module: GraphModule, name: str) -> None:
 
 
 def _quantized(
-    module: GraphModule, inputs: Inputs, calibration: Iterable[Any] | None, quantizer: NeutronQuantizer, tell: Progress
+    module: GraphModule,
+    inputs: Inputs,
+    calibration: Iterable[Any] | None,
+    quantizer: NeutronQuantizer,
+    train_fn: Callable[[GraphModule], None] | None,
+    tell: Progress,
 ) -> GraphModule:
+    if train_fn is not None:
+        tell("Training", 0, 1)
+        return calibrate_and_quantize(module, (), quantizer, is_qat=True, train_fn=train_fn)
     if calibration is None:
         raise InvalidOptionError(
             "calibration: there are no samples; int8 scales come from typical inputs. "

@@ -20,6 +20,7 @@ from openneutron.pytorch.lower import (
     find_units,
     lower_units,
 )
+from openneutron.pytorch.lower.lower import kept_float
 from openneutron.pytorch.lower.program import is_compute, is_dequantize, is_quantize, op_name, short_name
 
 EXCLUDED = "operators_not_to_delegate names it"
@@ -156,7 +157,7 @@ def _supported(
     lowering = Lowering(constants, units, options.transpose_on_npu)
     accepted = []
     for unit in units:
-        refusal = _excluded(unit, options.operators_not_to_delegate) or lowering.lower_unit(unit)
+        refusal = _unwanted(unit, options.operators_not_to_delegate) or lowering.lower_unit(unit)
         if refusal is None:
             accepted.append(unit)
         else:
@@ -164,8 +165,11 @@ def _supported(
     return accepted
 
 
-def _excluded(unit: Unit, patterns: Sequence[str]) -> Refusal | None:
+def _unwanted(unit: Unit, patterns: Sequence[str]) -> Refusal | None:
+    """The first node of the unit that the user keeps from the NPU, if there is one."""
     for node in unit.compute:
+        if (kept := kept_float(node)) is not None:
+            return Refusal(node, kept)
         found = next((pattern for pattern in patterns if pattern in node.name), None)
         if found is not None:
             return Refusal(node, Reject(f"{EXCLUDED}: '{found}' is in '{node.name}'"))

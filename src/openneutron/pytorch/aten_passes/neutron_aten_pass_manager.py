@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.decompose import Decompose
@@ -22,12 +22,12 @@ AtenPass = Callable[[GraphModule], PassResult | None]
 """Changes a graph module, in place or not. A pass is a frozen dataclass in a file of its own."""
 
 
-def default_passes(is_qat: bool = False) -> tuple[AtenPass, ...]:
-    """The passes in order. In training weights stay as they are made, and the convolutions' batch norms: torchao folds those
+def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = None) -> tuple[AtenPass, ...]:
+    """The passes in order; composite operators that ``keep`` holds for stay whole. In training weights stay as they are made, and the convolutions' batch norms: torchao folds those
     after training."""
     if is_qat:
-        return (MakeFunctional(), Decompose(), ScalarsToTensors(), FoldBatchNorm(("linear",)))
-    return (MakeFunctional(), FoldBatchNorm(), Decompose(), FoldConstants(), ScalarsToTensors())
+        return (MakeFunctional(), Decompose(keep), ScalarsToTensors(), FoldBatchNorm(("linear",)))
+    return (MakeFunctional(), FoldBatchNorm(), Decompose(keep), FoldConstants(), ScalarsToTensors())
 
 
 class NeutronAtenPassManager:
@@ -38,9 +38,10 @@ class NeutronAtenPassManager:
         neutron_target_spec: NeutronTargetSpec,
         passes: Sequence[AtenPass] | None = None,
         is_qat: bool = False,
+        keep: Callable[[Node], bool] | None = None,
     ) -> None:
         self.neutron_target_spec = neutron_target_spec
-        self.passes = tuple(passes) if passes is not None else default_passes(is_qat)
+        self.passes = tuple(passes) if passes is not None else default_passes(is_qat, keep)
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False

@@ -36,6 +36,7 @@ from openneutron.pytorch.lower.results import Results
 from openneutron.pytorch.lower.rules import LOWER_RULES, Layout, Reject, Rejected
 from openneutron.pytorch.lower.units import Unit
 from openneutron.pytorch.lower.values import Value, lies_as, plain
+from openneutron.pytorch.quantizer.overrides import KEPT_FLOAT
 
 FAMILIES = (convolution, pooling, elementwise, movement)
 """The modules that hold the rules; importing them fills the table."""
@@ -106,7 +107,9 @@ class Lowering:
         return None
 
     def why_not(self, node: Node) -> Reject | None:
-        """What can be said of a node alone: that it has no rule, or that its inputs are not quantized."""
+        """What can be said of a node alone: that it is kept float, has no rule, or that its inputs are not quantized."""
+        if (kept := kept_float(node)) is not None:
+            return kept
         if op_name(node) not in LOWER_RULES:
             return Reject(f"there is no kernel for {short_name(node)}")
         if not any(is_dequantize(source) or source.op == "call_function" for source in node.all_input_nodes):
@@ -228,6 +231,12 @@ class Lowering:
             name = context.emit("reshape", (here.name,), here.shape, quant, node.name, new_shape=here.shape)
             value = Value(name, value.shape, value.order, value.shape)
         return _border(node, value)
+
+
+def kept_float(node: Node) -> Reject | None:
+    """What to say of a node that the user did not want quantized."""
+    said = node.meta.get("custom", {}).get(KEPT_FLOAT)
+    return None if said is None else Reject(f"{said} keeps it float", "Take the name out to have it quantized.")
 
 
 def _border(node: Node, value: Value) -> Border:

@@ -15,6 +15,7 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 
 
 def calibrate_and_quantize(
@@ -33,6 +34,8 @@ def calibrate_and_quantize(
     """
     module = model.module() if isinstance(model, ExportedProgram) else model
     assert isinstance(module, GraphModule)
+    if isinstance(quantizer, NeutronQuantizer):
+        quantizer.note_names(module)
     if not is_qat:
         FoldBatchNorm()(module)
     prepared = prepare_qat_pt2e(module, quantizer) if is_qat else prepare_pt2e(module, quantizer)

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Self
 
 import torch
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantizer import (
     FixedQParamsQuantizationSpec,
     QuantizationAnnotation,
+    QuantizationSpec,
     Quantizer,
     SharedQuantizationSpec,
 )
@@ -17,96 +20,178 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, Quan
 
 from openneutron.pytorch.aten_passes.neutron_aten_pass_manager import NeutronAtenPassManager
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.quantizer import overrides
+from openneutron.pytorch.quantizer.overrides import Overrides
 from openneutron.pytorch.quantizer.rules import ACTIVATIONS, RULES, AnnotationRule, Result
-from openneutron.pytorch.quantizer.specs import activation_spec, bias_spec, fixed_spec, weight_spec
+from openneutron.pytorch.quantizer.settings import USUAL, Choice, QuantizationConfig
+from openneutron.pytorch.quantizer.specs import activation_spec, bias_spec, fixed_spec, is_per_channel, weight_spec
 
 
 class NeutronQuantizer(Quantizer):
     """int8 static quantization: activations affine per tensor; weights symmetric, per channel in convolutions.
 
     Linear layers have one weight scale, biases are int32. Tensors that are not float stay as they are. Operators without
-    a row in ``rules.RULES`` stay float.
+    a row in ``rules.RULES`` stay float. The ``set_`` methods say otherwise for single modules and operators; they return the
+    quantizer, names may hold wildcards (``features.*``), and a name that the model does not have raises InvalidOptionError
+    when the model is quantized. Of what is said of one node a module's name goes before its type, that before an operator,
+    and what was said later before what was said earlier.
     """
 
     def __init__(self, neutron_target_spec: NeutronTargetSpec, is_qat: bool = False) -> None:
         super().__init__()
         self.neutron_target_spec = neutron_target_spec
         self.is_qat = is_qat
+        self._overrides = Overrides()
+        self._names = overrides.nothing()
+
+    def set_global(self, config: QuantizationConfig | None) -> Self:
+        """How operators are quantized of which nothing else is said; None keeps them float."""
+        self._overrides = dataclasses.replace(self._overrides, rest=config)
+        return self
+
+    def set_module_name(self, name: str, config: QuantizationConfig | None) -> Self:
+        """How everything in a module (``features.3``) is quantized; None keeps it float."""
+        return self._having(overrides.module_name(name, config, "set_module_name"))
+
+    def set_module_type(self, kind: type | str, config: QuantizationConfig | None) -> Self:
+        """How everything in modules of a class is quantized; None keeps it float."""
+        return self._having(overrides.module_type(kind, config, "set_module_type"))
+
+    def set_operator(self, target: object, config: QuantizationConfig | None) -> Self:
+        """How an operator is quantized: an overload, an operator with all its overloads, or the name of either. None keeps
+        it float; operators that would be taken apart stay whole then."""
+        return self._having(overrides.operator(target, config, "set_operator"))
+
+    set_operator_type = set_operator
+
+    def keep_float(self, *items: object) -> Self:
+        """Keeps modules (names, classes) and operators (``aten.softmax.int``) float."""
+        for item in items:
+            self._having(overrides.any_of(item, None, "keep_float"))
+        return self
+
+    def _having(self, override: overrides.Override) -> Self:
+        self._overrides = self._overrides.having(override)
+        return self
+
+    def note_names(self, model: GraphModule) -> None:
+        """Remembers the model's names, for the check of what the user said. Before anything is folded."""
+        self._names |= overrides.names_in(model)
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        manager = NeutronAtenPassManager(self.neutron_target_spec, is_qat=self.is_qat)
+        self.note_names(model)
+        self._overrides.mark(model)
+        manager = NeutronAtenPassManager(
+            self.neutron_target_spec, is_qat=self.is_qat, keep=self._overrides.keeps_float if self._overrides else None
+        )
         return manager(model).graph_module
 
     def annotate(self, model: GraphModule) -> GraphModule:
+        self.note_names(model)
+        self._overrides.check(self._names)
+        self._overrides.mark(model)
         for node in model.graph.nodes:
             if node.op != "call_function" or Q_ANNOTATION_KEY in node.meta:
                 continue
             rule = RULES.get(str(node.target))
-            if rule is not None and _is_float(node):
-                self._annotate_node(node, rule)
+            config = self._overrides.of(node)
+            if rule is not None and config is not None and _is_float(node):
+                self._annotate_node(node, rule, config)
+        overrides.unmark(model)
+        self._names = overrides.nothing()
         return model
 
     def validate(self, model: GraphModule) -> None:
         """Nothing to check: every row of the rule table can be computed, in float where the NPU can't."""
 
-    def _annotate_node(self, node: Node, rule: AnnotationRule) -> None:
+    def _annotate_node(self, node: Node, rule: AnnotationRule, config: QuantizationConfig) -> None:
         if node.kwargs.get("alpha", 1) != 1:
             return
         data = list(_data_nodes(node, rule))
         if not data or not all(_is_float(item) for item in data):
             return
-        inputs: dict[Node, QuantizationSpecBase | None] = {item: self._input_spec(item) for item in data}
-        if rule.weight is not None and not self._add_constants(node, rule, data[0], inputs):
+        inputs: dict[Node, QuantizationSpecBase | None] = {item: self._input_spec(item, config) for item in data}
+        if rule.weight is not None and not self._add_constants(node, rule, data[0], inputs, config):
             return
         first = data[0]
-        if _is_shared(node, rule):
+        if _is_shared(node, rule) and inputs[first] is not None:
             for item in data[1:]:
                 if item is not first:
                     inputs[item] = SharedQuantizationSpec((first, node))
         last = self._tail(node) if rule.fuses else node
         node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(
-            inputs, self._output_spec(node, rule, first), _annotated=True
+            inputs, self._output_spec(node, rule, inputs, config), _annotated=True
         )
         if last is not node:
             node.meta[Q_ANNOTATION_KEY].output_qspec = None
             for inner in _between(node, last):
                 inner.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, None, _annotated=True)
-            last.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, activation_spec(self.is_qat), _annotated=True)
+            last.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, self._last_spec(last), _annotated=True)
 
-    def _output_spec(self, node: Node, rule: AnnotationRule, first: Node) -> QuantizationSpecBase:
+    def _output_spec(
+        self,
+        node: Node,
+        rule: AnnotationRule,
+        inputs: Mapping[Node, QuantizationSpecBase | None],
+        config: QuantizationConfig,
+    ) -> QuantizationSpecBase | None:
+        first, spec = next(iter(inputs.items()))
+        if config.output_activation is None:
+            return None
         if rule.result is Result.FIXED:
             assert rule.fixed is not None
             return fixed_spec(*rule.fixed)
-        if _is_shared(node, rule):
+        if _is_shared(node, rule) and spec is not None:
             return SharedQuantizationSpec((first, node))
-        return activation_spec(self.is_qat)
+        return self._activation(config.output_activation)
 
-    def _input_spec(self, source: Node) -> QuantizationSpecBase:
+    def _last_spec(self, last: Node) -> QuantizationSpec | None:
+        """For the result of an activation that runs inside another operator."""
+        config = self._overrides.of(last)
+        assert config is not None
+        return self._activation(config.output_activation)
+
+    def _activation(self, choice: Choice) -> QuantizationSpec | None:
+        return activation_spec(self.is_qat) if choice is USUAL else choice
+
+    def _input_spec(self, source: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
         """The producer's scale where it is fixed; otherwise one from calibration, which torchao shares with the producer."""
+        if config.input_activation is not USUAL:
+            return config.input_activation
         if isinstance(_root_spec(source), FixedQParamsQuantizationSpec):
             return SharedQuantizationSpec(source)
         return activation_spec(self.is_qat)
 
     def _add_constants(
-        self, node: Node, rule: AnnotationRule, first: Node, inputs: dict[Node, QuantizationSpecBase | None]
+        self,
+        node: Node,
+        rule: AnnotationRule,
+        first: Node,
+        inputs: dict[Node, QuantizationSpecBase | None],
+        config: QuantizationConfig,
     ) -> bool:
         """Adds weight and bias to ``inputs``; False if the weight is not a constant."""
         weight = _argument(node, rule.weight)
         if not isinstance(weight, Node) or weight.op != "get_attr":
             return False
-        inputs[weight] = weight_spec(rule.weight_axis, self.is_qat)
+        spec = weight_spec(rule.weight_axis, self.is_qat) if config.weight is USUAL else config.weight
+        inputs[weight] = spec
         bias = _argument(node, rule.bias)
-        if isinstance(bias, Node) and bias.op == "get_attr":
-            inputs[bias] = bias_spec(first, weight, node, per_channel=rule.weight_axis is not None)
+        if isinstance(bias, Node) and bias.op == "get_attr" and spec is not None and inputs[first] is not None:
+            inputs[bias] = bias_spec(first, weight, node, per_channel=is_per_channel(spec))
         return True
 
     def _tail(self, node: Node) -> Node:
         """The last node that runs inside ``node``: an activation, and in training the batch norm before it."""
         last = node
         if self.is_qat and (norm := _only_user(last)) is not None and str(norm.target) == "aten.batch_norm.default":
+            if self._overrides.keeps_float(norm):
+                return last
             last = norm
         user = _only_user(last)
-        return user if user is not None and str(user.target) in ACTIVATIONS else last
+        if user is None or str(user.target) not in ACTIVATIONS or self._overrides.keeps_float(user):
+            return last
+        return user
 
 
 def _is_shared(node: Node, rule: AnnotationRule) -> bool:

@@ -26,13 +26,14 @@ INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
 @functools.cache
-def activation_spec(is_qat: bool = False) -> QuantizationSpec:
-    """int8 in [-128, 127], affine, one scale for the tensor."""
-    observer: Any = HistogramRangeObserver.with_args(eps=LEAST_ACTIVATION_SCALE)
-    if is_qat:
-        observer = FusedMovingAvgObsFakeQuantize.with_args(
-            observer=MovingAverageMinMaxObserver, eps=LEAST_ACTIVATION_SCALE
-        )
+def activation_spec(is_qat: bool = False, observer: Any = None) -> QuantizationSpec:
+    """int8 in [-128, 127], affine, one scale for the tensor. ``observer`` is a class of observers (in training, of fake
+    quantizations) that takes the place of the usual one."""
+    if observer is None:
+        observer = HistogramRangeObserver
+        if is_qat:
+            observer = FusedMovingAvgObsFakeQuantize.with_args(observer=MovingAverageMinMaxObserver)
+    observer = observer.with_args(eps=LEAST_ACTIVATION_SCALE)
     return QuantizationSpec(
         dtype=torch.int8,
         quant_min=-128,
@@ -62,6 +63,10 @@ def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationS
         ch_axis=channel_axis,
         observer_or_fake_quant_ctr=observer,
     )
+
+
+def is_per_channel(spec: QuantizationSpec) -> bool:
+    return spec.qscheme in (torch.per_channel_symmetric, torch.per_channel_affine)
 
 
 def fixed_spec(scale: float, zero_point: int) -> FixedQParamsQuantizationSpec:
