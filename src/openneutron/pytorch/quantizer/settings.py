@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from torchao.quantization.pt2e.quantizer import QuantizationSpec
 
@@ -17,7 +18,7 @@ class Usual(Enum):
 
 USUAL = Usual.USUAL
 
-Choice = QuantizationSpec | None | Usual
+Choice: TypeAlias = QuantizationSpec | None | Usual
 """A spec, None for float, or the quantizer's own."""
 
 

@@ -29,17 +29,18 @@ INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 def activation_spec(is_qat: bool = False, observer: Any = None) -> QuantizationSpec:
     """int8 in [-128, 127], affine, one scale for the tensor. ``observer`` is a class of observers (in training, of fake
     quantizations) that takes the place of the usual one."""
-    if observer is None:
-        observer = HistogramRangeObserver
-        if is_qat:
-            observer = FusedMovingAvgObsFakeQuantize.with_args(observer=MovingAverageMinMaxObserver)
-    observer = observer.with_args(eps=LEAST_ACTIVATION_SCALE)
+    if observer is not None:
+        made = observer.with_args(eps=LEAST_ACTIVATION_SCALE)
+    elif is_qat:
+        made = FusedMovingAvgObsFakeQuantize.with_args(observer=MovingAverageMinMaxObserver, eps=LEAST_ACTIVATION_SCALE)
+    else:
+        made = HistogramRangeObserver.with_args(eps=LEAST_ACTIVATION_SCALE)
     return QuantizationSpec(
         dtype=torch.int8,
         quant_min=-128,
         quant_max=127,
         qscheme=torch.per_tensor_affine,
-        observer_or_fake_quant_ctr=observer,
+        observer_or_fake_quant_ctr=made,
     )
 
 
