@@ -18,7 +18,7 @@ class Usual(Enum):
 
 USUAL = Usual.USUAL
 
-Choice: TypeAlias = QuantizationSpec | None | Usual
+Choice: TypeAlias = QuantizationSpec | Usual | None
 """A spec, None for float, or the quantizer's own."""
 
 
