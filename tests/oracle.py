@@ -43,10 +43,21 @@ def simulated_outputs(compiled: Compiled, inputs: Sequence[np.ndarray]) -> list[
     ]
 
 
-def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
-    """Full-range random int8 inputs."""
+def random_inputs(graph: Graph, seed: int | np.random.Generator) -> list[np.ndarray]:
+    """Full-range random int8 inputs, truth values, and indices that every gather of them can take."""
     generator = np.random.default_rng(seed)
-    return [generator.integers(-128, 128, graph[name].shape, np.int8) for name in graph.inputs]
+    return [_random_input(graph, name, generator) for name in graph.inputs]
+
+
+def _random_input(graph: Graph, name: str, generator: np.random.Generator) -> np.ndarray:
+    tensor = graph[name]
+    if tensor.dtype is DType.INT8:
+        return generator.integers(-128, 128, tensor.shape, np.int8)
+    if tensor.dtype is DType.BOOL:
+        return generator.integers(0, 2, tensor.shape).astype(bool)
+    gathers = [node for node in graph.nodes if node.op == "gather" and node.inputs[1] == name]
+    bounds = [graph[str(node.inputs[0])].shape[node["axis"]] for node in gathers]
+    return generator.integers(0, min(bounds, default=100), tensor.shape).astype(tensor.dtype.numpy)
 
 
 def assert_bit_exact(

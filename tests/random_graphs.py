@@ -13,7 +13,9 @@ import numpy as np
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant, per_channel, per_tensor
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import BY_NAME
+from openneutron.ops.choice import COMPARISONS
 from openneutron.ops.conv import window_output
+from tests import random_choices
 from tests.random_transposed import transpose_conv
 
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6")
@@ -32,13 +34,14 @@ class Builder:
         value = scale if scale is not None else float(np.exp(self.random.uniform(np.log(0.005), np.log(0.5))))
         return per_tensor(value, int(self.random.integers(-128, 128)))
 
-    def new(self, shape: Sequence[int], quant: QuantParams | None = None) -> Tensor:
-        tensor = Tensor(f"t{len(self.tensors)}", tuple(shape), DType.INT8, quant or self.quant())
+    def new(self, shape: Sequence[int], quant: QuantParams | None = None, dtype: DType = DType.INT8) -> Tensor:
+        quant = (quant or self.quant()) if dtype is DType.INT8 else None
+        tensor = Tensor(f"t{len(self.tensors)}", tuple(shape), dtype, quant)
         self.tensors[tensor.name] = tensor
         return tensor
 
-    def input(self, shape: Sequence[int], quant: QuantParams | None = None) -> Tensor:
-        tensor = self.new(shape, quant)
+    def input(self, shape: Sequence[int], quant: QuantParams | None = None, dtype: DType = DType.INT8) -> Tensor:
+        tensor = self.new(shape, quant, dtype)
         self.inputs.append(tensor.name)
         return tensor
 
@@ -539,7 +542,7 @@ SAMPLERS: dict[str, Sampler] = {
     "resize_nearest_neighbor": resize_nearest_neighbor,
     "resize_bilinear": resize_bilinear,
     "batch_matmul": batch_matmul,
-    "gather": _indexed("gather"),
+    "gather": random_choices.gather(_indexed("gather")),
     "mirror_pad": _indexed("mirror_pad"),
     "reverse_v2": _indexed("reverse_v2"),
     "tile": _indexed("tile"),
@@ -549,6 +552,13 @@ SAMPLERS: dict[str, Sampler] = {
     "transpose_conv": transpose_conv,
     "unpack": _pieces("unpack"),
     "pack": pack,
+    **{op: random_choices.comparison(op) for op in COMPARISONS},
+    "logical_and": random_choices.logical("logical_and", 2),
+    "logical_or": random_choices.logical("logical_or", 2),
+    "logical_not": random_choices.logical("logical_not", 1),
+    "select_v2": random_choices.select_v2,
+    "arg_max": random_choices.position("arg_max"),
+    "arg_min": random_choices.position("arg_min"),
 }
 """One sampler for each row of the operator table."""
 
@@ -578,6 +588,7 @@ def several(seed: int, least: int = 3, most: int = 12) -> Graph:
     """A graph of ``least`` to ``most`` nodes with branches; everything nobody reads is an output."""
     b = Builder(seed)
     values = [_input(b) for _ in range(b.up_to(2))]
+    others: list[Tensor] = []
     count = int(b.random.integers(least, most + 1))
     names = sorted(SAMPLERS)
     while len(b.nodes) < count:
@@ -588,9 +599,10 @@ def several(seed: int, least: int = 3, most: int = 12) -> Graph:
         if output.elements > MOST_ELEMENTS:
             b.nodes.pop()
             continue
-        values.append(output)
+        (values if output.dtype is DType.INT8 else others).append(output)
     read = {name for node in b.nodes for name in node.inputs}
-    unread = [value for value in values if value.name not in read and value.name not in b.inputs]
+    unread = [value for value in values + others if value.name not in read and value.name not in b.inputs]
     if b.random.random() < 0.3:
-        unread.append(values[int(b.random.integers(len(b.inputs), len(values)))])
+        computed = [value for value in values if value.name not in b.inputs]
+        unread.append(computed[int(b.random.integers(len(computed)))] if computed else unread[0])
     return b.graph(unread)

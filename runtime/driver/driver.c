@@ -181,7 +181,9 @@ static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, 
     const uint32_t *params = run->program.words + run->program.operators[call->operator_index];
     const uint32_t id = neutron_code_of(*params++);
     const NeutronKernel *kernel = neutron_find_kernel(id);
-    NeutronKernelCall kernel_call = {.params = params, .buffers = run->program.view.buffers, .bases = &run->bases};
+    NeutronError error = ENONE;
+    NeutronKernelCall kernel_call = {
+        .params = params, .buffers = run->program.view.buffers, .bases = &run->bases, .error = &error};
     const NeutronBuffer *output = &kernel_call.buffers[params[kernel->output_word]];
     if (!neutron_call_window(opcode, fields, iteration, output, &kernel_call.window)) return ENONE;
     if (is_overdue(run)) return ENEUTRON_TIMEOUT;
@@ -199,7 +201,7 @@ static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, 
     if (run->model->trace.afterCall != NULL) {
         run->model->trace.afterCall(run->model->trace.user, call->operator_index, id, call->cycles);
     }
-    return ENONE;
+    return error;
 }
 
 static void run_fetch(const Run *run, const NeutronFetch *fetch) {

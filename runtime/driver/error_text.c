@@ -38,6 +38,8 @@ const char *neutronErrorText(NeutronError error) {
             return "the run took longer than timeoutSeconds";
         case ENEUTRON_WORK:
             return "a run of the microcode would take longer than this driver was built to allow (NEUTRON_MAX_WORK)";
+        case ENEUTRON_INDEX:
+            return "an index that was given or computed is outside the tensor that it takes values from";
         default:
             return "unknown error";
     }

@@ -50,5 +50,6 @@ static inline int32_t getNeutronErrorCode(NeutronError error) { return error >> 
 #define ENEUTRON_STATE NEUTRON_DRIVER_ERROR(GENERIC, 14)      /* neutronInit was not called, or the NPU is suspended */
 #define ENEUTRON_TIMEOUT NEUTRON_DRIVER_ERROR(TIMEOUT, 15)    /* timeoutSeconds passed (ports with a clock) */
 #define ENEUTRON_WORK NEUTRON_DRIVER_ERROR(UNSUPPORTED, 16)   /* a run would take longer than NEUTRON_MAX_WORK allows */
+#define ENEUTRON_INDEX NEUTRON_DRIVER_ERROR(INVALID, 17)      /* an index among the inputs is outside what it indexes */
 
 #endif

@@ -48,7 +48,11 @@ enum {
     NEUTRON_KERNEL_squared_difference_s8 = 16,
     NEUTRON_KERNEL_reduce_max_s8 = 17,
     NEUTRON_KERNEL_resize_bilinear_s8 = 18,
-    NEUTRON_KERNEL_batch_matmul_s8 = 19
+    NEUTRON_KERNEL_batch_matmul_s8 = 19,
+    NEUTRON_KERNEL_arg_max_s8 = 23,
+    NEUTRON_KERNEL_compare_s8 = 24,
+    NEUTRON_KERNEL_select_s8 = 25,
+    NEUTRON_KERNEL_gather_s8 = 26
 };
 
 /* The microcode's first 32 words. */
@@ -322,6 +326,45 @@ typedef struct {
     int32_t output_shift; /* positive shifts left */
     int32_t output_zero_point; /* added after requantization */
 } NeutronBatchMatmulS8;
+
+/* Where the largest stored value of a line of channels stands, or the smallest; the first of several. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* positions, little-endian: a column each, a channel for each of its bytes (4 or 8) */
+    int32_t depth; /* channels of the input that are compared */
+    int32_t smaller; /* 0: the largest (LiteRT ARG_MAX), 1: the smallest (ARG_MIN) */
+} NeutronArgMaxS8;
+
+/* Whether a relation holds between two tensors (LiteRT EQUAL, LESS ...): differences from the zero points,
+ * shifted left by 8 bits and rescaled. The output holds 1 or 0. */
+typedef struct {
+    uint32_t input_a; /* int8; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int8; a pitch of 0 broadcasts */
+    uint32_t output; /* bool, a byte each */
+    int32_t a_zero_point; /* subtracted from a */
+    int32_t b_zero_point; /* subtracted from b */
+    int32_t a_multiplier; /* fixed point, 31 fractional bits */
+    int32_t a_shift; /* 0 or below: shifts right */
+    int32_t b_multiplier; /* fixed point, 31 fractional bits */
+    int32_t b_shift; /* 0 or below: shifts right */
+    int32_t relation; /* of a to b; 0: equal, 1: not equal, 2: less, 3: less or equal, 4: greater, 5: greater or equal */
+} NeutronCompareS8;
+
+/* a where the condition is not 0, b elsewhere (LiteRT SELECT_V2). */
+typedef struct {
+    uint32_t condition; /* bool, a byte each; a pitch of 0 broadcasts */
+    uint32_t input_a; /* int8; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int8; a pitch of 0 broadcasts */
+    uint32_t output; /* int8 */
+} NeutronSelectS8;
+
+/* Column c of the output is the input's column that index c of the batch names (LiteRT GATHER). An index
+ * below 0 counts from the end; one that names no column ends the run with an error. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t indices; /* little-endian, signed: a column each, a channel for each of its bytes (4 or 8); row 0 alone */
+    uint32_t output; /* int8 */
+} NeutronGatherS8;
 
 /* Computes the operator's whole output. */
 typedef struct {

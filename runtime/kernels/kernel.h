@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "NeutronErrors.h"
 #include "neutron_isa.h"
 
 /* Output window [batch0, batch1) x [row0, row1) x [col0, col1) x [channel0, channel1), inside the output's extents. */
@@ -47,6 +48,9 @@ typedef struct {
     const NeutronBuffer *buffers;
     const NeutronBases *bases;
     NeutronWindowExtents window;
+    /* Where a kernel whose indices come with the data says that one of them names nothing: the run then ends with this
+     * error. NULL: nobody asks. Every address stays inside the buffers all the same. */
+    NeutronError *error;
 } NeutronKernelCall;
 
 typedef bool (*NeutronKernelCheck)(const NeutronProgramView *program, const void *params,

@@ -194,8 +194,9 @@ static int32_t check_and_run(const Program *program) {
     neutron_open(program->microcode, &opened);
     if (memory_needed(&opened) > MAX_MEMORY) return getNeutronErrorCode(ENEUTRON_MEMORY);
     error = run(&config, &opened);
-    if (error != ENONE) abort(); /* nothing but a null pointer can go wrong once validation has passed */
-    return 0;
+    /* Once validation has passed, nothing but a null pointer and an index among the inputs can go wrong. */
+    if (error != ENONE && error != ENEUTRON_INDEX) abort();
+    return getNeutronErrorCode(error);
 }
 
 /* ---- the command ---------------------------------------------------------------------------------------------------- */
@@ -218,7 +219,8 @@ static Program loaded(const char *path) {
     const bool whole = fread(program.microcode, 1, program.microcode_size, file) == program.microcode_size &&
                        fread(program.weights, 1, program.weights_size, file) == program.weights_size;
     fclose(file);
-    if (!whole || check_and_run(&program) != 0) {
+    const int32_t ended = whole ? check_and_run(&program) : -1;
+    if (ended != 0 && ended != getNeutronErrorCode(ENEUTRON_INDEX)) {
         fprintf(stderr, "%s is not a sound program\n", path);
         exit(2);
     }

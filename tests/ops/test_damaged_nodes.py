@@ -64,5 +64,5 @@ def test_damaged_nodes_are_refused_or_run(op: str) -> None:
             compiled = compile_graph(graph, oracle.TARGET)
         except OpenNeutronError:
             continue
-        inputs = [np.zeros(tensor.shape, np.int8) for tensor in compiled.inputs]
+        inputs = [np.zeros(tensor.shape, tensor.dtype.numpy) for tensor in compiled.inputs]
         Simulator(compiled.program).run(inputs)

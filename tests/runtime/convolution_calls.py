@@ -89,6 +89,7 @@ Call = _structure(
         ("buffers", ctypes.c_void_p),
         ("bases", ctypes.c_void_p),
         ("window", Window),
+        ("error", ctypes.c_void_p),
     ],
 )
 ProgramView = _structure(
@@ -210,7 +211,7 @@ class Prepared:
             check = getattr(library(), f"{kernel}_check")
             check.restype = ctypes.c_bool
             assert check(ctypes.byref(program), ctypes.byref(params), ctypes.byref(window)), f"{self.call} {given}"
-            call = Call(ctypes.addressof(params), ctypes.addressof(buffers), ctypes.addressof(bases), window)
+            call = Call(ctypes.addressof(params), ctypes.addressof(buffers), ctypes.addressof(bases), window, None)
             if entry(kernel, variant)(ctypes.byref(call)) is False:
                 return None
         return self._stored(output)

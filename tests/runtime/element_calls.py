@@ -51,6 +51,10 @@ KERNELS = (
     "resize_nearest_neighbor",
     "resize_bilinear",
     "batch_matmul",
+    "arg_max",
+    "compare",
+    "select",
+    "gather",
 )
 SOURCES = (*(RUNTIME / "kernels" / name / f"{name}_s8.c" for name in KERNELS), RUNTIME / "kernels" / "check.c")
 VARIANTS: Mapping[str, tuple[str, ...]] = {
@@ -79,8 +83,8 @@ def library(variant: str) -> ctypes.CDLL:
 
 
 def logical(view: View, tensor: Int8Array) -> Int8Array:
-    """What a view shows of a tensor, with the view's extents."""
-    flat = np.ascontiguousarray(tensor).reshape(-1)[view.offset :]
+    """The bytes that a view shows of a tensor, with the view's extents."""
+    flat = np.ascontiguousarray(tensor).reshape(-1).view(np.int8)[view.offset :]
     return np.lib.stride_tricks.as_strided(flat, view.extents, view.pitches, writeable=False)
 
 
@@ -107,6 +111,12 @@ def needed(call: KernelCall, field: str, window: Ranges) -> Ranges:
         channels = (0, extents[3])
     elif call.kernel == "batch_matmul_s8":
         height = (0, extents[1])
+    elif call.kernel == "arg_max_s8":
+        channels = (0, p["depth"])
+    elif call.kernel == "gather_s8" and field == "input":
+        cols = (0, extents[2])
+    elif call.kernel == "gather_s8":
+        height, channels = (0, 1), (0, extents[3])
     elif call.kernel == "resize_bilinear_s8":
         entries = np.frombuffer(call.constants["map"], np.int32)[: 3 * call.views["output"].extents[1]].reshape(3, -1)
         mapped = entries[:2, height[0] : height[1]]
@@ -218,14 +228,14 @@ def _call(variant: str, call: KernelCall, fields: list[str], buffers: Mapping[st
     flat = Window(*(bound for range_ in window for bound in range_))
     check = getattr(library(variant), f"{call.kernel}_check")
     assert check(ctypes.byref(program), words, ctypes.byref(flat)), f"{call} refuses {window}"
-    made = Call(ctypes.addressof(words), ctypes.addressof(table), ctypes.addressof(bases), flat)
+    made = Call(ctypes.addressof(words), ctypes.addressof(table), ctypes.addressof(bases), flat, None)
     getattr(library(variant), f"{call.kernel}_run")(ctypes.byref(made))
 
 
 def assert_bit_exact(graph: Graph, seed: int) -> None:
     """A graph of one operator, the whole way and window by window in every variant, byte for byte against LiteRT."""
     random = np.random.default_rng(seed)
-    inputs = [random.integers(-128, 128, graph[name].shape, np.int8) for name in graph.inputs]
+    inputs = oracle.random_inputs(graph, random)
     (want,) = oracle.reference_outputs(graph, inputs)
     compiled = oracle.compile_graph(graph, oracle.TARGET)
     np.testing.assert_array_equal(oracle.simulated_outputs(compiled, inputs)[0], want, str(graph))

@@ -21,7 +21,7 @@ const NeutronKernel neutron_kernels[] = {
 
 const uint32_t neutron_kernel_count = sizeof(neutron_kernels) / sizeof(neutron_kernels[0]);
 
-enum { BUFFERS = 3, MOST_WORDS = 64 };
+enum { BUFFERS = 4, MOST_WORDS = 64 };
 
 static uint64_t state;
 
@@ -143,7 +143,7 @@ int main(int argc, char **argv) {
         const void *const inputs[] = {memory[0], memory[1]};
         void *const outputs[] = {memory[2]};
         const NeutronBases bases = {inputs, outputs, memory[3], memory[4], memory[5]};
-        const NeutronKernelCall call = {params, buffers, &bases, window};
+        const NeutronKernelCall call = {params, buffers, &bases, window, NULL};
         kernel->run(&call);
         for (int i = 0; i < 6; i++) free(memory[i]);
     }

@@ -255,7 +255,7 @@ static int run(const Case *c, long *ran) {
     const void *inputs[1] = {input};
     void *outputs[1] = {output};
     const NeutronBases bases = {inputs, outputs, weights, scratch, prefetch};
-    const NeutronKernelCall call = {&c->params, c->buffers, &bases, c->window};
+    const NeutronKernelCall call = {&c->params, c->buffers, &bases, c->window, NULL};
     uint8_t *const before = malloc(c->output_size), *const want = malloc(c->output_size);
     memcpy(before, output, c->output_size);
     KERNELS[c->kernel].portable(&call);

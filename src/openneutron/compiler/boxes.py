@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from openneutron.compiler.calls import View
+from openneutron.compiler.calls import View, shape_in_bytes
 from openneutron.ir import Tensor
 
 
@@ -20,17 +20,17 @@ class Walk:
     offset: int = 0
 
 
-def row_major(shape: Sequence[int], element_bytes: int = 1) -> tuple[int, ...]:
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """Pitches of a tensor without gaps, the last dimension innermost."""
-    pitches = [element_bytes]
+    pitches = [1]
     for extent in reversed(shape[1:]):
         pitches.append(pitches[-1] * extent)
     return tuple(reversed(pitches))[: len(shape)]
 
 
 def dense(tensor: Tensor) -> Walk:
-    """The whole tensor, element after element."""
-    return Walk(tensor.name, row_major(tensor.shape, tensor.dtype.size_bytes))
+    """The whole tensor, byte after byte."""
+    return Walk(tensor.name, row_major(shape_in_bytes(tensor)))
 
 
 def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[str, View]]:

@@ -33,15 +33,10 @@ class View:
         return f"%{self.tensor}[{extents}]" + ("" if plain else f"@{self.offset} pitch {self.pitches}")
 
 
-def dense_pitches(extents: Extents, element_bytes: int = 1) -> Extents:
+def dense_pitches(extents: Extents) -> Extents:
     """Pitches of a tensor that lies in memory without gaps, channels innermost."""
     _, height, width, channels = extents
-    return (
-        height * width * channels * element_bytes,
-        width * channels * element_bytes,
-        channels * element_bytes,
-        element_bytes,
-    )
+    return height * width * channels, width * channels, channels, 1
 
 
 def extents_of(shape: tuple[int, ...]) -> Extents:
@@ -56,10 +51,16 @@ def extents_of(shape: tuple[int, ...]) -> Extents:
     return (batches, padded[-3], padded[-2], padded[-1])
 
 
+def shape_in_bytes(tensor: Tensor) -> tuple[int, ...]:
+    """The tensor's shape; where an element has several bytes, with one axis more for them."""
+    size = tensor.dtype.size_bytes
+    return tensor.shape if size == 1 else (*tensor.shape, size)
+
+
 def whole(tensor: Tensor) -> View:
-    """The whole tensor, dense."""
-    extents = extents_of(tensor.shape)
-    return View(tensor.name, extents, dense_pitches(extents, tensor.dtype.size_bytes))
+    """The whole tensor, dense, byte by byte."""
+    extents = extents_of(shape_in_bytes(tensor))
+    return View(tensor.name, extents, dense_pitches(extents))
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,11 @@ def _reduction(call: KernelCall, target: Target, rows: int) -> tuple[int, int, s
     return batches * in_rows * cols * _groups_of(channels, target.pipelines), 0, "output channels"
 
 
+def _arg_max(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+    batches, _, cols, _ = call.views["output"].extents
+    return batches * rows * call.params["depth"] * _groups_of(cols, target.pipelines), 0, "output columns"
+
+
 def _output_elements(call: KernelCall, rows: int) -> int:
     batches, _, cols, channels = call.views["output"].extents
     return batches * rows * cols * channels
@@ -115,6 +120,10 @@ COST_RULES: dict[str, CostRule] = {
     "lookup_s8": _elementwise,
     "resize_nearest_neighbor_s8": _elementwise,
     "resize_bilinear_s8": _bilinear,
+    "arg_max_s8": _arg_max,
+    "compare_s8": _elementwise,
+    "select_s8": _elementwise,
+    "gather_s8": _elementwise,
 }
 """One rule for each kernel of the microcode."""
 

@@ -418,6 +418,63 @@ KERNELS = (
         19,
         ("depth",),
     ),
+    Row(
+        "arg_max_s8",
+        "Where the largest stored value of a line of channels stands, or the smallest; the first of several.",
+        (
+            _buffer("input", "int8"),
+            _buffer("output", "positions, little-endian: a column each, a channel for each of its bytes (4 or 8)"),
+            _s("depth", "channels of the input that are compared"),
+            _s("smaller", "0: the largest (LiteRT ARG_MAX), 1: the smallest (ARG_MIN)"),
+        ),
+        23,
+        ("depth",),
+    ),
+    Row(
+        "compare_s8",
+        "Whether a relation holds between two tensors (LiteRT EQUAL, LESS ...): differences from the zero points, shifted left "
+        "by 8 bits and rescaled. The output holds 1 or 0.",
+        (
+            _buffer("input_a", "int8; a pitch of 0 broadcasts"),
+            _buffer("input_b", "int8; a pitch of 0 broadcasts"),
+            _buffer("output", "bool, a byte each"),
+            _s("a_zero_point", "subtracted from a"),
+            _s("b_zero_point", "subtracted from b"),
+            _s("a_multiplier", "fixed point, 31 fractional bits"),
+            _s("a_shift", "0 or below: shifts right"),
+            _s("b_multiplier", "fixed point, 31 fractional bits"),
+            _s("b_shift", "0 or below: shifts right"),
+            _s(
+                "relation",
+                "of a to b; 0: equal, 1: not equal, 2: less, 3: less or equal, 4: greater, 5: greater or equal",
+            ),
+        ),
+        24,
+    ),
+    Row(
+        "select_s8",
+        "a where the condition is not 0, b elsewhere (LiteRT SELECT_V2).",
+        (
+            _buffer("condition", "bool, a byte each; a pitch of 0 broadcasts"),
+            _buffer("input_a", "int8; a pitch of 0 broadcasts"),
+            _buffer("input_b", "int8; a pitch of 0 broadcasts"),
+            _buffer("output", "int8"),
+        ),
+        25,
+    ),
+    Row(
+        "gather_s8",
+        "Column c of the output is the input's column that index c of the batch names (LiteRT GATHER). An index below 0 counts "
+        "from the end; one that names no column ends the run with an error.",
+        (
+            _buffer("input", "int8"),
+            _buffer(
+                "indices", "little-endian, signed: a column each, a channel for each of its bytes (4 or 8); row 0 alone"
+            ),
+            _buffer("output", "int8"),
+        ),
+        26,
+    ),
 )
 
 # -- instructions ------------------------------------------------------------------------------------------------------

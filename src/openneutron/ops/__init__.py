@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops import conv, elementwise, indexed, matmul, pieces, pool, shape, transposed
+from openneutron.ops import choice, conv, elementwise, indexed, matmul, pieces, pool, shape, transposed
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
 OPS: tuple[Op, ...] = (
@@ -16,6 +16,7 @@ OPS: tuple[Op, ...] = (
     *pieces.OPS,
     *matmul.OPS,
     *transposed.OPS,
+    *choice.OPS,
 )
 BY_NAME = {op.name: op for op in OPS}
 BY_LITERT = {op.litert: op for op in OPS if op.litert}

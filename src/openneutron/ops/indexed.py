@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from openneutron.ir import Graph, Node
-from openneutron.ops.limits import attr_among, constant_at, int8_at, limit, rank, shared_quantization
+from openneutron.ir import DType, Graph, Node
+from openneutron.ops.limits import attr_among, constant_at, int8_at, limit, rank, shared_quantization, unquantized
 from openneutron.ops.shape import constant_values, pads
 from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role
 
@@ -38,6 +38,7 @@ def _shape_of(graph: Graph, node: Node) -> tuple[int, ...]:
 
 
 def _gather(graph: Graph, node: Node) -> list[Indexed]:
+    """For constant indices that are the same for every batch."""
     shape = _shape_of(graph, node)
     axis = node["axis"] % len(shape)
     taken = constant_values(graph, node, 1)
@@ -78,7 +79,7 @@ INDEXED: dict[str, Callable[[Graph, Node], list[Indexed]]] = {
     "tile": _tile,
     "broadcast_to": _broadcast_to,
 }
-"""What each operator takes along each axis; axes of the output, indices of GATHER flat."""
+"""What each operator takes along each axis; axes of the output, indices of GATHER flat and constant."""
 
 
 def merged_axes(axes: list[Indexed]) -> list[Indexed]:
@@ -115,29 +116,54 @@ def kernel_axes(axes: list[Indexed]) -> tuple[list[int], list[int]]:
     return [lines[1], *planes, lines[0]], rest
 
 
-def _few_calls(graph: Graph, node: Node) -> str | None:
+def _calls(graph: Graph, node: Node) -> int:
     axes = merged_axes(INDEXED[node.op](graph, node))
-    calls = math.prod(len(axes[i].positions) for i in kernel_axes(axes)[1])
+    return math.prod(len(axes[i].positions) for i in kernel_axes(axes)[1])
+
+
+def gathers_by_maps(graph: Graph, node: Node) -> bool:
+    """Whether a GATHER's positions are known beforehand, the same in every batch and few calls' work."""
+    indices = graph.operand(node, 1)
+    assert indices is not None
+    return indices.is_constant and node["batch_dims"] == 0 and _calls(graph, node) <= MOST_CALLS
+
+
+def _few_calls(graph: Graph, node: Node) -> str | None:
+    calls = _calls(graph, node)
     if calls <= MOST_CALLS:
         return None
     return f"it would take {calls} kernel calls, one for each position of the axes beyond two; at most {MOST_CALLS}"
 
 
 def _indexed_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    shape = tuple(len(axis.positions) for axis in INDEXED[node.op](graph, node))
-    if node.op != "gather":
-        return (shape,)
-    indices = graph.operand(node, 1)
+    return (tuple(len(axis.positions) for axis in INDEXED[node.op](graph, node)),)
+
+
+def _gather_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    shape, indices = _shape_of(graph, node), graph.operand(node, 1)
     assert indices is not None
     axis = node["axis"] % len(shape)
-    return ((*shape[:axis], *indices.shape, *shape[axis + 1 :]),)
+    return ((*shape[:axis], *indices.shape[node["batch_dims"] :], *shape[axis + 1 :]),)
+
+
+def _gather_axes(graph: Graph, node: Node) -> str | None:
+    shape, indices, batches = _shape_of(graph, node), graph.operand(node, 1), node["batch_dims"]
+    assert indices is not None
+    if not -len(shape) <= node["axis"] < len(shape):
+        return f"its axis is {node['axis']}; its input has rank {len(shape)}"
+    if not 0 <= batches <= min(node["axis"] % len(shape), len(indices.shape)):
+        return f"its batch_dims is {batches}; it must be at least 0 and at most the axis and the indices' rank"
+    if shape[:batches] != indices.shape[:batches]:
+        return f"its input has batches {list(shape[:batches])}, its indices {list(indices.shape[:batches])}"
+    return None
 
 
 def _indices_inside(graph: Graph, node: Node) -> str | None:
-    shape = _shape_of(graph, node)
-    if not -len(shape) <= node["axis"] < len(shape):
-        return f"its axis is {node['axis']}; its input has rank {len(shape)}"
-    extent, taken = shape[node["axis"]], constant_values(graph, node, 1)
+    indices = graph.operand(node, 1)
+    assert indices is not None
+    if not indices.is_constant:
+        return None
+    extent, taken = _shape_of(graph, node)[node["axis"]], constant_values(graph, node, 1)
     if all(0 <= index < extent for index in taken):
         return None
     return f"its indices go from {min(taken)} to {max(taken)}; the axis has positions 0 to {extent - 1}"
@@ -216,15 +242,28 @@ def _row(
 
 
 OPS = (
-    _row(
+    Op(
         "gather",
-        "GATHER",
-        "GatherOptions",
-        "list of indices",
-        "Slices of the input, in the order of a constant list of indices.",
-        limit("indices of the input's axis", _indices_inside),
+        litert="GATHER",
+        operands=(_INPUT, Operand(Role.INDICES, "indices")),
+        shape=_gather_shape,
+        kernels=("resize_nearest_neighbor_s8", "gather_s8"),
+        options="GatherOptions",
         attributes=(Attribute("axis", "axis", 0), Attribute("batch_dims", "batchDims", 0)),
-        limits=(attr_among("batch_dims", 0),),
+        quantization=Quantization.SHARED,
+        limits=(
+            int8_at(0),
+            shared_quantization(),
+            unquantized([1], False, DType.INT32, DType.INT64),
+            rank(0, 1, 6),
+            limit("an axis of the input, behind the batches, which both have", _gather_axes),
+            limit("constant indices of the input's axis; others are looked at when it runs", _indices_inside),
+        ),
+        version=2,
+        doc=(
+            "Slices of the input, in the order of a list of indices. A computed index below 0 counts from the end, and one "
+            "outside the axis ends the run with an error (in LiteRT both do)."
+        ),
     ),
     _row(
         "mirror_pad",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.table import Limit
@@ -52,6 +52,63 @@ def int8_at(*operands: int) -> Limit:
         return None
 
     return limit("inputs and outputs int8, quantized per tensor, static shapes", rule)
+
+
+def unquantized_reason(tensor: Tensor, what: str, dtypes: Sequence[DType]) -> str | None:
+    """Why this tensor is none of integers or truth values of these types, or None."""
+    if tensor.dtype not in dtypes:
+        words = " or ".join(str(dtype) for dtype in dtypes)
+        return f"{what} '{tensor.name}' is {tensor.dtype}; it must be {words}"
+    if any(extent <= 0 for extent in tensor.shape):
+        return f"{what} '{tensor.name}' has shape {list(tensor.shape)}; every extent must be known and above 0"
+    return None
+
+
+def unquantized(operands: Sequence[int], outputs: bool, *dtypes: DType) -> Limit:
+    """The operands at these places, and with ``outputs`` all outputs, have one of these types, which need no scale."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        for index in operands:
+            tensor = graph.operand(node, index)
+            if tensor is not None and (reason := unquantized_reason(tensor, "input", dtypes)):
+                return reason
+        for name in node.outputs if outputs else ():
+            if reason := unquantized_reason(graph[name], "output", dtypes):
+                return reason
+        return None
+
+    subjects = [f"input {index}" for index in operands] + ["the output"] * outputs
+    return limit(f"{' and '.join(subjects)} {' or '.join(str(dtype) for dtype in dtypes)}", rule)
+
+
+def int8_inputs(*operands: int) -> Limit:
+    """The operands at these places are int8, per tensor, with known extents."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        for index in operands:
+            tensor = graph.operand(node, index)
+            if tensor is not None and (reason := int8_reason(tensor, "input")):
+                return reason
+        return None
+
+    return limit(f"{' and '.join(f'input {index}' for index in operands)} int8, quantized per tensor", rule)
+
+
+MOVABLE = (DType.INT32, DType.INT64, DType.BOOL)
+"""What is moved as it is beside int8 activations."""
+
+
+def movable_at(index: int) -> Limit:
+    """The operand and all outputs are int8 activations, or all of one other type that is moved as it is."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        tensor = graph.operand(node, index)
+        assert tensor is not None
+        if tensor.dtype not in MOVABLE:
+            return int8_at(index)(graph, node)
+        return unquantized([index], True, tensor.dtype)(graph, node)
+
+    return limit("int8, or int32, int64 or bool as they are", rule)
 
 
 def int8_everywhere() -> Limit:

@@ -17,6 +17,7 @@ from openneutron.ops.limits import (
     int8_at,
     int8_everywhere,
     limit,
+    movable_at,
     rank,
     shared_quantization,
 )
@@ -58,7 +59,7 @@ def _view(name: str, litert: str, options: str, parameter: str, attributes: tupl
         options=options,
         attributes=attributes,
         quantization=Quantization.SHARED,
-        limits=(int8_at(0), shared_quantization(), limit("as many values as the input", _same_elements)),
+        limits=(movable_at(0), shared_quantization(), limit("as many values as the input", _same_elements)),
         doc=doc,
     )
 
@@ -379,7 +380,7 @@ OPS = (
         options="TransposeOptions",
         quantization=Quantization.SHARED,
         limits=(
-            int8_at(0),
+            movable_at(0),
             shared_quantization(),
             constant_at(1, "permutation"),
             rank(0, 1, 6),

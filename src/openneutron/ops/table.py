@@ -29,6 +29,10 @@ class Role(Enum):
     BIAS = "bias"
     PARAMETER = "parameter"
     """A constant int32 tensor that LiteRT keeps as an operand: axes, paddings, a shape, a permutation."""
+    INDICES = "indices"
+    """int32 or int64, constant or computed: positions along an axis."""
+    CONDITION = "condition"
+    """bool, constant or computed."""
     VALUE = "value"
     """Constant int8 values: what a pad is filled with, a table."""
 
@@ -40,6 +44,7 @@ class Quantization(Enum):
     SHARED = "the same as the input's"
     FIXED = "fixed"
     """Given by the row's ``fixed_output`` (scale, zero point)."""
+    NONE = "none: its values are no reals"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ class Op:
             tensor = None if name is None else graph[name]
             if tensor is None or not tensor.is_constant:
                 continue
-            if operand.role is Role.PARAMETER and tensor.dtype not in (DType.INT32, DType.INT64):
+            if operand.role in (Role.PARAMETER, Role.INDICES) and tensor.dtype not in (DType.INT32, DType.INT64):
                 return f"its {operand.name} '{name}' is {tensor.dtype}; it must be int32"
             if operand.role in (Role.WEIGHT, Role.BIAS) and not tensor.elements:
                 return f"its {operand.name} '{name}' has shape {list(tensor.shape)}; every extent must be above 0"

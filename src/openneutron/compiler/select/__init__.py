@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from openneutron.compiler.calls import SELECT_RULES, KernelCall
 from openneutron.compiler.select import (
+    choice,
     conv,
     data_movement,
     elementwise,
@@ -17,7 +18,7 @@ from openneutron.compiler.select import (
 )
 from openneutron.ir import Graph, Node
 
-FAMILIES = (conv, data_movement, elementwise, indexed, lookup, matmul, pool, softmax, transposed)
+FAMILIES = (choice, conv, data_movement, elementwise, indexed, lookup, matmul, pool, softmax, transposed)
 
 
 def select_node(graph: Graph, node: Node) -> list[KernelCall]:

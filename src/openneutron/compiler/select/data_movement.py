@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from openneutron.compiler.boxes import Walk, boxes, dense, merged, row_major
-from openneutron.compiler.calls import KernelCall, View, dense_pitches, extents_of, selects, whole
+from openneutron.compiler.calls import KernelCall, View, dense_pitches, extents_of, selects, shape_in_bytes, whole
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
 from openneutron.ops.shape import bilinear_positions, constant_values, pad_box, pads, slice_window, strided_window
@@ -117,10 +117,10 @@ def transpose(graph: Graph, node: Node) -> list[KernelCall]:
     That way lines of bytes meet crosswise in one plane, which copy_s8 turns square by square.
     """
     source, result = _source(graph, node), graph[node.outputs[0]]
-    pitches = row_major(source.shape)
-    order = constant_values(graph, node, 1)
+    pitches, shape = row_major(shape_in_bytes(source)), shape_in_bytes(result)
+    order = (*constant_values(graph, node, 1), *range(len(result.shape), len(shape)))
     walk = Walk(source.name, tuple(pitches[axis] for axis in order))
-    extents, walks = merged(result.shape, {"input": walk, "output": dense(result)})
+    extents, walks = merged(shape, {"input": walk, "output": dense(result)})
     axes = sorted(range(len(extents)), key=lambda axis: (axis == len(extents) - 1, walks["input"].pitches[axis] == 1))
     turned = {name: Walk(w.tensor, tuple(w.pitches[axis] for axis in axes), w.offset) for name, w in walks.items()}
     return _copies(node.name, [extents[axis] for axis in axes], turned["input"], turned["output"])

@@ -127,11 +127,11 @@ def _quants(graph: Graph, node: Node) -> tuple[QuantParams, QuantParams, QuantPa
 
 def _views(graph: Graph, node: Node) -> Iterator[Mapping[str, View]]:
     a, b, result = _tensors(graph, node)
-    walks = {"input_a": _broadcast(a, result), "input_b": _broadcast(b, result), "output": dense(result)}
+    walks = {"input_a": broadcast(a, result), "input_b": broadcast(b, result), "output": dense(result)}
     return boxes(result.shape, walks)
 
 
-def _broadcast(tensor: Tensor, result: Tensor) -> Walk:
+def broadcast(tensor: Tensor, result: Tensor) -> Walk:
     """The tensor walked through the result's shape: again and again where it has one element and the result more."""
     missing = len(result.shape) - len(tensor.shape)
     extents = (1,) * missing + tensor.shape

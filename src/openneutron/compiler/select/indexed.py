@@ -1,21 +1,47 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that take elements by position as calls of resize_nearest_neighbor_s8, whose maps name any rows and columns."""
+"""Operators that take elements by position as kernel calls.
+
+Positions that are known beforehand are resize_nearest_neighbor_s8's, whose maps name any rows and columns; others are
+gather_s8's.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 
 from openneutron.compiler.boxes import row_major
-from openneutron.compiler.calls import Extents, KernelCall, View, selects
+from openneutron.compiler.calls import Extents, KernelCall, View, dense_pitches, selects
 from openneutron.ir import Graph, Node
-from openneutron.ops.indexed import INDEXED, Indexed, kernel_axes, merged_axes
+from openneutron.ops.indexed import INDEXED, Indexed, gathers_by_maps, kernel_axes, merged_axes
 
 _ONE = Indexed(1, (0,))
 
 
-@selects(*INDEXED)
+@selects("gather")
+def gather(graph: Graph, node: Node) -> list[KernelCall]:
+    """gather_s8: batches, what lies before the axis as rows, the axis as columns, what lies behind it as channels."""
+    if gathers_by_maps(graph, node):
+        return indexed(graph, node)
+    source, indices, result = graph.operand(node, 0), graph.operand(node, 1), graph[node.outputs[0]]
+    assert source is not None and indices is not None
+    batch_dims, axis = node["batch_dims"], node["axis"] % len(source.shape)
+    batches, outer = math.prod(source.shape[:batch_dims]), math.prod(source.shape[batch_dims:axis])
+    extent, inner = source.shape[axis], math.prod(source.shape[axis + 1 :])
+    count, size = math.prod(indices.shape[batch_dims:]), indices.dtype.size_bytes
+    taken, given = (batches, outer, extent, inner), (batches, outer, count, inner)
+    named = (batches, 1, count, size)
+    views = {
+        "input": View(source.name, taken, dense_pitches(taken)),
+        "indices": View(indices.name, named, dense_pitches(named)),
+        "output": View(result.name, given, dense_pitches(given)),
+    }
+    return [KernelCall("gather_s8", node.name, views)]
+
+
+@selects(*(op for op in INDEXED if op != "gather"))
 def indexed(graph: Graph, node: Node) -> list[KernelCall]:
     """A call for each position along the axes that are neither rows, columns, batches nor channels."""
     source, result = graph.operand(node, 0), graph[node.outputs[0]]

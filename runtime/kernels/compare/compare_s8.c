@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* LiteRT's comparisons of quantized tensors (ComparisonWithScaling of reference/comparisons.h). */
+#include "two_operands.h"
+
+bool compare_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
+void compare_s8_run(const NeutronKernelCall *call);
+
+/* LiteRT shifts both operands left by so many bits before it rescales them. */
+enum { LEFT_SHIFT = 8 };
+
+static bool scale_is_sound(int32_t zero_point, int32_t multiplier, int32_t shift) {
+    return neutron_is_stored(zero_point) && multiplier >= 0 && shift >= -31 && shift <= 0;
+}
+
+bool compare_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
+    const NeutronCompareS8 *p = params_block;
+    return neutron_window_buffer(program, p->input_a, false, window) != NULL &&
+           neutron_window_buffer(program, p->input_b, false, window) != NULL &&
+           neutron_window_buffer(program, p->output, true, window) != NULL && p->relation >= 0 && p->relation <= 5 &&
+           scale_is_sound(p->a_zero_point, p->a_multiplier, p->a_shift) &&
+           scale_is_sound(p->b_zero_point, p->b_multiplier, p->b_shift);
+}
+
+typedef struct {
+    int32_t zero_point, multiplier;
+    NeutronRounding rounding;
+} Operand;
+
+typedef struct {
+    Operand a, b;
+} Numbers;
+
+static NEUTRON_INLINE int32_t scaled(int8_t stored, const Operand *operand) {
+    const int32_t value = (stored - operand->zero_point) * (1 << LEFT_SHIFT);
+    return neutron_shift_rounding(neutron_high_mul(value, operand->multiplier), operand->rounding);
+}
+
+/* A block and a row for each relation, so that it is a constant in them. */
+#define RELATION(name, relation)                                                                             \
+    static NEUTRON_INLINE void name##_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out, \
+                                            int32_t size) {                                                  \
+        const Numbers *p = numbers;                                                                          \
+        for (int32_t i = 0; i < size; i++) out[i] = scaled(a[i], &p->a) relation scaled(b[i], &p->b);        \
+    }                                                                                                        \
+    static void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                           \
+        neutron_for_each_block(numbers, row, name##_block);                                                  \
+    }
+
+RELATION(equal, ==)
+RELATION(not_equal, !=)
+RELATION(less, <)
+RELATION(less_equal, <=)
+RELATION(greater, >)
+RELATION(greater_equal, >=)
+
+void compare_s8_run(const NeutronKernelCall *call) {
+    static const NeutronTwoOperandRun rows[] = {equal_row,      not_equal_row, less_row,
+                                                less_equal_row, greater_row,   greater_equal_row};
+    const NeutronCompareS8 *p = call->params;
+    const Numbers numbers = {
+        {p->a_zero_point, p->a_multiplier, neutron_rounding(-p->a_shift)},
+        {p->b_zero_point, p->b_multiplier, neutron_rounding(-p->b_shift)},
+    };
+    neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
+                         &numbers, rows[p->relation]);
+}

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Comparisons, truth values, and what is chosen by them; positions of extrema."""
+
+from __future__ import annotations
+
+from openneutron.ir import DType, Graph, Node
+from openneutron.ops.elementwise import broadcast_shape
+from openneutron.ops.limits import axes_of, constant_at, int8_inputs, int8_reason, limit, unquantized
+from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role
+
+MOST_BROADCAST = {"compare": 4, "logical": 4, "select": 5}
+"""Up to which rank LiteRT broadcasts these families."""
+
+
+def _shapes(graph: Graph, node: Node) -> list[tuple[int, ...]]:
+    return [graph[name].shape for name in node.inputs if name is not None]
+
+
+def _broadcast(graph: Graph, node: Node) -> tuple[int, ...] | None:
+    shape: tuple[int, ...] | None = ()
+    for own in _shapes(graph, node):
+        shape = None if shape is None else broadcast_shape(shape, own)
+    return shape
+
+
+def _result_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    shape = _broadcast(graph, node)
+    assert shape is not None
+    return (shape,)
+
+
+def _broadcasts(most: int) -> Limit:
+    def rule(graph: Graph, node: Node) -> str | None:
+        shapes = _shapes(graph, node)
+        words = " and ".join(str(list(shape)) for shape in shapes)
+        if _broadcast(graph, node) is None:
+            return f"its inputs have shapes {words}, which do not broadcast"
+        longest = max(len(shape) for shape in shapes)
+        if len(set(shapes)) > 1 and longest > most:
+            return f"it broadcasts at rank {longest}; at most {most}, as in LiteRT"
+        return None
+
+    return limit(f"shapes that broadcast, up to rank {most} where they differ", rule)
+
+
+def _comparable(graph: Graph, node: Node) -> str | None:
+    """LiteRT rescales both operands by their scales, by less than 1."""
+    for index in (0, 1):
+        tensor = graph.operand(node, index)
+        assert tensor is not None
+        if tensor.dtype is DType.BOOL and node.op in ("equal", "not_equal"):
+            continue
+        if reason := int8_reason(tensor, "input"):
+            return reason
+        assert tensor.quant is not None
+        if tensor.quant.scale >= 1:
+            return f"input '{tensor.name}' has scale {tensor.quant.scale:.6g}; LiteRT compares for scales below 1"
+    return None
+
+
+def _one_type(graph: Graph, node: Node) -> str | None:
+    a, b = graph.operand(node, 0), graph.operand(node, 1)
+    assert a is not None and b is not None
+    return None if a.dtype is b.dtype else f"its inputs are {a.dtype} and {b.dtype}; they must be of one type"
+
+
+_COMPARED = {
+    "equal": ("EQUAL", "Whether two values are equal"),
+    "not_equal": ("NOT_EQUAL", "Whether two values differ"),
+    "less": ("LESS", "Whether one value is below another"),
+    "less_equal": ("LESS_EQUAL", "Whether one value is not above another"),
+    "greater": ("GREATER", "Whether one value is above another"),
+    "greater_equal": ("GREATER_EQUAL", "Whether one value is not below another"),
+}
+COMPARISONS = tuple(_COMPARED)
+"""In the order of compare_s8's relations."""
+
+
+def _comparison(name: str) -> Op:
+    litert, doc = _COMPARED[name]
+    words = "inputs int8 of scales below 1" + (", or bool" if name in ("equal", "not_equal") else "")
+    return Op(
+        name,
+        litert=litert,
+        operands=(Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
+        shape=_result_shape,
+        kernels=("compare_s8",),
+        options="".join(part.capitalize() for part in name.split("_")) + "Options",
+        quantization=Quantization.NONE,
+        limits=(
+            limit(words, _comparable),
+            limit("inputs of one type", _one_type),
+            unquantized([], True, DType.BOOL),
+            _broadcasts(MOST_BROADCAST["compare"]),
+        ),
+        version=2,
+        doc=f"{doc}, with broadcasting; LiteRT rounds both to 1/256 first, so that values nearer than that may count as equal.",
+    )
+
+
+def _logical(name: str, litert: str, doc: str, kernel: str = "maximum_s8", operands: int = 2) -> Op:
+    return Op(
+        name,
+        litert=litert,
+        operands=tuple(Operand(Role.CONDITION, place) for place in ("a", "b")[:operands]),
+        shape=_result_shape,
+        kernels=(kernel,),
+        options="".join(part.capitalize() for part in name.split("_")) + "Options",
+        quantization=Quantization.NONE,
+        limits=(
+            unquantized(range(operands), True, DType.BOOL),
+            _broadcasts(MOST_BROADCAST["logical"]),
+        ),
+        doc=doc,
+    )
+
+
+def _one_scale(graph: Graph, node: Node) -> str | None:
+    output = graph[node.outputs[0]]
+    if reason := int8_reason(output, "output"):
+        return reason
+    for index in (1, 2):
+        tensor = graph.operand(node, index)
+        assert tensor is not None
+        if reason := int8_reason(tensor, "input"):
+            return reason
+        if tensor.quant != output.quant:
+            return f"input '{tensor.name}' has {tensor.quant}, the output {output.quant}; they must be the same"
+    return None
+
+
+def _named_axes(graph: Graph, node: Node) -> tuple[int, ...]:
+    axis = graph.operand(node, 1)
+    assert axis is not None and axis.data is not None
+    return tuple(int(value) for value in axis.data.reshape(-1))
+
+
+def arg_axis(graph: Graph, node: Node) -> int:
+    """The axis along which an arg_max looks, not negative. Raises ValueError where it does not name exactly one."""
+    data, (axis,) = graph.operand(node, 0), _named_axes(graph, node)
+    assert data is not None
+    return axis % len(data.shape)
+
+
+def _arg_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    data, axis = graph.operand(node, 0), arg_axis(graph, node)
+    assert data is not None
+    return ((*data.shape[:axis], *data.shape[axis + 1 :]),)
+
+
+def _stated_type(graph: Graph, node: Node) -> str | None:
+    output = graph[node.outputs[0]]
+    if str(output.dtype) == node["output_type"].lower():
+        return None
+    return f"its output is {output.dtype}; its option says {node['output_type']}"
+
+
+def _arg(name: str, litert: str, options: str, doc: str) -> Op:
+    return Op(
+        name,
+        litert=litert,
+        operands=(Operand(Role.ACTIVATION, "input"), Operand(Role.PARAMETER, "axis")),
+        shape=_arg_shape,
+        kernels=("arg_max_s8",),
+        options=options,
+        attributes=(Attribute("output_type", "outputType", "INT64", {2: "INT32", 4: "INT64"}),),
+        quantization=Quantization.NONE,
+        limits=(
+            int8_inputs(0),
+            constant_at(1, "axis"),
+            axes_of(0, _named_axes),
+            unquantized([], True, DType.INT32, DType.INT64),
+            limit("an output of the type its option says", _stated_type),
+        ),
+        version=2,
+        doc=doc,
+    )
+
+
+OPS = (
+    *(_comparison(name) for name in COMPARISONS),
+    _logical("logical_and", "LOGICAL_AND", "Whether both are true, with broadcasting."),
+    _logical("logical_or", "LOGICAL_OR", "Whether one of them is true, with broadcasting."),
+    _logical("logical_not", "LOGICAL_NOT", "Whether it is false.", "lookup_s8", 1),
+    Op(
+        "select_v2",
+        litert="SELECT_V2",
+        operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
+        shape=_result_shape,
+        kernels=("select_s8",),
+        options="SelectV2Options",
+        quantization=Quantization.SHARED,
+        limits=(
+            unquantized([0], False, DType.BOOL),
+            limit("inputs and output of the same scale and zero point", _one_scale),
+            _broadcasts(MOST_BROADCAST["select"]),
+        ),
+        doc="One value where a condition holds, another elsewhere, with broadcasting.",
+    ),
+    _arg("arg_max", "ARG_MAX", "ArgMaxOptions", "Where along an axis the largest value stands; the first of several."),
+    _arg("arg_min", "ARG_MIN", "ArgMinOptions", "Where along an axis the smallest value stands; the first of several."),
+)
