@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from openneutron.ir import DType, QuantParams, Tensor, per_tensor
+from openneutron.ops.choice import MOST_BROADCAST
 
 if TYPE_CHECKING:
     from random_graphs import Builder
@@ -19,8 +20,10 @@ LARGEST_SCALE = 0.999
 """LiteRT compares for scales below 1."""
 
 
-def _narrowed(b: Builder, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape with some extents 1, and without some in front."""
+def _narrowed(b: Builder, shape: tuple[int, ...], family: str) -> tuple[int, ...]:
+    """The shape with some extents 1, and without some in front, where LiteRT broadcasts that."""
+    if len(shape) > MOST_BROADCAST[family]:
+        return shape
     first = int(b.random.integers(len(shape))) if b.random.random() < 0.3 else 0
     return tuple(extent if b.random.random() < 0.6 else 1 for extent in shape)[first:]
 
@@ -45,12 +48,12 @@ def comparison(op: str) -> Sampler:
             return None
         if op in ("equal", "not_equal") and b.random.random() < 0.2:
             shape = source.shape
-            operands = [truth(b, shape), truth(b, _narrowed(b, shape))]
+            operands = [truth(b, shape), truth(b, _narrowed(b, shape, "compare"))]
         else:
             quant = source.quant if b.random.random() < 0.5 else b.quant()
             if b.random.random() < 0.2:
                 quant = per_tensor(float(np.exp(b.random.uniform(np.log(1e-4), 0))) * LARGEST_SCALE, 0)
-            operands = [source, _int8(b, _narrowed(b, source.shape), quant)]
+            operands = [source, _int8(b, _narrowed(b, source.shape, "compare"), quant)]
         if b.random.random() < 0.5:
             operands.reverse()
         return b.node(op, operands, b.new(source.shape, dtype=DType.BOOL))
@@ -60,7 +63,7 @@ def comparison(op: str) -> Sampler:
 
 def logical(op: str, count: int) -> Sampler:
     def sample(b: Builder, source: Tensor) -> Tensor | None:
-        operands = [truth(b, source.shape), truth(b, _narrowed(b, source.shape))][:count]
+        operands = [truth(b, source.shape), truth(b, _narrowed(b, source.shape, "logical"))][:count]
         return b.node(op, operands, b.new(source.shape, dtype=DType.BOOL))
 
     return sample
@@ -69,10 +72,10 @@ def logical(op: str, count: int) -> Sampler:
 def select_v2(b: Builder, source: Tensor) -> Tensor | None:
     """Between the source and a constant, by truth values that are given or compared."""
     assert source.quant is not None
-    condition = truth(b, _narrowed(b, source.shape))
+    condition = truth(b, _narrowed(b, source.shape, "select"))
     if b.random.random() < 0.3 and (compared := comparison("less")(b, source)) is not None:
         condition = compared
-    operands = [source, _int8(b, _narrowed(b, source.shape), source.quant)]
+    operands = [source, _int8(b, _narrowed(b, source.shape, "select"), source.quant)]
     if b.random.random() < 0.5:
         operands.reverse()
     return b.node("select_v2", [condition, *operands], b.new(source.shape, source.quant))
