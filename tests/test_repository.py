@@ -29,6 +29,7 @@ LAYERS: dict[str, set[str]] = {
     "ops": {"errors", "ir", "targets"},
     "litert": {"errors", "ir", "ops", "isa"},
     "compiler": {"errors", "diagnostics", "ir", "targets", "ops", "isa"},
+    "converter": {"errors", "ir", "targets", "isa", "litert", "compiler", "__version__"},
     "simulator": {"errors", "isa"},
     "mixed": {"errors", "diagnostics", "ir", "targets", "ops", "isa", "litert", "compiler", "simulator"},
 }
@@ -44,6 +45,7 @@ ALLOWED_OUTSIDE: dict[str, set[str]] = {
     "isa": {"numpy"},
     "litert": {"ai_edge_litert", "flatbuffers", "numpy"},
     "compiler": {"numpy", "ortools"},
+    "converter": {"eiq_neutron_sdk"},
     "simulator": {"numpy"},
     "mixed": {"numpy"},
 }

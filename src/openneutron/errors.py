@@ -42,3 +42,12 @@ class DriverError(OpenNeutronError, RuntimeError):
 
 class MissingToolError(OpenNeutronError, RuntimeError):
     """Something that must be installed for this step is not, for instance a C++ compiler."""
+
+
+class ConverterError(OpenNeutronError, RuntimeError):
+    """A converter that is not this project's failed; ``output`` is what it said, ``exit_code`` its process's."""
+
+    def __init__(self, message: str, output: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.output = output
+        self.exit_code = exit_code

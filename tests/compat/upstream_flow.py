@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A program of its own: CifarNet through the unmodified executorch.backends.nxp, compiled by openneutron.compat.
 
-    python upstream_flow.py FOLDER fork|spawn
+    python upstream_flow.py FOLDER
 
-Leaves in FOLDER the partition's .tflite files, the kernel selection, model.pte, and inputs.npy and outputs.npy of the quantized module.
+Leaves in FOLDER the partition's .tflite files, the kernel selection, model.pte, and inputs.npy and outputs.npy of the quantized module;
+and spawned.tflite, the same partition converted once more by its NeutronConverterManager, in a child that starts afresh.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from openneutron.compat import eiq_neutron_sdk
 MODEL = "cifarnet"
 
 
-def main(folder: Path, start: str) -> None:
-    multiprocessing.set_start_method(start)
+def main(folder: Path) -> None:
+    multiprocessing.set_start_method("fork")
     eiq_neutron_sdk.install()
     import executorch.extension.pybindings.portable_lib
     import executorch.kernels.quantized  # noqa: F401
+    from executorch.backends.nxp.backend.neutron_converter_manager import NeutronConverterManager
     from executorch.backends.nxp.backend.neutron_target_spec import NeutronTargetSpec
     from executorch.backends.nxp.edge_passes.neutron_edge_pass_manager import NeutronEdgePassManager
     from executorch.backends.nxp.edge_passes.remove_additional_quantize_dequantize_nodes_pass import (
@@ -58,9 +60,13 @@ def main(folder: Path, start: str) -> None:
     edge = edge.transform(NeutronEdgePassManager([RemoveAdditionalQDQClustersPass()]))
     program = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False))
     (folder / "model.pte").write_bytes(program.buffer)
+    (pure,) = folder.glob("tag*_pure.et.tflite")
+    multiprocessing.set_start_method("spawn", force=True)
+    spawned = NeutronConverterManager().convert(pure.read_bytes(), "imxrt700", "tag", use_profiling=True)
+    (folder / "spawned.tflite").write_bytes(spawned)
     np.save(folder / "inputs.npy", np.stack([sample[0].numpy() for sample in samples]))
     np.save(folder / "outputs.npy", np.stack([quantized(*sample).detach().numpy() for sample in samples]))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]))

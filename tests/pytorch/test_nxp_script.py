@@ -132,7 +132,7 @@ _NAMES = st.text(st.characters(categories=("L", "N"), include_characters="_"), m
     st.builds(
         PartitionCompileOptions,
         target=_NAMES,
-        extra_flags=st.lists(_NAMES, max_size=3).map(tuple),
+        extra_flags=st.lists(_NAMES | st.just("--a='b c'"), max_size=3).map(tuple),
         intermediates_dir=st.none() | st.just("/some/where"),
         operators_not_to_delegate=st.lists(_NAMES, max_size=3).map(tuple),
         use_neutron_for_format_conversion=st.booleans(),
@@ -141,6 +141,7 @@ _NAMES = st.text(st.characters(categories=("L", "N"), include_characters="_"), m
         use_profiling=st.booleans(),
         sram_budget=st.none() | st.integers(1, 1 << 30),
         io=st.sampled_from(IO_PLACES),
+        converter=st.sampled_from(["open", "eiq"]),
         name=_NAMES,
     )
 )

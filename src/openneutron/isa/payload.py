@@ -8,6 +8,7 @@ that each output is; the version. Padded to 16 bytes, and followed by microcode,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -58,20 +59,44 @@ class Payload:
                     f"payload: it has {len(formats)} formats and {len(places)} map entries for {name}s; its microcode has "
                     f"{count} {name}s."
                 )
-            if count >= LIMIT or bound >= LIMIT:
-                raise InvalidProgramError(
-                    f"payload: {max(count, bound)} {name}s; it has room for {LIMIT - 1}. Delegate a smaller part of the model."
-                )
-            if len(set(places)) != count or not set(places) <= set(range(bound)):
-                raise InvalidProgramError(f"payload: the {name} map {places} does not fit {bound} arguments.")
+            _check_map(name, places, bound)
 
     def compose(self) -> bytes:
         """The bytes; raises InvalidProgramError as ``verify`` does."""
         self.verify()
-        header = bytes([len(self.input_formats), len(self.output_formats), self.arguments])
-        header += bytes([*self.input_formats, *self.output_formats, *self.input_map, *self.output_map, VERSION])
-        blobs = (header, self.program.microcode, self.program.weights, self.program.kernels)
-        return b"".join(blob + bytes(aligned(len(blob)) - len(blob)) for blob in blobs)
+        return pack(
+            self.program, self.input_formats, self.output_formats, self.input_map, self.output_map, self.arguments
+        )
+
+
+def pack(
+    program: Program,
+    input_formats: Sequence[Format],
+    output_formats: Sequence[Format],
+    input_map: Sequence[int],
+    output_map: Sequence[int],
+    arguments: int,
+    version: int = VERSION,
+) -> bytes:
+    """A payload's bytes, of any compiler's blobs; see ``Payload``.
+
+    Raises InvalidProgramError where there are more borders than single bytes can count, or a map does not fit.
+    """
+    _check_map("input", input_map, arguments)
+    _check_map("output", output_map, len(output_map))
+    header = bytes([len(input_formats), len(output_formats), arguments])
+    header += bytes([*input_formats, *output_formats, *input_map, *output_map, version])
+    blobs = (header, program.microcode, program.weights, program.kernels)
+    return b"".join(blob + bytes(aligned(len(blob)) - len(blob)) for blob in blobs)
+
+
+def _check_map(name: str, places: Sequence[int], bound: int) -> None:
+    if len(places) >= LIMIT or bound >= LIMIT:
+        raise InvalidProgramError(
+            f"payload: {max(len(places), bound)} {name}s; it has room for {LIMIT - 1}. Delegate a smaller part of the model."
+        )
+    if len(set(places)) != len(places) or not set(places) <= set(range(bound)):
+        raise InvalidProgramError(f"payload: the {name} map {tuple(places)} does not fit {bound} arguments.")
 
 
 def parse(blob: bytes) -> Payload:

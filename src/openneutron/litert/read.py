@@ -57,6 +57,18 @@ def read(data: bytes | Path) -> LiteRTModel:
             data = data.read_bytes()
         except OSError as error:
             raise InvalidModelError(f"'{name}' can't be read: {error.strerror}.") from error
+    model = unpack(data, name)
+    try:
+        return _read_model(model)
+    except InvalidModelError:
+        raise
+    # A damaged flatbuffer makes what reads it fail in many ways.
+    except Exception as error:
+        raise _damaged(name) from error
+
+
+def unpack(data: bytes, name: str) -> Any:
+    """A file's flatbuffer objects, as the generated reader has them. Raises InvalidModelError where there are none."""
     if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
         raise InvalidModelError(
             f"'{name}' is no LiteRT model: bytes 4 to 7 are {data[4:8]!r}; a .tflite file has {FILE_IDENTIFIER!r} there."
@@ -64,14 +76,14 @@ def read(data: bytes | Path) -> LiteRTModel:
     try:
         model = schema.ModelT.InitFromPackedBuf(bytes(data), 0)
         _inline(model, data)
-        return _read_model(model)
-    except InvalidModelError:
-        raise
     # A damaged flatbuffer makes the generated reader fail in many ways, none of which it declares.
     except Exception as error:
-        raise InvalidModelError(
-            f"'{name}' is damaged: its flatbuffer can't be read. Convert the model again."
-        ) from error
+        raise _damaged(name) from error
+    return model
+
+
+def _damaged(name: str) -> InvalidModelError:
+    return InvalidModelError(f"'{name}' is damaged: its flatbuffer can't be read. Convert the model again.")
 
 
 def _inline(model: Any, data: bytes) -> None:

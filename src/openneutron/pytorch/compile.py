@@ -23,6 +23,7 @@ from torch.fx import GraphModule
 from openneutron import files
 from openneutron.compiler.budget import over_budget
 from openneutron.compiler.layout import CALLER
+from openneutron.converter import OPEN
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.compile_spec import decode, encode
@@ -32,6 +33,7 @@ from openneutron.pytorch.lower.program import is_quantize
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
+    ConvertedPartition,
     PartitionOverBudget,
     core_aten_ops_exception_list,
     generate_neutron_compile_spec,
@@ -40,7 +42,7 @@ from openneutron.pytorch.nxp_backend import (
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.runner import Runner
-from openneutron.report import Delegated, PartitionSummary, Summary
+from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
 
@@ -51,7 +53,7 @@ Progress = Callable[[str, int, int], None]
 
 Inputs = tuple[Any, ...]
 
-Info = TypeVar("Info", CompiledPartition, PartitionOverBudget)
+Info = TypeVar("Info", CompiledPartition, ConvertedPartition, PartitionOverBudget)
 
 
 def _silent(_step: str, _done: int, _total: int) -> None:
@@ -63,7 +65,8 @@ class CompiledModel:
     """A compiled model.
 
     ``buffer`` is the ``.pte``; ``delegation`` says where each operator runs and why; ``partitions`` are the programs of the
-    delegate calls; ``quantized`` is the quantized module in PyTorch's own arithmetic.
+    delegate calls, ``converted`` those that NXP's converter made; ``quantized`` is the quantized module in PyTorch's own
+    arithmetic.
     """
 
     name: str
@@ -73,6 +76,7 @@ class CompiledModel:
     partitions: tuple[CompiledPartition, ...] = field(repr=False)
     quantized: GraphModule = field(repr=False)
     budget_bytes: int
+    converted: tuple[ConvertedPartition, ...] = field(default=(), repr=False)
 
     @property
     def report(self) -> Summary:
@@ -85,6 +89,7 @@ class CompiledModel:
             partitions=tuple(PartitionSummary(part.name, part.compiled.report) for part in self.partitions),
             budget_bytes=self.budget_bytes,
             file_bytes=len(self.buffer),
+            converted=tuple(_converted_summary(part) for part in self.converted),
         )
 
     def summary(self) -> str:
@@ -126,6 +131,7 @@ def compile(
     fetch_constants_to_sram: bool = False,
     use_neutron_for_format_conversion: bool = True,
     intermediates_dir: str | os.PathLike[str] | None = None,
+    converter: str = OPEN,
 ) -> CompiledModel:
     """The model quantized to int8 and compiled for ``target``.
 
@@ -142,11 +148,14 @@ def compile(
     keep_float: modules (names such as ``classifier.*``, or classes) and operators (``aten.softmax.int``) not to quantize.
     train_fn: trains the model with its quantization simulated, in place; it is given the model in training mode, and scales
     come from what it sees there (``calibration`` is not needed then). The model that was passed in stays as it is.
+    converter: ``open``, or ``eiq`` for NXP's ``eiq_neutron_sdk`` where it is installed: the ``.pte`` then holds NXP's microcode,
+    for the chip alone (docs/converters.md).
     progress: told of each step. name: what messages call the model. The others are those of
     ``generate_neutron_compile_spec`` (``io_place`` is its ``io``).
 
     Raises InvalidModelError where the model can't be exported, has no fixed shapes, or nothing of it can run on the NPU;
-    InvalidOptionError for unusable options or calibration data; BudgetError where the budget is too small.
+    InvalidOptionError for unusable options or calibration data; BudgetError where the budget is too small; MissingToolError
+    and ConverterError where ``eiq`` is not there or fails.
     """
     result = analyse(
         model,
@@ -165,8 +174,9 @@ def compile(
         fetch_constants_to_sram=fetch_constants_to_sram,
         use_neutron_for_format_conversion=use_neutron_for_format_conversion,
         intermediates_dir=intermediates_dir,
+        converter=converter,
     )
-    if not result.partitions:
+    if not result.partitions and not result.converted:
         cpu = result.delegation.on_cpu
         first = f" For one, {cpu[0]}" if cpu else ""
         raise InvalidModelError(f"'{name}': none of its {len(cpu)} operators can run on the NPU.{first}")
@@ -191,6 +201,7 @@ def analyse(
     fetch_constants_to_sram: bool = False,
     use_neutron_for_format_conversion: bool = True,
     intermediates_dir: str | os.PathLike[str] | None = None,
+    converter: str = OPEN,
 ) -> CompiledModel:
     """As ``compile``, which see; but a model of which nothing can run on the NPU is a result too."""
     tell = progress or _silent
@@ -205,6 +216,7 @@ def analyse(
         fetch_constants_to_sram=fetch_constants_to_sram,
         sram_budget=None if sram_budget is None else sram_budget * 1024,
         io=io_place,
+        converter=converter,
         name=name,
     )
     # All partitions are measured before one that is too large is an error.
@@ -237,8 +249,10 @@ def analyse(
     tell("Writing", 0, 1)
     executorch = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16))
     partitions = tuple(_infos(edge, CompiledPartition))
+    converted = tuple(_infos(edge, ConvertedPartition))
     if folder is not None:
-        files.write({path: data for part in partitions for path, data in part.intermediates(folder).items()})
+        parts: list[CompiledPartition | ConvertedPartition] = [*partitions, *converted]
+        files.write({path: data for part in parts for path, data in part.intermediates(folder).items()})
     return CompiledModel(
         name=name,
         target=spec.neutron_target,
@@ -247,7 +261,13 @@ def analyse(
         partitions=partitions,
         quantized=module,
         budget_bytes=budget,
+        converted=converted,
     )
+
+
+def _converted_summary(part: ConvertedPartition) -> ConvertedSummary:
+    program = part.conversion.program
+    return ConvertedSummary(part.name, len(program.microcode), len(program.weights), len(program.kernels))
 
 
 def _check_budget(edge: EdgeProgramManager, name: str, budget: int) -> None:

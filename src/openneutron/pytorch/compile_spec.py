@@ -3,22 +3,28 @@
 
 from __future__ import annotations
 
+import shlex
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 
-from openneutron.compiler import CompileOptions
+from openneutron import converter
 from openneutron.compiler.layout import CALLER
+from openneutron.converter import ConverterOptions
 from openneutron.errors import InvalidOptionError
 
 OUTPUT_FORMAT = "tflite"
 NONE = "None"
+FLAVOR = "neutron_converter_flavor"
+"""An option of ExecuTorch 1.0's NXP backend: which release of NXP's converter compiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCompileOptions:
-    """What ``generate_neutron_compile_spec`` takes. ``sram_budget`` is bytes, ``io`` one of ``layout.IO_PLACES``."""
+    """What ``generate_neutron_compile_spec`` takes. ``sram_budget`` is bytes, ``io`` one of ``layout.IO_PLACES``,
+    ``converter`` one of ``converter.CONVERTERS``."""
 
     target: str
     extra_flags: tuple[str, ...] = ()
@@ -30,15 +36,24 @@ class PartitionCompileOptions:
     use_profiling: bool = False
     sram_budget: int | None = None
     io: str = CALLER
+    converter: str = converter.OPEN
     name: str = ""
     """What messages call the model."""
     defer_budget: bool = False
     """Whether a partition over the budget gets an empty payload, for the caller to see to once all are compiled."""
 
     @property
-    def compiler(self) -> CompileOptions:
-        """The part the compiler wants. Raises InvalidOptionError for values out of range."""
-        return CompileOptions(self.sram_budget, self.io, self.fetch_constants_to_sram, self.use_profiling)
+    def conversion(self) -> ConverterOptions:
+        """The part the converter wants."""
+        return ConverterOptions(
+            target=self.target,
+            sram_budget=self.sram_budget,
+            io=self.io,
+            fetch_constants_to_sram=self.fetch_constants_to_sram,
+            profile=self.use_profiling,
+            kernel_selection=self.dump_kernel_selection_code,
+            flags=self.extra_flags,
+        )
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -50,7 +65,7 @@ def encode(options: PartitionCompileOptions) -> list[CompileSpec]:
     """The list; the first nine keys and their order are those of ExecuTorch's NXP backend, the others ours."""
     texts = {
         "output_format": OUTPUT_FORMAT,
-        "compile_flags": " ".join(options.extra_flags),
+        "compile_flags": shlex.join(options.extra_flags),
         "target": options.target,
         "intermediates_dir": options.intermediates_dir or NONE,
         "operators_not_to_delegate": ",".join(options.patterns),
@@ -60,6 +75,7 @@ def encode(options: PartitionCompileOptions) -> list[CompileSpec]:
         "use_profiling": str(options.use_profiling),
         "sram_budget": NONE if options.sram_budget is None else str(options.sram_budget),
         "io": options.io,
+        "converter": options.converter,
         "name": options.name,
     }
     if options.defer_budget:
@@ -78,11 +94,13 @@ def decode(specs: Sequence[CompileSpec]) -> PartitionCompileOptions:
     budget = texts.get("sram_budget", NONE)
     if budget != NONE and not budget.isdecimal():
         raise InvalidOptionError(f"compile spec: sram_budget is '{budget}'; it is a number of bytes, or None.")
+    if FLAVOR in texts:
+        warn_of_flavor(texts[FLAVOR], stacklevel=2)
     if "target" not in texts:
         raise InvalidOptionError("compile spec: it names no target. Make it with generate_neutron_compile_spec.")
     return PartitionCompileOptions(
         target=texts["target"],
-        extra_flags=tuple(texts.get("compile_flags", "").split()),
+        extra_flags=split_flags(texts.get("compile_flags", "")),
         intermediates_dir=_optional(texts.get("intermediates_dir", NONE)),
         operators_not_to_delegate=tuple(filter(None, texts.get("operators_not_to_delegate", "").split(","))),
         use_neutron_for_format_conversion=_flag(texts, "use_neutron_for_format_conversion", True),
@@ -91,8 +109,29 @@ def decode(specs: Sequence[CompileSpec]) -> PartitionCompileOptions:
         use_profiling=_flag(texts, "use_profiling", False),
         sram_budget=None if budget == NONE else int(budget),
         io=texts.get("io", CALLER),
+        converter=texts.get("converter", converter.OPEN),
         name=texts.get("name", ""),
         defer_budget=_flag(texts, "defer_budget", False),
+    )
+
+
+def split_flags(flags: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Flags from one text, quoted as in a shell, or as they are. Raises InvalidOptionError where a quote stays open."""
+    if not isinstance(flags, str):
+        return tuple(flags or ())
+    try:
+        return tuple(shlex.split(flags))
+    except ValueError as error:
+        raise InvalidOptionError(f"extra_flags: '{flags}' can't be taken apart: a quote stays open.") from error
+
+
+def warn_of_flavor(flavor: str, stacklevel: int) -> None:
+    """Says what became of ``neutron_converter_flavor``."""
+    warnings.warn(
+        f"{FLAVOR}: '{flavor}' changes nothing. The release of NXP's converter is that of the installed eiq_neutron_sdk; "
+        "whether it compiles, or this project's compiler, is said by converter='eiq' or 'open'.",
+        FutureWarning,
+        stacklevel=stacklevel + 1,
     )
 
 

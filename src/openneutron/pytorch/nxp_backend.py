@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +15,15 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-import openneutron
+from openneutron import converter as converters
 from openneutron import files, litert, targets
-from openneutron.compiler import Compiled, compile_graph
+from openneutron.compiler import Compiled
 from openneutron.compiler.layout import CALLER
+from openneutron.converter import Conversion
 from openneutron.errors import BudgetError
-from openneutron.isa.kernel_selection import KernelSelection, called_kernels
-from openneutron.isa.payload import Format, Payload
+from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
-from openneutron.pytorch.compile_spec import PartitionCompileOptions, decode, encode
+from openneutron.pytorch.compile_spec import PartitionCompileOptions, decode, encode, split_flags, warn_of_flavor
 from openneutron.pytorch.lower import Constants, Lowered, Refusal, find_units, lower_units
 
 core_aten_ops_exception_list = [torch.ops.aten.prelu.default]
@@ -32,7 +33,7 @@ core_aten_ops_exception_list = [torch.ops.aten.prelu.default]
 def generate_neutron_compile_spec(
     config: str,
     system_config: str | None = None,
-    extra_flags: Sequence[str] | None = None,
+    extra_flags: str | Sequence[str] | None = None,
     intermediates_dir: str | None = None,
     operators_not_to_delegate: Sequence[str] | None = None,
     use_neutron_for_format_conversion: bool = True,
@@ -42,7 +43,9 @@ def generate_neutron_compile_spec(
     *,
     sram_budget: int | None = None,
     io: str = CALLER,
+    converter: str = converters.OPEN,
     name: str = "",
+    neutron_converter_flavor: str | None = None,
 ) -> list[CompileSpec]:
     """The compile spec for target ``config``.
 
@@ -52,9 +55,23 @@ def generate_neutron_compile_spec(
     kernels a partition calls, written to the working directory. sram_budget: bytes. io: see ``compiler.layout.IO_PLACES``. name: what
     messages call the model.
     use_profiling: each kernel call of a run leaves an event in the ETDump.
-    ``system_config`` and ``extra_flags`` are taken for the sake of scripts that pass them and change nothing.
+    converter: ``open`` is this project's compiler, ``eiq`` NXP's ``eiq_neutron_sdk`` (docs/converters.md).
+    extra_flags: the converter's own options as on a command line, in one text or a list: of ``open``, ``--sram-budget=KIB``,
+    ``--io-place=arena`` and the others of ``compiler.flags``; of ``eiq``, fields of its compilationOpts.
+    ``system_config`` and ``neutron_converter_flavor`` (ExecuTorch 1.0 had it) are taken for the sake of scripts that pass
+    them: they change nothing, and a warning says so.
+
+    Raises InvalidTargetError, InvalidOptionError and, without NXP's SDK, MissingToolError.
     """
-    del system_config
+    if system_config is not None:
+        warnings.warn(
+            f"system_config: '{system_config}' changes nothing, here as in ExecuTorch's NXP backend; "
+            "the target says all there is to say of a chip.",
+            UserWarning,
+            stacklevel=2,
+        )
+    if neutron_converter_flavor is not None:
+        warn_of_flavor(neutron_converter_flavor, stacklevel=2)
     builder = NeutronCompileSpecBuilder()
     builder.neutron_compile_spec(
         config,
@@ -67,6 +84,7 @@ def generate_neutron_compile_spec(
         use_profiling=use_profiling,
         sram_budget=sram_budget,
         io=io,
+        converter=converter,
         name=name,
     )
     return builder.build()
@@ -82,7 +100,7 @@ class NeutronCompileSpecBuilder:
         self,
         config: str,
         intermediates_dir: str | None = None,
-        extra_flags: Sequence[str] | None = None,
+        extra_flags: str | Sequence[str] | None = None,
         operators_not_to_delegate: Sequence[str] | None = None,
         use_neutron_for_format_conversion: bool = True,
         fetch_constants_to_sram: bool = False,
@@ -91,13 +109,17 @@ class NeutronCompileSpecBuilder:
         *,
         sram_budget: int | None = None,
         io: str = CALLER,
+        converter: str = converters.OPEN,
         name: str = "",
+        neutron_converter_flavor: str | None = None,
     ) -> NeutronCompileSpecBuilder:
         """Sets the options, once."""
+        if neutron_converter_flavor is not None:
+            warn_of_flavor(neutron_converter_flavor, stacklevel=2)
         assert self._options is None, "the compile spec is set already; make a new builder for another one"
         self._options = PartitionCompileOptions(
             target=targets.get(config).name,
-            extra_flags=tuple(extra_flags or ()),
+            extra_flags=split_flags(extra_flags),
             intermediates_dir=intermediates_dir,
             operators_not_to_delegate=tuple(operators_not_to_delegate or ()),
             use_neutron_for_format_conversion=use_neutron_for_format_conversion,
@@ -106,9 +128,11 @@ class NeutronCompileSpecBuilder:
             use_profiling=use_profiling,
             sram_budget=sram_budget,
             io=io,
+            converter=converter,
             name=name,
         )
-        _ = self._options.compiler  # out-of-range values are refused here, not in the middle of lowering
+        # Unusable values are refused here, not in the middle of lowering.
+        converters.get(converter).check(self._options.conversion)
         return self
 
     def build(self) -> list[CompileSpec]:
@@ -134,6 +158,26 @@ class CompiledPartition:
         return {
             folder / f"{self.name}_pure.et.tflite": pure,
             folder / f"{self.name}_neutron.et.tflite": _neutron_file(pure, self.name, self.compiled),
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConvertedPartition:
+    """A partition that NXP's converter compiled: what this project's compiler would report of it is not known."""
+
+    name: str
+    lowered: Lowered = field(repr=False)
+    conversion: Conversion = field(repr=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ConvertedPartition:
+        return self
+
+    def intermediates(self, folder: Path) -> dict[Path, bytes]:
+        """The partition's files for ``folder``: its ``.tflite`` before and after converting."""
+        assert self.conversion.file is not None
+        return {
+            folder / f"{self.name}_pure.et.tflite": litert.write(self.lowered.graph),
+            folder / f"{self.name}_neutron.et.tflite": self.conversion.file,
         }
 
 
@@ -164,22 +208,25 @@ class NeutronBackend(BackendDetails):
         name = _tag(edge_program)
         lowered = lower_program(edge_program, options, f"{options.name} {name}" if options.name else name)
         try:
-            compiled = compile_graph(lowered.graph, targets.get(options.target), options.compiler)
+            conversion = converters.get(options.converter).convert(lowered.graph, options.conversion)
         except BudgetError as error:
             if not options.defer_budget:
                 raise
             return PreprocessResult(
                 processed_bytes=b"", _delegate_info_meta=PartitionOverBudget(name, error.least_bytes)
             )
-        payload = compose(edge_program, lowered, compiled)
-        partition = CompiledPartition(name, lowered, compiled)
+        payload = compose(edge_program, lowered, conversion)
+        partition: CompiledPartition | ConvertedPartition
+        if conversion.compiled is not None:
+            partition = CompiledPartition(name, lowered, conversion.compiled)
+        else:
+            partition = ConvertedPartition(name, lowered, conversion)
         if folder is not None:
             files.write(partition.intermediates(folder))
-        if options.dump_kernel_selection_code:
-            selection = KernelSelection(f"OpenNeutron {openneutron.__version__}", called_kernels((compiled.program,)))
-            files.write({Path(f"_kernel_selection_{name}.c"): selection.text().encode()})
+        if conversion.kernel_selection is not None:
+            files.write({Path(f"_kernel_selection_{name}.c"): conversion.kernel_selection.encode()})
         return PreprocessResult(
-            processed_bytes=payload.compose(),
+            processed_bytes=payload,
             debug_handle_map={},
             _delegate_info_meta=partition,
         )
@@ -197,21 +244,26 @@ def lower_program(program: ExportedProgram, options: PartitionCompileOptions, na
     return result
 
 
-def compose(program: ExportedProgram, lowered: Lowered, compiled: Compiled) -> Payload:
+def compose(program: ExportedProgram, lowered: Lowered, conversion: Conversion) -> bytes:
     """The payload of a compiled partition. Raises InvalidProgramError where it has more borders than a payload can."""
     arguments = {node: place for place, node in enumerate(_user_inputs(program))}
     formats = {border.tensor: border.channels_last for border in (*lowered.inputs, *lowered.outputs)}
 
-    def format_of(tensor: str) -> Format:
-        return Format.CHANNELS_LAST if formats[tensor] else Format.CONTIGUOUS
+    def formats_of(tensors: Sequence[str]) -> list[Format]:
+        return [Format.CHANNELS_LAST if formats[tensor] else Format.CONTIGUOUS for tensor in tensors]
 
-    return Payload(
-        program=compiled.program,
-        input_formats=tuple(format_of(border.tensor) for border in lowered.inputs),
-        output_formats=tuple(format_of(border.tensor) for border in lowered.outputs),
-        input_map=tuple(arguments[border.node] for border in lowered.inputs),
-        output_map=tuple(range(len(lowered.outputs))),
-        arguments=len(arguments),
+    sources = {border.tensor: arguments[border.node] for border in lowered.inputs}
+    results = {border.tensor: place for place, border in enumerate(lowered.outputs)}
+    if conversion.compiled is not None:
+        conversion.program.verify()
+    return pack(
+        conversion.program,
+        formats_of(conversion.inputs),
+        formats_of(conversion.outputs),
+        [sources[tensor] for tensor in conversion.inputs],
+        [results[tensor] for tensor in conversion.outputs],
+        len(arguments),
+        conversion.payload_version,
     )
 
 

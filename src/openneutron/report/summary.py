@@ -31,6 +31,16 @@ class PartitionSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvertedSummary:
+    """A piece of the model that NXP's converter compiled: the sizes of what it made; what it costs is not known here."""
+
+    name: str
+    microcode_bytes: int
+    weights_bytes: int
+    kernels_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """What a compile came to. Sizes are bytes; times and cycles are modelled, of the NPU's part alone.
 
@@ -46,6 +56,7 @@ class Summary:
     budget_bytes: int
     file: str | None = None
     file_bytes: int | None = None
+    converted: tuple[ConvertedSummary, ...] = field(default=(), repr=False)
 
     @property
     def operators(self) -> int:
@@ -91,6 +102,7 @@ class Summary:
             "delegated": [asdict(item) for item in self.delegated],
             "on_cpu": [asdict(item) for item in self.on_cpu],
             "partitions": [_partition_dict(part, details) for part in self.partitions],
+            "converted": [asdict(part) for part in self.converted],
             "macs": self.macs,
             "modelled_cycles": self.cycles,
             "modelled_milliseconds": self.milliseconds,

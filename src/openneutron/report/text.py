@@ -94,6 +94,14 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             f"{said}, in {plural(pieces, 'partition')} of {plural(calls, 'kernel call')}" if pieces else said,
         )
     ]
+    if summary.converted:
+        sizes = "; ".join(
+            f"{part.name}: microcode {size_text(part.microcode_bytes)}, weights {size_text(part.weights_bytes)}, "
+            f"kernels {size_text(part.kernels_bytes)}"
+            for part in summary.converted
+        )
+        count = plural(len(summary.converted), "partition")
+        rows.append(("By NXP's SDK", f"{count}, for the chip alone; costs are not known here. {sizes}"))
     if summary.delegated:
         kinds = Counter(item.operator for item in summary.delegated)
         rows.append(("", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from enum import Enum
 
 from openneutron import targets
+from openneutron.pytorch.compile_spec import warn_of_flavor
 
 
 class NeutronHWVersion(Enum):
@@ -19,10 +20,12 @@ class NeutronTargetSpec:
     """A target's properties, by its name.
 
     ``neutron_target`` is the row of ``openneutron.targets``. Raises InvalidTargetError (a ValueError) for a name that is
-    unknown or not compiled for.
+    unknown or not compiled for. ``neutron_converter_flavor`` (ExecuTorch 1.0 had it) changes nothing, and a warning says so.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, neutron_converter_flavor: str | None = None) -> None:
+        if neutron_converter_flavor is not None:
+            warn_of_flavor(neutron_converter_flavor, stacklevel=2)
         self.neutron_target = targets.get(target)
 
     def get_name(self) -> str:

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""NXP's converter, where a user has installed it: the program that comes out is for the chip itself.
+
+It is called through the Python package ``eiq_neutron_sdk`` as ExecuTorch's NXP backend calls it
+(executorch/backends/nxp/backend/neutron_converter_manager.py), in a child process, since it may end the process it is in.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from openneutron import litert
+from openneutron.compiler.layout import CALLER
+from openneutron.converter.conversion import Conversion, ConverterOptions
+from openneutron.errors import (
+    ConverterError,
+    InvalidModelError,
+    InvalidOptionError,
+    InvalidProgramError,
+    MissingToolError,
+)
+from openneutron.ir import Graph
+from openneutron.litert.converted import only_graph
+
+PACKAGE = "eiq_neutron_sdk"
+CHILD = Path(__file__).with_name("eiq_child.py")
+
+SHOWN = 4000
+"""Characters of the converter's output, the last ones, that a message repeats; ``ConverterError.output`` has all."""
+
+KERNEL_SELECTION = "_kernel_selection.c"
+"""The file that the SDK writes to its working directory when it is asked for one."""
+
+EXCLUDED_PASSES = "HoistSliceAboveTranspose,MergeTranspose"
+"""Passes that ExecuTorch's NXP backend has the converter leave out."""
+
+OURS = "Or compile with converter='open', this project's own compiler."
+
+
+class EiqConverter:
+    """``eiq_neutron_sdk``. Its flags are the fields of its ``compilationOpts``, as ``--minNumOpsPerGraph=2``."""
+
+    name = "eiq"
+
+    def check(self, options: ConverterOptions) -> None:
+        loaded = sys.modules.get(PACKAGE)
+        if loaded is not None and loaded.__name__ != PACKAGE:
+            raise MissingToolError(
+                f"eiq: {PACKAGE} is {loaded.__name__} in this process, which is this project's compiler and not NXP's. "
+                f"Call {loaded.__name__}.uninstall() first."
+            )
+        if loaded is None and importlib.util.find_spec(PACKAGE) is None:
+            raise MissingToolError(
+                f"eiq: NXP's package {PACKAGE} is not installed for {sys.executable}. "
+                f"Install it: pip install --index-url https://eiq.nxp.com/repository eiq-neutron-sdk. {OURS}"
+            )
+        if options.sram_budget is not None:
+            raise InvalidOptionError(
+                f"sram_budget: it is {options.sram_budget} bytes; NXP's converter takes no budget. "
+                "Leave it out with converter='eiq'."
+            )
+        if options.io != CALLER:
+            raise InvalidOptionError(
+                f"io: inputs and outputs in '{options.io}' are asked for; NXP's converter leaves them to the caller. "
+                f"Leave io out, or '{CALLER}', with converter='eiq'."
+            )
+        _flags(options.flags)
+
+    def convert(self, graph: Graph, options: ConverterOptions) -> Conversion:
+        self.check(options)
+        wanted = {
+            "minNumOpsPerGraph": 1,
+            "excludeGraphPasses": EXCLUDED_PASSES,
+            "fetchConstantsToSRAM": options.fetch_constants_to_sram,
+            "dumpKernelSelectionCode": options.kernel_selection,
+            "useProfiling": options.profile,
+        }
+        with tempfile.TemporaryDirectory(prefix="openneutron-eiq-") as name:
+            folder = Path(name)
+            said, code = _run(folder, litert.write(graph), options, wanted)
+            result = folder / "converted.tflite"
+            if not result.exists():
+                raise ConverterError(
+                    f"eiq: {PACKAGE} {_ended(code)} and returned no model for '{graph.name}'. {_heard(said)}{_way_out()}",
+                    said,
+                    code,
+                )
+            converted = result.read_bytes()
+            selection = folder / KERNEL_SELECTION
+            text = selection.read_text(errors="replace") if options.kernel_selection and selection.exists() else None
+        try:
+            found = only_graph(converted)
+            _check_borders(found.inputs, found.outputs, graph)
+        except (InvalidProgramError, InvalidModelError) as error:
+            raise ConverterError(
+                f"eiq: the model that {PACKAGE} made of '{graph.name}' can't be used: {str(error).rstrip('.')}. "
+                f"{_heard(said)}{_way_out()}",
+                said,
+                code,
+            ) from error
+        return Conversion(found.program, found.inputs, found.outputs, found.payload_version, None, text, converted)
+
+
+def _run(folder: Path, model: bytes, options: ConverterOptions, wanted: dict[str, Any]) -> tuple[str, int]:
+    """Runs the child; all that it printed, and its exit code. Raises InvalidOptionError where it refuses an option."""
+    request = {
+        "search_path": [str(Path(place).absolute()) for place in sys.path],
+        "target": options.target,
+        "options": wanted,
+        "flags": _flags(options.flags),
+    }
+    (folder / "request.json").write_text(json.dumps(request))
+    (folder / "model.tflite").write_bytes(model)
+    # A file, not a pipe: a converter may print more than a pipe holds, and leave children behind that keep it open.
+    with (folder / "output.txt").open("wb") as output:
+        done = subprocess.run(
+            [sys.executable, "-P", str(CHILD), str(folder)],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    said = (folder / "output.txt").read_text(errors="replace")
+    refused = folder / "refused.json"
+    if done.returncode == 0 and refused.exists():
+        raise _refusal(**json.loads(refused.read_text()))
+    return said, done.returncode
+
+
+def _flags(flags: Sequence[str]) -> list[tuple[str, str | None]]:
+    """Names and texts of ``--name=text`` and ``--name``."""
+    read: list[tuple[str, str | None]] = []
+    for flag in flags:
+        name, equals, text = flag.removeprefix("--").partition("=")
+        if not flag.startswith("--") or not name:
+            raise InvalidOptionError(
+                f"extra_flags: '{flag}' is no flag. NXP's converter takes fields of its compilationOpts, "
+                "for instance --minNumOpsPerGraph=2."
+            )
+        read.append((name, text if equals else None))
+    return read
+
+
+def _refusal(what: str, given: str, there_are: list[str]) -> InvalidOptionError:
+    near = difflib.get_close_matches(given, there_are, 1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    if what == "target":
+        return InvalidOptionError(f"eiq: {PACKAGE} knows no target '{given}'; it knows {', '.join(there_are)}.{hint}")
+    return InvalidOptionError(
+        f"extra_flags: '--{given}' is no flag of {PACKAGE}; its compilationOpts has {', '.join(there_are)}.{hint}"
+    )
+
+
+def _check_borders(inputs: Sequence[str], outputs: Sequence[str], graph: Graph) -> None:
+    for kind, got, wanted in (("inputs", inputs, graph.inputs), ("outputs", outputs, graph.outputs)):
+        if not set(got) <= set(wanted) or (kind == "outputs" and set(got) != set(wanted)):
+            raise InvalidProgramError(
+                f"its {kind} are {', '.join(got) or 'none'}; the partition's are {', '.join(wanted)}"
+            )
+
+
+def _ended(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
+def _heard(said: str) -> str:
+    if not said.strip():
+        return "It printed nothing. "
+    rest = len(said) - SHOWN
+    what = f"the last {SHOWN} of {len(said)} characters that it printed" if rest > 0 else "what it printed"
+    return f"This is {what}:\n{said[-SHOWN:].strip()}\n"
+
+
+def _way_out() -> str:
+    return f"Leave the operators that it stumbles on to the CPU with operators_not_to_delegate. {OURS}"

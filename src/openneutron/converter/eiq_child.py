@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A program of its own: one conversion by NXP's eiq_neutron_sdk, in a process that may crash.
+
+    python eiq_child.py FOLDER
+
+Reads ``request.json`` and ``model.tflite`` in the folder and leaves ``converted.tflite`` there, or ``refused.json`` where the SDK
+was not asked at all. It imports nothing of this project: what goes wrong here is the SDK's doing.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main(folder: Path) -> None:
+    request = json.loads((folder / "request.json").read_text())
+    sys.path[:] = request["search_path"]
+    from eiq_neutron_sdk import neutron_converter, neutron_library_utils
+
+    def refuse(what: str, given: str, there_are: list[str]) -> None:
+        (folder / "refused.json").write_text(json.dumps({"what": what, "given": given, "there_are": there_are}))
+
+    # The SDK crashes on targets it does not know.
+    if not neutron_library_utils.isNeutronTarget(request["target"]):
+        refuse("target", request["target"], [target.name for target in neutron_library_utils.getNeutronTargets()])
+        return
+    context = neutron_converter.CompilationContext()
+    context.targetOpts = neutron_converter.getNeutronTarget(request["target"])
+    options = context.compilationOpts
+    known = [name for name in dir(options) if not name.startswith("_")]
+    for name, value in request["options"].items():
+        # Releases before profiling have no field for it.
+        if name in known or value:
+            setattr(options, name, value)
+    for name, text in request["flags"]:
+        if name not in known:
+            refuse("flag", name, known)
+            return
+        setattr(options, name, typed(text, getattr(options, name)))
+    converted = neutron_converter.convertModel(list((folder / "model.tflite").read_bytes()), context)
+    (folder / "converted.tflite").write_bytes(bytes(converted))
+
+
+def typed(text: str | None, like: Any) -> Any:
+    """A flag's text as the type that the option has."""
+    if isinstance(like, bool):
+        return text is None or text.lower() in ("true", "1", "yes")
+    if isinstance(like, int) and text is not None:
+        return int(text)
+    return text
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""This project's compiler as a converter."""
+
+from __future__ import annotations
+
+from openneutron import __version__, targets
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.flags import with_flags
+from openneutron.converter.conversion import Conversion, ConverterOptions
+from openneutron.ir import Graph
+from openneutron.isa.kernel_selection import KernelSelection, called_kernels
+from openneutron.isa.payload import VERSION
+
+
+class OpenConverter:
+    """``openneutron.compiler``. Its flags are those of ``compiler.flags``."""
+
+    name = "open"
+
+    def check(self, options: ConverterOptions) -> None:
+        targets.get(options.target)
+        _compile_options(options)
+
+    def convert(self, graph: Graph, options: ConverterOptions) -> Conversion:
+        compiled = compile_graph(graph, targets.get(options.target), _compile_options(options))
+        selection = KernelSelection(f"OpenNeutron {__version__}", called_kernels((compiled.program,)))
+        return Conversion(
+            compiled.program,
+            graph.inputs,
+            graph.outputs,
+            VERSION,
+            compiled,
+            selection.text() if options.kernel_selection else None,
+        )
+
+
+def _compile_options(options: ConverterOptions) -> CompileOptions:
+    given = CompileOptions(options.sram_budget, options.io, options.fetch_constants_to_sram, options.profile)
+    return with_flags(given, options.flags)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""PyTorch models through either converter, and the options that reach it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+
+import openneutron
+from openneutron.errors import BudgetError, ConverterError, InvalidOptionError, MissingToolError
+from openneutron.isa import payload, pte
+from openneutron.litert import read
+from openneutron.litert.neutron_graph import find
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.compile_spec import decode
+from openneutron.pytorch.nxp_backend import NeutronCompileSpecBuilder, generate_neutron_compile_spec
+from tests.converter import fake_sdk
+from tests.pytorch.small_models import IMAGE, Around
+
+INPUTS = (torch.linspace(-2, 2, 8 * 12 * 12).reshape(IMAGE),)
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(3)
+    return Around(lambda m, x: (F.linear(F.relu(m.conv(x)).flatten(1), m.columns), m.point(x))).eval()
+
+
+def compiled(**options: Any) -> Any:
+    return openneutron.compile(model(), INPUTS, calibration=[INPUTS], **options)
+
+
+def test_eiq_and_open_with_the_same_compiler_behind_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for NXP's SDK calls this project's compiler; so the payloads are the same, and the result runs."""
+    folder = tmp_path / "sdk"
+    fake_sdk.write(folder, fake_sdk.OURS)
+    monkeypatch.syspath_prepend(str(folder))
+    ours, theirs = compiled(), compiled(converter="eiq", intermediates_dir=tmp_path)
+    payloads = [[item.payload for item in pte.delegates(made.buffer)] for made in (ours, theirs)]
+    assert [payload.parse(item).program for item in payloads[0]] == [
+        payload.parse(item).program for item in payloads[1]
+    ]
+    assert payloads[0] == payloads[1]
+    for got, want in zip(theirs.run(*INPUTS), ours.run(*INPUTS), strict=True):
+        assert torch.equal(got, want)
+    assert (theirs.partitions, ours.converted) == ((), ())
+    (part,) = theirs.converted
+    (found,) = find(read(tmp_path / f"{part.name}_neutron.et.tflite").model)
+    assert found.program == part.conversion.program
+    sizes = [len(blob) for blob in (found.program.microcode, found.program.weights, found.program.kernels)]
+    (row,) = theirs.report.to_dict()["converted"]
+    assert list(row.values()) == [part.name, *sizes]
+    assert "1 partition, for the chip alone; costs are not known here" in theirs.summary()
+
+
+def test_a_converter_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_sdk.write(tmp_path, fake_sdk.CRASHES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(
+        ConverterError, match=r"^eiq: eiq_neutron_sdk was ended by signal 11 \(SIGSEGV\) and returned no model"
+    ):
+        compiled(converter="eiq")
+
+
+def test_without_the_sdk_nothing_is_calibrated() -> None:
+    def never() -> Any:
+        raise AssertionError
+        yield
+
+    with pytest.raises(MissingToolError, match=r"^eiq: NXP's package eiq_neutron_sdk is not installed for "):
+        openneutron.compile(model(), INPUTS, calibration=never(), converter="eiq")
+    with pytest.raises(MissingToolError):
+        generate_neutron_compile_spec("imxrt700", converter="eiq")
+    with pytest.raises(InvalidOptionError, match=r"^converter: 'nxp' is unknown; there are open, eiq\.$"):
+        generate_neutron_compile_spec("imxrt700", converter="nxp")
+
+
+@pytest.mark.parametrize("flags", ["--sram-budget=2 --io-place=arena", ["--sram-budget", "2", "--io-place=arena"]])
+def test_extra_flags_reach_the_compiler(flags: str | list[str]) -> None:
+    from executorch.exir import to_edge_transform_and_lower
+
+    from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
+    from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+    from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
+
+    target = NeutronTargetSpec("imxrt700")
+    module = calibrate_and_quantize(torch.export.export(model(), INPUTS), [INPUTS], NeutronQuantizer(target))
+    spec = generate_neutron_compile_spec("imxrt700", extra_flags=flags)
+    with pytest.raises(BudgetError, match=r"; the budget is 2\.0 KiB \(2048 bytes\)\. "):
+        to_edge_transform_and_lower(torch.export.export(module, INPUTS), partitioner=[NeutronPartitioner(spec, target)])
+
+
+def test_unknown_flags_are_refused_at_once() -> None:
+    with pytest.raises(InvalidOptionError, match=r"^extra_flags: '--turbo' is no flag of the compiler; there are --"):
+        generate_neutron_compile_spec("imxrt700", extra_flags="--turbo")
+    with pytest.raises(InvalidOptionError) as caught:
+        generate_neutron_compile_spec("imxrt700", extra_flags="--io-place='arena")
+    assert str(caught.value) == "extra_flags: '--io-place='arena' can't be taken apart: a quote stays open."
+
+
+def flavor_of(caught: pytest.WarningsRecorder) -> None:
+    (warning,) = caught
+    assert warning.filename == __file__
+    assert str(warning.message) == (
+        "neutron_converter_flavor: 'SDK_25_09' changes nothing. The release of NXP's converter is that of the installed "
+        "eiq_neutron_sdk; whether it compiles, or this project's compiler, is said by converter='eiq' or 'open'."
+    )
+
+
+def test_what_became_of_the_converters_flavor() -> None:
+    with pytest.warns(FutureWarning) as caught:
+        spec = generate_neutron_compile_spec("imxrt700", neutron_converter_flavor="SDK_25_09")
+    flavor_of(caught)
+    assert spec == generate_neutron_compile_spec("imxrt700")
+    with pytest.warns(FutureWarning) as caught:
+        NeutronCompileSpecBuilder().neutron_compile_spec("imxrt700", neutron_converter_flavor="SDK_25_09")
+    flavor_of(caught)
+    with pytest.warns(FutureWarning) as caught:
+        NeutronTargetSpec("imxrt700", neutron_converter_flavor="SDK_25_09")
+    flavor_of(caught)
+    with pytest.warns(FutureWarning) as caught:
+        assert decode([*spec, CompileSpec("neutron_converter_flavor", b"SDK_25_09")]) == decode(spec)
+    flavor_of(caught)
+
+
+def test_a_system_config_says_that_it_does_nothing() -> None:
+    with pytest.warns(UserWarning) as caught:
+        generate_neutron_compile_spec("imxrt700", "High_End")
+    assert [str(item.message) for item in caught] == [
+        "system_config: 'High_End' changes nothing, here as in ExecuTorch's NXP backend; the target says all there is to say "
+        "of a chip."
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        generate_neutron_compile_spec("imxrt700")
