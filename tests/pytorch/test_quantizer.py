@@ -31,6 +31,7 @@ from openneutron.pytorch.quantizer.rules import ACTIVATIONS, RULES, Result
 from tests.pytorch.small_models import IMAGE, Around
 
 DECOMPOSED = {
+    "aten.conv1d.padding": "aten.convolution.default",
     "aten.conv2d.padding": "aten.convolution.default",
     "aten.softmax.int": "aten._softmax.default",
     "aten.clamp_min.default": "aten.clamp.default",

@@ -15,7 +15,14 @@ from torch.fx.passes.infra.pass_base import PassResult
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
 
 _aten = torch.ops.aten
-_CONVOLUTIONS = (_aten.conv1d.default, _aten.conv2d.default, _aten.conv2d.padding)
+_TRANSPOSED = (_aten.conv_transpose1d.default, _aten.conv_transpose2d.input)
+_CONVOLUTIONS = (
+    _aten.conv1d.default,
+    _aten.conv1d.padding,
+    _aten.conv2d.default,
+    _aten.conv2d.padding,
+    *_TRANSPOSED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +94,7 @@ def _into_layer(module: GraphModule, norm: Node, layer: Node, affine: Affine) ->
     bias = constant_of(module, bias_node)
     if weight is None or (bias is None and bias_node is not None):
         return False
-    columns = affine.factor.reshape(-1, *[1] * (weight.dim() - 1))
-    new_weight = (weight.double() * columns).to(weight.dtype)
+    new_weight = _scaled(layer, weight, affine.factor).to(weight.dtype)
     new_bias = affine.offset if bias is None else bias.double() * affine.factor + affine.offset
     stem = str(getattr(layer.args[1], "target", layer.name))
     weight_node = add_constant(module, layer, f"{stem}_folded", new_weight)
@@ -97,6 +103,18 @@ def _into_layer(module: GraphModule, norm: Node, layer: Node, affine: Affine) ->
     layer.kwargs = {key: value for key, value in layer.kwargs.items() if key != "bias"}
     _replace(module, norm, layer)
     return True
+
+
+def _scaled(layer: Node, weight: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    """The layer's weights times its output channels' factors, in double."""
+    ones = [1] * (weight.dim() - 2)
+    if layer.target not in _TRANSPOSED:
+        return weight.double() * factor.reshape(-1, 1, *ones)
+    # [input, output of the group, ...]; each group has its own inputs and its own factors.
+    inputs, group_outputs = weight.shape[:2]
+    groups = factor.numel() // group_outputs
+    cube = weight.double().reshape(groups, inputs // groups, *weight.shape[1:])
+    return (cube * factor.reshape(groups, 1, group_outputs, *ones)).reshape(weight.shape)
 
 
 def _to_depthwise(module: GraphModule, norm: Node, source: Node, affine: Affine) -> bool:

@@ -88,32 +88,30 @@ def pad(context: Context, source: str, amounts: tuple[tuple[int, int], ...], val
     return context.emit("padv2", (source, paddings, filler), shape, here.quant, f"{source}_padded")
 
 
-@lowers("aten.convolution.default", "aten.conv1d.default", "aten.conv2d.default", fuses=True, layout=Layout.NHWC)
+@lowers("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default", fuses=True, layout=Layout.NHWC)
 def convolution(node: Node, context: Context) -> Value | Reject:
-    given = arguments_of(node)
-    if given.get("transposed"):
-        return Reject("it is transposed; there is no kernel for transposed convolutions")
-    shape = shape_of(node)
+    given, shape = arguments_of(node), shape_of(node)
     if len(shape) not in (3, 4):
         return Reject(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
     data, weight = context.value(given["input"]), context.value(given["weight"])
     if not context.is_constant(weight):
         return Reject("its weights are computed at run time; they must be constant")
     rows = len(shape) == 3
-    data = context.viewed(data, _with_row(data.shape))
-    weight = context.viewed(weight, _with_row(weight.shape))
-    stride, dilation = (_spatial(given[key], rows, 1) for key in ("stride", "dilation"))
-    before = _spatial(given["padding"], rows, 0)
+    data = context.viewed(data, with_row(data.shape))
+    weight = context.viewed(weight, with_row(weight.shape))
+    stride, dilation = (spatial(given[key], rows, 1) for key in ("stride", "dilation"))
+    before = spatial(given["padding"], rows, 0)
     window = Window(pair(weight.shape[2:]), stride, before, dilation)
-    result = _emit(node, context, given, data, weight, window, _with_row(shape))
+    result = _emit(node, context, given, data, weight, window, with_row(shape))
     return context.viewed(result, shape)
 
 
-def _with_row(shape: Shape) -> Shape:
+def with_row(shape: Shape) -> Shape:
+    """[N, C, width] with a row of its own; a shape of rank 4 as it is."""
     return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
 
 
-def _spatial(item: Any, one_row: bool, neutral: int) -> tuple[int, int]:
+def spatial(item: Any, one_row: bool, neutral: int) -> tuple[int, int]:
     """Rows and columns of a setting; ``neutral`` for the row that a convolution in one dimension gets."""
     if not one_row:
         return pair(item)

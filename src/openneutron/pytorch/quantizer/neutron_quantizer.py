@@ -174,11 +174,16 @@ class NeutronQuantizer(Quantizer):
         weight = _argument(node, rule.weight)
         if not isinstance(weight, Node) or weight.op != "get_attr":
             return False
-        spec = weight_spec(rule.weight_axis, self.is_qat) if config.weight is USUAL else config.weight
+        axis = rule.weight_axis(node) if callable(rule.weight_axis) else rule.weight_axis
+        spec = weight_spec(axis, self.is_qat) if config.weight is USUAL else config.weight
         inputs[weight] = spec
         bias = _argument(node, rule.bias)
         if isinstance(bias, Node) and bias.op == "get_attr" and spec is not None and inputs[first] is not None:
-            inputs[bias] = bias_spec(first, weight, node, per_channel=is_per_channel(spec))
+            per_channel = is_per_channel(spec)
+            if per_channel and axis is not None and spec.ch_axis != axis:
+                return True  # no scale for each output channel; lowering says so
+            output_scales = rule.bias_scales(node) if per_channel and rule.bias_scales is not None else None
+            inputs[bias] = bias_spec(first, weight, node, per_channel, output_scales)
         return True
 
     def _tail(self, node: Node) -> Node:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -82,12 +83,24 @@ def fixed_spec(scale: float, zero_point: int) -> FixedQParamsQuantizationSpec:
     )
 
 
-def bias_spec(data: Node, weight: Node, node: Node, per_channel: bool) -> DerivedQuantizationSpec:
-    """int32 in units of the input's scale times the weights', so that it adds to the accumulator as it is."""
+def bias_spec(
+    data: Node,
+    weight: Node,
+    node: Node,
+    per_channel: bool,
+    output_scales: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> DerivedQuantizationSpec:
+    """int32 in units of the input's scale times the weights', so that it adds to the accumulator as it is.
+
+    ``output_scales`` makes of the weights' scales those of the output channels, where that is something else.
+    """
 
     def product(observers: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
         assert len(observers) == 2
-        scale = observers[0].calculate_qparams()[0] * observers[1].calculate_qparams()[0]
+        weights = observers[1].calculate_qparams()[0]
+        if output_scales is not None:
+            weights = output_scales(weights)
+        scale = observers[0].calculate_qparams()[0] * weights
         return scale, torch.zeros_like(scale, dtype=torch.int32)
 
     return DerivedQuantizationSpec(

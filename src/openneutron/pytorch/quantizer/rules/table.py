@@ -7,9 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+import torch
 from torch.fx import Node
 
 from openneutron.ops import BY_NAME
+
+ScaleMap = Callable[[torch.Tensor], torch.Tensor]
+"""From the scales of a layer's weights to those of its output channels."""
 
 
 class Result(Enum):
@@ -25,15 +29,18 @@ class AnnotationRule:
     """Which arguments of an operator are quantized, and how. Arguments are given by place.
 
     data: activations (a place may hold a list of tensors, as cat's does; all then share one scale with the result).
-    weight, bias: constants; ``weight_axis`` is the axis of one scale each, or None for one scale in all.
+    weight, bias: constants; ``weight_axis`` is the axis of one scale each, or None for one scale in all; a function of the
+    call where calls differ. bias_scales: gives for a call what makes the scales of the bias of those of the weights, where
+    they are others.
     own_if: calls whose result has a scale of its own although others share theirs.
     fuses: an activation function that is the only user runs inside this operator.
     """
 
     data: tuple[int, ...] = (0,)
     weight: int | None = None
-    weight_axis: int | None = None
+    weight_axis: int | Callable[[Node], int] | None = None
     bias: int | None = None
+    bias_scales: Callable[[Node], ScaleMap | None] | None = None
     result: Result = Result.OWN
     own_if: Callable[[Node], bool] | None = None
     fixed: tuple[float, int] | None = None
