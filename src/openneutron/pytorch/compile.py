@@ -3,22 +3,22 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
-import torch
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager, ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
 
 from openneutron import files
 from openneutron.compiler.budget import over_budget
@@ -29,6 +29,8 @@ from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.compile_spec import decode, encode
 from openneutron.pytorch.delegation import Delegation
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
+from openneutron.pytorch.exporting import aten_graph, export, first_line, restore
+from openneutron.pytorch.inputs import ModelInputs, samples
 from openneutron.pytorch.lower.program import is_quantize
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
@@ -51,9 +53,11 @@ FLOAT32, INT8 = "float32", "int8"
 Progress = Callable[[str, int, int], None]
 """Told what is being worked on, how much of it is done, and how much there is."""
 
-Inputs = tuple[Any, ...]
-
 Info = TypeVar("Info", CompiledPartition, ConvertedPartition, PartitionOverBudget)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "nothing"
 
 
 def _silent(_step: str, _done: int, _total: int) -> None:
@@ -77,6 +81,7 @@ class CompiledModel:
     quantized: GraphModule = field(repr=False)
     budget_bytes: int
     converted: tuple[ConvertedPartition, ...] = field(default=(), repr=False)
+    keywords: tuple[str, ...] = ()
 
     @property
     def report(self) -> Summary:
@@ -100,13 +105,18 @@ class CompiledModel:
         """Writes the ``.pte``, whole or not at all. Raises InvalidOptionError where it can't be written."""
         files.write({Path(path): self.buffer})
 
-    def run(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The outputs for these inputs, from ExecuTorch with the delegates on the simulated NPU.
+    def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What the model returns for these arguments, from ExecuTorch with the delegates on the simulated NPU: all that is in
+        its tuples, lists and dicts, one after the other.
 
-        Image inputs may lie in memory as they like. Raises InvalidOptionError where number, shape or type of the inputs is
-        not the model's, MissingToolError where the delegate can't be built.
+        Image inputs may lie in memory as they like. What the model keeps from run to run goes on from the last one. Raises
+        InvalidOptionError where the arguments are not the model's, MissingToolError where the delegate can't be built.
         """
-        return self._runner.run(inputs)
+        if set(kwargs) != set(self.keywords):
+            raise InvalidOptionError(
+                f"'{self.name}' takes {_listed(self.keywords)} by keyword; there are {_listed(kwargs)}."
+            )
+        return self._runner.run(pytree.tree_leaves((args, [kwargs[key] for key in self.keywords])))
 
     @cached_property
     def _runner(self) -> Runner:
@@ -115,8 +125,9 @@ class CompiledModel:
 
 def compile(
     model: nn.Module | ExportedProgram,
-    example_inputs: Inputs | None = None,
+    example_inputs: Any = None,
     *,
+    example_kwargs: Mapping[str, Any] | None = None,
     calibration: Iterable[Any] | None = None,
     target: str = "imxrt700",
     sram_budget: int | None = None,
@@ -137,8 +148,10 @@ def compile(
 
     model: a module (it is exported in eval mode with ``example_inputs``), or an exported program; one that is quantized
     already is taken as it is and needs no calibration.
-    calibration: typical inputs, each a tensor or a tuple as ``example_inputs``; batches of them are taken apart where the
-    example has a smaller batch. They set the int8 scales.
+    example_inputs: the model's arguments in a tuple, or its only one; tensors, and numbers, strings and None, which become part
+    of the program, alone or in tuples, lists and dicts. example_kwargs: those it takes by keyword.
+    calibration: typical inputs, each a tensor or a tuple as ``example_inputs``, or (tuple, dict) where there are keywords;
+    batches of them are taken apart where the example has a smaller batch. They set the int8 scales.
     sram_budget: KiB that arena, prefetch buffer, inputs and outputs of a delegate call may take; None is the target's SRAM.
     channels_last: whether the program takes and gives images channels innermost, which saves a transpose at each border;
     None: as the example inputs lie. ``run`` takes either.
@@ -160,6 +173,7 @@ def compile(
     result = analyse(
         model,
         example_inputs,
+        example_kwargs=example_kwargs,
         calibration=calibration,
         target=target,
         sram_budget=sram_budget,
@@ -185,8 +199,9 @@ def compile(
 
 def analyse(
     model: nn.Module | ExportedProgram,
-    example_inputs: Inputs | None = None,
+    example_inputs: Any = None,
     *,
+    example_kwargs: Mapping[str, Any] | None = None,
     calibration: Iterable[Any] | None = None,
     target: str = "imxrt700",
     sram_budget: int | None = None,
@@ -223,7 +238,8 @@ def analyse(
     compile_spec = encode(dataclasses.replace(decode(compile_spec), defer_budget=True))
     budget = sram_budget * 1024 if sram_budget is not None else int(spec.neutron_target.sram.value * 1024)
     tell("Exporting", 0, 1)
-    module, inputs = _exported(model, example_inputs, channels_last, name)
+    source = aten_graph(model, example_inputs, example_kwargs, channels_last, name)
+    module, inputs = source.module, source.inputs
     if not any(is_quantize(node) for node in module.graph.nodes):
         quantizer = NeutronQuantizer(spec, is_qat=train_fn is not None).keep_float(*keep_float)
         module = _quantized(module, inputs, calibration, quantizer, train_fn, tell)
@@ -234,20 +250,29 @@ def analyse(
     for node in module.graph.nodes:
         # Each pass of ExecuTorch copies all of a node's history, a quarter of the time that lowering takes.
         node.meta.pop("from_node", None)
+    restore(module, source.state)
     tell("Exporting the quantized model", 0, 1)
-    program = _export(module, inputs, name)
+    program = export(module, inputs, name, source.extents)
     tell("Lowering", 0, 1)
     partitioner = NeutronPartitioner(compile_spec, spec, post_quantization_state_dict=module.state_dict())
-    edge = to_edge_transform_and_lower(
-        program,
-        partitioner=[partitioner],
-        compile_config=EdgeCompileConfig(_core_aten_ops_exception_list=list(core_aten_ops_exception_list)),
-    )
-    _check_budget(edge, name, budget)
-    if io == INT8:
-        edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
+    with _in_words(name, "lower"):
+        edge = to_edge_transform_and_lower(
+            program,
+            partitioner=[partitioner],
+            compile_config=EdgeCompileConfig(
+                _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
+                # What is no core operator, or mixes types, is for ExecuTorch's runtime to take or to refuse.
+                _check_ir_validity=False,
+            ),
+        )
+        _check_budget(edge, name, budget)
+        if io == INT8:
+            edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
     tell("Writing", 0, 1)
-    executorch = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16))
+    with _in_words(name, "write"):
+        _keep_state(edge.exported_program())
+        executorch = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16))
+        buffer = bytes(executorch.buffer)
     partitions = tuple(_infos(edge, CompiledPartition))
     converted = tuple(_infos(edge, ConvertedPartition))
     if folder is not None:
@@ -256,18 +281,42 @@ def analyse(
     return CompiledModel(
         name=name,
         target=spec.neutron_target,
-        buffer=bytes(executorch.buffer),
+        buffer=buffer,
         delegation=partitioner.delegations[-1],
         partitions=partitions,
         quantized=module,
         budget_bytes=budget,
         converted=converted,
+        keywords=tuple(inputs.kwargs),
     )
 
 
 def _converted_summary(part: ConvertedPartition) -> ConvertedSummary:
     program = part.conversion.program
     return ConvertedSummary(part.name, len(program.microcode), len(program.weights), len(program.kernels))
+
+
+@contextmanager
+def _in_words(name: str, doing: str) -> Iterator[None]:
+    """What ExecuTorch raises as an InvalidModelError with its first line."""
+    try:
+        yield
+    except (OpenNeutronError, AssertionError):
+        raise
+    # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors and what else its passes run into.
+    except Exception as error:
+        raise InvalidModelError(
+            f"'{name}': ExecuTorch can't {doing} it: {first_line(error)} ({type(error).__name__})."
+        ) from error
+
+
+def _keep_state(program: ExportedProgram) -> None:
+    """Has ExecuTorch write the state that the program begins with; left alone it begins with anything."""
+    signature = program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and signature.inputs_to_buffers.get(node.name) in changed:
+            node.meta["et_init_buffer"] = True
 
 
 def _check_budget(edge: EdgeProgramManager, name: str, budget: int) -> None:
@@ -286,84 +335,9 @@ def _infos(edge: EdgeProgramManager, kind: type[Info]) -> Iterator[Info]:
                 yield info
 
 
-def _exported(
-    model: nn.Module | ExportedProgram, example_inputs: Inputs | None, channels_last: bool | None, name: str
-) -> tuple[GraphModule, Inputs]:
-    """The model as an ATen graph, and its example inputs in the layout asked for."""
-    if not isinstance(model, (nn.Module, ExportedProgram)):
-        raise InvalidModelError(
-            f"'{name}' is a {type(model).__name__}; a torch.nn.Module or an ExportedProgram is needed."
-        )
-    if example_inputs is None and isinstance(model, ExportedProgram) and model.example_inputs is not None:
-        example_inputs = model.example_inputs[0]
-    if example_inputs is None:
-        raise InvalidOptionError(f"'{name}': there are no example inputs. Pass a tuple of the model's arguments.")
-    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
-    if not all(isinstance(item, torch.Tensor) for item in inputs):
-        kinds = ", ".join(type(item).__name__ for item in inputs)
-        raise InvalidOptionError(
-            f"'{name}': its example inputs are ({kinds}); tensors are what can be passed to a program."
-        )
-    if isinstance(model, ExportedProgram):
-        inputs = tuple(_laid_out(item, channels_last) for item in inputs)
-        graph_module = model.module(check_guards=False)
-    else:
-        if channels_last:
-            # A copy: the layout is changed in place, and the model is the caller's.
-            model = copy.deepcopy(model).to(memory_format=torch.channels_last)
-        inputs = tuple(_laid_out(item, channels_last) for item in inputs)
-        modes = {module: module.training for module in model.modules()}
-        try:
-            graph_module = _export(model.eval(), inputs, name).module(check_guards=False)
-        finally:
-            for module, training in modes.items():
-                module.training = training
-    assert isinstance(graph_module, GraphModule)
-    _check_shapes(graph_module, name)
-    return graph_module, inputs
-
-
-def _laid_out(item: torch.Tensor, channels_last: bool | None) -> torch.Tensor:
-    if item.dim() != 4 or channels_last is None:
-        return item
-    return item.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
-
-
-def _export(module: nn.Module, inputs: Inputs, name: str) -> ExportedProgram:
-    try:
-        return torch.export.export(module, inputs, strict=False)
-    except OpenNeutronError:
-        raise
-    # torch.export raises whatever the model's own code raises, and a good many types of its own.
-    except Exception as error:
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise InvalidModelError(
-            f"'{name}' can't be exported: {first.rstrip('.')} ({type(error).__name__}). "
-            "Does it run on the example inputs, and do without data-dependent Python?"
-        ) from error
-
-
-def _check_shapes(module: GraphModule, name: str) -> None:
-    for node in module.graph.nodes:
-        value = node.meta.get("val")
-        if node.op != "placeholder" or not isinstance(value, torch.Tensor):
-            continue
-        if any(not isinstance(extent, int) for extent in value.shape):
-            shape = ", ".join(str(extent) if isinstance(extent, int) else "?" for extent in value.shape)
-            raise InvalidModelError(
-                f"'{name}': its input '{node.name}' has shape [{shape}]; programs for the NPU have fixed shapes. "
-                "Export the model without dynamic_shapes."
-            )
-        if value.is_floating_point() and value.dtype != torch.float32:
-            raise InvalidModelError(
-                f"'{name}': its input '{node.name}' is {value.dtype}; what can be quantized is torch.float32. "
-                "Convert model and example inputs with .float()."
-            )
-
-
 def _quantized(
     module: GraphModule,
-    inputs: Inputs,
+    inputs: ModelInputs,
     calibration: Iterable[Any] | None,
     quantizer: NeutronQuantizer,
     train_fn: Callable[[GraphModule], None] | None,
@@ -379,54 +353,12 @@ def _quantized(
         )
     total = len(calibration) if isinstance(calibration, Sized) else 0
     tell("Calibrating", 0, total)
-    samples = _samples(calibration, inputs)
     return calibrate_and_quantize(
-        module, samples, quantizer, after_sample=lambda done: tell("Calibrating", done, max(total, done))
+        module,
+        samples(calibration, inputs),
+        quantizer,
+        after_sample=lambda done: tell("Calibrating", done, max(total, done)),
     )
-
-
-def _samples(calibration: Iterable[Any], inputs: Inputs) -> Iterator[Inputs]:
-    """The samples in the shapes and layouts of the example inputs; larger batches are taken apart."""
-    for index, item in enumerate(calibration):
-        sample = (item,) if isinstance(item, torch.Tensor) else tuple(item)
-        if len(sample) != len(inputs) or not all(isinstance(part, torch.Tensor) for part in sample):
-            raise InvalidOptionError(
-                f"calibration: sample {index} has {len(sample)} parts; the model has {len(inputs)} tensor inputs."
-            )
-        for place, (part, example) in enumerate(zip(sample, inputs, strict=True)):
-            if part.shape[1:] != example.shape[1:] or part.dim() != example.dim() or part.dtype != example.dtype:
-                raise InvalidOptionError(
-                    f"calibration: sample {index} has {part.dtype} {list(part.shape)} for input {place}; "
-                    f"the example input is {example.dtype} {list(example.shape)}."
-                )
-        yield from _batches(index, sample, inputs)
-
-
-def _batches(index: int, sample: Inputs, inputs: Inputs) -> Iterator[Inputs]:
-    if all(part.shape == example.shape for part, example in zip(sample, inputs, strict=True)):
-        yield tuple(_like(part, example) for part, example in zip(sample, inputs, strict=True))
-        return
-    counts = {
-        part.shape[0] // example.shape[0] if part.shape[0] % example.shape[0] == 0 else 0
-        for part, example in zip(sample, inputs, strict=True)
-    }
-    if len(counts) != 1 or 0 in counts:
-        raise InvalidOptionError(
-            f"calibration: sample {index} has batches of {[part.shape[0] for part in sample]}; the model takes "
-            f"{[example.shape[0] for example in inputs]}. Pass whole multiples."
-        )
-    for number in range(counts.pop()):
-        yield tuple(
-            _like(part[number * len(example) : (number + 1) * len(example)], example)
-            for part, example in zip(sample, inputs, strict=True)
-        )
-
-
-def _like(part: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
-    """The tensor in the example's memory layout: the exported graph has it built in."""
-    if example.dim() == 4 and example.is_contiguous(memory_format=torch.channels_last):
-        return part.contiguous(memory_format=torch.channels_last)
-    return part.contiguous()
 
 
 __all__ = ["CompiledModel", "analyse", "compile"]

@@ -16,6 +16,7 @@ import executorch.kernels.quantized  # noqa: F401  (registers the quantize and d
 import torch
 from executorch.exir._serialize._program import deserialize_pte_binary
 from executorch.exir.schema import Tensor as TensorSchema
+from executorch.exir.schema import TensorShapeDynamism
 from executorch.runtime import Runtime
 
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
@@ -29,11 +30,17 @@ DTYPES = {
     2: torch.int16,
     3: torch.int32,
     4: torch.int64,
+    5: torch.float16,
     6: torch.float32,
+    7: torch.float64,
     11: torch.bool,
+    15: torch.bfloat16,
 }
 """By ExecuTorch's ScalarType."""
 
+
+_NUMBERS = ("int_val", "double_val", "bool_val")
+"""The fields of ExecuTorch's Int, Double and Bool."""
 
 RECOMPILE = "Compile the model again, for the backends that are here."
 ON_CPU = "Change the operator that it refuses; `openneutron explain` lists those that stay on the CPU."
@@ -65,33 +72,69 @@ class Runner:
                 )
             self._method: Any = self._program.load_method(METHOD)
         plan = _plan(name, buffer)
-        values = [plan.values[index].val for index in plan.inputs]
-        self._inputs = [value for value in values if isinstance(value, TensorSchema)]
+        self._inputs = [plan.values[index].val for index in plan.inputs]
 
     @property
     def inputs(self) -> list[tuple[tuple[int, ...], torch.dtype]]:
-        """Shape and type of each input."""
-        return [(tuple(wanted.sizes), DTYPES[int(wanted.scalar_type)]) for wanted in self._inputs]
+        """Shape and type of each tensor the program takes; the largest shape where it is not fixed."""
+        return [(tuple(wanted.sizes), DTYPES[int(wanted.scalar_type)]) for wanted in self._tensors]
 
-    def run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """The outputs. Raises InvalidOptionError where the inputs are not the program's, InvalidModelError where ExecuTorch
-        refuses to compute one of its operators."""
-        if len(inputs) != len(self._inputs):
+    @property
+    def _tensors(self) -> list[TensorSchema]:
+        return [value for value in self._inputs if isinstance(value, TensorSchema)]
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs. Numbers and None among the inputs are part of the program and may be left out, all together.
+
+        Raises InvalidOptionError where the inputs are not the program's, InvalidModelError where ExecuTorch refuses to
+        compute one of its operators.
+        """
+        if len(inputs) == len(self._tensors) and all(isinstance(item, torch.Tensor) for item in inputs):
+            rest = iter(inputs)
+            inputs = [next(rest) if isinstance(value, TensorSchema) else _number(value) for value in self._inputs]
+        elif len(inputs) != len(self._inputs):
             raise InvalidOptionError(f"'{self._name}' takes {len(self._inputs)} inputs; there are {len(inputs)}.")
         given = [self._fitted(place, item) for place, item in enumerate(inputs)]
         with _executorch(f"'{self._name}': ExecuTorch can't run it", ON_CPU):
             outputs = self._method.execute(given)
         return tuple(item.clone() if isinstance(item, torch.Tensor) else item for item in outputs)
 
-    def _fitted(self, place: int, item: torch.Tensor) -> torch.Tensor:
+    def _fitted(self, place: int, item: Any) -> Any:
         wanted = self._inputs[place]
+        if not isinstance(wanted, TensorSchema):
+            return self._checked(place, item, _number(wanted))
         dtype, shape = DTYPES.get(int(wanted.scalar_type)), tuple(wanted.sizes)
-        if not isinstance(item, torch.Tensor) or tuple(item.shape) != shape or item.dtype != dtype:
+        free = wanted.shape_dynamism != TensorShapeDynamism.STATIC
+        if not isinstance(item, torch.Tensor) or not _has_shape(item, shape, free) or item.dtype != dtype:
             is_what = f"{item.dtype} {list(item.shape)}" if isinstance(item, torch.Tensor) else type(item).__name__
-            raise InvalidOptionError(f"'{self._name}': input {place} is {is_what}; it takes {dtype} {list(shape)}.")
+            most = "at most " if free else ""
+            raise InvalidOptionError(
+                f"'{self._name}': input {place} is {is_what}; it takes {dtype} {most}{list(shape)}."
+            )
         if tuple(wanted.dim_order) == (0, 2, 3, 1):
             return item.contiguous(memory_format=torch.channels_last)
         return item.contiguous()
+
+    def _checked(self, place: int, item: Any, wanted: Any) -> Any:
+        # A string comes as None: a program has no place for its characters.
+        if (type(item) is type(wanted) and item == wanted) or (wanted is None and isinstance(item, str)):
+            return wanted
+        is_what = f"a {type(item).__name__}" if isinstance(item, torch.Tensor) else repr(item)
+        raise InvalidOptionError(
+            f"'{self._name}': input {place} is {is_what}; the program was made for {wanted!r}. Export the model again for "
+            "another value."
+        )
+
+
+def _has_shape(item: torch.Tensor, shape: tuple[int, ...], free: bool) -> bool:
+    if not free:
+        return tuple(item.shape) == shape
+    return item.dim() == len(shape) and all(here <= most for here, most in zip(item.shape, shape, strict=True))
+
+
+def _number(value: Any) -> Any:
+    """A number of the program; None for what is none."""
+    return next((getattr(value, name) for name in _NUMBERS if hasattr(value, name)), None)
 
 
 @contextmanager

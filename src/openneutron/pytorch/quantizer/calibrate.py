@@ -15,12 +15,13 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
+from openneutron.pytorch.inputs import ModelInputs
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 
 
 def calibrate_and_quantize(
     model: ExportedProgram | GraphModule,
-    calibration_inputs: Iterable[tuple[Any, ...]],
+    calibration_inputs: Iterable[tuple[Any, ...] | ModelInputs],
     quantizer: Quantizer,
     is_qat: bool = False,
     train_fn: Callable[[GraphModule], None] | None = None,
@@ -51,14 +52,17 @@ def calibrate_and_quantize(
 
 def calibrate(
     prepared: GraphModule,
-    calibration_inputs: Iterable[tuple[Any, ...]],
+    calibration_inputs: Iterable[tuple[Any, ...] | ModelInputs],
     after_sample: Callable[[int], None] | None = None,
 ) -> None:
     """Runs the prepared model on every sample. Raises InvalidOptionError if there is none."""
     done = 0
     with torch.no_grad():
         for sample in calibration_inputs:
-            prepared(*(sample if isinstance(sample, (tuple, list)) else (sample,)))
+            if isinstance(sample, ModelInputs):
+                prepared(*sample.args, **sample.kwargs)
+            else:
+                prepared(*(sample if isinstance(sample, (tuple, list)) else (sample,)))
             done += 1
             if after_sample is not None:
                 after_sample(done)
