@@ -145,11 +145,6 @@ class DataDependent(nn.Module):
         return x if x.sum() > 0 else -x
 
 
-def dynamic() -> torch.export.ExportedProgram:
-    batch = torch.export.Dim("batch", min=2, max=8)
-    return torch.export.export(whole(), (torch.randn(4, *IMAGE[1:]),), dynamic_shapes={"inputs": ({0: batch},)})
-
-
 REFUSED: tuple[tuple[str, dict[str, Any], type[OpenNeutronError], str], ...] = (
     (
         "no calibration",
@@ -196,18 +191,17 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[OpenNeutronError], str], ...] = (
         "'small': there are no example inputs. Pass a tuple of the model's arguments.",
     ),
     (
-        "another type of number",
-        {"model": whole().double(), "example_inputs": (EXAMPLE[0].double(),)},
-        InvalidModelError,
-        "'small': its input 'inputs_0' is torch.float64; what can be quantized is torch.float32. Convert model and example "
-        "inputs with .float().",
+        "something that is no argument",
+        {"example_inputs": ({EXAMPLE[0]: 1, "rest": {2}},)},
+        InvalidOptionError,
+        "'small': its example input 1 is a set; tensors, numbers, strings and None are what can be passed to a program, alone "
+        "or in tuples, lists and dicts.",
     ),
     (
-        "a dynamic shape",
-        {"model": dynamic()},
-        InvalidModelError,
-        "'small': its input 'inputs_0' has shape [?, 8, 12, 12]; programs for the NPU have fixed shapes. Export "
-        "the model without dynamic_shapes.",
+        "calibration in another structure",
+        {"calibration": [({"a": EXAMPLE[0]},)]},
+        InvalidOptionError,
+        "calibration: sample 0 is (dict); the example inputs are (Tensor).",
     ),
     (
         "nothing for the NPU",
@@ -248,6 +242,8 @@ def test_a_budget_that_is_too_small_says_what_would_do() -> None:
 
 def test_inputs_of_a_run_are_checked() -> None:
     program = openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], name="whole")
+    with pytest.raises(InvalidOptionError, match=r"^'whole' takes nothing by keyword; there are 'mask'\.$"):
+        program.run(*EXAMPLE, mask=None)
     for inputs, message in (
         ((), "'whole' takes 1 inputs; there are 0."),
         (

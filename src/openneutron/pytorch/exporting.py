@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.pytorch.aten_passes.constants import is_state
 from openneutron.pytorch.inputs import ModelInputs, example
 
 Extents = dict[int, dict[int, Any]]
@@ -63,7 +64,7 @@ def aten_graph(
     graph_module = program.module(check_guards=False)
     assert isinstance(graph_module, GraphModule)
     _flatten_unknown_containers(graph_module)
-    names = list(program.graph_signature.buffers_to_mutate.values())
+    names = [str(node.target) for node in graph_module.graph.find_nodes(op="get_attr") if is_state(node)]
     state = {target: graph_module.get_buffer(target).detach().clone() for target in names}
     for target in names:
         _set_buffer(graph_module, target, state[target].clone())
@@ -133,16 +134,16 @@ def _dim(program: ExportedProgram, extent: torch.SymInt) -> Any:
     if bounds is None:
         return Dim.AUTO
     lowest, highest = (int(bound) if bound.is_finite else None for bound in (bounds.lower, bounds.upper))
-    return Dim.AUTO(min=lowest, max=highest)  # type: ignore[operator]
+    return Dim.AUTO(min=lowest, max=highest)
 
 
 def _flatten_unknown_containers(module: GraphModule) -> None:
     """Gives results in containers that can't be written to a file (named tuples of torch, a user's dataclasses) as a tuple."""
-    info = module.graph._codegen.pytree_info  # type: ignore[attr-defined]
+    info = module.graph._codegen.pytree_info
     try:
         pytree.treespec_dumps(info.out_spec)
     except NotImplementedError:
         plain = pytree.tree_structure(tuple(range(info.out_spec.num_leaves)))
-        module.graph._codegen.pytree_info = info._replace(out_spec=plain)  # type: ignore[attr-defined]
+        module.graph._codegen.pytree_info = info._replace(out_spec=plain)
         module._out_spec = plain
         module.recompile()
