@@ -25,6 +25,7 @@ from openneutron.pytorch.lower import LOWER_RULES, Constants
 from openneutron.pytorch.lower.program import is_compute, op_name
 from openneutron.pytorch.nxp_backend import NeutronBackend
 from openneutron.pytorch.partition import Partitioning, PartitionOptions, partition
+from openneutron.pytorch.pointwise import is_pointwise
 
 NXP_DELEGATION_TAG = "delegation_tag"
 
@@ -113,7 +114,7 @@ class NeutronPartitioner(Partitioner):
         calls = [node for node in graph.nodes if node.op == "call_function"]
         for node in calls:
             rule = LOWER_RULES.get(str(node.target))
-            if rule is not None and rule.preserve is not None and rule.preserve(node):
+            if is_pointwise(node) if rule is None else rule.preserve is not None and rule.preserve(node):
                 wanted.add(str(node.target))
         calls = [node for node in calls if str(node.target) in wanted]
         if not calls:

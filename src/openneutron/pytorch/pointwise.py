@@ -7,24 +7,35 @@ result (``x * sigmoid(x)``), are one function and one table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.fx.node import map_arg
 
-_ALIKE = frozenset(
-    ("aten::clone", "aten::alias", "aten::detach", "aten::full_like", "aten::ones_like", "aten::zeros_like")
-)
-"""Operators that PyTorch does not call pointwise although each result depends on one element only."""
+from openneutron.pytorch.lower.program import overload_of
+
+SAME = frozenset(
+    ("aten::alias", "aten::alias_copy", "aten::clone", "aten::contiguous", "aten::detach", "aten::detach_copy",
+     "aten::lift_fresh_copy", "dim_order_ops::_clone_dim_order")
+)  # fmt: skip
+"""Operators whose result is their input."""
+
+CASTS = frozenset(("aten::_to_copy", "aten::to", "dim_order_ops::_to_dim_order_copy"))
+"""Operators that give the same numbers another type."""
+
+ALIKE = frozenset(("aten::full_like", "aten::ones_like", "aten::zeros_like"))
+"""Operators that look at their input's shape alone."""
 
 
-def overload_of(node: Node) -> torch._ops.OpOverload | None:
-    """The ATen overload a node calls, of the edge dialect's wrapper too; None where it calls something else."""
-    if node.op != "call_function":
-        return None
-    target = node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "_op", None)
-    return target if isinstance(target, torch._ops.OpOverload) else None
+UNTAGGED = frozenset(
+    f"aten::{name}"
+    for name in ("divide", "hardswish", "log_sigmoid", "masked_fill", "multiply", "rsub", "special_expit", "subtract",
+                 "true_divide", "where")
+)  # fmt: skip
+"""Operators that are pointwise although PyTorch has not tagged them so."""
 
 
 def is_pointwise(node: Node) -> bool:
@@ -34,7 +45,7 @@ def is_pointwise(node: Node) -> bool:
         return False
     if torch.Tag.nondeterministic_seeded in overload.tags:
         return False
-    return torch.Tag.pointwise in overload.tags or overload._schema.name in _ALIKE
+    return torch.Tag.pointwise in overload.tags or overload._schema.name in SAME | CASTS | ALIKE | UNTAGGED
 
 
 def is_real(node: Node) -> bool:
@@ -59,35 +70,34 @@ class Region:
 
 
 def find_regions(
-    nodes: list[Node], is_constant: Callable[[Node], bool], stands_alone: Callable[[Node], bool]
+    nodes: Sequence[Node], is_number: Callable[[Node], bool], runs_inside: Callable[[Node], Node | None]
 ) -> list[Region]:
-    """The functions of one value among ``nodes`` (in execution order), as large as they can be, without those whose result is
-    no float.
+    """The functions of one value among ``nodes`` (in execution order), as large as they can be.
 
-    is_constant: what is one number, known now. stands_alone: calls that are to be no part of a function.
+    is_number: whether a node is one number, known now. runs_inside: the operator before a node that can take it in; a node is
+    part of a function rather than that where that operator is part of it too.
     """
     region_of: dict[Node, Region] = {}
     for node in nodes:
-        if not is_pointwise(node) or not is_real(node) or stands_alone(node):
+        if not is_pointwise(node) or not is_real(node):
             continue
-        sources = [source for source in node.all_input_nodes if not is_constant(source)]
-        region = _joined(node, sources, region_of)
+        host = runs_inside(node)
+        if host is not None and host not in region_of:
+            continue
+        region = _joined(node, [source for source in node.all_input_nodes if not is_number(source)], region_of)
         if region is not None:
             region_of |= dict.fromkeys(region.nodes, region)
-    found = dict.fromkeys(id(region) for region in region_of.values())
-    regions = {id(region): region for region in region_of.values()}
-    return [regions[key] for key in found if regions[key].end.meta["val"].dtype == torch.float32]
+    found = {id(region): region for region in region_of.values()}
+    return [region for region in found.values() if region.end.meta["val"].dtype == torch.float32]
 
 
 def _joined(node: Node, sources: list[Node], region_of: dict[Node, Region]) -> Region | None:
-    """The function that ends in ``node``, from the nearest tensor it can be a function of; None where there is none."""
-    if not sources:
-        return None
+    """The function that ends in ``node``, of the nearest tensor that it can be one of; None where there is none."""
     ways = [[source, *([region_of[source].root] if source in region_of else [])] for source in sources]
-    if len(sources) == 1 and len(ways[0]) == 2 and len(sources[0].users) == 1:
+    if len(ways) == 1 and len(ways[0]) == 2 and len(sources[0].users) == 1:
         ways = [ways[0][1:]]
-    for root in ways[0]:
-        if any(root not in way for way in ways) or not _fits(root, node):
+    for root in ways[0] if ways else ():
+        if any(root not in way for way in ways) or not _keeps_shape(root, node):
             continue
         inside: dict[Node, None] = {}
         for source in sources:
@@ -98,7 +108,28 @@ def _joined(node: Node, sources: list[Node], region_of: dict[Node, Region]) -> R
     return None
 
 
-def _fits(root: Node, node: Node) -> bool:
-    """Whether the function keeps the root's shape."""
+def _keeps_shape(root: Node, node: Node) -> bool:
     value = root.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32 and value.shape == node.meta["val"].shape
+
+
+def evaluate(nodes: Sequence[Node], known: dict[Node, torch.Tensor]) -> torch.Tensor:
+    """What ``nodes`` compute of the values known of their sources, as the last one's result.
+
+    Their own shapes don't matter: all values of ``known`` are of one shape, or single numbers.
+    """
+    for node in nodes:
+        overload = overload_of(node)
+        assert overload is not None
+        if overload._schema.name in SAME:
+            known[node] = known[node.all_input_nodes[0]]
+        elif overload._schema.name in CASTS:
+            known[node] = known[node.all_input_nodes[0]].to(node.meta["val"].dtype)
+        else:
+            args, kwargs = (_filled(item, known) for item in (node.args, node.kwargs))
+            known[node] = overload(*args, **{key: value for key, value in kwargs.items() if key != "memory_format"})
+    return known[nodes[-1]]
+
+
+def _filled(item: Any, known: dict[Node, torch.Tensor]) -> Any:
+    return map_arg(item, known.__getitem__)

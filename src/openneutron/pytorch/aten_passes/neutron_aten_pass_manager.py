@@ -13,6 +13,7 @@ from openneutron.pytorch.aten_passes.decompose import Decompose
 from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
 from openneutron.pytorch.aten_passes.fold_constants import FoldConstants
 from openneutron.pytorch.aten_passes.make_functional import MakeFunctional
+from openneutron.pytorch.aten_passes.plain_casts import PlainCasts
 from openneutron.pytorch.aten_passes.scalars_to_tensors import ScalarsToTensors
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
     """The passes in order; composite operators that ``keep`` holds for stay whole. In training weights stay as they are made, and the convolutions' batch norms: torchao folds those
     after training."""
     if is_qat:
-        return (MakeFunctional(), Decompose(keep), ScalarsToTensors(), FoldBatchNorm(("linear",)))
-    return (MakeFunctional(), FoldBatchNorm(), Decompose(keep), FoldConstants(), ScalarsToTensors())
+        return (MakeFunctional(), PlainCasts(), Decompose(keep), ScalarsToTensors(), FoldBatchNorm(("linear",)))
+    return (MakeFunctional(), PlainCasts(), FoldBatchNorm(), Decompose(keep), FoldConstants(), ScalarsToTensors())
 
 
 class NeutronAtenPassManager:

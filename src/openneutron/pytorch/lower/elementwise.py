@@ -36,7 +36,15 @@ def function(op: str) -> Callable[[Node, Context], Value | Reject]:
 
 lowers("aten.sigmoid.default")(function("logistic"))
 lowers("aten.tanh.default")(function("tanh"))
+lowers("aten.abs.default")(function("abs"))
+lowers("aten.exp.default")(function("exp"))
+lowers("aten.log.default")(function("log"))
 lowers("aten.hardswish.default", preserve=always)(function("hard_swish"))
+
+
+@lowers("aten.gelu.default", preserve=always)
+def gelu(node: Node, context: Context) -> Value | Reject:
+    return one_to_one(node, context, "gelu", approximate=arguments_of(node)["approximate"] == "tanh")
 
 
 @lowers("aten.leaky_relu.default")

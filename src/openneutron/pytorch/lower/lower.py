@@ -7,7 +7,7 @@ lowers the partition to compile it. It is this one function each time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,7 @@ from openneutron.ir import DType, Graph, QuantParams, Tensor
 from openneutron.ir import Node as IrNode
 from openneutron.pytorch.lower import convolution, elementwise, movement, pooling, transposed
 from openneutron.pytorch.lower.context import Context
+from openneutron.pytorch.lower.functions import Function, functions_of, only_inside, table_of
 from openneutron.pytorch.lower.program import (
     CHANNELS_LAST,
     DTYPE_OF_TORCH,
@@ -93,10 +94,26 @@ class Lowering:
 
     def lower_unit(self, unit: Unit) -> Refusal | None:
         """Adds the unit's nodes to the graph, or nothing at all and says why."""
+        functions = functions_of(unit.nodes, self.constants)
+        tables = {node: function for node, function in functions.items() if not function.has_operator}
+        while True:
+            refusal = self._lower_unit(unit, tables)
+            refused = refusal.node if refusal is not None else None
+            # What LiteRT's own operator can't do, a table may.
+            more = {node: function for node, function in functions.items() if refused in function.nodes}
+            if refusal is None or more.keys() <= tables.keys():
+                return refusal
+            tables |= more
+
+    def _lower_unit(self, unit: Unit, tables: Mapping[Node, Function]) -> Refusal | None:
+        """``lower_unit``, with these functions as tables."""
         mark = self.context.mark()
+        inside = only_inside(tables)
         for node in unit.nodes:
+            if node in inside:
+                continue
             try:
-                rejected = self._lower_node(node)
+                rejected = self._lower_table(node, tables[node]) if node in tables else self._lower_node(node)
             except Rejected as error:
                 rejected = error.reject
             except ValueError as error:
@@ -104,6 +121,18 @@ class Lowering:
             if rejected is not None:
                 self.context.back_to(mark)
                 return Refusal(node, rejected)
+        return None
+
+    def _lower_table(self, node: Node, function: Function) -> Reject | None:
+        """The value of a quantize node as a table of a dequantized value."""
+        context = self.context
+        context.begin(function.nodes[-1])
+        quant = activation_params(node, self.constants)
+        data = context.value(function.source)
+        entries = context.add_constant(f"{node.name}_table", table_of(function, node, self.constants), quant)
+        stored = context.tensors[data.tensor].shape
+        name = context.emit("lookup", (data.tensor, entries), stored, quant, function.nodes[-1].name)
+        context.values[node] = Value(name, data.shape, data.order, data.base)
         return None
 
     def why_not(self, node: Node) -> Reject | None:

@@ -18,8 +18,10 @@ from torchao.quantization.pt2e.quantizer import (
 )
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
 
+from openneutron.pytorch.aten_passes.constants import constant_of
 from openneutron.pytorch.aten_passes.neutron_aten_pass_manager import NeutronAtenPassManager
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.pointwise import Region, find_regions
 from openneutron.pytorch.quantizer import overrides
 from openneutron.pytorch.quantizer.overrides import Overrides
 from openneutron.pytorch.quantizer.rules import ACTIVATIONS, RULES, AnnotationRule, Result
@@ -30,8 +32,8 @@ from openneutron.pytorch.quantizer.specs import activation_spec, bias_spec, fixe
 class NeutronQuantizer(Quantizer):
     """int8 static quantization: activations affine per tensor; weights symmetric, per channel in convolutions.
 
-    Linear layers have one weight scale, biases are int32. Tensors that are not float stay as they are. Operators without
-    a row in ``rules.RULES`` stay float. The ``set_`` methods say otherwise for single modules and operators; they return the
+    Linear layers have one weight scale, biases are int32. Tensors that are not float stay as they are. Functions of one
+    value (``pointwise``) are quantized at their ends alone; other operators without a row in ``rules.RULES`` stay float. The ``set_`` methods say otherwise for single modules and operators; they return the
     quantizer, names may hold wildcards (``features.*``), and a name that the model does not have raises InvalidOptionError
     when the model is quantized. Of what is said of one node a module's name goes before its type, that before an operator,
     and what was said later before what was said earlier.
@@ -90,6 +92,8 @@ class NeutronQuantizer(Quantizer):
         self.note_names(model)
         self._overrides.check(self._names)
         self._overrides.mark(model)
+        for region in self._functions(model):
+            self._annotate_function(region)
         for node in model.graph.nodes:
             if node.op != "call_function" or Q_ANNOTATION_KEY in node.meta:
                 continue
@@ -103,6 +107,41 @@ class NeutronQuantizer(Quantizer):
 
     def validate(self, model: GraphModule) -> None:
         """Nothing to check: every row of the rule table can be computed, in float where the NPU can't."""
+
+    def _functions(self, model: GraphModule) -> list[Region]:
+        """The functions of one value that become tables: all but single calls that have a row of their own. Calls that are to
+        be quantized in different ways are no function together."""
+        ways: list[tuple[QuantizationConfig, list[Node]]] = []
+        for node in model.graph.nodes:
+            config = self._overrides.of(node) if Q_ANNOTATION_KEY not in node.meta else None
+            if config is not None:
+                alike = next((nodes for known, nodes in ways if known == config), None)
+                if alike is None:
+                    ways.append((config, [node]))
+                else:
+                    alike.append(node)
+        found = [find_regions(nodes, lambda node: _is_number(model, node), self._host) for _, nodes in ways]
+        return [region for regions in found for region in regions if len(region.nodes) > 1 or not _has_row(region.end)]
+
+    def _annotate_function(self, region: Region) -> None:
+        """Quantizes a function's input and result, and nothing between."""
+        config = self._overrides.of(region.end)
+        assert config is not None
+        source, spec = self._input_spec(region.root, config), self._activation(config.output_activation)
+        for node in region.nodes:
+            inputs = {region.root: source} if region.root in node.all_input_nodes else {}
+            result = spec if node is region.end else None
+            node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(inputs, result, _annotated=True)
+
+    def _host(self, node: Node) -> Node | None:
+        """The operator that an activation behind it runs inside of."""
+        if str(node.target) not in ACTIVATIONS or not isinstance(node.args[0], Node):
+            return None
+        host = node.args[0]
+        if self.is_qat and str(host.target) == "aten.batch_norm.default" and isinstance(host.args[0], Node):
+            host = host.args[0]
+        rule = RULES.get(str(host.target))
+        return host if rule is not None and rule.fuses and self._tail(host) is node else None
 
     def _annotate_node(self, node: Node, rule: AnnotationRule, config: QuantizationConfig) -> None:
         if node.kwargs.get("alpha", 1) != 1:
@@ -197,6 +236,17 @@ class NeutronQuantizer(Quantizer):
         if user is None or str(user.target) not in ACTIVATIONS or self._overrides.keeps_float(user):
             return last
         return user
+
+
+def _is_number(model: GraphModule, node: Node) -> bool:
+    value = constant_of(model, node)
+    return value is not None and value.numel() == 1
+
+
+def _has_row(node: Node) -> bool:
+    """Whether a call with one operand has an annotation rule, and with it an operator of LiteRT's."""
+    rule = RULES.get(str(node.target))
+    return rule is not None and rule.data == (0,) and rule.weight is None
 
 
 def _is_shared(node: Node, rule: AnnotationRule) -> bool:

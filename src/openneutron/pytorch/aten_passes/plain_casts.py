@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Casts and what export puts beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.fx import GraphModule
+from torch.fx.passes.infra.pass_base import PassResult
+
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCasts:
+    """Rewrites ``x.to(dtype)`` to the operator that only casts, and takes out the assertions on types and layouts that export
+    adds beside the other form, which are true of any graph with fixed types."""
+
+    def __call__(self, module: GraphModule) -> PassResult:
+        changed = False
+        for node in list(module.graph.nodes):
+            if node.op != "call_function":
+                continue
+            if node.target is _aten._assert_tensor_metadata.default:
+                module.graph.erase_node(node)
+                changed = True
+            elif node.target is _aten.to.dtype and node.meta["val"].dtype != node.args[0].meta["val"].dtype:
+                node.target, node.args, node.kwargs = (
+                    _aten._to_copy.default,
+                    node.args[:1],
+                    {"dtype": node.meta["val"].dtype},
+                )
+                changed = True
+        if changed:
+            module.recompile()
+        return PassResult(module, changed)
