@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
-from torchao.quantization.pt2e import move_exported_model_to_eval, move_exported_model_to_train
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
 from openneutron.pytorch.inputs import ModelInputs
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.training import converted, prepare_training, set_training
 
 
 def calibrate_and_quantize(
@@ -29,24 +29,31 @@ def calibrate_and_quantize(
 ) -> GraphModule:
     """The model with quantize and dequantize nodes, scales taken from the calibration inputs.
 
-    ``calibration_inputs`` are tuples of the model's arguments. With ``is_qat`` fake quantization is inserted instead,
-    ``train_fn`` trains it, and calibration runs only where there is no ``train_fn``. ``after_sample`` is told the number of
-    samples done. Raises InvalidOptionError where there is nothing to calibrate with.
+    ``calibration_inputs`` are tuples of the model's arguments. With ``is_qat`` fake quantization is inserted, ``train_fn``
+    trains it in place (it gets the module in training mode; ``train`` and ``eval`` work on it), and calibration runs only where
+    there is no ``train_fn``. ``after_sample`` is told the number of samples done. Raises InvalidOptionError where there is
+    nothing to calibrate with, or ``is_qat`` is not the quantizer's.
     """
+    if isinstance(quantizer, NeutronQuantizer) and quantizer.is_qat != is_qat:
+        raise InvalidOptionError(
+            f"is_qat: it is {is_qat}, and the quantizer's is {quantizer.is_qat}. Pass NeutronQuantizer(spec, is_qat={is_qat})."
+        )
+    if train_fn is not None and not is_qat:
+        raise InvalidOptionError("train_fn: it is for training with quantization simulated. Pass is_qat=True too.")
     module = model.module() if isinstance(model, ExportedProgram) else model
     assert isinstance(module, GraphModule)
-    if isinstance(quantizer, NeutronQuantizer):
-        quantizer.note_names(module)
-    if not is_qat:
-        FoldBatchNorm()(module)
-    prepared = prepare_qat_pt2e(module, quantizer) if is_qat else prepare_pt2e(module, quantizer)
     if is_qat:
+        prepared = prepare_training(module, quantizer)
         if train_fn is not None:
-            prepared = move_exported_model_to_train(prepared)
-            train_fn(prepared)
-        prepared = move_exported_model_to_eval(prepared)
-    if train_fn is None:
-        calibrate(prepared, calibration_inputs, after_sample)
+            train_fn(set_training(prepared, True))
+        else:
+            calibrate(set_training(prepared, False), calibration_inputs, after_sample)
+        return converted(prepared)
+    if isinstance(quantizer, NeutronQuantizer):
+        quantizer.begin(module)
+    FoldBatchNorm()(module)
+    prepared = prepare_pt2e(module, quantizer)
+    calibrate(prepared, calibration_inputs, after_sample)
     return convert_pt2e(prepared)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Self
 
 import torch
@@ -20,6 +20,7 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, Quan
 
 from openneutron.pytorch.aten_passes.constants import constant_of
 from openneutron.pytorch.aten_passes.neutron_aten_pass_manager import NeutronAtenPassManager
+from openneutron.pytorch.aten_passes.simulate_batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.pointwise import Region, find_regions
 from openneutron.pytorch.quantizer import overrides
@@ -76,31 +77,35 @@ class NeutronQuantizer(Quantizer):
         self._overrides = self._overrides.having(override)
         return self
 
-    def note_names(self, model: GraphModule) -> None:
-        """Remembers the model's names, for the check of what the user said. Before anything is folded."""
+    def begin(self, model: GraphModule) -> None:
+        """Notes the model's names and what was said of its operators, before passes fold or rewrite them."""
         self._names |= overrides.names_in(model)
+        self._overrides.mark(model)
+
+    def keeps_float(self, node: Node) -> bool:
+        """Whether the user wants the node not quantized."""
+        return self._overrides.keeps_float(node)
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        self.note_names(model)
-        self._overrides.mark(model)
+        self.begin(model)
         manager = NeutronAtenPassManager(
             self.neutron_target_spec, is_qat=self.is_qat, keep=self._overrides.keeps_float if self._overrides else None
         )
         return manager(model).graph_module
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        self.note_names(model)
+        self.begin(model)
         self._overrides.check(self._names)
-        self._overrides.mark(model)
-        for region in self._functions(model):
+        constants = constant_nodes(model)
+        for region in self._functions(model, constants):
             self._annotate_function(region)
         for node in model.graph.nodes:
             if node.op != "call_function" or Q_ANNOTATION_KEY in node.meta:
                 continue
             rule = RULES.get(str(node.target))
             config = self._overrides.of(node)
-            if rule is not None and config is not None and _is_float(node):
-                self._annotate_node(node, rule, config)
+            if rule is not None and config is not None and node not in constants and _is_float(node):
+                self._annotate_node(node, rule, config, constants)
         overrides.unmark(model)
         self._names = overrides.nothing()
         return model
@@ -108,12 +113,13 @@ class NeutronQuantizer(Quantizer):
     def validate(self, model: GraphModule) -> None:
         """Nothing to check: every row of the rule table can be computed, in float where the NPU can't."""
 
-    def _functions(self, model: GraphModule) -> list[Region]:
+    def _functions(self, model: GraphModule, constants: Set[Node]) -> list[Region]:
         """The functions of one value that become tables: all but single calls that have a row of their own. Calls that are to
         be quantized in different ways are no function together."""
         ways: list[tuple[QuantizationConfig, list[Node]]] = []
         for node in model.graph.nodes:
-            config = self._overrides.of(node) if Q_ANNOTATION_KEY not in node.meta else None
+            free = Q_ANNOTATION_KEY not in node.meta and node not in constants
+            config = self._overrides.of(node) if free else None
             if config is not None:
                 alike = next((nodes for known, nodes in ways if known == config), None)
                 if alike is None:
@@ -138,19 +144,21 @@ class NeutronQuantizer(Quantizer):
         if str(node.target) not in ACTIVATIONS or not isinstance(node.args[0], Node):
             return None
         host = node.args[0]
-        if self.is_qat and str(host.target) == "aten.batch_norm.default" and isinstance(host.args[0], Node):
+        if self.is_qat and host.target in (BATCH_NORM, normalized) and isinstance(host.args[0], Node):
             host = host.args[0]
         rule = RULES.get(str(host.target))
         return host if rule is not None and rule.fuses and self._tail(host) is node else None
 
-    def _annotate_node(self, node: Node, rule: AnnotationRule, config: QuantizationConfig) -> None:
+    def _annotate_node(
+        self, node: Node, rule: AnnotationRule, config: QuantizationConfig, constants: Set[Node]
+    ) -> None:
         if node.kwargs.get("alpha", 1) != 1:
             return
         data = list(_data_nodes(node, rule))
         if not data or not all(_is_float(item) for item in data):
             return
         inputs: dict[Node, QuantizationSpecBase | None] = {item: self._input_spec(item, config) for item in data}
-        if rule.weight is not None and not self._add_constants(node, rule, data[0], inputs, config):
+        if rule.weight is not None and not self._add_constants(node, rule, data[0], inputs, config, constants):
             return
         first = data[0]
         if _is_shared(node, rule) and inputs[first] is not None:
@@ -208,10 +216,11 @@ class NeutronQuantizer(Quantizer):
         first: Node,
         inputs: dict[Node, QuantizationSpecBase | None],
         config: QuantizationConfig,
+        constants: Set[Node],
     ) -> bool:
-        """Adds weight and bias to ``inputs``; False if the weight is not a constant."""
+        """Adds weight and bias to ``inputs``; False if the weight is not constant (in training, made of constants)."""
         weight = _argument(node, rule.weight)
-        if not isinstance(weight, Node) or weight.op != "get_attr":
+        if not isinstance(weight, Node) or weight not in constants:
             return False
         axis = rule.weight_axis(node) if callable(rule.weight_axis) else rule.weight_axis
         spec = weight_spec(axis, self.is_qat) if config.weight is USUAL else config.weight
@@ -228,7 +237,7 @@ class NeutronQuantizer(Quantizer):
     def _tail(self, node: Node) -> Node:
         """The last node that runs inside ``node``: an activation, and in training the batch norm before it."""
         last = node
-        if self.is_qat and (norm := _only_user(last)) is not None and str(norm.target) == "aten.batch_norm.default":
+        if self.is_qat and (norm := _only_user(last)) is not None and norm.target in (BATCH_NORM, normalized):
             if self._overrides.keeps_float(norm):
                 return last
             last = norm
@@ -258,6 +267,16 @@ def _is_float(node: Node) -> bool:
     if value is None and node.op == "get_attr":
         return True
     return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
+def constant_nodes(model: GraphModule) -> Set[Node]:
+    """The constants of a graph and what is made of them alone."""
+    found: set[Node] = set()
+    for node in model.graph.nodes:
+        sources = node.all_input_nodes
+        if node.op == "get_attr" or (node.op == "call_function" and sources and found.issuperset(sources)):
+            found.add(node)
+    return found
 
 
 def _argument(node: Node, place: int | None) -> object:

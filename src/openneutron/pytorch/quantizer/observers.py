@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torchao.quantization.pt2e import PerChannelMinMaxObserver
+from torchao.quantization.pt2e import MovingAveragePerChannelMinMaxObserver, PerChannelMinMaxObserver
 from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
 
 BINS = 2048
@@ -118,6 +118,17 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
 
     def extra_repr(self) -> str:
         return f"min_val={float(self.min_val)}, max_val={float(self.max_val)}"
+
+
+class LatestWeightObserver(MovingAveragePerChannelMinMaxObserver):
+    """As ``PerChannelWeightObserver``, of the weights it saw last: in training they change."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(averaging_constant=1.0, **kwargs)
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        scale, zero_point = super().calculate_qparams()
+        return torch.maximum(scale, scale.max() * LEAST_CHANNEL_RATIO), zero_point
 
 
 class PerChannelWeightObserver(PerChannelMinMaxObserver):

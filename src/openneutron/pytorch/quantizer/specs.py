@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torchao.quantization.pt2e import MinMaxObserver, MovingAverageMinMaxObserver, MovingAveragePerChannelMinMaxObserver
+from torchao.quantization.pt2e import MinMaxObserver, MovingAverageMinMaxObserver
 from torchao.quantization.pt2e.fake_quantize import FakeQuantize, FusedMovingAvgObsFakeQuantize
 from torchao.quantization.pt2e.quantizer import (
     DerivedQuantizationSpec,
@@ -20,6 +20,7 @@ from torchao.quantization.pt2e.quantizer import (
 from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,
     HistogramRangeObserver,
+    LatestWeightObserver,
     PerChannelWeightObserver,
 )
 
@@ -50,12 +51,15 @@ def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationS
     """int8 in [-127, 127], symmetric; one scale for each index of ``channel_axis``, or one for the tensor (None)."""
     observer: Any
     if channel_axis is None:
-        observer = FakeQuantize.with_args(observer=MovingAverageMinMaxObserver) if is_qat else MinMaxObserver
+        observer = MinMaxObserver
+        if is_qat:
+            observer = FakeQuantize.with_args(observer=MovingAverageMinMaxObserver, averaging_constant=1.0)
         scheme = torch.per_tensor_symmetric
     else:
         observer = PerChannelWeightObserver
         if is_qat:
-            observer = FakeQuantize.with_args(observer=MovingAveragePerChannelMinMaxObserver)
+            # torchao hands the axis to observers by their name alone, and this one is inside another class.
+            observer = FakeQuantize.with_args(observer=LatestWeightObserver, ch_axis=channel_axis)
         scheme = torch.per_channel_symmetric
     return QuantizationSpec(
         dtype=torch.int8,

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Quantization-aware training: a float ATen graph to one that rounds as the NPU will, and, once trained, to a quantized one."""
+
+from __future__ import annotations
+
+from types import MethodType
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+from torchao.quantization.pt2e.fake_quantize import FakeQuantizeBase
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
+from torchao.quantization.pt2e.quantizer import Quantizer
+
+from openneutron.pytorch.aten_passes.fold_constants import FoldConstants
+from openneutron.pytorch.aten_passes.fold_simulated_batch_norm import FoldSimulatedBatchNorm, constant_users
+from openneutron.pytorch.aten_passes.quantize_biases import QuantizeBiases
+from openneutron.pytorch.aten_passes.simulate_batch_norm import (
+    BATCH_NORM,
+    TRAINING_PLACE,
+    SimulateBatchNorm,
+    normalized,
+)
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+
+_aten = torch.ops.aten
+_TRAINING = {
+    BATCH_NORM: 5,
+    normalized: TRAINING_PLACE,
+    _aten.dropout.default: 2,
+    _aten.feature_dropout.default: 2,
+    _aten.alpha_dropout.default: 2,
+}
+"""Calls that differ between training and inference, and the place of the argument that says which."""
+
+
+def prepare_training(module: GraphModule, quantizer: Quantizer) -> GraphModule:
+    """The module with fake quantizations, ready to be trained; ``train`` and ``eval`` work on it as on any module.
+
+    With a NeutronQuantizer, batch normalizations of every kind of layer are trained along. Others leave that to torchao.
+    """
+    if isinstance(quantizer, NeutronQuantizer):
+        quantizer.begin(module)
+        SimulateBatchNorm(quantizer.keeps_float)(module)
+    prepared = prepare_qat_pt2e(module, quantizer)
+
+    def train(model: GraphModule, mode: bool = True) -> GraphModule:
+        return set_training(model, mode)
+
+    def evaluate(model: GraphModule) -> GraphModule:
+        return set_training(model, False)
+
+    prepared.train = MethodType(train, prepared)
+    prepared.eval = MethodType(evaluate, prepared)
+    return prepared
+
+
+def set_training(module: GraphModule, mode: bool) -> GraphModule:
+    """The exported module in training or inference mode: batch norms and dropouts, with their own settings."""
+    for node in module.graph.nodes:
+        place = _TRAINING.get(node.target) if node.op == "call_function" else None
+        if place is not None and len(node.args) > place:
+            node.update_arg(place, mode)
+    module.recompile()
+    return module
+
+
+def converted(prepared: GraphModule) -> GraphModule:
+    """The trained module with quantize and dequantize nodes; weights have the scales of what they are now."""
+    set_training(prepared, False)
+    for node in list(prepared.graph.nodes):
+        # A module exported in training mode counts its batches.
+        if node.target is _aten.add_.Tensor and str(getattr(node.args[0], "target", "")).endswith(
+            "num_batches_tracked"
+        ):
+            prepared.graph.erase_node(node)
+    FoldConstants()(prepared)
+    FoldSimulatedBatchNorm()(prepared)
+    with torch.no_grad():
+        for fake, value in constant_users(prepared):
+            if isinstance(fake, FakeQuantizeBase):
+                _observe(fake, value)
+    quantized = convert_pt2e(prepared)
+    QuantizeBiases()(quantized)
+    return quantized
+
+
+def _observe(fake: nn.Module, value: torch.Tensor) -> None:
+    observer = getattr(fake, "activation_post_process", None)
+    if isinstance(observer, nn.Module):
+        observer(value)
