@@ -345,7 +345,8 @@ def _quantized(
 ) -> GraphModule:
     if train_fn is not None:
         tell("Training", 0, 1)
-        return calibrate_and_quantize(module, (), quantizer, is_qat=True, train_fn=train_fn)
+        # A copy: an exported module's parameters are the model's own.
+        return calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
     if calibration is None:
         raise InvalidOptionError(
             "calibration: there are no samples; int8 scales come from typical inputs. "

@@ -88,7 +88,7 @@ TRAINING_PLACE = 6
 class SimulateBatchNorm:
     """Joins each batch normalization with the layer before it, or with a depthwise 1x1 convolution of ones put in front.
 
-    Left alone: what ``keep`` holds for, and calls without running statistics.
+    Left alone: calls without running statistics, and of those that no layer can take the ones that ``keep`` holds for.
     """
 
     keep: Callable[[Node], bool] | None = None
@@ -98,8 +98,7 @@ class SimulateBatchNorm:
         for node in list(module.graph.nodes):
             if node.op != "call_function" or node.target is not BATCH_NORM:
                 continue
-            if self.keep is None or not self.keep(node):
-                changed |= _simulate(module, node)
+            changed |= _simulate(module, node, self.keep)
         if changed:
             module.graph.eliminate_dead_code()
             module.recompile()
@@ -114,7 +113,7 @@ def arguments_of(node: Node) -> dict[str, Any]:
     return given | dict(zip([argument.name for argument in schema], node.args, strict=False)) | dict(node.kwargs)
 
 
-def _simulate(module: GraphModule, norm: Node) -> bool:
+def _simulate(module: GraphModule, norm: Node, keep: Callable[[Node], bool] | None) -> bool:
     given = arguments_of(norm)
     statistics = [given[name] for name in ("running_mean", "running_var", "weight", "bias")]
     if any(item is not None and constant_of(module, item) is None for item in statistics):
@@ -124,7 +123,7 @@ def _simulate(module: GraphModule, norm: Node) -> bool:
     source, shape = given["input"], norm.meta["val"].shape
     layer = source if _takes_norm(module, source) else None
     if layer is None:
-        if not 2 <= len(shape) <= 4:
+        if not 2 <= len(shape) <= 4 or (keep is not None and keep(norm)):
             return False
         layer = _ones(module, norm, source)
     mean, variance, gamma, beta = statistics

@@ -40,7 +40,7 @@ def calibrate_and_quantize(
         )
     if train_fn is not None and not is_qat:
         raise InvalidOptionError("train_fn: it is for training with quantization simulated. Pass is_qat=True too.")
-    module = model.module() if isinstance(model, ExportedProgram) else model
+    module = model.module(check_guards=False) if isinstance(model, ExportedProgram) else model
     assert isinstance(module, GraphModule)
     if is_qat:
         prepared = prepare_training(module, quantizer)

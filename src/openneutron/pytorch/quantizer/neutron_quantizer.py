@@ -238,7 +238,7 @@ class NeutronQuantizer(Quantizer):
         """The last node that runs inside ``node``: an activation, and in training the batch norm before it."""
         last = node
         if self.is_qat and (norm := _only_user(last)) is not None and norm.target in (BATCH_NORM, normalized):
-            if self._overrides.keeps_float(norm):
+            if norm.target is BATCH_NORM and self._overrides.keeps_float(norm):
                 return last
             last = norm
         user = _only_user(last)
