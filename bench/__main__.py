@@ -12,13 +12,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import aot_steps, arena, compile_cost, simulator_speed
+from bench import aot_steps, arena, compile_cost, depth, simulator_speed
 
 SECTIONS = {
     "compile_cost": compile_cost,
     "arena": arena,
     "simulator_speed": simulator_speed,
     "aot_steps": aot_steps,
+    "depth": depth,
 }
 RESULTS = Path(__file__).parent / "results"
 

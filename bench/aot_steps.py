@@ -8,7 +8,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,11 @@ class Steps:
         self.seconds[name] = time.process_time() - start
 
 
-def _run(backend: str) -> dict[str, float]:
+def run(backend: str, make: Callable[[], tuple[Any, Any, Any]] | None = None) -> dict[str, float]:
+    """What ``measure`` gives for one backend, measured in this process, whose first work this should be.
+
+    make: the model, its example inputs and batches of samples; without it MobileNetV2 224.
+    """
     steps = Steps()
     with steps.step("import"):
         import executorch.kernels.quantized  # noqa: F401  (the out variants of the borders' operators)
@@ -80,8 +84,7 @@ def _run(backend: str) -> dict[str, float]:
 
         quantizer, compile_config, lower_options, after_lowering = _backend(backend)
     torch.set_num_threads(1)
-    model, example = models.get(MODEL)
-    batches = models.samples(MODEL, CALIBRATION_BATCHES)
+    model, example, batches = make() if make else (*models.get(MODEL), models.samples(MODEL, CALIBRATION_BATCHES))
     if backend == "cortex_m":
         # Its quantizer takes channels-last convolutions only, and leaves others in float.
         model = model.to(memory_format=torch.channels_last)
@@ -160,7 +163,7 @@ def _backend(name: str) -> tuple[Any, Any, Any, Any]:
 if __name__ == "__main__":
     sys.path.append(str(PEERS))
     try:
-        print(json.dumps(_run(sys.argv[1])))
+        print(json.dumps(run(sys.argv[1])))
     except ModuleNotFoundError as error:
         if sys.argv[1] == "openneutron":
             raise

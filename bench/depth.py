@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How the time to lower a network grows with its depth."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from typing import Any
+
+from bench import aot_steps, child
+
+TITLE = "Residual networks, 32 channels of 16x16: CPU seconds of each step by the number of blocks"
+DEPTHS = (15, 30)
+REPEATS = 3
+STEPS = ("prepare", "calibrate", "convert", "re-export", "lower", "to_executorch")
+
+
+def measure() -> dict[str, Any]:
+    """CPU seconds of each step by the number of blocks, medians of interleaved runs, with our backend."""
+    runs: dict[int, list[dict[str, float]]] = {depth: [] for depth in DEPTHS}
+    for _ in range(REPEATS):
+        for depth, measured in runs.items():
+            measured.append(child.module_json("bench.depth", str(depth)))
+    return {
+        str(depth): {step: statistics.median(run[step] for run in measured) for step in STEPS}
+        for depth, measured in runs.items()
+    }
+
+
+def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and lines of the printed table."""
+    few, many = (results[str(depth)] for depth in DEPTHS)
+    heads = ("step", *(f"{depth} blocks" for depth in DEPTHS), "ratio")
+    return heads, [(step, f"{few[step]:.2f}", f"{many[step]:.2f}", f"{many[step] / few[step]:.2f}") for step in STEPS]
+
+
+def residual_network(blocks: int) -> tuple[Any, Any, Any]:
+    """A seeded network of so many residual blocks, two 3x3 convolutions with batch norm each; example input and samples."""
+    import torch
+    from torch import nn
+
+    from openneutron.pytorch.models.resnet8 import BasicBlock
+
+    torch.manual_seed(0)
+    model = nn.Sequential(*(BasicBlock(32, 32, 1) for _ in range(blocks))).eval()
+    samples = [(torch.randn(1, 32, 16, 16),) for _ in range(aot_steps.CALIBRATION_BATCHES)]
+    return model, samples[0], samples
+
+
+if __name__ == "__main__":
+    print(json.dumps(aot_steps.run("openneutron", lambda: residual_network(int(sys.argv[1])))))
