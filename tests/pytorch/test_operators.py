@@ -60,7 +60,7 @@ CASES = (
     Case("permute", lambda m, x: m.conv(x).permute(0, 2, 3, 1), "conv_2d"),
     Case("upsample", lambda m, x: F.interpolate(m.conv(x), scale_factor=2), "conv_2d resize_nearest_neighbor"),
     Case("upsample by 17/12", lambda m, x: F.interpolate(m.conv(x), size=(17, 17)), "conv_2d resize_nearest_neighbor"),
-    Case("average of padding", lambda m, x: F.avg_pool2d(m.conv(x), 3, 2, 1), "conv_2d pad average_pool_2d"),
+    Case("average of padding", lambda m, x: F.avg_pool2d(m.conv(x), 3, 2, 1), "conv_2d pad depthwise_conv_2d"),
     Case(
         "average without padding",
         lambda m, x: F.avg_pool2d(m.conv(x), 3, 1, 1, count_include_pad=False),
@@ -121,14 +121,8 @@ STAYS = (
         lambda m, x: F.max_pool2d(m.conv(x), 2, return_indices=True)[1],
         "its indices are used; only the maxima can be computed",
     ),
-    ("dilated pool", lambda m, x: F.max_pool2d(m.conv(x), 2, 2, 0, 2), "its dilation is (2, 2); it must be 1"),
     ("step", lambda m, x: m.conv(x)[:, :, ::2], "its step is 2; it must be 1"),
     ("alpha", lambda m, x: torch.add(m.conv(x), m.point(x), alpha=3), None),
-    (
-        "uneven adaptive pool",
-        lambda m, x: F.adaptive_avg_pool2d(m.conv(x), 5),
-        "it makes [5, 5] of [12, 12] rows and columns; each must divide the other",
-    ),
     ("view alone", lambda m, x: x.flatten(1), "nothing in its partition moves or computes a value"),
 )
 

@@ -62,7 +62,7 @@ def _replace(module: GraphModule, node: Node) -> list[Node] | None:
     if not _has_fixed_shapes(node):
         return None
     traced = _traced(overload, node)
-    if traced is None:
+    if traced is None or _lacks_a_result(traced[1], node):
         return None
     sources, graph_module = traced
     made: dict[Node, Any] = {}
@@ -87,6 +87,14 @@ def _replace(module: GraphModule, node: Node) -> list[Node] | None:
             pieces.append(copy)
     _hand_over(module, node, result)
     return pieces
+
+
+def _lacks_a_result(graph_module: GraphModule, node: Node) -> bool:
+    """Whether one of several results is used that the decomposition does not compute."""
+    results = next(iter(reversed(graph_module.graph.nodes))).args[0]
+    if not isinstance(results, (list, tuple)):
+        return False
+    return any(user.target is operator.getitem and results[user.args[1]] is None for user in node.users if user.users)
 
 
 def _has_fixed_shapes(node: Node) -> bool:
@@ -127,7 +135,8 @@ def _hand_over(module: GraphModule, node: Node, result: Any) -> None:
     if isinstance(result, (list, tuple)):
         for user in list(node.users):
             assert user.target is operator.getitem, f"{user.name} reads all results of {node.name} at once"
-            user.replace_all_uses_with(result[user.args[1]])
+            if user.users:
+                user.replace_all_uses_with(result[user.args[1]])
             module.graph.erase_node(user)
     else:
         node.replace_all_uses_with(result)

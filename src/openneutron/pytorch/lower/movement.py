@@ -3,16 +3,10 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
-import numpy as np
 from torch.fx import Node
 
-from openneutron.ir import QuantParams
 from openneutron.pytorch.lower.arguments import arguments_of
 from openneutron.pytorch.lower.context import Context
-from openneutron.pytorch.lower.convolution import pad
 from openneutron.pytorch.lower.program import GETITEM, shape_of
 from openneutron.pytorch.lower.rules import Layout, Reject, lowers
 from openneutron.pytorch.lower.values import Value, permuted
@@ -161,64 +155,3 @@ def cat(node: Node, context: Context) -> Value | Reject:
         return Value(names[0], shape, order, shape)
     name = context.emit("concatenation", names, stored, quant, node.name, axis=order.index(dim))
     return Value(name, shape, order, shape)
-
-
-@lowers("aten.pad.default", "aten.constant_pad_nd.default", moves=True)
-def constant_pad(node: Node, context: Context) -> Value | Reject:
-    given = arguments_of(node)
-    mode = given.get("mode", "constant")
-    if mode != "constant":
-        return Reject(f"it pads by '{mode}'; constant padding is what there is")
-    return _padded(node, context, list(given["pad"]), float(given.get("value") or 0.0))
-
-
-def _padded(node: Node, context: Context, flat: list[int], filler: float) -> Value | Reject:
-    if math.isnan(filler):
-        return Reject("it pads with NaN, which int8 can't hold")
-    value = context.settled(context.value(node.args[0]))
-    if not _holds(context.quant(value), filler):
-        if not context.results.is_quantized(node):
-            return Reject(f"it pads with {filler:g}, which its input's int8 range does not reach")
-        # The result's own range saturates the filler as its quantize node does.
-        value = _moved(node, context, value)
-    quant = context.quant(value)
-    amounts = [(0, 0)] * len(value.shape)
-    # PyTorch counts the paddings from the last dimension.
-    for place in range(len(flat) // 2):
-        amounts[-1 - place] = (flat[2 * place], flat[2 * place + 1])
-    stored = tuple(amounts[axis] for axis in value.order)
-    shape = shape_of(node)
-    name = pad(context, value.tensor, stored, context.pad_value(quant, filler))
-    return _moved(node, context, Value(name, shape, value.order, shape))
-
-
-def _holds(quant: QuantParams, real: float) -> bool:
-    """Whether a real number needs no saturation under these parameters."""
-    return -128.5 <= quant.zero_point + real / quant.scale < 127.5
-
-
-@lowers("aten.upsample_nearest2d.vec", "aten.upsample_nearest2d.default", moves=True, layout=Layout.NHWC)
-def upsample_nearest(node: Node, context: Context) -> Value | Reject:
-    given = arguments_of(node)
-    value, shape = context.value(node.args[0]), shape_of(node)
-    factors: Any = given.get("scale_factors") or (given.get("scales_h"), given.get("scales_w"))
-    for extent, result, factor in zip(value.shape[2:], shape[2:], factors, strict=True):
-        if not _same_rows(extent, result, factor):
-            return Reject(f"scaling {extent} to {result} by {factor} picks other rows than LiteRT's resize does")
-    source = context.nhwc(value)
-    quant = context.tensors[source].quant
-    assert quant is not None
-    size = context.add_integers(f"{node.name}_size", shape[2:])
-    stored = (shape[0], *shape[2:], shape[1])
-    name = context.emit("resize_nearest_neighbor", (source, size), stored, quant, node.name)
-    return _moved(node, context, context.from_nhwc(name, shape))
-
-
-def _same_rows(extent: int, result: int, factor: float | None) -> bool:
-    """Whether PyTorch (floor(i / factor)) and LiteRT (floor(i * extent / result)), both in float32, pick the same rows."""
-    places = np.arange(result, dtype=np.float32)
-    step = np.float32(1.0 / factor) if factor else np.float32(extent) / np.float32(result)
-    ours = np.floor(places * (np.float32(extent) / np.float32(result)))
-    theirs = np.floor(places * step)
-    limit = extent - 1
-    return bool((np.minimum(ours, limit) == np.minimum(theirs, limit)).all())

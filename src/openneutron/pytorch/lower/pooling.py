@@ -1,19 +1,31 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pools and means."""
+"""Pools."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from torch.fx import Node
 
+from openneutron.ir import per_channel
 from openneutron.pytorch.lower.arguments import arguments_of, pair
 from openneutron.pytorch.lower.clamps import INT8_MIN
 from openneutron.pytorch.lower.context import Context
-from openneutron.pytorch.lower.convolution import Window, pad, padded
+from openneutron.pytorch.lower.convolution import Window, bias_of, padded
+from openneutron.pytorch.lower.matrices import apply
+from openneutron.pytorch.lower.means import mean_over
+from openneutron.pytorch.lower.positions import take
 from openneutron.pytorch.lower.program import GETITEM, op_name, shape_of
-from openneutron.pytorch.lower.rules import Layout, Reject, lowers
+from openneutron.pytorch.lower.rules import Layout, Reject, Rejected, lowers
 from openneutron.pytorch.lower.values import Shape, Value
+from openneutron.pytorch.separable import (
+    Separable,
+    adaptive_average_pool,
+    average_pool,
+    litert_padding,
+    window_of,
+)
 
 
 def _pooled(node: Node, context: Context, op: str, source: str, padding: str, window: Window, shape: Shape) -> Value:
@@ -54,79 +66,82 @@ def max_pool(node: Node, context: Context) -> Value | Reject:
         shape = tuple(int(extent) for extent in node.meta["val"][0].shape)
     else:
         shape = shape_of(node)
-    window = _window(given)
-    if window.dilation != (1, 1):
-        return Reject(f"its dilation is {window.dilation}; it must be 1")
+    window, image = _window(given), _image_shape(shape)
     data = context.value(given["self"])
     source = context.nhwc(context.viewed(data, _image_shape(data.shape)))
-    source, padding = padded(context, source, window, _image_shape(shape)[2:], INT8_MIN)
-    return context.viewed(_pooled(node, context, "max_pool_2d", source, padding, window, _image_shape(shape)), shape)
+    if window.dilation == (1, 1):
+        source, padding = padded(context, source, window, image[2:], INT8_MIN)
+    else:
+        source = _side_by_side(node, context, source, window, image[2:])
+        window, padding = Window(window.kernel, window.kernel, (0, 0)), "VALID"
+    return context.viewed(_pooled(node, context, "max_pool_2d", source, padding, window, image), shape)
+
+
+def _side_by_side(node: Node, context: Context, source: str, window: Window, result: Shape) -> str:
+    """The NHWC tensor with the rows and columns that each window looks at next to each other.
+
+    A tap outside the image is one that is inside: that does not change the largest.
+    """
+    for axis in (1, 2):
+        extent, place = context.tensors[source].shape[axis], axis - 1
+        kernel, dilation = window.kernel[place], window.dilation[place]
+        taken: list[int] = []
+        for output in range(result[place]):
+            first = output * window.stride[place] - window.before[place]
+            taps = range(first, first + kernel * dilation, dilation)
+            inside = [tap for tap in taps if 0 <= tap < extent]
+            if not inside:
+                raise Rejected("one of its windows lies wholly in the padding, where the maximum is minus infinity")
+            taken += [tap if tap in inside else inside[0] for tap in taps]
+        source = take(context, source, axis, taken, f"{node.name}_windows")
+    return source
 
 
 @lowers("aten.avg_pool2d.default", layout=Layout.NHWC)
-def average_pool(node: Node, context: Context) -> Value | Reject:
+def average(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
-    window, shape = _window(given), shape_of(node)
-    image = _image_shape(shape)
-    divisor = given["divisor_override"]
-    if divisor is not None and divisor != window.kernel[0] * window.kernel[1]:
-        return Reject(f"divisor_override is {divisor}; the window's {window.kernel} is what there is")
+    shape = shape_of(node)
     data = context.value(given["self"])
-    source = context.nhwc(context.viewed(data, _image_shape(data.shape)))
-    size = context.tensors[source].shape[1:3]
-    behind = window.behind(size, image[2:])
-    if window.is_valid(size, image[2:]):
-        padding = "VALID"
-    elif divisor is not None:
-        # LiteRT divides by the taps inside the image: every window divides by its area only where nothing is outside.
-        source = pad(context, source, ((0, 0), *zip(window.before, behind, strict=True), (0, 0)))
-        padding = "VALID"
-    elif any(window.before) and given["count_include_pad"]:
-        if any(after > before for after, before in zip(behind, window.before, strict=True)):
-            return Reject("ceil_mode makes windows that reach past the padding, which do not count")
-        source = pad(context, source, ((0, 0), *zip(window.before, behind, strict=True), (0, 0)))
-        padding = "VALID"
-    elif window.is_same(size, image[2:]):
-        padding = "SAME"
-    else:
-        return Reject("its padding is not counted and is neither VALID nor SAME; pass count_include_pad=True or pad=0")
-    return context.viewed(_pooled(node, context, "average_pool_2d", source, padding, window, image), shape)
+    data = context.viewed(data, _image_shape(data.shape))
+    averages = average_pool(given, (data.shape[2], data.shape[3]))
+    return context.viewed(_averaged(node, context, data, averages, _window(given), _image_shape(shape)), shape)
 
 
 @lowers("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default", layout=Layout.NHWC)
-def adaptive_average_pool(node: Node, context: Context) -> Value | Reject:
-    given = arguments_of(node)
-    data, shape = context.value(given["self"]), shape_of(node)
-    image, result = _image_shape(data.shape), _image_shape(shape)
-    if result[2:] == (1, 1):
-        return context.viewed(_mean(node, context, context.viewed(data, image), (2, 3), result), shape)
-    if image[2] % result[2] or image[3] % result[3]:
-        return Reject(f"it makes {list(result[2:])} of {list(image[2:])} rows and columns; each must divide the other")
-    kernel = (image[2] // result[2], image[3] // result[3])
-    source = context.nhwc(context.viewed(data, image))
-    window = Window(kernel, kernel, (0, 0))
-    return context.viewed(_pooled(node, context, "average_pool_2d", source, "VALID", window, result), shape)
+def adaptive_average(node: Node, context: Context) -> Value | Reject:
+    data, shape = context.value(arguments_of(node)["self"]), shape_of(node)
+    data, image = context.viewed(data, _image_shape(data.shape)), _image_shape(shape)
+    if image[2:] == (1, 1):
+        return context.viewed(mean_over(node, context, data, (2, 3), image), shape)
+    averages = adaptive_average_pool((data.shape[2], data.shape[3]), (image[2], image[3]))
+    kernel, stride = zip(window_of(averages.rows), window_of(averages.columns), strict=True)
+    return context.viewed(_averaged(node, context, data, averages, Window(kernel, stride, (0, 0)), image), shape)
 
 
-@lowers("aten.mean.dim", layout=Layout.OWN)
-def mean(node: Node, context: Context) -> Value | Reject:
-    given = arguments_of(node)
-    data = context.settled(context.value(given["self"]))
-    rank = len(data.shape)
-    dims = tuple(sorted({dim % rank for dim in (given["dim"] or range(rank))}))
-    kept = tuple(1 if axis in dims else extent for axis, extent in enumerate(data.shape))
-    return context.viewed(_mean(node, context, data, dims, kept), shape_of(node))
-
-
-def _mean(node: Node, context: Context, data: Value, dims: tuple[int, ...], shape: Shape) -> Value:
-    """The mean over ``dims``, which stay as ones."""
-    data = context.settled(data)
+def _averaged(node: Node, context: Context, data: Value, averages: Separable, window: Window, image: Shape) -> Value:
+    """LiteRT's own pool where it means the same and keeps the quantization. Otherwise a depthwise convolution, where all
+    values have one weight: it takes any scale, and its padding costs nothing. Otherwise matrices."""
     quant = context.result_quant(node)
-    order = data.order
-    if len(order) == 4 and dims == (2, 3):
-        data = context.from_nhwc(context.nhwc(data), data.shape)
-        order = data.order
-    axes = context.add_integers(f"{node.name}_axes", [place for place, axis in enumerate(order) if axis in dims])
-    stored = tuple(shape[axis] for axis in order)
-    name = context.emit("mean", (data.tensor, axes), stored, quant, node.name, keep_dims=True)
-    return Value(name, shape, order, shape)
+    padding = litert_padding(averages, window.kernel, window.stride)
+    if padding is not None and quant == context.quant(data):
+        return _pooled(node, context, "average_pool_2d", context.nhwc(data), padding, window, image)
+    if not averages.is_window(window.kernel, window.stride, window.before):
+        return apply(context, data, averages, quant, node.name)
+    source, padding = padded(context, context.nhwc(data), window, image[2:])
+    channels = image[1]
+    weights = context.add_constant(
+        f"{node.name}_ones",
+        np.ones((1, *window.kernel, channels), np.int8),
+        per_channel(np.full(channels, averages.weight), 3),
+    )
+    name = context.emit(
+        "depthwise_conv_2d",
+        (source, weights, bias_of(context, None, source, weights, channels)),
+        (image[0], *image[2:], channels),
+        quant,
+        node.name,
+        padding=padding,
+        stride_h=window.stride[0],
+        stride_w=window.stride[1],
+    )
+    return context.from_nhwc(name, image)

@@ -16,7 +16,8 @@ KEPT = Keep()
 Decomposition = Callable[..., Any]
 """Takes the operator's own arguments by the names of its schema, all of them, and computes its result by simpler operators.
 Shapes are fixed numbers. Its tensors hold no values: Python may branch on shapes and numbers only, and constants
-come from torch.full, ones, arange, tril and such, not from torch.tensor."""
+come from torch.full, ones, arange, tril and such, not from torch.tensor. Of several results it may give None for those
+it can't compute: calls where one of them is used are left alone."""
 
 DECOMPOSITIONS: dict[str, Decomposition] = {}
 

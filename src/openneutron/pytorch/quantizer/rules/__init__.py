@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from openneutron.pytorch.quantizer.rules import convolution, elementwise, matmul, movement, pooling
+from openneutron.pytorch.quantizer.rules import convolution, elementwise, matmul, movement, pads, pooling, resize
 from openneutron.pytorch.quantizer.rules.elementwise import ACTIVATIONS
 from openneutron.pytorch.quantizer.rules.table import AnnotationRule, Result
 
-FAMILIES = (convolution, matmul, elementwise, pooling, movement)
+FAMILIES = (convolution, matmul, elementwise, pooling, resize, movement, pads)
 
 
 def _merged() -> dict[str, AnnotationRule]:

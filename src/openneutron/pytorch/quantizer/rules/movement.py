@@ -7,8 +7,6 @@ from openneutron.pytorch.quantizer.rules.table import MOVE
 
 RULES = {
     "aten.cat.default": MOVE,
-    "aten.constant_pad_nd.default": MOVE,
-    "aten.pad.default": MOVE,
     "aten.alias.default": MOVE,
     "aten.clone.default": MOVE,
     "aten.contiguous.default": MOVE,

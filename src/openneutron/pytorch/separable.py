@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that are one matrix along rows and one along columns: average pools and resizes, as PyTorch itself computes them.
+
+Such an operator's matrix along an axis is what it makes of unit vectors. Asking PyTorch for it takes every attribute into
+account, the divisors at the borders of ceil_mode among them, and scale factors that are not quite those of the extents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from openneutron.ops.conv import same_padding
+
+Matrix = npt.NDArray[np.float64]
+"""[outputs, inputs]"""
+
+Pair = tuple[int, int]
+"""Rows and columns."""
+
+TOLERANCE = 1e-5
+"""Entries that differ by less are the same (float32 quotients differ by less)."""
+
+WHOLE_MATRIX_BYTES = 1 << 14
+"""Up to here rows and columns are multiplied at once, by one matrix, so that the result is rounded once."""
+
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Separable:
+    """result[i, j] = sum of rows[i, h] * columns[j, w] * input[h, w]"""
+
+    rows: Matrix
+    columns: Matrix
+
+    def is_window(self, kernel: Pair, stride: Pair, before: Pair) -> bool:
+        """Whether each result is the sum of what such a window shows, all of it times ``weight``."""
+        axes = zip((self.rows, self.columns), kernel, stride, before, strict=True)
+        return self.weight > 0 and all(
+            np.allclose(matrix / matrix.max(), _inside(*matrix.shape, *numbers), rtol=0, atol=TOLERANCE)
+            for matrix, *numbers in axes
+        )
+
+    @property
+    def weight(self) -> float:
+        """The largest product of a row's weight and a column's."""
+        return float(self.rows.max() * self.columns.max())
+
+    @property
+    def fits_whole(self) -> bool:
+        """Whether one matrix for both axes is small enough."""
+        return self.rows.size * self.columns.size <= WHOLE_MATRIX_BYTES
+
+
+def _inside(outputs: int, extent: int, kernel: int, stride: int, before: int) -> Matrix:
+    """1 where a window, of which this much lies before the first position, shows a position; 0 elsewhere."""
+    starts = np.arange(outputs)[:, None] * stride - before
+    places = np.arange(extent)[None, :]
+    return ((places >= starts) & (places < starts + kernel)).astype(np.float64)
+
+
+def litert_padding(averages: Separable, kernel: Pair, stride: Pair) -> str | None:
+    """VALID or SAME, whichever makes LiteRT's AVERAGE_POOL_2D with these windows the same operator, or None."""
+    axes = list(zip((averages.rows, averages.columns), kernel, stride, strict=True))
+    for padding in ("VALID", "SAME"):
+        if all(_is_pool(matrix, size, step, padding) for matrix, size, step in axes):
+            return padding
+    return None
+
+
+def _is_pool(matrix: Matrix, kernel: int, stride: int, padding: str) -> bool:
+    outputs, extent = matrix.shape
+    if padding == "VALID":
+        before, made = 0, (extent - kernel) // stride + 1
+    else:
+        before, made = same_padding(extent, kernel, stride, 1)[0], -(-extent // stride)
+    if made != outputs:
+        return False
+    inside = _inside(outputs, extent, kernel, stride, before)
+    return np.allclose(matrix, inside / inside.sum(1, keepdims=True), rtol=0, atol=TOLERANCE)
+
+
+def average_pool(given: Mapping[str, Any], size: tuple[int, int]) -> Separable:
+    """aten.avg_pool2d with the arguments of its schema, on this many rows and columns."""
+    kernels = [_in_row(axis, given["kernel_size"], 1)[1] for axis in (0, 1)]
+    divisor = given["divisor_override"]
+    # One of the window's area is each axis's own.
+    divisors = (divisor, None if divisor is None else 1) if divisor != kernels[0] * kernels[1] else kernels
+    matrices = []
+    for axis, extent in enumerate(size):
+        kernel, padding = [1, kernels[axis]], _in_row(axis, given["padding"], 0)
+        stride = _in_row(axis, given["stride"] or given["kernel_size"], 1)
+        include, ceil = given["count_include_pad"], given["ceil_mode"]
+        args = (kernel, stride, padding, ceil, include, divisors[axis])
+        matrices.append(_matrix(extent, _aten.avg_pool2d.default, *args))
+    return Separable(*matrices)
+
+
+def adaptive_average_pool(size: tuple[int, int], result: tuple[int, int]) -> Separable:
+    """aten._adaptive_avg_pool2d from this many rows and columns to that many."""
+    matrices = []
+    for extent, outputs in zip(size, result, strict=True):
+        matrices.append(_matrix(extent, _aten._adaptive_avg_pool2d.default, [1, outputs]))
+    return Separable(*matrices)
+
+
+def window_of(matrix: Matrix) -> tuple[int, int]:
+    """(kernel, stride) that the first two rows of a pool's matrix suggest."""
+    first = matrix > 0
+    stride = int(first[1].argmax() - first[0].argmax()) if len(matrix) > 1 else 1
+    return int(first[0].sum()), max(stride, 1)
+
+
+Resize = Callable[..., torch.Tensor]
+"""An overload of the upsample family: (input, output size, [align_corners,] rows' factor or None, columns')."""
+
+
+def resized(
+    resize: Resize,
+    attributes: tuple[Any, ...],
+    size: tuple[int, int],
+    result: tuple[int, int],
+    factors: tuple[float | None, float | None],
+) -> Separable:
+    """A resize from this many rows and columns to that many; ``attributes`` are those between size and factors."""
+    matrices = []
+    for extent, outputs, factor in zip(size, result, factors, strict=True):
+        args = ([1, outputs], *attributes, None, factor)
+        matrices.append(_matrix(extent, resize, *args))
+    return Separable(*matrices)
+
+
+def nearest_positions(
+    resize: Resize, size: tuple[int, int], result: tuple[int, int], factors: tuple[float | None, float | None]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The input row of each output row, and the same for columns, of a resize that only picks."""
+    found = []
+    for extent, outputs, factor in zip(size, result, factors, strict=True):
+        ramp = torch.arange(extent, dtype=torch.float32).reshape(1, 1, 1, extent)
+        picked = resize(ramp, [1, outputs], None, factor)
+        found.append(tuple(int(place) for place in picked.reshape(-1)))
+    return found[0], found[1]
+
+
+def _in_row(axis: int, item: Any, neutral: int) -> list[int]:
+    """An axis's number of [rows, columns] (or of one number for both), for an image of one row."""
+    items = list(item) if isinstance(item, (list, tuple)) else [item]
+    return [neutral, items[axis % len(items)]]
+
+
+def _matrix(extent: int, overload: Callable[..., torch.Tensor], *args: Any) -> Matrix:
+    """What a call makes of unit vectors, as images of one row: rows and columns are treated alike."""
+    units = torch.eye(extent).reshape(1, extent, 1, extent)
+    with torch.no_grad():
+        made = overload(units, *args)
+    return made.reshape(extent, -1).numpy().astype(np.float64).T
+
+
+def as_integers(matrix: Matrix) -> tuple[npt.NDArray[np.int8], float]:
+    """(stored, scale): the matrix as int8, with the scale 1/n, n a whole number, that loses least.
+
+    Each row keeps its sum as far as n allows: what is constant stays so.
+    """
+    largest = float(np.abs(matrix).max())
+    assert largest > 0
+    entries = np.unique(np.round(np.abs(matrix[matrix != 0]), 7))
+    entries = entries[:: -(-len(entries) // MOST_ENTRIES)]
+    most = max(1, int(127 / largest + TOLERANCE))
+    steps = np.arange(1, min(most, MOST_STEPS) + 1, dtype=np.float64)
+    if most > MOST_STEPS:
+        steps = np.append(steps, 127 / largest)
+    loss = np.zeros(len(steps))
+    for entry in entries:
+        loss = np.maximum(loss, np.abs(np.rint(entry * steps) - entry * steps) / steps)
+    # Of numbers as good as each other the smallest: whole weights make exact sums.
+    best = float(steps[int(np.argmax(loss <= loss.min() + 1e-6 * largest))])
+    scaled = matrix * best
+    stored = np.floor(scaled + 1e-4)
+    missing = np.rint(scaled.sum(1) - stored.sum(1)).astype(int)
+    for row, count in enumerate(missing):
+        if count > 0:
+            stored[row, np.argsort(stored[row] - scaled[row], kind="stable")[:count]] += 1
+    assert np.abs(stored).max() <= 127
+    return stored.astype(np.int8), 1.0 / best
+
+
+MOST_STEPS = 2048
+"""Whole numbers tried as the reciprocal of a matrix's scale."""
+
+MOST_ENTRIES = 256
+"""Different entries that are looked at for it."""
