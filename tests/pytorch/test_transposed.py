@@ -73,3 +73,38 @@ def random_layer(seed: int) -> tuple[nn.Module, tuple[int, ...], str]:
 def test_random_layers(seed: int) -> None:
     module, shape, title = random_layer(seed)
     assert_one_call(quantized(module, shape), title)
+
+
+def _train(module: torch.fx.GraphModule) -> None:
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        module(torch.randn((2, 4, 5, 5), generator=generator)).square().mean().backward()
+        optimizer.step()
+
+
+def test_training_folds_batch_norms_and_keeps_those_behind_groups_apart() -> None:
+    torch.manual_seed(3)
+    module = nn.Sequential(
+        nn.ConvTranspose2d(4, 6, 3, 2, 1, 1),
+        settled(nn.BatchNorm2d(6)),
+        nn.ReLU(),
+        nn.ConvTranspose2d(6, 5, 2, 2, bias=False),
+        settled(nn.BatchNorm2d(5)),
+        nn.ConvTranspose2d(5, 5, 3, groups=5),
+        settled(nn.BatchNorm2d(5)),
+    )
+    small = quantized(module, (2, 4, 5, 5), train_fn=_train)
+    assert small.operators == ["transpose_conv", "slice", "transpose_conv", "transpose_conv"]
+    assert_same_as_litert(small.program)
+    (part,) = small.program.partitions
+    weights = [part.lowered.graph[str(node.inputs[1])] for node in part.lowered.graph.nodes if "conv" in node.op]
+    assert [len(tensor.quant.scales) for tensor in weights if tensor.quant is not None] == [6, 5, 5]
+
+
+def test_a_transposed_convolution_in_three_dimensions_stays() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Unflatten(1, (2, 1)), nn.ConvTranspose3d(2, 1, 2))
+    small = quantized(module, (1, 1, 3, 3))
+    reasons = [item.reason for item in small.program.delegation.on_cpu]
+    assert "it has 3 spatial dimensions; there are kernels for 1 and 2" in reasons
