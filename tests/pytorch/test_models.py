@@ -12,7 +12,7 @@ import oracle
 from openneutron.pytorch import models
 from openneutron.pytorch.compile import CompiledModel
 
-NETWORKS = ("autoencoder", "cifarnet", "ds_cnn", "mobilenet_v2", "resnet8", "vww")
+NETWORKS = ("autoencoder", "cifarnet", "ds_cnn", "mobilenet_v2", "resnet8", "tcn", "unet", "vww")
 INPUTS = 64
 LEAST_WITHIN_ONE_STEP = 0.99
 

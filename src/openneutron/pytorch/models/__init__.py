@@ -19,6 +19,8 @@ from openneutron.pytorch.models.ds_cnn import ds_cnn
 from openneutron.pytorch.models.mobilenet_v1 import mobilenet_v1, visual_wake_words
 from openneutron.pytorch.models.mobilenet_v2 import mobilenet_v2
 from openneutron.pytorch.models.resnet8 import resnet8
+from openneutron.pytorch.models.tcn import tcn
+from openneutron.pytorch.models.unet import unet
 from openneutron.pytorch.models.weights import random_inputs, settle
 
 SEED = 2025
@@ -41,6 +43,8 @@ _MODELS = {
     "mobilenet_v1": BuiltIn(mobilenet_v1, (1, 3, 224, 224), "MobileNetV1 1.0, 224x224"),
     "mobilenet_v2": BuiltIn(mobilenet_v2, (1, 3, 224, 224), "MobileNetV2 1.0, 224x224"),
     "resnet8": BuiltIn(resnet8, (1, 3, 32, 32), "MLPerf Tiny image classification, ResNet-8"),
+    "tcn": BuiltIn(tcn, (1, 8, 64), "temporal convolutional network: dilated causal convolutions"),
+    "unet": BuiltIn(unet, (1, 3, 32, 32), "U-Net of three levels: transposed convolutions, 32x32"),
     "vww": BuiltIn(visual_wake_words, (1, 3, 96, 96), "MLPerf Tiny visual wake words, MobileNetV1 0.25, 96x96"),
 }
 

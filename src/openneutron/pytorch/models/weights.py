@@ -24,6 +24,8 @@ softmax that is sure of itself on random inputs would enlarge every difference b
 SETTLING_VALUES = 2**18
 """Input values that batch norms are settled with, in at least 8 and at most 64 inputs."""
 
+_DRAWN = (nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
+
 
 def random_inputs(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
     """Images (rank 4) that are smooth over about 8 pixels with a little noise, or plain noise (other ranks)."""
@@ -44,7 +46,7 @@ def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator)
     norms = [layer for layer in model.modules() if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d))]
     linears = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     for layer in model.modules():
-        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+        if isinstance(layer, _DRAWN):
             _draw(layer, generator)
     for norm in norms:
         # Most of what comes out is above 0: a ReLU behind it lets it pass.
@@ -58,6 +60,8 @@ def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator)
         for norm in norms:
             norm.momentum = 0.1
         model.eval()
+        if not linears:
+            return
         results: list[torch.Tensor] = []
         handle = linears[-1].register_forward_hook(lambda layer, args, result: results.append(result))
         model(inputs)
@@ -69,9 +73,15 @@ def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator)
         linears[-1].bias.sub_(centre).div_(spread)
 
 
-def _draw(layer: nn.Conv2d | nn.Linear, generator: torch.Generator) -> None:
-    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
-    if isinstance(layer, nn.Conv2d):
+def _draw(layer: nn.Module, generator: torch.Generator) -> None:
+    assert isinstance(layer, _DRAWN)
+    if isinstance(layer, nn.ConvTranspose2d):
+        # Each output has the products of its phase's taps.
+        taps = math.prod(layer.kernel_size) / math.prod(layer.stride)
+        nn.init.normal_(layer.weight, std=math.sqrt(2 / (layer.in_channels * taps)), generator=generator)
+    else:
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
+    if not isinstance(layer, nn.Linear):
         with torch.no_grad():
             layer.weight.add_(COHERENCE * float(layer.weight.std()))
     if layer.bias is not None:
