@@ -13,16 +13,9 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
+from openneutron.pytorch.aten_passes.simulate_batch_norm import CONVOLUTIONS, TRANSPOSED, times_factor
 
 _aten = torch.ops.aten
-_TRANSPOSED = (_aten.conv_transpose1d.default, _aten.conv_transpose2d.input)
-_CONVOLUTIONS = (
-    _aten.conv1d.default,
-    _aten.conv1d.padding,
-    _aten.conv2d.default,
-    _aten.conv2d.padding,
-    *_TRANSPOSED,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +72,7 @@ def _fold(module: GraphModule, norm: Node, affine: Affine, layers: tuple[str, ..
     source = norm.args[0]
     assert isinstance(source, Node)
     alone = len(source.users) == 1
-    if alone and "convolution" in layers and source.target in _CONVOLUTIONS:
+    if alone and "convolution" in layers and source.target in CONVOLUTIONS:
         return _into_layer(module, norm, source, affine)
     if alone and "linear" in layers and source.target is _aten.linear.default and source.meta["val"].dim() == 2:
         return _into_layer(module, norm, source, affine)
@@ -94,7 +87,7 @@ def _into_layer(module: GraphModule, norm: Node, layer: Node, affine: Affine) ->
     bias = constant_of(module, bias_node)
     if weight is None or (bias is None and bias_node is not None):
         return False
-    new_weight = _scaled(layer, weight, affine.factor).to(weight.dtype)
+    new_weight = times_factor(weight.double(), affine.factor, layer.target in TRANSPOSED).to(weight.dtype)
     new_bias = affine.offset if bias is None else bias.double() * affine.factor + affine.offset
     stem = str(getattr(layer.args[1], "target", layer.name))
     weight_node = add_constant(module, layer, f"{stem}_folded", new_weight)
@@ -103,18 +96,6 @@ def _into_layer(module: GraphModule, norm: Node, layer: Node, affine: Affine) ->
     layer.kwargs = {key: value for key, value in layer.kwargs.items() if key != "bias"}
     _replace(module, norm, layer)
     return True
-
-
-def _scaled(layer: Node, weight: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-    """The layer's weights times its output channels' factors, in double."""
-    ones = [1] * (weight.dim() - 2)
-    if layer.target not in _TRANSPOSED:
-        return weight.double() * factor.reshape(-1, 1, *ones)
-    # [input, output of the group, ...]; each group has its own inputs and its own factors.
-    inputs, group_outputs = weight.shape[:2]
-    groups = factor.numel() // group_outputs
-    cube = weight.double().reshape(groups, inputs // groups, *weight.shape[1:])
-    return (cube * factor.reshape(groups, 1, group_outputs, *ones)).reshape(weight.shape)
 
 
 def _to_depthwise(module: GraphModule, norm: Node, source: Node, affine: Affine) -> bool:
