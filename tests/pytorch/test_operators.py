@@ -17,11 +17,11 @@ from tests.pytorch.small_models import IMAGE, assert_same_as_litert, compiled, s
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``operators`` is what the graph holds besides the transposes at its borders."""
+    """``operators`` is what the graph holds besides the transposes at its borders; None: not looked at."""
 
     name: str
     function: Callable[..., Any]
-    operators: str
+    operators: str | None
     shapes: tuple[tuple[int, ...], ...] = (IMAGE,)
 
 
@@ -105,10 +105,16 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_operator(case: Case) -> None:
+    check_case(case)
+
+
+def check_case(case: Case) -> None:
+    """One delegate call that computes LiteRT's bytes, within a step of the quantized module."""
     small = compiled(case.function, case.shapes)
     assert small.reasons == []
     assert len(small.program.partitions) == 1
-    assert small.operators == case.operators.split()
+    if case.operators is not None:
+        assert small.operators == case.operators.split()
     assert_same_as_litert(small.program)
     apart = steps_apart(small)
     assert np.mean(apart <= 1) >= 0.99, dict(zip(*np.unique(apart, return_counts=True), strict=True))
@@ -121,8 +127,6 @@ STAYS = (
         lambda m, x: F.max_pool2d(m.conv(x), 2, return_indices=True)[1],
         "its indices are used; only the maxima can be computed",
     ),
-    ("step", lambda m, x: m.conv(x)[:, :, ::2], "its step is 2; it must be 1"),
-    ("alpha", lambda m, x: torch.add(m.conv(x), m.point(x), alpha=3), None),
     ("view alone", lambda m, x: x.flatten(1), "nothing in its partition moves or computes a value"),
 )
 

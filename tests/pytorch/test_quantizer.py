@@ -83,17 +83,17 @@ def test_an_activation_beside_another_reader_does_not() -> None:
     assert is_dequantize(relu.args[0])
 
 
-def test_weights_per_channel_in_convolutions_and_one_scale_in_linear_layers() -> None:
+def test_weights_have_a_scale_for_each_channel() -> None:
     module = quantized(lambda m, x: m.linear(m.conv(x)))
     (conv,), (linear,) = calls(module, "conv2d"), calls(module, "linear")
     assert op_name(conv.args[1]) == "quantized_decomposed.dequantize_per_channel.default"
     assert conv.args[1].args[3:7] == (0, -127, 127, torch.int8)
     assert op_name(conv.args[2]) == "quantized_decomposed.dequantize_per_channel.default"
     assert conv.args[2].args[-1] is torch.int32
-    assert op_name(linear.args[1]) == "quantized_decomposed.dequantize_per_tensor.default"
-    bias = linear.args[2].args
-    assert bias[1] == pytest.approx(scale_before(linear)[0] * linear.args[1].args[1], rel=1e-6)
-    assert bias[2] == 0
+    assert op_name(linear.args[1]) == "quantized_decomposed.dequantize_per_channel.default"
+    assert linear.args[1].args[3:7] == (0, -127, 127, torch.int8)
+    weights, biases = (getattr(module, linear.args[place].args[1].target) for place in (1, 2))
+    torch.testing.assert_close(biases, weights * scale_before(linear)[0])
 
 
 def test_fixed_scales() -> None:

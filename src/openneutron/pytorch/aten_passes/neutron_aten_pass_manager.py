@@ -10,10 +10,12 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.decompose import Decompose
+from openneutron.pytorch.aten_passes.drop_expands import DropExpands
 from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
 from openneutron.pytorch.aten_passes.fold_constants import FoldConstants
 from openneutron.pytorch.aten_passes.make_functional import MakeFunctional
 from openneutron.pytorch.aten_passes.plain_casts import PlainCasts
+from openneutron.pytorch.aten_passes.products_to_linear import ProductsToLinear
 from openneutron.pytorch.aten_passes.scalars_to_tensors import ScalarsToTensors
 
 if TYPE_CHECKING:
@@ -28,8 +30,24 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
     So do convolutions' batch norms, which torchao folds after training; where ``prepare_training`` ran first, none is left
     for either."""
     if is_qat:
-        return (MakeFunctional(), PlainCasts(), Decompose(keep), ScalarsToTensors(), FoldBatchNorm(("linear",)))
-    return (MakeFunctional(), PlainCasts(), FoldBatchNorm(), Decompose(keep), FoldConstants(), ScalarsToTensors())
+        return (
+            MakeFunctional(),
+            PlainCasts(),
+            Decompose(keep),
+            DropExpands(),
+            ScalarsToTensors(),
+            FoldBatchNorm(("linear",)),
+        )
+    return (
+        MakeFunctional(),
+        PlainCasts(),
+        FoldBatchNorm(),
+        Decompose(keep),
+        FoldConstants(),
+        DropExpands(),
+        ScalarsToTensors(),
+        ProductsToLinear(),
+    )
 
 
 class NeutronAtenPassManager:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions and linear layers."""
+"""Convolutions."""
 
 from __future__ import annotations
 
@@ -141,86 +141,6 @@ def _emit(
     stored = (shape[0], *shape[2:], filters)
     op = "depthwise_conv_2d" if depthwise else "conv_2d"
     return context.from_nhwc(context.emit(op, inputs, stored, quant, node.name, **attrs), shape)
-
-
-def _is_batched(node: Node) -> bool:
-    """Whether a linear layer's input has more than one batch dimension: ExecuTorch may turn that into a BMM."""
-    data = node.args[0]
-    return isinstance(data, Node) and data.meta["val"].dim() > 2
-
-
-@lowers("aten.linear.default", fuses=True, preserve=_is_batched, layout=Layout.OWN)
-def linear(node: Node, context: Context) -> Value | Reject:
-    given = arguments_of(node)
-    return _linear(node, context, given["input"], context.value(given["weight"]), given["bias"])
-
-
-@lowers("aten.addmm.default", fuses=True, layout=Layout.OWN)
-def addmm(node: Node, context: Context) -> Value | Reject:
-    given = arguments_of(node)
-    if given["alpha"] != 1 or given["beta"] != 1:
-        return Reject(f"alpha is {given['alpha']} and beta {given['beta']}; both must be 1")
-    return _linear(node, context, given["mat1"], _transposed_weight(context, given["mat2"]), given["self"])
-
-
-@lowers("aten.mm.default", fuses=True, layout=Layout.OWN)
-def mm(node: Node, context: Context) -> Value | Reject:
-    given = arguments_of(node)
-    return _linear(node, context, given["self"], _transposed_weight(context, given["mat2"]), None)
-
-
-def _transposed_weight(context: Context, node: Any) -> Value:
-    value = context.settled(context.value(node))
-    if len(value.shape) != 2:
-        raise Rejected(f"its weights have rank {len(value.shape)}; it must be 2")
-    return Value(value.tensor, value.shape[::-1], tuple(1 - axis for axis in value.order), value.shape[::-1])
-
-
-def _linear(node: Node, context: Context, data: Any, weight: Value, bias: Any) -> Value | Reject:
-    if not context.is_constant(weight):
-        return Reject("its weights are computed at run time; they must be constant")
-    shape, quant = shape_of(node), context.result_quant(node)
-    weights = context.arranged(weight, (0, 1))
-    value = context.value(data)
-    source, weights, order = _features_last(context, value, weights)
-    stored = tuple(shape[axis] for axis in order)
-    inputs = (source, weights, bias_of(context, bias, source, weights, shape[-1]))
-    name = context.emit(
-        "fully_connected",
-        inputs,
-        stored,
-        quant,
-        node.name,
-        activation=context.activation(node, quant),
-        keep_num_dims=len(shape) != 2,
-    )
-    return Value(name, shape, order, shape)
-
-
-def _features_last(context: Context, value: Value, weights: str) -> tuple[str, str, Shape]:
-    """(input tensor, weights, order of its axes) with the features innermost.
-
-    Where the input is an image flattened batch by batch, the weights' columns are put in the order in which it lies.
-    """
-    features = len(value.shape) - 1
-    if not value.is_settled and len(value.shape) == 2 and value.order[0] == 0 and value.base[0] == value.shape[0]:
-        inputs = tuple(axis - 1 for axis in value.order[1:])
-        weights = _columns_in_order(context, weights, value.base[1:], inputs)
-        return context.reshaped(value.tensor, value.shape), weights, (0, 1)
-    if value.is_settled and value.order[-1] == features:
-        return value.tensor, weights, value.order
-    order = tuple(range(len(value.shape)))
-    return context.arranged(value, order), weights, order
-
-
-def _columns_in_order(context: Context, weights: str, extents: Shape, order: Shape) -> str:
-    here = context.tensors[weights]
-    assert here.data is not None
-    filters = here.shape[0]
-    if not any(here.data.strides):
-        return weights
-    cube = here.data.reshape(filters, *extents).transpose(0, *(axis + 1 for axis in order))
-    return context.add_constant(f"{weights}_nhwc", np.ascontiguousarray(cube).reshape(here.shape), here.quant)
 
 
 def bias_of(context: Context, node: Any, source: str, weights: str, filters: int) -> str:

@@ -73,18 +73,22 @@ def _two(op: str) -> Callable[[Node, Context], Value | Reject]:
         if alpha != 1:
             return Reject(f"alpha is {alpha}; it must be 1")
         a, b = (context.value(item) for item in node.args[:2])
-        shape, quant = shape_of(node), context.result_quant(node)
-        if a.shape == b.shape and (a.base, a.order) == (b.base, b.order):
-            first, second, order, base = a.tensor, b.tensor, a.order, a.base
-        else:
-            order, base = _common_order(context, a, b, shape), shape
-            first, second = (context.arranged(_of_rank(context, value, len(shape)), order) for value in (a, b))
-        stored = tuple(base[axis] for axis in order)
-        activation = context.activation(node, quant)
-        name = context.emit(op, (first, second), stored, quant, node.name, activation=activation)
-        return Value(name, shape, order, base)
+        return of_both(node, context, op, a, b, activation=context.activation(node, context.result_quant(node)))
 
     return rule
+
+
+def of_both(node: Node, context: Context, op: str, a: Value, b: Value, **attrs: Any) -> Value:
+    """An operator on each pair of elements, with broadcasting, in an order of axes that suits both operands."""
+    shape, quant = shape_of(node), context.result_quant(node)
+    if a.shape == b.shape and (a.base, a.order) == (b.base, b.order):
+        first, second, order, base = a.tensor, b.tensor, a.order, a.base
+    else:
+        order, base = _common_order(context, a, b, shape), shape
+        first, second = (context.arranged(_of_rank(context, value, len(shape)), order) for value in (a, b))
+    stored = tuple(base[axis] for axis in order)
+    name = context.emit(op, (first, second), stored, quant, node.name, **attrs)
+    return Value(name, shape, order, base)
 
 
 def _of_rank(context: Context, value: Value, rank: int) -> Value:
@@ -108,6 +112,15 @@ def _common_order(context: Context, a: Value, b: Value, shape: Shape) -> Shape:
 
 for _op in ("add", "sub", "mul"):
     lowers(f"aten.{_op}.Tensor", fuses=True)(_two(_op))
+
+
+@lowers("aten.prelu.default", preserve=always)
+def prelu(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    data, slopes = context.value(given["self"]), context.value(given["weight"])
+    if len(data.shape) > 1 and slopes.shape:
+        slopes = context.viewed(slopes, (*slopes.shape, *(1 for _ in data.shape[2:])))
+    return of_both(node, context, "prelu", data, slopes)
 
 
 @lowers("aten._softmax.default", "aten.softmax.int")

@@ -15,7 +15,18 @@ from torch.fx import Node
 
 from openneutron.ir import DType, Graph, QuantParams, Tensor
 from openneutron.ir import Node as IrNode
-from openneutron.pytorch.lower import convolution, elementwise, means, movement, pads, pooling, resize, transposed
+from openneutron.pytorch.lower import (
+    convolution,
+    elementwise,
+    extremes,
+    matmul,
+    means,
+    movement,
+    pads,
+    pooling,
+    resize,
+    transposed,
+)
 from openneutron.pytorch.lower.context import Context
 from openneutron.pytorch.lower.functions import Function, functions_of, only_inside, table_of
 from openneutron.pytorch.lower.program import (
@@ -39,7 +50,18 @@ from openneutron.pytorch.lower.units import Unit
 from openneutron.pytorch.lower.values import Value, lies_as, plain
 from openneutron.pytorch.quantizer.overrides import KEPT_FLOAT
 
-FAMILIES = (convolution, transposed, pooling, means, resize, elementwise, movement, pads)
+FAMILIES = (
+    convolution,
+    transposed,
+    matmul,
+    pooling,
+    means,
+    resize,
+    elementwise,
+    extremes,
+    movement,
+    pads,
+)
 """The modules that hold the rules; importing them fills the table."""
 
 

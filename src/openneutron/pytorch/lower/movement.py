@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import math
+
 from torch.fx import Node
 
 from openneutron.pytorch.lower.arguments import arguments_of
 from openneutron.pytorch.lower.context import Context
-from openneutron.pytorch.lower.program import GETITEM, shape_of
+from openneutron.pytorch.lower.program import GETITEM, op_name, shape_of
 from openneutron.pytorch.lower.rules import Layout, Reject, lowers
-from openneutron.pytorch.lower.values import Value, permuted
+from openneutron.pytorch.lower.values import Shape, Value, permuted
 
 
 def _moved(node: Node, context: Context, value: Value) -> Value:
@@ -61,11 +63,38 @@ def as_strided(node: Node, context: Context) -> Value | Reject:
     return _moved(node, context, context.value(node.args[0]))
 
 
+_APART = (
+    "aten.split.Tensor",
+    "aten.split_copy.Tensor",
+    "aten.split_with_sizes.default",
+    "aten.split_with_sizes_copy.default",
+    "aten.unbind.int",
+    "aten.unbind_copy.int",
+)
+
+
+@lowers(*_APART, moves=True)
+def apart(node: Node, context: Context) -> Value | Reject:
+    """The whole; each reader takes its own part of it."""
+    return context.value(node.args[0])
+
+
 @lowers(GETITEM, moves=True)
-def first_result(node: Node, context: Context) -> Value | Reject:
-    if node.args[1] != 0:
+def one_result(node: Node, context: Context) -> Value | Reject:
+    source, place = node.args
+    assert isinstance(source, Node) and isinstance(place, int)
+    value = context.value(source)
+    if op_name(source) in _APART:
+        before = arguments_of(source)
+        pieces = source.meta["val"]
+        dim = before["dim"] % len(value.shape)
+        single = op_name(source).startswith("aten.unbind")
+        sizes = [1 if single else int(piece.shape[dim]) for piece in pieces]
+        begin = sum(sizes[:place])
+        value = context.viewed(_sliced(node, context, value, dim, begin, begin + sizes[place], 1), shape_of(node))
+    elif place != 0:
         return Reject("it is not the operator's first result")
-    return _moved(node, context, context.value(node.args[0]))
+    return _moved(node, context, value)
 
 
 @lowers(
@@ -117,20 +146,128 @@ def _permuted(node: Node, context: Context, dims: list[int]) -> Value:
 @lowers("aten.slice.Tensor", "aten.slice_copy.Tensor", moves=True)
 def slice_of(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
-    if given["step"] != 1:
-        return Reject(f"its step is {given['step']}; it must be 1")
-    value, shape = context.settled(context.value(given["self"])), shape_of(node)
+    value = context.value(given["self"])
     dim = given["dim"] % len(value.shape)
-    extent = value.shape[dim]
-    start = given["start"] or 0
-    start = min(max(start + extent if start < 0 else start, 0), extent)
-    if shape == value.shape:
-        return _moved(node, context, value)
-    stored = tuple(shape[axis] for axis in value.order)
-    begin = context.add_integers(f"{node.name}_begin", [start if axis == dim else 0 for axis in value.order])
-    size = context.add_integers(f"{node.name}_size", stored)
-    name = context.emit("slice", (value.tensor, begin, size), stored, context.quant(value), node.name)
-    return _moved(node, context, Value(name, shape, value.order, shape))
+    start, end = (
+        _inside(given[key], value.shape[dim], absent) for key, absent in (("start", 0), ("end", value.shape[dim]))
+    )
+    return _moved(node, context, _sliced(node, context, value, dim, start, end, given["step"]))
+
+
+@lowers("aten.select.int", "aten.select_copy.int", moves=True)
+def select(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    value = context.value(given["self"])
+    dim = given["dim"] % len(value.shape)
+    index = given["index"] % value.shape[dim]
+    part = _sliced(node, context, value, dim, index, index + 1, 1)
+    return _moved(node, context, context.viewed(part, shape_of(node)))
+
+
+def _inside(place: int | None, extent: int, absent: int) -> int:
+    """A slice's begin or end as a position from 0 to the extent."""
+    if place is None:
+        return absent
+    return min(max(place + extent if place < 0 else place, 0), extent)
+
+
+def _sliced(node: Node, context: Context, value: Value, dim: int, start: int, end: int, step: int) -> Value:
+    """Positions start, start + step … below end of a dimension."""
+    if (start, end, step) == (0, value.shape[dim], 1):
+        return value
+    value = context.settled(value)
+    quant, place = context.quant(value), value.order.index(dim)
+    end = min(end, start + ((end - start - 1) // step * step + 1))
+    shape = (*value.shape[:dim], len(range(start, end, step)), *value.shape[dim + 1 :])
+    stored = value.stored
+    if len(stored) > _SLICED_AXES:
+        # LiteRT slices fewer axes: those before and behind count as one each.
+        stored = (math.prod(stored[:place]), stored[place], math.prod(stored[place + 1 :]))
+        place = 1
+    source = context.reshaped(value.tensor, stored)
+    begins, ends = [0] * len(stored), list(stored)
+    begins[place], ends[place] = start, end
+    taken = tuple(
+        -(-(last - first) // (step if axis == place else 1))
+        for axis, (first, last) in enumerate(zip(begins, ends, strict=True))
+    )
+    begin = context.add_integers(f"{node.name}_begin", begins)
+    if step == 1:
+        size = context.add_integers(f"{node.name}_size", taken)
+        name = context.emit("slice", (source, begin, size), taken, quant, node.name)
+    else:
+        last = context.add_integers(f"{node.name}_end", ends)
+        steps = context.add_integers(
+            f"{node.name}_steps", [step if axis == place else 1 for axis in range(len(stored))]
+        )
+        name = context.emit("strided_slice", (source, begin, last, steps), taken, quant, node.name)
+    result = tuple(shape[axis] for axis in value.order)
+    return Value(context.reshaped(name, result), shape, value.order, shape)
+
+
+_SLICED_AXES = 5
+"""Axes that LiteRT's SLICE and STRIDED_SLICE know."""
+
+
+@lowers("aten.flip.default", moves=True)
+def flip(node: Node, context: Context) -> Value | Reject:
+    value = context.settled(context.value(node.args[0]))
+    dims = {dim % len(value.shape) for dim in arguments_of(node)["dims"]}
+    turned = [place for place, axis in enumerate(value.order) if axis in dims and value.shape[axis] > 1]
+
+    def emit(tensor: str, places: list[int]) -> str:
+        axes = context.add_integers(f"{node.name}_axes", places)
+        here = context.tensors[tensor].shape
+        return context.emit("reverse_v2", (tensor, axes), here, context.quant(value), node.name)
+
+    name = value.tensor
+    # LiteRT turns neighbouring axes only; the kernel takes two at a time.
+    while turned:
+        places = turned[: 2 if turned[1:2] == [turned[0] + 1] else 1]
+        name, turned = emit(name, places), turned[len(places) :]
+    return _moved(node, context, Value(name, value.shape, value.order, value.shape))
+
+
+@lowers("aten.expand.default", "aten.expand_copy.default", moves=True)
+def expand(node: Node, context: Context) -> Value | Reject:
+    return _repeated(node, context, shape_of(node))
+
+
+@lowers("aten.repeat.default", moves=True)
+def repeat(node: Node, context: Context) -> Value | Reject:
+    return _repeated(node, context, shape_of(node))
+
+
+def _repeated(node: Node, context: Context, shape: Shape) -> Value | Reject:
+    """The value again and again along each axis until it has this shape."""
+    value = context.value(node.args[0])
+    value = context.settled(context.viewed(value, (1,) * (len(shape) - len(value.shape)) + value.shape))
+    quant, name = context.quant(value), value.tensor
+    wanted = tuple(shape[axis] for axis in value.order)
+    for outer, extent, count, inner in _repeats(value.stored, wanted):
+        source = context.reshaped(name, (outer, extent, inner))
+        counts = context.add_integers(f"{node.name}_counts", (1, count, 1))
+        name = context.emit("tile", (source, counts), (outer, extent * count, inner), quant, node.name)
+    return _moved(node, context, Value(context.reshaped(name, wanted), shape, value.order, shape))
+
+
+def _repeats(shape: Shape, wanted: Shape) -> list[tuple[int, int, int, int]]:
+    """(elements before, extent, count, elements behind) for each run of axes repeated as one, the innermost first, so that
+    lines are long from then on."""
+    runs: list[tuple[int, int, int, int]] = []
+    here = list(shape)
+    axis = len(shape) - 1
+    while axis >= 0:
+        first = axis
+        # Neighbouring axes of one element are one axis of one element.
+        while shape[axis] == 1 and first and shape[first - 1] == 1:
+            first -= 1
+        extent, result = math.prod(here[first : axis + 1]), math.prod(wanted[first : axis + 1])
+        if result != extent:
+            runs.append((math.prod(here[:first]), extent, result // extent, math.prod(here[axis + 1 :])))
+            here[first : axis + 1] = wanted[first : axis + 1]
+        axis = first - 1
+    return runs
 
 
 @lowers("aten.cat.default", moves=True)

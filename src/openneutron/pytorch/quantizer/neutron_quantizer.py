@@ -159,15 +159,17 @@ class NeutronQuantizer(Quantizer):
             return
         inputs: dict[Node, QuantizationSpecBase | None] = {item: self._input_spec(item, config) for item in data}
         if rule.weight is not None and not self._add_constants(node, rule, data[0], inputs, config, constants):
+            if rule.otherwise is not None:
+                self._annotate_node(node, rule.otherwise, config, constants)
             return
-        first = data[0]
-        if _is_shared(node, rule) and inputs[first] is not None:
-            for item in data[1:]:
-                if item is not first:
+        first = _leader(data)
+        if _is_shared(node, rule) and first is not None and inputs[first] is not None:
+            for item in data:
+                if item is not first and _fixed(item) is None:
                     inputs[item] = SharedQuantizationSpec((first, node))
         last = self._tail(node) if rule.fuses else node
         node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(
-            inputs, self._output_spec(node, rule, inputs, config), _annotated=True
+            inputs, self._output_spec(node, rule, first, inputs, config), _annotated=True
         )
         if last is not node:
             node.meta[Q_ANNOTATION_KEY].output_qspec = None
@@ -179,16 +181,16 @@ class NeutronQuantizer(Quantizer):
         self,
         node: Node,
         rule: AnnotationRule,
+        first: Node | None,
         inputs: Mapping[Node, QuantizationSpecBase | None],
         config: QuantizationConfig,
     ) -> QuantizationSpecBase | None:
-        first, spec = next(iter(inputs.items()))
         if config.output_activation is None:
             return None
         if rule.result is Result.FIXED:
             assert rule.fixed is not None
             return fixed_spec(*rule.fixed)
-        if _is_shared(node, rule) and spec is not None:
+        if _is_shared(node, rule) and first is not None and inputs[first] is not None:
             return SharedQuantizationSpec((first, node))
         return self._activation(config.output_activation)
 
@@ -205,7 +207,7 @@ class NeutronQuantizer(Quantizer):
         """The producer's scale where it is fixed; otherwise one from calibration, which torchao shares with the producer."""
         if config.input_activation is not USUAL:
             return config.input_activation
-        if isinstance(_root_spec(source), FixedQParamsQuantizationSpec):
+        if _fixed(source) is not None:
             return SharedQuantizationSpec(source)
         return activation_spec(self.is_qat)
 
@@ -260,6 +262,21 @@ def _has_row(node: Node) -> bool:
 
 def _is_shared(node: Node, rule: AnnotationRule) -> bool:
     return rule.result is Result.SHARED and not (rule.own_if is not None and rule.own_if(node))
+
+
+def _leader(data: list[Node]) -> Node | None:
+    """Whose scale operands that share one have: the first that is not fixed, so that none is forced into the range of a
+    sigmoid; a fixed one where all are fixed alike, and nobody's where they are fixed differently."""
+    free = next((item for item in data if _fixed(item) is None), None)
+    if free is not None:
+        return free
+    return data[0] if all(_fixed(item) == _fixed(data[0]) for item in data) else None
+
+
+def _fixed(node: Node) -> FixedQParamsQuantizationSpec | None:
+    """The fixed quantization a node's result has."""
+    spec = _root_spec(node)
+    return spec if isinstance(spec, FixedQParamsQuantizationSpec) else None
 
 
 def _is_float(node: Node) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from openneutron.pytorch.quantizer.rules.table import FUNCTION, AnnotationRule, fixed_by
+from openneutron.pytorch.quantizer.rules.table import FUNCTION, JOIN, MOVE, AnnotationRule, fixed_by
 
 ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
     {
@@ -26,6 +26,11 @@ RULES = {
     "aten.add.Tensor": _TWO,
     "aten.sub.Tensor": _TWO,
     "aten.mul.Tensor": _TWO,
+    "aten.prelu.default": AnnotationRule(data=(0, 1)),
+    "aten.maximum.default": JOIN,
+    "aten.minimum.default": JOIN,
+    "aten.amax.default": MOVE,
+    "aten.amin.default": MOVE,
     **dict.fromkeys(ACTIVATIONS, FUNCTION),
     "aten.abs.default": FUNCTION,
     "aten.exp.default": FUNCTION,

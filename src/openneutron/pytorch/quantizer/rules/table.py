@@ -34,6 +34,7 @@ class AnnotationRule:
     they are others.
     own_if: calls whose result has a scale of its own although others share theirs.
     fuses: an activation function that is the only user runs inside this operator.
+    otherwise: the rule of a call whose weight is not a constant.
     """
 
     data: tuple[int, ...] = (0,)
@@ -45,6 +46,7 @@ class AnnotationRule:
     own_if: Callable[[Node], bool] | None = None
     fixed: tuple[float, int] | None = None
     fuses: bool = False
+    otherwise: AnnotationRule | None = None
 
 
 FUNCTION = AnnotationRule()
@@ -52,6 +54,9 @@ FUNCTION = AnnotationRule()
 
 MOVE = AnnotationRule(result=Result.SHARED)
 """What only moves values of its first argument."""
+
+JOIN = AnnotationRule(data=(0, 1), result=Result.SHARED)
+"""What moves or chooses values of two tensors: both and the result have one scale."""
 
 
 def fixed_by(op: str) -> AnnotationRule:

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Expansions that the arithmetic behind them does by itself, by broadcasting, are left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.pass_base import PassResult
+
+_aten = torch.ops.aten
+_BROADCASTING = frozenset(
+    (
+        _aten.add.Tensor,
+        _aten.sub.Tensor,
+        _aten.mul.Tensor,
+        _aten.div.Tensor,
+        _aten.maximum.default,
+        _aten.minimum.default,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DropExpands:
+    """Rewrites ``x * y.expand_as(x)`` to ``x * y``, where the result's shape stays."""
+
+    def __call__(self, module: GraphModule) -> PassResult:
+        changed = False
+        for node in list(module.graph.nodes):
+            if node.target is _aten.expand.default:
+                for user in list(node.users):
+                    changed |= _drop(node, user)
+        if changed:
+            module.graph.eliminate_dead_code()
+            module.recompile()
+        return PassResult(module, changed)
+
+
+def _drop(expand: Node, user: Node) -> bool:
+    if user.target not in _BROADCASTING or len(user.args) < 2:
+        return False
+    source = expand.args[0]
+    assert isinstance(source, Node)
+    operands = [source if item is expand else item for item in user.args[:2]]
+    shapes = [item.meta["val"].shape for item in operands if isinstance(item, Node) and _is_tensor(item)]
+    if not all(isinstance(extent, int) for shape in shapes for extent in shape):
+        return False
+    if torch.broadcast_shapes(*shapes) != user.meta["val"].shape:
+        return False
+    user.args = (*operands, *user.args[2:])
+    return True
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), Tensor)

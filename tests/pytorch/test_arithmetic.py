@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arithmetic of several operands, extremes, and softmaxes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.pytorch.small_models import IMAGE
+from tests.pytorch.test_operators import Case, check_case
+
+TWO = (IMAGE, IMAGE)
+ROWS = ((3, 4, 10),)
+
+CASES = (
+    Case("alpha", lambda m, x, y: torch.add(m.conv(x), y, alpha=3), "conv_2d mul transpose add", TWO),
+    Case("sub of alpha", lambda m, x, y: torch.sub(m.conv(x), y, alpha=0.5), None, TWO),
+    Case("rsub", lambda m, x: (2 - m.conv(x)) * 3, None),
+    Case("rsub of alpha", lambda m, x, y: torch.rsub(m.conv(x), y, alpha=2), None, TWO),
+    Case("division by a tensor", lambda m, x, y: m.conv(x) / (torch.sigmoid(y) + 0.5), None, TWO),
+    Case("number over a tensor", lambda m, x: 3 / (torch.sigmoid(m.conv(x)) + 0.5), None),
+    Case("addcmul", lambda m, x, y: torch.addcmul(m.conv(x), x, y, value=0.5), None, TWO),
+    Case("addcdiv", lambda m, x, y: torch.addcdiv(m.conv(x), x, torch.sigmoid(y) + 1), None, TWO),
+    Case("lerp", lambda m, x, y: torch.lerp(m.conv(x), y, 0.3), None, TWO),
+    Case("lerp by a tensor", lambda m, x, y: torch.lerp(m.conv(x), y, torch.sigmoid(x)), None, TWO),
+    Case("constant on the left", lambda m, x: m.point.bias.view(8, 1, 1) * m.conv(x) - torch.tensor(1.5), None),
+    Case("number as a tensor", lambda m, x: torch.tensor(2.0) / m.conv(x).sigmoid() - torch.tensor([0.5]), None),
+    Case("maximum", lambda m, x, y: torch.maximum(m.conv(x), m.point(y)), "conv_2d conv_2d maximum", TWO),
+    Case("minimum of a broadcast", lambda m, x, y: torch.minimum(m.conv(x), y), None, (IMAGE, (8, 1, 1))),
+    Case("maximum of a fixed scale", lambda m, x: torch.maximum(torch.sigmoid(m.conv(x)), m.point(x)), None),
+    Case("maximum of a number", lambda m, x: torch.maximum(m.conv(x), torch.tensor(-0.5)), None),
+    Case("clamp between tensors", lambda m, x, y: torch.clamp(m.conv(x), y - 0.3, y + 0.3), None, TWO),
+    Case("clamp of any bounds", lambda m, x: m.conv(x).clamp(-0.3, 0.7), None),
+    Case("max of all", lambda m, x: m.conv(x).max() * 2, None),
+    Case("amax", lambda m, x: m.conv(x).amax((2, 3)), None),
+    Case("amin kept", lambda m, x: m.conv(x).amin(1, keepdim=True), None),
+    Case("amax of rank 6", lambda m, x: (x * 2).amax((0, 2, 4)), None, ((2, 3, 2, 3, 2, 4),)),
+    Case("amax of rank 1", lambda m, x: (x * 2).amax(0), None, ((9,),)),
+    Case("aminmax", lambda m, x: (lambda a: a[1] - a[0])(torch.aminmax(m.conv(x), dim=1)), None),
+    Case("prelu", lambda m, x: F.prelu(m.conv(x), m.point.bias), None),
+    Case("prelu of one slope", lambda m, x: F.prelu(m.linear(x), m.point.bias[:1]), None, ((3, 12),)),
+    Case("softmax of rank 1", lambda m, x: F.softmax(x * 2, 0), None, ((9,),)),
+    Case("softmax of rank 6", lambda m, x: F.softmax(x * 2, 3), None, ((2, 3, 2, 3, 2, 4),)),
+    Case("softmax of 5000", lambda m, x: F.softmax(x * 2, -1), None, ((2, 5000),)),
+    Case("softmin", lambda m, x: F.softmin(m.conv(x), 1), None),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_arithmetic(case: Case) -> None:
+    check_case(case)
