@@ -14,7 +14,7 @@ TWO = (IMAGE, IMAGE)
 ROWS = ((3, 4, 10),)
 
 CASES = (
-    Case("alpha", lambda m, x, y: torch.add(m.conv(x), y, alpha=3), "conv_2d mul transpose add", TWO),
+    Case("alpha", lambda m, x, y: torch.add(m.conv(x), y, alpha=3), "conv_2d lookup transpose add", TWO),
     Case("sub of alpha", lambda m, x, y: torch.sub(m.conv(x), y, alpha=0.5), None, TWO),
     Case("rsub", lambda m, x: (2 - m.conv(x)) * 3, None),
     Case("rsub of alpha", lambda m, x, y: torch.rsub(m.conv(x), y, alpha=2), None, TWO),

@@ -18,10 +18,10 @@ CASES = (
     Case(
         "step of rank 6",
         lambda m, x: (x * 2)[:, :, :, 1::2, :, -3:],
-        "mul reshape strided_slice reshape slice reshape",
+        "lookup reshape strided_slice reshape slice reshape",
         DEEP,
     ),
-    Case("select", lambda m, x: m.conv(x)[:, -2] * 2, "conv_2d slice reshape mul"),
+    Case("select", lambda m, x: m.conv(x)[:, -2] * 2, "conv_2d slice reshape lookup"),
     Case("select of rank 1", lambda m, x: x[3] * x, "slice mul", ((7,),)),
     Case("narrow", lambda m, x: m.conv(x).narrow(1, -3, 2), "conv_2d slice"),
     Case(
@@ -29,12 +29,12 @@ CASES = (
         lambda m, x: (lambda a, b: torch.sigmoid(a) * b)(*m.conv(x).chunk(2, 1)),
         "conv_2d slice slice logistic mul",
     ),
-    Case("chunks not used", lambda m, x: m.conv(x).chunk(4, 1)[2] + 1, "conv_2d slice add"),
+    Case("chunks not used", lambda m, x: m.conv(x).chunk(4, 1)[2] + 1, "conv_2d slice lookup"),
     Case("one chunk", lambda m, x: torch.relu(m.conv(x).chunk(1, 1)[0]), "conv_2d"),
     Case(
         "split of several readers",
         lambda m, x: (lambda a, b, c: (a + b, b * a, c))(*torch.split(m.conv(x), [2, 2, 4], 1)),
-        "conv_2d slice slice slice add mul",
+        "conv_2d slice slice slice mul add",
     ),
     Case("uneven split", lambda m, x: torch.cat(torch.split(m.conv(x), 5, 2)[::-1], 2), None),
     Case("tensor_split", lambda m, x: torch.cat(torch.tensor_split(x * 2, 3, 2)[1:], 2), None, ROWS),

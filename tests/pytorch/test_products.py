@@ -31,7 +31,7 @@ CASES = (
     Case(
         "addmm of computed bias",
         lambda m, x, y: torch.addmm(y, x, m.linear.weight.T, alpha=2, beta=0.5),
-        "fully_connected mul add",
+        "fully_connected lookup add",
         ((4, 12), (4, 5)),
     ),
     Case("matmul", lambda m, x, y: x @ y, "batch_matmul", PAIR),
@@ -40,7 +40,10 @@ CASES = (
     Case("matmul of vectors", lambda m, x, y: x @ y, "reshape reshape batch_matmul reshape", ((6,), (6,))),
     Case("bmm", lambda m, x: torch.bmm(x, x.mT), "batch_matmul", ROWS),
     Case(
-        "baddbmm", lambda m, x, y: torch.baddbmm(y, x, x.mT, alpha=0.5), "mul batch_matmul add", ((3, 4, 12), (3, 4, 4))
+        "baddbmm",
+        lambda m, x, y: torch.baddbmm(y, x, x.mT, alpha=0.5),
+        "lookup batch_matmul add",
+        ((3, 4, 12), (3, 4, 4)),
     ),
     Case("constant batches", lambda m, x: x @ m.conv.weight[:3, :4, 0, :].mT, "batch_matmul", ((3, 4, 3),)),
     Case(
