@@ -21,6 +21,7 @@ from openneutron.pytorch.compile import analyse
 from openneutron.pytorch.lower.program import is_dequantize, is_quantize, op_name
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.overrides import KEPT_FLOAT
 from openneutron.pytorch.quantizer.settings import QuantizationConfig
 from openneutron.pytorch.quantizer.specs import activation_spec, weight_spec
 
@@ -71,8 +72,8 @@ def float_operators(module: GraphModule) -> list[str]:
     found = []
     for node in module.graph.nodes:
         kind = op_name(node).removeprefix("aten.").split(".")[0]
-        has_constant = kind in ("conv2d", "linear", "mul")
-        if (has_constant and not is_dequantize(node.args[1])) or (kind == "softmax" and not is_int8_result(node)):
+        has_constant, has_none = kind in ("conv2d", "linear"), kind in ("mul", "softmax")
+        if (has_constant and not is_dequantize(node.args[1])) or (has_none and not is_int8_result(node)):
             module_name = [path for path, _ in node.meta["nn_module_stack"].values()][-1]
             found.append(f"{kind} {module_name}".strip())
     return found
@@ -115,7 +116,7 @@ def test_operators_are_known_by_the_names_they_have_in_the_model() -> None:
         op_name(relu.args[0]) == "quantized_decomposed.dequantize_per_tensor.default" for relu in relus
     )
     (product,) = (node for node in module.graph.nodes if op_name(node) == "aten.mul.Tensor")
-    assert product.args[1].op == "get_attr"
+    assert product.meta["custom"][KEPT_FLOAT] == "keep_float 'aten.div.Tensor'"
     (norm,) = (node for node in module.graph.nodes if op_name(node) == "aten.layer_norm.default")
     assert norm.args[2].op == "get_attr"
 
