@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# make demo    everything from nothing to a network on the simulated NPU
+# make demo    everything from nothing to a network on the simulated NPU; make demo QAT=1 trains it for int8 too
 # make test    every check: format, lint, types, the Cortex-M33 build, tests
 # make bench   measures compile cost, memory and speed beside the peers
 # make lib     the host library into the source tree, for work with PYTHONPATH=src
@@ -24,7 +24,7 @@ help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 demo: $(VENV)/.demo
-	$(BIN)/python -W ignore -m demo
+	$(BIN)/python -W ignore -m demo $(if $(QAT),--qat)
 
 test: $(VENV)/.dev lint warnings cortex_m33
 	$(BIN)/python -m pytest

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import aot_steps, arena, compile_cost, depth, simulator_speed
+from bench import aot_steps, arena, calibration, compile_cost, depth, simulator_speed
 
 SECTIONS = {
     "compile_cost": compile_cost,
@@ -20,6 +20,7 @@ SECTIONS = {
     "simulator_speed": simulator_speed,
     "aot_steps": aot_steps,
     "depth": depth,
+    "calibration": calibration,
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m demo``."""
+"""``python -m demo [--qat]``."""
 
 from __future__ import annotations
+
+import argparse
 
 from openneutron.cli.hushed import hushed
 
@@ -10,4 +12,8 @@ if __name__ == "__main__":
     with hushed():
         from demo.main_job import main
 
-        main()
+        options = argparse.ArgumentParser(
+            prog="python -m demo", description="CifarNet from training to the simulated NPU."
+        )
+        options.add_argument("--qat", action="store_true", help="then train it on with its quantization simulated")
+        main(options.parse_args().qat)

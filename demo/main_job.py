@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from torch import nn
 
 import openneutron
 from demo import digits
-from demo.train import EPOCHS, batches, train
+from demo.train import FROM_NOTHING, WITH_ROUNDING, Course, train
 from openneutron.cli.progress import Steps
 from openneutron.pytorch.compile import CompiledModel
 from openneutron.pytorch.models.cifarnet import cifarnet
@@ -27,7 +28,7 @@ OUTPUT = Path("demo_output")
 FILE = OUTPUT / "cifarnet.pte"
 
 
-def main() -> None:
+def main(qat: bool = False) -> None:
     torch.manual_seed(SEED)
     console = Console(highlight=False, soft_wrap=True)
     data = digits.load(SEED)
@@ -37,16 +38,12 @@ def main() -> None:
     )
     model = cifarnet()
     with Steps() as steps:
-        done = 0
-
-        def after_batch() -> None:
-            nonlocal done
-            done += 1
-            steps("Training", done, EPOCHS * batches(len(data.train)))
-
-        train(model, data.train, data.train_labels, SEED, after_batch)
+        train(model, data.train, data.train_labels, SEED, counting(steps, "Training", FROM_NOTHING, data))
         program = compiled(model, data, steps)
         classes = classify(model, program, data, steps)
+        if qat:
+            program = trained_on(model, data, steps)
+            classes[TRAINED_ON] = classify_on_npu(program, data, steps)
     OUTPUT.mkdir(exist_ok=True)
     program.save(FILE)
     np.save(OUTPUT / "x.npy", data.test[:1].numpy())
@@ -72,7 +69,34 @@ def compiled(model: nn.Module, data: digits.Digits, steps: Steps) -> CompiledMod
     )
 
 
+def trained_on(model: nn.Module, data: digits.Digits, steps: Steps) -> CompiledModel:
+    """As ``compiled``, but from further training with the quantization simulated; the model itself stays as it is."""
+    images = data.train.contiguous(memory_format=torch.channels_last)
+    progress = counting(steps, "Training with rounding", WITH_ROUNDING, data)
+    return openneutron.compile(
+        model,
+        (data.test[:1],),
+        train_fn=lambda simulation: train(simulation, images, data.train_labels, SEED, progress, course=WITH_ROUNDING),
+        target="imxrt700",
+        channels_last=True,
+        name="cifarnet",
+    )
+
+
+def counting(steps: Steps, what: str, course: Course, data: digits.Digits) -> Callable[[], None]:
+    """What tells ``steps`` of one more batch."""
+    done = 0
+
+    def after_batch() -> None:
+        nonlocal done
+        done += 1
+        steps(what, done, course.steps(len(data.train)))
+
+    return after_batch
+
+
 FLOAT, INT8, NPU = "float32 on the CPU", "int8 on the CPU", "int8 on the simulated NPU"
+TRAINED_ON = "trained for int8, on the simulated NPU"
 
 
 def classify(model: nn.Module, program: CompiledModel, data: digits.Digits, steps: Steps) -> dict[str, torch.Tensor]:
@@ -86,6 +110,15 @@ def classify(model: nn.Module, program: CompiledModel, data: digits.Digits, step
             found[NPU].append(program.run(image)[0].argmax(1))
             steps("Running every test image", number + 1, len(images))
     return {where: torch.cat(classes) for where, classes in found.items()}
+
+
+def classify_on_npu(program: CompiledModel, data: digits.Digits, steps: Steps) -> torch.Tensor:
+    """The class of every test image [N]."""
+    found = []
+    for number, image in enumerate(data.test.contiguous(memory_format=torch.channels_last).split(1)):
+        found.append(program.run(image)[0].argmax(1))
+        steps("Running every test image", number + 1, len(data.test))
+    return torch.cat(found)
 
 
 def accuracy_table(classes: dict[str, torch.Tensor], labels: torch.Tensor) -> Table:

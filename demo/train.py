@@ -4,28 +4,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-EPOCHS = 6
 BATCH = 32
-LEARNING_RATE = 2e-3
 SHIFT = 3
 """Pixels by which training pictures are moved about, so that the network does not learn positions by heart."""
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How long to train, and the largest learning rate."""
+
+    epochs: int
+    learning_rate: float
+
+    def steps(self, pictures: int) -> int:
+        """Batches in the whole course."""
+        return self.epochs * -(-pictures // BATCH)
+
+
+FROM_NOTHING = Course(epochs=6, learning_rate=2e-3)
+WITH_ROUNDING = Course(epochs=2, learning_rate=5e-4)
+"""For a trained network whose quantization is now simulated: enough to get used to it."""
+
+
 def train(
-    model: nn.Module, pictures: torch.Tensor, labels: torch.Tensor, seed: int, progress: Callable[[], None]
+    model: nn.Module,
+    pictures: torch.Tensor,
+    labels: torch.Tensor,
+    seed: int,
+    progress: Callable[[], None],
+    course: Course = FROM_NOTHING,
 ) -> None:
     """Trains a model that ends in a softmax, in place, and leaves it in eval mode. ``progress`` is called after each batch."""
     generator = torch.Generator().manual_seed(seed)
     model.train()
-    steps = EPOCHS * batches(len(pictures))
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=LEARNING_RATE, total_steps=steps)
-    for _ in range(EPOCHS):
+    optimizer = torch.optim.Adam(model.parameters(), lr=course.learning_rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=course.learning_rate, total_steps=course.steps(len(pictures))
+    )
+    for _ in range(course.epochs):
         for chosen in torch.randperm(len(pictures), generator=generator).split(BATCH):
             rows, columns = torch.randint(-SHIFT, SHIFT + 1, (2,), generator=generator).tolist()
             moved = torch.roll(pictures[chosen], (rows, columns), dims=(2, 3))
@@ -37,8 +59,3 @@ def train(
             schedule.step()
             progress()
     model.eval()
-
-
-def batches(pictures: int) -> int:
-    """Batches in an epoch."""
-    return -(-pictures // BATCH)

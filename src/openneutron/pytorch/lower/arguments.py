@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from openneutron.pytorch.lower.program import overload_of
+from openneutron.pytorch.overload import overload_of
 
 
 def arguments_of(node: Node) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_channel, per_tensor
 from openneutron.pytorch.lower.rules import Rejected
+from openneutron.pytorch.overload import overload_of
 
 QUANTIZE = frozenset(
     f"quantized_decomposed.quantize_{form}"
@@ -47,12 +48,6 @@ def op_name(node: Node) -> str:
         return GETITEM
     overload = overload_of(node)
     return str(overload) if overload is not None else getattr(node.target, "__name__", "?")
-
-
-def overload_of(node: Node) -> torch._ops.OpOverload | None:
-    """The ATen overload a node calls, of the edge dialect's wrapper too; None where it calls something else."""
-    target = node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "_op", None)
-    return target if isinstance(target, torch._ops.OpOverload) else None
 
 
 def short_name(node: Node) -> str:

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Observers of calibration: CPU seconds, and how near int8 results are to float ones (SQNR), beside running without any.
+
+``python -m bench calibration``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from typing import Any
+
+from bench import child
+
+TITLE = "Calibration: CPU seconds (with the choice of scales) and SQNR of the result before softmax, dB"
+MODELS = ("mobilenet_v2", "resnet8", "ds_cnn", "autoencoder", "demo")
+OBSERVERS = ("ours", "torchao histogram", "min-max", "percentile 99.99", "entropy")
+SAMPLES = {"mobilenet_v2": 8}
+"""Calibration samples where they are not ``USUAL_SAMPLES``."""
+USUAL_SAMPLES = 64
+TESTED = 16
+BINS_OF_ENTROPY = 128
+"""Values that one side of a distribution is reduced to (Migacz, "8-bit Inference with TensorRT", GTC 2017)."""
+
+
+def measure() -> dict[str, Any]:
+    """For each model and observer CPU seconds and SQNR; ``none`` is the float model on the same samples."""
+    return {model: child.module_json("bench.calibration", model) for model in MODELS}
+
+
+def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Heads and lines of the printed table."""
+    heads = ("model", "float s", *OBSERVERS)
+    lines = []
+    for model, found in results.items():
+        cells = (f"{found[name]['seconds']:.2f} s {found[name]['sqnr_db']:.1f} dB" for name in OBSERVERS)
+        lines.append((model, f"{found['none']['seconds']:.2f}", *cells))
+    return heads, lines
+
+
+def _run(model: str) -> dict[str, dict[str, float]]:
+    import torch
+    from torch import nn
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+    from openneutron.pytorch.quantizer.calibrate import calibrate
+    from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+    from openneutron.pytorch.quantizer.settings import QuantizationConfig
+    from openneutron.pytorch.quantizer.specs import activation_spec
+
+    torch.set_num_threads(1)
+    count = SAMPLES.get(model, USUAL_SAMPLES)
+    module, samples = _demo(count) if model == "demo" else _built_in(model, count)
+    for name, child_module in list(module.named_modules()):
+        # Softmax hides errors: its scale is fixed.
+        if isinstance(child_module, nn.Softmax):
+            module.set_submodule(name, nn.Identity())
+    exported = torch.export.export(module.eval(), samples[0])
+    floats = exported.module(check_guards=False)
+    tested = samples[count:]
+    with torch.no_grad():
+        start = time.process_time()
+        for sample in samples[:count]:
+            floats(*sample)
+        found = {"none": {"seconds": time.process_time() - start, "sqnr_db": math.inf}}
+        wanted = [floats(*sample) for sample in tested]
+    for name in OBSERVERS:
+        spec = activation_spec(observer=_observer(name))
+        quantizer = NeutronQuantizer(NeutronTargetSpec("imxrt700"))
+        quantizer.set_global(QuantizationConfig(input_activation=spec, output_activation=spec))
+        prepared = prepare_pt2e(exported.module(check_guards=False), quantizer)
+        start = time.process_time()
+        calibrate(prepared, samples[:count])
+        for watching in prepared.modules():
+            if hasattr(watching, "calculate_qparams"):
+                watching.calculate_qparams()
+        seconds = time.process_time() - start
+        quantized = convert_pt2e(prepared)
+        with torch.no_grad():
+            got = [quantized(*sample) for sample in tested]
+        noise = sum(float((a - b).square().sum()) for a, b in zip(got, wanted, strict=True))
+        signal = sum(float(b.square().sum()) for b in wanted)
+        found[name] = {"seconds": seconds, "sqnr_db": 10 * math.log10(signal / noise)}
+    return found
+
+
+def _built_in(model: str, count: int) -> tuple[Any, list[tuple[Any, ...]]]:
+    from openneutron.pytorch import models
+
+    module, _ = models.get(model)
+    return module, models.samples(model, count + TESTED)
+
+
+def _demo(count: int) -> tuple[Any, list[tuple[Any, ...]]]:
+    """The demo's network, trained for a while, and its images."""
+    import torch
+
+    from demo import digits
+    from demo.train import Course, train
+    from openneutron.pytorch.models.cifarnet import cifarnet
+
+    torch.manual_seed(0)
+    data = digits.load(0)
+    module = cifarnet()
+    train(module, data.train, data.train_labels, 0, lambda: None, Course(epochs=2, learning_rate=2e-3))
+    return module, [(image,) for image in (*data.train[:count].split(1), *data.test[:TESTED].split(1))]
+
+
+def _observer(name: str) -> Any:
+    import numpy as np
+    from torchao.quantization.pt2e import HistogramObserver, MinMaxObserver
+
+    from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
+
+    class Percentile(HistogramRangeObserver):
+        """Leaves out 0.01 % of the values, half of it at each end."""
+
+        def best_range(self) -> tuple[float, float]:
+            low, high = float(self.min_val), float(self.max_val)
+            counts = np.maximum(self.histogram.numpy(), 0)
+            if not high > low or not counts.any():
+                return low, high
+            share = np.cumsum(counts) / counts.sum()
+            edges = np.linspace(low, high, len(counts) + 1)
+            first, last = (int(np.searchsorted(share, part)) for part in (0.00005, 0.99995))
+            return min(0.0, float(edges[first])), max(0.0, float(edges[min(last + 1, len(counts))]))
+
+    class Entropy(HistogramRangeObserver):
+        """The symmetric range whose distribution, reduced to int8, is nearest by Kullback and Leibler's measure."""
+
+        def best_range(self) -> tuple[float, float]:
+            low, high = float(self.min_val), float(self.max_val)
+            counts = np.maximum(self.histogram.numpy(), 0)
+            if not high > low or not counts.any():
+                return low, high
+            centres = low + (np.arange(len(counts)) + 0.5) * (high - low) / len(counts)
+            top = max(-low, high)
+            sizes, _ = np.histogram(np.abs(centres), len(counts), (0, top), weights=counts)
+            best = min(range(BINS_OF_ENTROPY, len(sizes) + 1, 16), key=lambda end: _divergence(sizes, end))
+            limit = top * best / len(sizes)
+            return max(low, -limit), min(high, limit)
+
+    return {
+        "ours": HistogramRangeObserver,
+        "torchao histogram": HistogramObserver,
+        "min-max": MinMaxObserver,
+        "percentile 99.99": Percentile,
+        "entropy": Entropy,
+    }[name]
+
+
+def _divergence(sizes: Any, end: int) -> float:
+    """Of the first ``end`` bins, with what lies above in the last of them, from the same in ``BINS_OF_ENTROPY`` steps."""
+    import numpy as np
+
+    kept = sizes[:end].copy()
+    kept[-1] += sizes[end:].sum()
+    groups = np.arange(end) * BINS_OF_ENTROPY // end
+    full = sizes[:end] > 0
+    totals = np.bincount(groups, sizes[:end], BINS_OF_ENTROPY)
+    filled = np.bincount(groups, full, BINS_OF_ENTROPY)
+    reduced = np.where(full, totals[groups] / np.maximum(filled[groups], 1), 0)
+    if not reduced.any():
+        return math.inf
+    wanted, got = kept / kept.sum(), reduced / reduced.sum()
+    both = (wanted > 0) & (got > 0)
+    missing = float(wanted[(wanted > 0) & (got == 0)].sum())
+    return float((wanted[both] * np.log(wanted[both] / got[both])).sum()) + missing * 20
+
+
+if __name__ == "__main__":
+    print(json.dumps(_run(sys.argv[1])))
