@@ -39,10 +39,19 @@ def prepare_training(module: GraphModule, quantizer: Quantizer) -> GraphModule:
 
     With a NeutronQuantizer, batch normalizations of every kind of layer are trained along. Others leave that to torchao.
     """
+    return with_modes(prepare_qat_pt2e(begun(module, quantizer), quantizer))
+
+
+def begun(module: GraphModule, quantizer: Quantizer) -> GraphModule:
+    """The module as ``prepare_qat_pt2e`` is to see it."""
     if isinstance(quantizer, NeutronQuantizer):
         quantizer.begin(module)
         SimulateBatchNorm(quantizer.keeps_float)(module)
-    prepared = prepare_qat_pt2e(module, quantizer)
+    return module
+
+
+def with_modes(prepared: GraphModule) -> GraphModule:
+    """The module with ``train`` and ``eval`` that are ``set_training``."""
 
     def train(model: GraphModule, mode: bool = True) -> GraphModule:
         return set_training(model, mode)
@@ -67,6 +76,11 @@ def set_training(module: GraphModule, mode: bool) -> GraphModule:
 
 def converted(prepared: GraphModule) -> GraphModule:
     """The trained module with quantize and dequantize nodes; weights have the scales of what they are now."""
+    return with_biases(convert_pt2e(ended(prepared)))
+
+
+def ended(prepared: GraphModule) -> GraphModule:
+    """The trained module as ``convert_pt2e`` is to see it."""
     set_training(prepared, False)
     for node in list(prepared.graph.nodes):
         # A module exported in training mode counts its batches.
@@ -80,7 +94,11 @@ def converted(prepared: GraphModule) -> GraphModule:
         for fake, value in constant_users(prepared):
             if isinstance(fake, FakeQuantizeBase):
                 _observe(fake, value)
-    quantized = convert_pt2e(prepared)
+    return prepared
+
+
+def with_biases(quantized: GraphModule) -> GraphModule:
+    """The converted module with int32 biases where folding made new ones."""
     QuantizeBiases()(quantized)
     return quantized
 

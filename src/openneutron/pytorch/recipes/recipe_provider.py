@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager, ExecutorchBackendConfig
@@ -27,6 +28,7 @@ from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQua
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, generate_neutron_compile_spec
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.training import begun, ended, set_training, with_biases, with_modes
 from openneutron.pytorch.recipes.recipe_types import BACKEND, OpenNeutronRecipeType
 
 FLOAT32, INT8 = "float32", "int8"
@@ -126,21 +128,28 @@ def _known(recipe_type: RecipeType, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _quantization(target: NeutronTargetSpec, options: RecipeOptions, is_qat: bool) -> QuantizationRecipe:
+    """The steps of ``calibrate_and_quantize``, between which ExecuTorch prepares, trains or calibrates, and converts."""
     quantizer = NeutronQuantizer(target, is_qat).keep_float(*options.keep_float)
+    train_fn = options.train_fn
 
-    def before_quantizing(module: GraphModule) -> GraphModule:
-        quantizer.note_names(module)
-        if not is_qat:
-            FoldBatchNorm()(module)
+    def fold(module: GraphModule) -> GraphModule:
+        quantizer.begin(module)
+        FoldBatchNorm()(module)
         return module
+
+    def train(prepared: GraphModule) -> None:
+        assert train_fn is not None
+        train_fn(set_training(with_modes(prepared), True))
 
     return QuantizationRecipe(
         quantizers=[quantizer],
         is_qat=is_qat,
         dynamic_batch_size=options.dynamic_batch_size,
         calibration_inputs_fn=options.calibration_inputs_fn,
-        train_fn=options.train_fn,
-        pre_prepare_passes=[before_quantizing],
+        train_fn=train if is_qat else None,
+        pre_prepare_passes=[partial(begun, quantizer=quantizer)] if is_qat else [fold],
+        pre_convert_passes=[ended] if is_qat else None,
+        post_convert_passes=[with_biases] if is_qat else None,
     )
 
 
