@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from openneutron import litert
-from openneutron.isa import kernel_selection, pte
+from openneutron.isa import kernel_selection, payload, pte
 from openneutron.mixed import FileSimulator
 from openneutron.pytorch.runner import Runner
 from tests.oracle import random_inputs, reference_outputs
@@ -27,7 +27,7 @@ def test_cifarnet(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
 
-    (pure,) = tmp_path.glob("tag*_pure.et.tflite")
+    pure = min(tmp_path.glob("tag*_pure.et.tflite"))
     converted = pure.with_name(pure.name.replace("pure", "neutron"))
     assert (tmp_path / "spawned.tflite").read_bytes() == converted.read_bytes()
     graph = litert.read(pure).graph
@@ -40,11 +40,15 @@ def test_cifarnet(tmp_path: Path) -> None:
             np.testing.assert_array_equal(got, want)
 
     buffer = (tmp_path / "model.pte").read_bytes()
-    assert [item.backend for item in pte.delegates(buffer)] == ["NeutronBackend"]
+    (call,) = pte.delegates(buffer)
+    assert call.backend == "NeutronBackend"
+    again, ours = (pte.delegates((tmp_path / f"{name}.pte").read_bytes()) for name in ("again", "ours"))
+    assert [item.payload for item in again] == [call.payload]
+    assert payload.parse(ours[0].payload).program.header["profile_size"] == 0
     runner = Runner("model.pte", buffer)
     for given, want in zip(np.load(tmp_path / "inputs.npy"), np.load(tmp_path / "outputs.npy"), strict=True):
         (got,) = runner.run((torch.from_numpy(given),))
         assert np.abs(got.numpy() - want).max() <= 1 / 256
 
-    (selection,) = tmp_path.glob("_kernel_selection_tag*.c")
+    selection = min(tmp_path.glob("_kernel_selection_tag*.c"))
     assert "conv_2d_s8" in kernel_selection.parse("it", selection.read_text()).kernels

@@ -4,7 +4,8 @@
     python upstream_flow.py FOLDER
 
 Leaves in FOLDER the partition's .tflite files, the kernel selection, model.pte, and inputs.npy and outputs.npy of the quantized module;
-and spawned.tflite, the same partition converted once more by its NeutronConverterManager, in a child that starts afresh.
+spawned.tflite, the same partition converted once more by its NeutronConverterManager, in a child that starts afresh; and ours.pte, of
+openneutron.compile in the same process, and again.pte, of the other front end after that.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import openneutron
 from openneutron.compat import eiq_neutron_sdk
 
 MODEL = "cifarnet"
@@ -51,19 +53,28 @@ def main(folder: Path) -> None:
     spec = generate_neutron_compile_spec(
         "imxrt700", intermediates_dir=str(folder), dump_kernel_selection_code=True, use_profiling=True
     )
-    edge = to_edge_transform_and_lower(
-        torch.export.export(quantized, example, strict=True),
-        transform_passes=NeutronEdgePassManager(),
-        partitioner=[NeutronPartitioner(spec, target, post_quantization_state_dict=quantized.state_dict())],
-        compile_config=EdgeCompileConfig(_core_aten_ops_exception_list=core_aten_ops_exception_list),
-    )
-    edge = edge.transform(NeutronEdgePassManager([RemoveAdditionalQDQClustersPass()]))
-    program = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False))
-    (folder / "model.pte").write_bytes(program.buffer)
+
+    def lowered() -> bytes:
+        edge = to_edge_transform_and_lower(
+            torch.export.export(quantized, example, strict=True),
+            transform_passes=NeutronEdgePassManager(),
+            partitioner=[NeutronPartitioner(spec, target, post_quantization_state_dict=quantized.state_dict())],
+            compile_config=EdgeCompileConfig(_core_aten_ops_exception_list=core_aten_ops_exception_list),
+        )
+        edge = edge.transform(NeutronEdgePassManager([RemoveAdditionalQDQClustersPass()]))
+        return bytes(edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False)).buffer)
+
+    (folder / "model.pte").write_bytes(lowered())
     (pure,) = folder.glob("tag*_pure.et.tflite")
     multiprocessing.set_start_method("spawn", force=True)
     spawned = NeutronConverterManager().convert(pure.read_bytes(), "imxrt700", "tag", use_profiling=True)
     (folder / "spawned.tflite").write_bytes(spawned)
+    multiprocessing.set_start_method("fork", force=True)
+    # Both front ends in one process, each with a class of the same name.
+    ours = openneutron.compile(model, example, calibration=samples)
+    assert len(ours.partitions) == 1
+    (folder / "ours.pte").write_bytes(ours.buffer)
+    (folder / "again.pte").write_bytes(lowered())
     np.save(folder / "inputs.npy", np.stack([sample[0].numpy() for sample in samples]))
     np.save(folder / "outputs.npy", np.stack([quantized(*sample).detach().numpy() for sample in samples]))
 

@@ -83,6 +83,11 @@ def encode(options: PartitionCompileOptions) -> list[CompileSpec]:
     return [CompileSpec(key, text.encode()) for key, text in texts.items()]
 
 
+def is_ours(specs: Sequence[CompileSpec]) -> bool:
+    """Whether the list was made here, and not by ExecuTorch's NXP backend, whose keys are the first nine of ours."""
+    return any(spec.key == "converter" for spec in specs)
+
+
 def decode(specs: Sequence[CompileSpec]) -> PartitionCompileOptions:
     """The options in the list. Raises RuntimeError without an output format or with an unknown one, as ExecuTorch's NXP
     backend does, and InvalidOptionError where another key is missing or unreadable."""

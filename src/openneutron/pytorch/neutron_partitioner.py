@@ -23,7 +23,7 @@ from openneutron.pytorch.delegation import Delegation, counts, on_cpu, on_npu
 from openneutron.pytorch.edge_passes.duplicate_dequantize import duplicate_dequantize, has_shared_dequantize
 from openneutron.pytorch.lower import LOWER_RULES, Constants
 from openneutron.pytorch.lower.program import is_compute, op_name
-from openneutron.pytorch.nxp_backend import NeutronBackend
+from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name
 from openneutron.pytorch.partition import Partitioning, PartitionOptions, partition
 from openneutron.pytorch.pointwise import is_pointwise
 
@@ -71,6 +71,7 @@ class NeutronPartitioner(Partitioner):
             )
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        claim_name()
         graph = exported_program.graph_module.graph
         check_names(self._options.patterns, graph)
         found = self._partitioned(exported_program)
