@@ -8,9 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from executorch.exir import to_edge_transform_and_lower
 from torch import nn
 
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.compile import analyse
+from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
+from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
+from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from tests.pytorch.small_models import Compiled, assert_same_as_litert, steps_apart
 
 
@@ -108,3 +114,22 @@ def test_a_transposed_convolution_in_three_dimensions_stays() -> None:
     small = quantized(module, (1, 1, 3, 3))
     reasons = [item.reason for item in small.program.delegation.on_cpu]
     assert "it has 3 spatial dimensions; there are kernels for 1 and 2" in reasons
+
+
+def test_executorch_partitions_without_the_weights() -> None:
+    """Its partitioner sees the weights' shapes alone."""
+    torch.manual_seed(5)
+    target = NeutronTargetSpec("imxrt700")
+    model = nn.Sequential(
+        nn.ConvTranspose2d(4, 6, 3, 2, 1, 1, groups=2), nn.ConvTranspose2d(6, 6, 3, dilation=2, groups=6)
+    )
+    inputs = (torch.randn(1, 4, 5, 5),)
+    exported = torch.export.export(model.eval(), inputs, strict=True)
+    module = calibrate_and_quantize(exported, [inputs], NeutronQuantizer(target))
+    program = to_edge_transform_and_lower(
+        torch.export.export(module, inputs, strict=True),
+        partitioner=[NeutronPartitioner(generate_neutron_compile_spec("imxrt700"), target)],
+    )
+    names = [str(node.target) for node in program.exported_program().graph.nodes if node.op == "call_function"]
+    assert sum("executorch_call_delegate" in name for name in names) == 1
+    assert not [name for name in names if "convolution" in name]

@@ -9,9 +9,16 @@ from openneutron.compiler.legalize.fuse_activation import fuse_activation
 from openneutron.compiler.legalize.fuse_crop import fuse_crop
 from openneutron.compiler.legalize.fuse_padding import fuse_padding
 from openneutron.compiler.legalize.rename_identities import VIEWS, rename_identities
+from openneutron.compiler.legalize.view_before_pad import view_before_pad
 from openneutron.ir import Graph
 
-PASSES: tuple[Callable[[Graph], Graph], ...] = (rename_identities, fuse_padding, fuse_crop, fuse_activation)
+PASSES: tuple[Callable[[Graph], Graph], ...] = (
+    rename_identities,
+    view_before_pad,
+    fuse_padding,
+    fuse_crop,
+    fuse_activation,
+)
 
 
 def legalize(graph: Graph) -> Graph:
