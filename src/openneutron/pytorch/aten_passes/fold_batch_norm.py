@@ -6,10 +6,13 @@ torchao folds it too, but also into a layer whose result is read elsewhere, whic
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
@@ -76,9 +79,7 @@ def _fold(module: GraphModule, norm: Node, affine: Affine, layers: tuple[str, ..
         return _into_layer(module, norm, source, affine)
     if alone and "linear" in layers and source.target is _aten.linear.default and source.meta["val"].dim() == 2:
         return _into_layer(module, norm, source, affine)
-    if "alone" in layers and source.meta["val"].dim() == 4:
-        return _to_depthwise(module, norm, source, affine)
-    return False
+    return "alone" in layers and _to_depthwise(module, norm, source, affine)
 
 
 def _into_layer(module: GraphModule, norm: Node, layer: Node, affine: Affine) -> bool:
@@ -99,17 +100,31 @@ def _into_layer(module: GraphModule, norm: Node, layer: Node, affine: Affine) ->
 
 
 def _to_depthwise(module: GraphModule, norm: Node, source: Node, affine: Affine) -> bool:
-    dtype = norm.meta["val"].dtype
+    """A depthwise 1x1 convolution on images of the input's channels: what is not of rank 4 is viewed so."""
+    value = norm.meta["val"]
+    shape = tuple(value.shape)
+    if not all(isinstance(extent, int) for extent in shape):
+        return False
     channels = affine.factor.numel()
-    weight = add_constant(module, norm, f"{norm.name}_factor", affine.factor.to(dtype).reshape(channels, 1, 1, 1))
-    bias = add_constant(module, norm, f"{norm.name}_offset", affine.offset.to(dtype))
-    with module.graph.inserting_before(norm):
-        layer = module.graph.call_function(
-            _aten.conv2d.default, (source, weight, bias, [1, 1], [0, 0], [1, 1], channels)
-        )
-    layer.meta = dict(norm.meta)
-    _replace(module, norm, layer)
+    weight = add_constant(module, norm, f"{norm.name}_factor", affine.factor.to(value.dtype).reshape(channels, 1, 1, 1))
+    bias = add_constant(module, norm, f"{norm.name}_offset", affine.offset.to(value.dtype))
+    image = source
+    if len(shape) != 4:
+        image = _call(module, norm, _aten.reshape.default, source, [shape[0], channels, math.prod(shape[2:]), 1])
+    layer = _call(module, norm, _aten.conv2d.default, image, weight, bias, [1, 1], [0, 0], [1, 1], channels)
+    _replace(module, norm, layer if image is source else _call(module, norm, _aten.reshape.default, layer, [*shape]))
     return True
+
+
+def _call(module: GraphModule, norm: Node, target: torch._ops.OpOverload, *args: Any) -> Node:
+    """A call in front of ``norm``, from the same place in the model."""
+    with module.graph.inserting_before(norm):
+        node = module.graph.call_function(target, args)
+    fake = norm.meta["val"].fake_mode
+    with fake:
+        value = target(*map_arg(args, lambda item: item.meta["val"]))
+    node.meta = {**norm.meta, "val": value}
+    return node
 
 
 def _replace(module: GraphModule, norm: Node, layer: Node) -> None:

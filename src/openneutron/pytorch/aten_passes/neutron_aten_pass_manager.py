@@ -13,10 +13,12 @@ from openneutron.pytorch.aten_passes.decompose import Decompose
 from openneutron.pytorch.aten_passes.drop_expands import DropExpands
 from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
 from openneutron.pytorch.aten_passes.fold_constants import FoldConstants
+from openneutron.pytorch.aten_passes.fold_factors import FoldFactors
 from openneutron.pytorch.aten_passes.make_functional import MakeFunctional
 from openneutron.pytorch.aten_passes.plain_casts import PlainCasts
 from openneutron.pytorch.aten_passes.products_to_linear import ProductsToLinear
 from openneutron.pytorch.aten_passes.scalars_to_tensors import ScalarsToTensors
+from openneutron.pytorch.aten_passes.split_projections import SplitProjections
 
 if TYPE_CHECKING:
     from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
@@ -47,6 +49,8 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
         DropExpands(),
         ScalarsToTensors(),
         ProductsToLinear(),
+        SplitProjections(keep),
+        FoldFactors(keep),
     )
 
 

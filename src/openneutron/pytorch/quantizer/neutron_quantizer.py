@@ -25,9 +25,17 @@ from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.pointwise import Region, find_regions
 from openneutron.pytorch.quantizer import overrides
 from openneutron.pytorch.quantizer.overrides import Overrides
+from openneutron.pytorch.quantizer.rows import row_dimension
 from openneutron.pytorch.quantizer.rules import ACTIVATIONS, RULES, AnnotationRule, Result
 from openneutron.pytorch.quantizer.settings import USUAL, Choice, QuantizationConfig
-from openneutron.pytorch.quantizer.specs import activation_spec, bias_spec, fixed_spec, is_per_channel, weight_spec
+from openneutron.pytorch.quantizer.specs import (
+    activation_spec,
+    bias_spec,
+    fixed_spec,
+    is_per_channel,
+    row_spec,
+    weight_spec,
+)
 
 
 class NeutronQuantizer(Quantizer):
@@ -133,7 +141,7 @@ class NeutronQuantizer(Quantizer):
         """Quantizes a function's input and result, and nothing between."""
         config = self._overrides.of(region.end)
         assert config is not None
-        source, spec = self._input_spec(region.root, config), self._activation(config.output_activation)
+        source, spec = self._input_spec(region.root, config), self._activation(config.output_activation, region.end)
         for node in region.nodes:
             inputs = {region.root: source} if region.root in node.all_input_nodes else {}
             result = spec if node is region.end else None
@@ -192,16 +200,20 @@ class NeutronQuantizer(Quantizer):
             return fixed_spec(*rule.fixed)
         if _is_shared(node, rule) and first is not None and inputs[first] is not None:
             return SharedQuantizationSpec((first, node))
-        return self._activation(config.output_activation)
+        return self._activation(config.output_activation, node)
 
     def _last_spec(self, last: Node) -> QuantizationSpec | None:
         """For the result of an activation that runs inside another operator."""
         config = self._overrides.of(last)
         assert config is not None
-        return self._activation(config.output_activation)
+        return self._activation(config.output_activation, last)
 
-    def _activation(self, choice: Choice) -> QuantizationSpec | None:
-        return activation_spec(self.is_qat) if choice is USUAL else choice
+    def _activation(self, choice: Choice, node: Node) -> QuantizationSpec | None:
+        """For a tensor whose scale comes from calibration: the user's choice, or what suits its readers."""
+        if choice is not USUAL:
+            return choice
+        dim = None if self.is_qat else row_dimension(node)
+        return activation_spec(self.is_qat) if dim is None else row_spec(dim)
 
     def _input_spec(self, source: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
         """The producer's scale where it is fixed; otherwise one from calibration, which torchao shares with the producer."""
@@ -209,7 +221,7 @@ class NeutronQuantizer(Quantizer):
             return config.input_activation
         if _fixed(source) is not None:
             return SharedQuantizationSpec(source)
-        return activation_spec(self.is_qat)
+        return self._activation(USUAL, source)
 
     def _add_constants(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from openneutron.pytorch.quantizer.observers import (
     LatestWeightObserver,
     PerChannelWeightObserver,
 )
+from openneutron.pytorch.quantizer.row_observer import RowRangeObserver
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
@@ -44,6 +46,13 @@ def activation_spec(is_qat: bool = False, observer: Any = None) -> QuantizationS
         qscheme=torch.per_tensor_affine,
         observer_or_fake_quant_ctr=made,
     )
+
+
+@functools.cache
+def row_spec(dim: int) -> QuantizationSpec:
+    """int8 as ``activation_spec`` has it, of the range that matters to a softmax over ``dim``."""
+    observer: Any = RowRangeObserver.with_args(dim=dim, eps=LEAST_ACTIVATION_SCALE)
+    return replace(activation_spec(), observer_or_fake_quant_ctr=observer)
 
 
 @functools.cache

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What composite ATen operators are made of, as plain torch functions: one function per operator, in the file of its family."""
 
-from openneutron.pytorch.aten_passes.decompositions import elementwise, matmul, movement, pooling, resize, variance
+from openneutron.pytorch.aten_passes.decompositions import attention, elementwise, matmul, movement, norms, pooling, resize, variance
 from openneutron.pytorch.aten_passes.decompositions.table import DECOMPOSITIONS, KEPT, Keep, decomposes
 
-FAMILIES = (elementwise, matmul, movement, pooling, resize, variance)
+FAMILIES = (attention, elementwise, matmul, movement, norms, pooling, resize, variance)
 """The modules that hold the functions; importing them fills the table."""
 
 __all__ = ["DECOMPOSITIONS", "KEPT", "Keep", "decomposes"]

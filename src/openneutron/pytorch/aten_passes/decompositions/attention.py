@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention: products of matrices and a softmax between them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from openneutron.pytorch.aten_passes.decompositions.table import KEPT, Keep, decomposes
+from openneutron.pytorch.quantizer.row_observer import REACH
+
+MASKED = -64.0
+"""What a score gets added where it is masked, instead of -infinity, which int8 does not hold. It is exact in int8 as the
+one value of a mask beside 0; e**-64 is below anything that int8 and float32 sums of probabilities tell from 0."""
+
+MOST_KEYS_OF_SOFTMAX = 32
+"""Keys up to which probabilities are LiteRT's SOFTMAX, whose result has the fixed scale 1/256.
+
+Rounding n even probabilities to that scale leaves 58.9 - 20 log10(n) dB of their mean of n values: 28.8 at 32 keys, 16.8
+at 128. Of more keys the exponentials relative to the row's largest are multiplied by the values, and the products by the
+reciprocal of the row's sum, which for 128 even probabilities gives 35 dB. Not where a causal mask makes some rows' sums
+many times others', whose reciprocals then have few steps: there the two are alike (25 and 24 dB at 128 keys).
+"""
+
+
+@decomposes("aten.scaled_dot_product_attention.default")
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Tensor | Keep:
+    if dropout_p:
+        return KEPT
+    del enable_gqa  # PyTorch has checked that the heads fit each other
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = _masked(_product(query * factor, key.transpose(-2, -1)), attn_mask, is_causal)
+    if is_causal or key.shape[-2] <= MOST_KEYS_OF_SOFTMAX:
+        return _product(torch.softmax(scores, -1), value)
+    parts = torch.exp((scores - scores.amax(-1, keepdim=True)).clamp(min=-REACH))
+    return _product(parts, value) * torch.reciprocal(parts.mean(-1, keepdim=True) * key.shape[-2])
+
+
+def _product(rows: Tensor, matrix: Tensor) -> Tensor:
+    """rows @ matrix. Several heads of rows to one of the matrix count as one head of more rows: nothing is copied."""
+    if rows.dim() < 3 or rows.shape[-3] == matrix.shape[-3] or 1 in (rows.shape[-3], matrix.shape[-3]):
+        return torch.matmul(rows, matrix)
+    *batch, heads, length, depth = rows.shape
+    groups = matrix.shape[-3]
+    grouped = torch.matmul(rows.reshape(*batch, groups, heads // groups * length, depth), matrix)
+    return grouped.reshape(*batch, heads, length, matrix.shape[-1])
+
+
+def _masked(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
+    """The scores plus the mask, of which -infinity and False are ``MASKED``."""
+    if is_causal:
+        rows, columns = scores.shape[-2:]
+        scores = scores + torch.full((rows, columns), MASKED).triu(1)
+    if mask is None:
+        return scores
+    if mask.dtype == torch.bool:
+        return scores + torch.where(mask, 0.0, MASKED)
+    return scores + mask.clamp(min=MASKED)

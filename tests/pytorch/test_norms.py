@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Normalizations: one delegate call each, LiteRT's bytes, and how near to float that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from openneutron.pytorch.aten_passes.decompose import Decompose
+from openneutron.pytorch.compile import analyse
+from tests.pytorch.small_models import Compiled, assert_same_as_litert, steps_apart
+
+LAYER_NORM = "mean sub lookup mean lookup mul"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``least``: SQNR against float of uniform data in [-3, 3], in dB."""
+
+    name: str
+    module: nn.Module
+    shape: tuple[int, ...]
+    least: float
+
+
+CASES = (
+    Case("layer norm", nn.LayerNorm(16), (1, 8, 16, 16), 36),
+    Case("layer norm of a sequence", nn.LayerNorm(64), (2, 8, 64), 36),
+    Case("layer norm over an image", nn.LayerNorm((8, 6, 6)), (1, 8, 6, 6), 36),
+    Case("layer norm without scale", nn.LayerNorm(16, elementwise_affine=False), (4, 16), 36),
+    Case("RMS norm", nn.RMSNorm(16), (1, 8, 16, 16), 36),
+    Case("group norm", nn.GroupNorm(2, 8), (1, 8, 16, 16), 38),
+    Case("group norm of one group", nn.GroupNorm(1, 8), (1, 8, 12), 36),
+    Case("instance norm", nn.InstanceNorm2d(8, affine=True), (1, 8, 16, 16), 38),
+    Case("instance norm 1d", nn.InstanceNorm1d(8), (1, 8, 64), 36),
+    Case("instance norm of statistics", nn.InstanceNorm2d(8, track_running_stats=True), (1, 8, 6, 6), 40),
+    Case("batch norm of rank 2", nn.BatchNorm1d(8), (6, 8), 40),
+    Case("batch norm of rank 3", nn.BatchNorm1d(8), (2, 8, 5), 40),
+    Case("batch norm of rank 5", nn.BatchNorm3d(8), (1, 8, 3, 4, 5), 40),
+)
+
+
+def around(module: nn.Module, shape: tuple[int, ...]) -> Compiled:
+    """The module with seeded weights and statistics, compiled with seeded uniform inputs in [-3, 3]."""
+    torch.manual_seed(11)
+    for name, value in [*module.named_parameters(), *module.named_buffers()]:
+        if value.is_floating_point():
+            low, high = (-0.5, 0.5) if "bias" in name or "mean" in name else (0.5, 1.5)
+            nn.init.uniform_(value, low, high)
+    inputs = [(torch.rand(shape) * 6 - 3,) for _ in range(8)]
+    return Compiled(analyse(module.eval(), inputs[0], calibration=inputs), inputs)
+
+
+def sqnr(module: nn.Module, small: Compiled) -> float:
+    """Signal to noise of what ExecuTorch runs, against the float module, in dB."""
+    signal = noise = 0.0
+    with torch.no_grad():
+        for inputs in small.inputs[:4]:
+            want, got = module(*inputs), small.program.run(*inputs)[0]
+            signal, noise = signal + float((want**2).sum()), noise + float(((got - want) ** 2).sum())
+    return 10 * float(torch.log10(torch.tensor(signal / noise)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_norm(case: Case) -> None:
+    small = around(case.module, case.shape)
+    assert small.reasons == []
+    assert len(small.program.partitions) == 1
+    assert_same_as_litert(small.program)
+    assert sqnr(case.module, small) >= case.least
+    assert (steps_apart(small) <= 1).mean() >= 0.99
+
+
+def test_what_a_layer_norm_becomes() -> None:
+    """No transposes: scale and shift work on the last dimension as on channels."""
+    small = around(nn.LayerNorm(64), (1, 32, 64))
+    assert small.operators == f"{LAYER_NORM} reshape depthwise_conv_2d reshape".split()
+    small = around(nn.LayerNorm(64, elementwise_affine=False), (1, 32, 64))
+    assert small.operators == LAYER_NORM.split()
+
+
+def test_an_instance_norm_that_learns_its_statistics_stays() -> None:
+    module = nn.InstanceNorm2d(8, track_running_stats=True)
+    x = torch.randn(1, 8, 4, 4)
+    exported = torch.export.export(module.train(), (x,)).module(check_guards=False)
+    assert isinstance(exported, GraphModule)
+    assert not Decompose()(exported).modified
