@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.fx import GraphModule
 
@@ -27,6 +28,15 @@ class Case:
     least: float
 
 
+class L2(nn.Module):
+    def __init__(self, order: float = 2) -> None:
+        super().__init__()
+        self.order = order
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.normalize(x, self.order, dim=1)
+
+
 CASES = (
     Case("layer norm", nn.LayerNorm(16), (1, 8, 16, 16), 36),
     Case("layer norm of a sequence", nn.LayerNorm(64), (2, 8, 64), 36),
@@ -41,6 +51,9 @@ CASES = (
     Case("batch norm of rank 2", nn.BatchNorm1d(8), (6, 8), 40),
     Case("batch norm of rank 3", nn.BatchNorm1d(8), (2, 8, 5), 40),
     Case("batch norm of rank 5", nn.BatchNorm3d(8), (1, 8, 3, 4, 5), 40),
+    Case("L2 normalization", L2(), (1, 8, 16, 16), 36),
+    Case("L1 normalization", L2(1), (1, 8, 16, 16), 36),
+    Case("local response norm", nn.LocalResponseNorm(3, alpha=0.5), (1, 8, 6, 6), 36),
 )
 
 

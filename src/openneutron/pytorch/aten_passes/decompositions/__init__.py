@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What composite ATen operators are made of, as plain torch functions: one function per operator, in the file of its family."""
 
-from openneutron.pytorch.aten_passes.decompositions import attention, elementwise, matmul, movement, norms, pooling, resize, variance
+from openneutron.pytorch.aten_passes.decompositions import (
+    attention,
+    elementwise,
+    matmul,
+    movement,
+    norms,
+    pooling,
+    resize,
+    variance,
+)
 from openneutron.pytorch.aten_passes.decompositions.table import DECOMPOSITIONS, KEPT, Keep, decomposes
 
 FAMILIES = (attention, elementwise, matmul, movement, norms, pooling, resize, variance)
