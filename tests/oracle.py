@@ -55,7 +55,11 @@ def _random_input(graph: Graph, name: str, generator: np.random.Generator) -> np
         return generator.integers(-128, 128, tensor.shape, np.int8)
     if tensor.dtype is DType.BOOL:
         return generator.integers(0, 2, tensor.shape).astype(bool)
-    gathers = [node for node in graph.nodes if node.op == "gather" and node.inputs[1] == name]
+    same = {name}
+    for node in graph.nodes:
+        if node.op in ("reshape", "transpose") and node.inputs[0] in same:
+            same.add(node.name)
+    gathers = [node for node in graph.nodes if node.op == "gather" and node.inputs[1] in same]
     bounds = [graph[str(node.inputs[0])].shape[node["axis"]] for node in gathers]
     return generator.integers(0, min(bounds, default=100), tensor.shape).astype(tensor.dtype.numpy)
 

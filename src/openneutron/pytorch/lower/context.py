@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,12 @@ from openneutron import ops
 from openneutron.ir import DType, Graph, QuantParams, Tensor, constant
 from openneutron.ir import Node as IrNode
 from openneutron.pytorch.lower.clamps import Bounds, fused_activation, stored_bounds
-from openneutron.pytorch.lower.program import CHANNELS_LAST, Constants, module_path
+from openneutron.pytorch.lower.program import CHANNELS_LAST, Constants, is_exact, module_path
 from openneutron.pytorch.lower.results import Results
 from openneutron.pytorch.lower.rules import Rejected
 from openneutron.pytorch.lower.values import Shape, Value, groups_of, lies_as, order_after_view, order_for_view
+
+WITH_INTEGERS = "What there is for integers and truth values: indices, positions and conditions."
 
 
 class Context:
@@ -34,6 +36,8 @@ class Context:
         self.values: dict[Node, Value] = {}
         self.inputs: dict[Node, Value] = {}
         """What comes from outside, as its tensor lies when it comes."""
+        self.enter: Callable[[Node], Value] | None = None
+        """Makes the value of integers or truth values that come from outside."""
         self._moved: dict[tuple[str, str, Shape], str] = {}
         self._view_of: dict[str, str] = {}
         self._source = ""
@@ -62,11 +66,13 @@ class Context:
         self._source = module_path(node) or node.name
 
     def value(self, node: object) -> Value:
-        """The value of an operand. Rejects what is no quantized tensor."""
+        """The value of an operand. Rejects what is neither quantized nor integers or truth values."""
         if not isinstance(node, Node):
             raise Rejected(
                 f"its operand {node!r} is a number", "Quantize with NeutronQuantizer, which makes it a tensor."
             )
+        if node not in self.values and is_exact(node) and self.enter is not None:
+            self.values[node] = self.enter(node)
         if node not in self.values:
             raise Rejected(f"its input '{node.name}' is not quantized", "Quantize it with NeutronQuantizer.")
         return self.values[node]
@@ -75,8 +81,13 @@ class Context:
         """The quantization of a value's tensor."""
         quant = self.tensors[value.tensor].quant
         if quant is None:
-            raise Rejected(f"its input '{value.tensor}' is not quantized", "Quantize it with NeutronQuantizer.")
+            here = self.tensors[value.tensor]
+            raise Rejected(f"its input '{here.name}' is {here.dtype}; the NPU computes on int8", WITH_INTEGERS)
         return quant
+
+    def dtype(self, value: Value) -> DType:
+        """The type of a value's tensor."""
+        return self.tensors[value.tensor].dtype
 
     def is_constant(self, value: Value) -> bool:
         return self.tensors[value.tensor].is_constant
@@ -126,14 +137,15 @@ class Context:
         op: str,
         inputs: Sequence[str | None],
         shape: Shape,
-        quant: QuantParams,
+        quant: QuantParams | None,
         stem: str,
+        dtype: DType = DType.INT8,
         **attrs: Any,
     ) -> str:
-        """Adds a node with one int8 result and returns the result's name. Rejects what breaks a limit of its row."""
+        """Adds a node with one result and returns the result's name. Rejects what breaks a limit of its row."""
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
-        name = self.add_tensor(Tensor(self.unique(stem), tuple(shape), DType.INT8, quant))
+        name = self.add_tensor(Tensor(self.unique(stem), tuple(shape), dtype, quant))
         row = ops.BY_NAME[op]
         given = {attribute.name: attribute.default for attribute in row.attributes} | attrs
         node = IrNode(op, tuple(inputs), (name,), given, self._source)
@@ -206,9 +218,8 @@ class Context:
         if here.data is not None:
             quant = viewed_axis(here.quant, here.shape, shape)
             return self.add_constant(f"{here.name}_view", _reshaped(here.data, shape), quant)
-        assert here.quant is not None
-        operand = self.add_integers(f"{here.name}_shape", shape)
-        return self.emit("reshape", (here.name, operand), shape, here.quant, f"{here.name}_view", new_shape=shape)
+        operand, stem = self.add_integers(f"{here.name}_shape", shape), f"{here.name}_view"
+        return self.emit("reshape", (here.name, operand), shape, here.quant, stem, here.dtype, new_shape=shape)
 
     def transposed(self, tensor: str, permutation: Shape) -> str:
         """The tensor with its axes in another order."""
@@ -220,9 +231,8 @@ class Context:
         shape = tuple(here.shape[axis] for axis in permutation)
         if here.data is not None:
             return self.add_constant(stem, here.data.transpose(permutation), moved_axis(here.quant, permutation))
-        assert here.quant is not None
         operand = self.add_integers(f"{here.name}_permutation", permutation)
-        return self.emit("transpose", (here.name, operand), shape, here.quant, stem)
+        return self.emit("transpose", (here.name, operand), shape, here.quant, stem, here.dtype)
 
     def _once(self, how: str, tensor: str, parameter: Shape, make: Any) -> str:
         key = (how, tensor, parameter)

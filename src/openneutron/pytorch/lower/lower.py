@@ -16,9 +16,11 @@ from torch.fx import Node
 from openneutron.ir import DType, Graph, QuantParams, Tensor
 from openneutron.ir import Node as IrNode
 from openneutron.pytorch.lower import (
+    choices,
     convolution,
     elementwise,
     extremes,
+    indexing,
     matmul,
     means,
     movement,
@@ -27,7 +29,7 @@ from openneutron.pytorch.lower import (
     resize,
     transposed,
 )
-from openneutron.pytorch.lower.context import Context
+from openneutron.pytorch.lower.context import WITH_INTEGERS, Context
 from openneutron.pytorch.lower.functions import Function, functions_of, only_inside, table_of
 from openneutron.pytorch.lower.program import (
     CHANNELS_LAST,
@@ -36,6 +38,7 @@ from openneutron.pytorch.lower.program import (
     activation_params,
     is_channels_last,
     is_dequantize,
+    is_exact,
     is_plain_layout,
     is_quantize,
     op_name,
@@ -61,6 +64,8 @@ FAMILIES = (
     extremes,
     movement,
     pads,
+    choices,
+    indexing,
 )
 """The modules that hold the rules; importing them fills the table."""
 
@@ -111,6 +116,7 @@ class Lowering:
     def __init__(self, constants: Constants, units: Sequence[Unit], transpose_on_npu: bool = True) -> None:
         self.constants = constants
         self.context = Context(constants, Results(constants))
+        self.context.enter = self._exact
         self.transpose_on_npu = transpose_on_npu
         self._images = _images(units)
 
@@ -181,7 +187,12 @@ class Lowering:
         name = op_name(node)
         if name not in LOWER_RULES:
             return Reject(f"there is no kernel for {short_name(node)}")
-        result = LOWER_RULES[name].rule(node, context)
+        rule = LOWER_RULES[name]
+        if is_exact(node) and not (rule.exact or rule.moves):
+            return Reject(
+                f"its result is {DTYPE_OF_TORCH[node.meta['val'].dtype]}; the NPU computes on int8", WITH_INTEGERS
+            )
+        result = rule.rule(node, context)
         if isinstance(result, Reject):
             return result
         result.verify()
@@ -238,6 +249,19 @@ class Lowering:
         value = context.inputs[node] = Value(name, shape, as_passed, shape)
         return value if as_passed == wanted else Value(context.arranged(value, wanted), shape, wanted, shape)
 
+    def _exact(self, node: Node) -> Value:
+        """The value of integers or truth values that come from outside, or are constant."""
+        context, shape = self.context, shape_of(node)
+        if node in self.constants:
+            return plain(context.add_constant(node.name, self.constants.array(node)), shape)
+        if not is_plain_layout(node):
+            raise Rejected(f"its input '{node.name}' is neither contiguous nor channels-last")
+        order = CHANNELS_LAST if is_channels_last(node) else tuple(range(len(shape)))
+        stored = tuple(shape[axis] for axis in order)
+        name = context.add_tensor(Tensor(context.unique(node.name), stored, DTYPE_OF_TORCH[node.meta["val"].dtype]))
+        context.inputs[node] = Value(name, shape, order, shape)
+        return context.inputs[node]
+
     def finish(self, name: str, inputs: Iterable[Node], outputs: Iterable[Node]) -> Lowered:
         """The graph with these borders; inputs that nothing reads are left out. Raises OutputRejected where an output does not
         lie in memory as ExecuTorch passes tensors."""
@@ -266,7 +290,7 @@ class Lowering:
         """The border of a result, in the layout in which the edge program has it. A tensor that is a border already, or a
         constant, is copied."""
         context = self.context
-        if node.meta["val"].dtype != torch.int8:
+        if node.meta["val"].dtype != torch.int8 and not is_exact(node):
             raise Rejected(f"its result leaves as {node.meta['val'].dtype}: nothing quantizes it")
         if not is_plain_layout(node):
             raise Rejected("its result is neither contiguous nor channels-last")
@@ -278,8 +302,9 @@ class Lowering:
             value = Value(context.arranged(value, order), value.shape, order, value.shape)
         here = context.tensors[value.tensor]
         if here.name in taken or here.is_constant:
-            quant = context.quant(value)
-            name = context.emit("reshape", (here.name,), here.shape, quant, node.name, new_shape=here.shape)
+            name = context.emit(
+                "reshape", (here.name,), here.shape, here.quant, node.name, here.dtype, new_shape=here.shape
+            )
             value = Value(name, value.shape, value.order, value.shape)
         return _border(node, value)
 

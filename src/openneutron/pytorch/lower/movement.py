@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch.fx import Node
 
+from openneutron.ir import DType
 from openneutron.pytorch.lower.arguments import arguments_of
+from openneutron.pytorch.lower.choices import is_truth, truths_as_numbers
 from openneutron.pytorch.lower.context import Context
 from openneutron.pytorch.lower.program import GETITEM, op_name, shape_of
 from openneutron.pytorch.lower.rules import Layout, Reject, lowers
@@ -15,7 +18,9 @@ from openneutron.pytorch.lower.values import Shape, Value, permuted
 
 
 def _moved(node: Node, context: Context, value: Value) -> Value:
-    """The value in the quantization that the node's result ends in."""
+    """The value in the quantization that the node's result ends in; integers and truth values as they are."""
+    if context.dtype(value) is not DType.INT8:
+        return value
     return context.requantized(value, context.result_quant(node), f"{node.name}_requantized")
 
 
@@ -46,6 +51,8 @@ def nothing(node: Node, context: Context) -> Value | Reject:
 )
 def copy(node: Node, context: Context) -> Value | Reject:
     source = node.args[0]
+    if is_truth(source) and node.meta["val"].dtype == torch.float32:
+        return truths_as_numbers(node, context, context.value(source))
     if isinstance(source, Node) and source.meta["val"].dtype != node.meta["val"].dtype:
         return Reject(f"it converts {source.meta['val'].dtype} to {node.meta['val'].dtype}")
     return _moved(node, context, context.value(source))

@@ -69,6 +69,16 @@ def is_compute(node: Node) -> bool:
     return node.op == "call_function" and not is_quantize(node) and not is_dequantize(node)
 
 
+EXACT = (torch.int32, torch.int64, torch.bool)
+"""Types of values that are computed and passed on as they are: integers and truth values."""
+
+
+def is_exact(node: Node) -> bool:
+    """Whether the node's values are integers or truth values, no reals and nothing that stands for reals."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype in EXACT and not is_quantize(node)
+
+
 def shape_of(node: Node) -> tuple[int, ...]:
     """The extents of a node's tensor. Raises ValueError where one is not a fixed number."""
     value = node.meta["val"]

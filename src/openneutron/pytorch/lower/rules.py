@@ -50,6 +50,7 @@ class Layout(Enum):
 @dataclass(frozen=True, slots=True)
 class LowerRule:
     """moves: it commutes with quantization, so that its result may keep the input's (maxima do, means don't).
+    exact: its result may be integers or truth values.
     fuses: a clamp behind it can run inside. preserve: whether ExecuTorch, which would take this call apart, is asked not to.
     """
 
@@ -58,6 +59,7 @@ class LowerRule:
     fuses: bool = False
     preserve: Callable[[Node], bool] | None = None
     layout: Layout = Layout.KEEPS
+    exact: bool = False
 
 
 LOWER_RULES: dict[str, LowerRule] = {}
@@ -69,13 +71,14 @@ def lowers(
     fuses: bool = False,
     preserve: Callable[[Node], bool] | None = None,
     layout: Layout = Layout.KEEPS,
+    exact: bool = False,
 ) -> Callable[[Rule], Rule]:
     """Registers a rule for these operators (``aten.convolution.default``)."""
 
     def register(rule: Rule) -> Rule:
         for target in targets:
             assert target not in LOWER_RULES, f"two lowering rules for {target}"
-            LOWER_RULES[target] = LowerRule(rule, moves, fuses, preserve, layout)
+            LOWER_RULES[target] = LowerRule(rule, moves, fuses, preserve, layout, exact)
         return rule
 
     return register

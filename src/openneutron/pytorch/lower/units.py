@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from torch.fx import Graph, Node
 
-from openneutron.pytorch.lower.program import Constants, is_compute, is_dequantize, is_quantize
+from openneutron.pytorch.lower.functions import functions_of
+from openneutron.pytorch.lower.program import Constants, is_compute, is_dequantize, is_exact, is_quantize
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,12 +40,15 @@ def find_units(graph: Graph, constants: Constants) -> list[Unit]:
             node = owner[node]
         return node
 
+    functions = functions_of(graph.nodes, constants).values()
+    inside = {node for function in functions for node in function.nodes}
     calls = [node for node in graph.nodes if node.op == "call_function"]
     for node in calls:
         owner[node] = node
         for source in node.all_input_nodes:
-            joined = source.op == "call_function" and (not is_quantize(source) or _is_constant(source, constants))
-            if joined:
+            if source.op != "call_function" or (is_exact(source) and not {source, node} <= inside):
+                continue  # integers and truth values may come from anywhere
+            if not is_quantize(source) or _is_constant(source, constants):
                 owner[root(source)] = root(node)
     members: dict[Node, list[Node]] = defaultdict(list)
     for node in calls:

@@ -112,7 +112,9 @@ class NeutronQuantizer(Quantizer):
                 continue
             rule = RULES.get(str(node.target))
             config = self._overrides.of(node)
-            if rule is not None and config is not None and node not in constants and _is_float(node):
+            if rule is None or config is None or node in constants:
+                continue
+            if _is_float(node) or rule.result is Result.NONE:
                 self._annotate_node(node, rule, config, constants)
         overrides.unmark(model)
         self._names = overrides.nothing()
@@ -163,6 +165,8 @@ class NeutronQuantizer(Quantizer):
         if node.kwargs.get("alpha", 1) != 1:
             return
         data = list(_data_nodes(node, rule))
+        if not rule.data:
+            self._annotate_truths(node, rule, config)
         if not data or not all(_is_float(item) for item in data):
             return
         inputs: dict[Node, QuantizationSpecBase | None] = {item: self._input_spec(item, config) for item in data}
@@ -185,6 +189,13 @@ class NeutronQuantizer(Quantizer):
                 inner.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, None, _annotated=True)
             last.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, self._last_spec(last), _annotated=True)
 
+    def _annotate_truths(self, node: Node, rule: AnnotationRule, config: QuantizationConfig) -> None:
+        """For truth values as numbers."""
+        (source,) = node.all_input_nodes
+        if source.meta["val"].dtype == torch.bool and config.output_activation is not None:
+            assert rule.fixed is not None
+            node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, fixed_spec(*rule.fixed), _annotated=True)
+
     def _output_spec(
         self,
         node: Node,
@@ -193,7 +204,7 @@ class NeutronQuantizer(Quantizer):
         inputs: Mapping[Node, QuantizationSpecBase | None],
         config: QuantizationConfig,
     ) -> QuantizationSpecBase | None:
-        if config.output_activation is None:
+        if config.output_activation is None or rule.result is Result.NONE:
             return None
         if rule.result is Result.FIXED:
             assert rule.fixed is not None

@@ -6,11 +6,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from openneutron.pytorch.quantizer.rules import convolution, elementwise, matmul, movement, pads, pooling, resize
+from openneutron.pytorch.quantizer.rules import (
+    choices,
+    convolution,
+    elementwise,
+    matmul,
+    movement,
+    pads,
+    pooling,
+    resize,
+)
 from openneutron.pytorch.quantizer.rules.elementwise import ACTIVATIONS
 from openneutron.pytorch.quantizer.rules.table import AnnotationRule, Result
 
-FAMILIES = (convolution, matmul, elementwise, pooling, resize, movement, pads)
+FAMILIES = (convolution, matmul, elementwise, pooling, resize, movement, pads, choices)
 
 
 def _merged() -> dict[str, AnnotationRule]:

@@ -22,6 +22,7 @@ class Result(Enum):
     OWN = "its own, from calibration"
     SHARED = "the first input's"
     FIXED = "fixed by the operator"
+    NONE = "none: integers or truth values"
 
 
 @dataclass(frozen=True, slots=True)

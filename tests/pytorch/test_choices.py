@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Integers and truth values from PyTorch to the NPU and back: positions, comparisons, conditions, indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from openneutron.errors import InvalidModelError
+from openneutron.pytorch.compile import CompiledModel, analyse
+from tests.pytorch.small_models import assert_same_as_litert, outputs_of
+
+IMAGE = (1, 8, 6, 5)
+ROWS = 20
+
+
+class Around(nn.Module):
+    """Layers that ``function`` may use."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.conv = nn.Conv2d(8, 8, 3, padding=1)
+        self.words = nn.Embedding(ROWS, 12)
+        self.linear = nn.Linear(12, 5)
+        self.register_buffer("places", torch.tensor([3, -1, 0]))
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(self, *inputs)
+
+
+def image() -> torch.Tensor:
+    return torch.randn(IMAGE)
+
+
+def mask() -> torch.Tensor:
+    return torch.rand(1, 1, *IMAGE[2:]) > 0.5
+
+
+def words() -> torch.Tensor:
+    return torch.randint(0, ROWS, (2, 7))
+
+
+def below(end: int, *shape: int, first: int = 0) -> Callable[[], torch.Tensor]:
+    return lambda: torch.randint(first, end, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``operators`` is what the graphs hold besides transposes."""
+
+    name: str
+    function: Callable[..., Any]
+    inputs: tuple[Callable[[], torch.Tensor], ...]
+    operators: str
+
+
+CASES = (
+    Case("argmax over channels", lambda m, x: m.conv(x).argmax(1), (image,), "conv_2d arg_max"),
+    Case("argmin that keeps its dimension", lambda m, x: m.conv(x).argmin(2, True), (image,), "conv_2d arg_min reshape"),
+    Case("argmax of everything", lambda m, x: m.conv(x).argmax(), (image,), "conv_2d reshape arg_max"),
+    Case("above a number", lambda m, x: m.conv(x) > 0.1, (image,), "conv_2d greater_equal"),
+    Case("never above", lambda m, x: m.conv(x) > 1e6, (image,), "conv_2d less"),
+    Case("always below", lambda m, x: m.conv(x) <= 1e6, (image,), "conv_2d greater_equal"),
+    Case("sigmoid above a half", lambda m, x: torch.sigmoid(m.conv(x)) > 0.5, (image,), "conv_2d logistic greater_equal"),
+    Case("small values", lambda m, x: m.conv(x) / 1000 < 0, (image,), "conv_2d lookup mul less"),
+    Case("large values", lambda m, x: m.conv(x) * 1000 >= 1, (image,), "conv_2d lookup mul greater_equal"),
+    Case("equal to 0", lambda m, x: torch.relu(m.conv(x)) == 0, (image,), "conv_2d equal"),
+    Case("equal to a number it never is", lambda m, x: torch.relu(m.conv(x)) == -3, (image,), "conv_2d less"),
+    Case("not equal", lambda m, x: torch.relu(m.conv(x)) != 0, (image,), "conv_2d not_equal"),
+    Case("below another", lambda m, x, y: m.conv(x) < y, (image, image), "conv_2d mul mul less"),
+    Case(
+        "truth values together",
+        lambda m, x, y: ((m.conv(x) > 0) & ~(y > 0.5)) | (x == 0),
+        (image, image),
+        "conv_2d equal greater_equal greater_equal logical_not logical_and logical_or",
+    ),
+    Case("exclusive or", lambda m, x, k: (m.conv(x) > 0) ^ k, (image, mask), "conv_2d greater_equal reshape not_equal"),
+    Case(
+        "where",
+        lambda m, x, y: torch.where(m.conv(x) < y, x, y),
+        (image, image),
+        "conv_2d mul mul less select_v2",
+    ),
+    Case("masked_fill", lambda m, x, k: m.conv(x).masked_fill(k, -1e9), (image, mask), "conv_2d reshape select_v2"),
+    Case("masked_fill with infinity", lambda m, x, k: m.conv(x).masked_fill(k, -torch.inf), (image, mask),
+         "conv_2d reshape select_v2"),
+    Case("a mask as numbers", lambda m, x, k: m.conv(x) * k.float(), (image, mask), "conv_2d select_v2 reshape mul"),
+    Case("embedding", lambda m, i: m.linear(m.words(i)), (words,), "gather fully_connected"),
+    Case("index_select", lambda m, x, i: m.conv(x).index_select(2, i), (image, below(6, 4)), "conv_2d gather"),
+    Case("constant indices", lambda m, x: m.conv(x)[:, :, m.places], (image,), "conv_2d gather"),
+    Case("indices from the end", lambda m, x, i: m.conv(x)[:, :, i], (image, below(6, 2, 3, first=-6)), "conv_2d gather"),
+    Case("gather", lambda m, x, i: m.conv(x).gather(1, i), (image, below(8, 1, 3, 6, 5)), "conv_2d gather"),
+    Case("words of positions", lambda m, x: m.linear(m.words(m.conv(x).argmax(1))), (image,),
+         "conv_2d arg_max gather fully_connected"),
+)  # fmt: skip
+
+
+def _compiled(
+    function: Callable[..., Any], makers: tuple[Callable[[], torch.Tensor], ...]
+) -> tuple[CompiledModel, list[tuple[torch.Tensor, ...]]]:
+    torch.manual_seed(5)
+    inputs = [tuple(make() for make in makers) for _ in range(3)]
+    return analyse(Around(function).eval(), inputs[0], calibration=inputs), inputs
+
+
+def _operators(program: CompiledModel) -> list[str]:
+    nodes = [node for part in program.partitions for node in part.lowered.graph.nodes]
+    return [node.op for node in nodes if node.op != "transpose"]
+
+
+def _assert_same_as_pytorch(program: CompiledModel, inputs: list[tuple[torch.Tensor, ...]], most: float) -> None:
+    """Exact types and shapes, and values that differ in at most this part of them (by a step before a comparison)."""
+    for given in inputs:
+        with torch.no_grad():
+            wanted = outputs_of(program.quantized(*given))
+        for got, want in zip(program.run(*given), wanted, strict=True):
+            assert (got.dtype, got.shape) == (want.dtype, want.shape)
+            assert float((got != want).float().mean()) <= most
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_operator(case: Case) -> None:
+    program, inputs = _compiled(case.function, case.inputs)
+    assert [str(item) for item in program.delegation.on_cpu] == []
+    assert len(program.partitions) == 1
+    assert _operators(program) == case.operators.split()
+    if case.name != "indices from the end":  # which LiteRT does not take
+        assert_same_as_litert(program)
+    _assert_same_as_pytorch(program, inputs, 0.02)
+
+
+@pytest.mark.parametrize("index", [ROWS, -ROWS - 1, 2**40])
+def test_an_index_that_names_nothing_ends_the_run(index: int) -> None:
+    program, _ = _compiled(lambda m, i: m.linear(m.words(i)), (words,))
+    given = words()
+    given[1, 3] = index
+    with pytest.raises(InvalidModelError, match="an index that was given or computed is outside the tensor"):
+        program.run(given)
+
+
+WHAT_THERE_IS = "What there is for integers and truth values: indices, positions and conditions."
+
+STAYS = (
+    (
+        "sums of integers",
+        lambda m, x: m.conv(x).argmax(1) + 1,
+        (image,),
+        f"aten.add 'aten_add_tensor' stays on the CPU: its result is int64; the NPU computes on int8. {WHAT_THERE_IS}",
+    ),
+    (
+        "comparisons of integers",
+        lambda m, i: m.words(i).masked_fill((i == 0).unsqueeze(-1), 0.0),
+        (words,),
+        "aten.eq 'aten_eq_scalar' stays on the CPU: its input 'inputs_0' is int64; the NPU computes on int8. "
+        f"{WHAT_THERE_IS}",
+    ),
+    (
+        "two lists of indices",
+        lambda m, x, i: m.conv(x)[:, i, i],
+        (image, below(5, 3)),
+        "aten.index 'aten_index_tensor' stays on the CPU: it has 2 index tensors; 1 is what there is. "
+        "Index one dimension after the other.",
+    ),
+    (
+        "gather from a part",
+        lambda m, x, i: m.conv(x).gather(1, i),
+        (image, below(8, 1, 3, 6, 2)),
+        "aten.gather 'aten_gather_default' stays on the CPU: its indices have 2 positions along dimension 3, its input 5; "
+        "they must be as many.",
+    ),
+)
+
+
+@pytest.mark.parametrize(("name", "function", "makers", "reason"), STAYS, ids=[row[0] for row in STAYS])
+def test_what_stays_has_a_reason(
+    name: str, function: Callable[..., Any], makers: tuple[Callable[[], torch.Tensor], ...], reason: str
+) -> None:
+    program, inputs = _compiled(function, makers)
+    assert reason in [str(item) for item in program.delegation.on_cpu], name
+    assert _operators(program), "the rest is delegated"
+    _assert_same_as_pytorch(program, inputs, 0.02)
+
+
+NUMBERS = (-3.0, -2.0, 0.0, 0.5, 0.1, 1.9, 5.0)
+RELATIONS = (torch.lt, torch.le, torch.gt, torch.ge, torch.eq, torch.ne)
+
+
+def test_comparisons_are_exact_for_every_stored_value() -> None:
+    """With numbers between, on and outside the 256 values that PyTorch dequantizes."""
+    values = torch.linspace(-2.0, 1.9, 256).reshape(1, 256)
+
+    def all_of_them(_: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(relation(x, number) for relation in RELATIONS for number in NUMBERS)
+
+    program = analyse(Around(all_of_them), (values,), calibration=[(values,)])
+    assert program.delegation.on_cpu == ()
+    _assert_same_as_pytorch(program, [(values,)], 0.0)
