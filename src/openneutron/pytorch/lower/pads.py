@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from torch.fx import Node
 
 from openneutron.ir import QuantParams
@@ -21,16 +22,11 @@ from openneutron.pytorch.lower.values import Shape, Value
 Amounts = list[tuple[int, int]]
 """For each dimension what comes before and behind it; below 0 is cut off."""
 
-POSITIONS: dict[str, Callable[[int, int], int]] = {
-    "reflect": lambda place, extent: _mirrored(place, extent),
-    "replicate": lambda place, extent: min(max(place, 0), extent - 1),
-    "circular": lambda place, extent: place % extent,
-}
-"""The position of the input that a position outside it repeats."""
 
-
-def _mirrored(place: int, extent: int) -> int:
-    return abs(place) if place < extent else 2 * (extent - 1) - place
+def _positions(extent: int, amounts: tuple[int, int], mode: str) -> list[int]:
+    """Which positions of an axis PyTorch repeats where: what it makes of their numbers."""
+    numbers = torch.arange(extent, dtype=torch.float32).reshape(1, 1, extent)
+    return [int(place) for place in F.pad(numbers, amounts, mode).reshape(-1)]
 
 
 def _amounts(flat: list[int], rank: int) -> Amounts:
@@ -74,8 +70,7 @@ def _repeated(node: Node, context: Context, mode: str, flat: list[int]) -> Value
         name = _mirror_pad(node, context, name, amounts)
     else:
         for axis in padded:
-            extent, (before, after) = context.tensors[name].shape[axis], amounts[axis]
-            positions = [POSITIONS[mode](place, extent) for place in range(-before, extent + after)]
+            positions = _positions(context.tensors[name].shape[axis], amounts[axis], mode)
             name = take(context, name, axis, positions, node.name)
     return _in_result_quant(node, context, Value(name, shape, value.order, shape))
 
