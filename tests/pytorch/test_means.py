@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import Around, compiled
 
@@ -68,6 +69,15 @@ def test_variances_are_near_the_float_ones() -> None:
             want = torch.cat([function(Around, *inputs).reshape(-1) for inputs in small.inputs])
         ratio = 10 * torch.log10(want.square().sum() / (got - want).square().sum())
         assert ratio > 30, f"{name}: {ratio:.1f} dB"
+
+
+def test_a_calibrator_of_single_numbers_counts_the_first() -> None:
+    observer = HistogramRangeObserver(dtype=torch.int8, quant_min=-128, quant_max=127, qscheme=torch.per_tensor_affine)
+    for number in (2.0, 2.0, 1.0, 1.5):
+        observer(torch.tensor(number))
+    assert float(observer.histogram.sum()) == 4
+    scale, _ = observer.calculate_qparams()
+    assert float(scale) == pytest.approx(2 / 255)
 
 
 def test_a_variance_without_enough_values_is_left_alone() -> None:

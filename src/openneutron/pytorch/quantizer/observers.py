@@ -57,8 +57,10 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         self._chosen = None
         low, high = min(low, float(self.min_val)), max(high, float(self.max_val))
         if high <= low:
+            # One value so far. It counts once there is a range.
             self.min_val.fill_(low)
             self.max_val.fill_(high)
+            self.histogram[0] += torch.count_nonzero(x)
             return x_orig
         if (low, high) != (float(self.min_val), float(self.max_val)):
             self.histogram.copy_(torch.from_numpy(self._stretched(low, high)))
@@ -79,7 +81,7 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         """The counts so far in bins of the new, wider range."""
         old = self.histogram.numpy()
         before, after = float(self.min_val), float(self.max_val)
-        if not old.any() or after <= before:
+        if not old.any():
             return np.zeros(BINS)
         centres = before + (np.arange(BINS) + 0.5) * ((after - before) / BINS)
         places = np.clip(((centres - low) / (high - low) * BINS).astype(int), 0, BINS - 1)
