@@ -384,6 +384,10 @@ def softmax(b: Builder, source: Tensor) -> Tensor | None:
     return b.node("softmax", [source], b.new(source.shape, per_tensor(1 / 256, -128)), beta=beta)
 
 
+def log_softmax(b: Builder, source: Tensor) -> Tensor | None:
+    return b.node("log_softmax", [source], b.new(source.shape, per_tensor(1 / 16, 127)))
+
+
 def resize_nearest_neighbor(b: Builder, source: Tensor, op: str = "resize_nearest_neighbor") -> Tensor | None:
     if len(source.shape) != 4:
         return None
@@ -539,6 +543,7 @@ SAMPLERS: dict[str, Sampler] = {
     "strided_slice": strided_slice,
     "transpose": transpose,
     "softmax": softmax,
+    "log_softmax": log_softmax,
     "resize_nearest_neighbor": resize_nearest_neighbor,
     "resize_bilinear": resize_bilinear,
     "batch_matmul": batch_matmul,

@@ -52,7 +52,8 @@ enum {
     NEUTRON_KERNEL_arg_max_s8 = 23,
     NEUTRON_KERNEL_compare_s8 = 24,
     NEUTRON_KERNEL_select_s8 = 25,
-    NEUTRON_KERNEL_gather_s8 = 26
+    NEUTRON_KERNEL_gather_s8 = 26,
+    NEUTRON_KERNEL_log_softmax_s8 = 34
 };
 
 /* The microcode's first 32 words. */
@@ -365,6 +366,16 @@ typedef struct {
     uint32_t indices; /* little-endian, signed: a column each, a channel for each of its bytes (4 or 8); row 0 alone */
     uint32_t output; /* int8 */
 } NeutronGatherS8;
+
+/* Logarithm of softmax over the channels (LiteRT LOG_SOFTMAX); output scale 1/16, zero point 127. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    uint32_t table_base; /* see bases */
+    uint32_t table_offset; /* bytes, a multiple of 4; int32 exponential, 19 fractional bits, of each difference 0, 1, 2 ... from the largest value, then the int32 differences themselves, 0 or below, 26 fractional bits */
+    int32_t table_count; /* entries of either, at most 256; the results of greater differences are -128 */
+    int32_t channels; /* the input's and the output's channels */
+} NeutronLogSoftmaxS8;
 
 /* Computes the operator's whole output. */
 typedef struct {

@@ -27,6 +27,8 @@ CASES = (
     Case("addcdiv", lambda m, x, y: torch.addcdiv(m.conv(x), x, torch.sigmoid(y) + 1), None, TWO),
     Case("number as a tensor", lambda m, x: torch.tensor(2.0) / m.conv(x).sigmoid() - torch.tensor([0.5]), None),
     Case("clamp of any bounds", lambda m, x: m.conv(x).clamp(-0.3, 0.7), None),
+    Case("log_softmax", lambda m, x: F.log_softmax(m.conv(x), 1), "conv_2d log_softmax"),
+    Case("log_softmax over rows", lambda m, x: F.log_softmax(x * 2, 1), "lookup transpose log_softmax", ROWS),
     Case("softmin", lambda m, x: F.softmin(m.conv(x), 1), None),
     Case("maximum", lambda m, x, y: torch.maximum(m.conv(x), m.point(y)), "conv_2d conv_2d maximum", TWO),
     Case("minimum of a broadcast", lambda m, x, y: torch.minimum(m.conv(x), y), None, (IMAGE, (8, 1, 1))),

@@ -110,6 +110,7 @@ COST_RULES: dict[str, CostRule] = {
     "mean_s8": _reduction,
     "reduce_max_s8": _reduction,
     "softmax_s8": _softmax,
+    "log_softmax_s8": _softmax,
     "add_s8": _elementwise,
     "mul_s8": _elementwise,
     "maximum_s8": _elementwise,

@@ -475,6 +475,24 @@ KERNELS = (
         ),
         26,
     ),
+    Row(
+        "log_softmax_s8",
+        "Logarithm of softmax over the channels (LiteRT LOG_SOFTMAX); output scale 1/16, zero point 127.",
+        (
+            _buffer("input", "int8"),
+            _buffer("output", "int8"),
+            _u("table_base", "see bases"),
+            _u(
+                "table_offset",
+                "bytes, a multiple of 4; int32 exponential, 19 fractional bits, of each difference 0, 1, 2 ... from the "
+                "largest value, then the int32 differences themselves, 0 or below, 26 fractional bits",
+            ),
+            _s("table_count", "entries of either, at most 256; the results of greater differences are -128"),
+            _s("channels", "the input's and the output's channels"),
+        ),
+        34,
+        ("channels",),
+    ),
 )
 
 # -- instructions ------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that move values or only rename them: reshape, slice, concatenation, transpose, pad, resize; and softmax."""
+"""Operators that move values or only rename them: reshape, slice, concatenation, transpose, pad, resize."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from openneutron.ops.limits import (
     attr_among,
     axes_of,
     constant_at,
-    fixed_output,
     int8_at,
     int8_everywhere,
     limit,
@@ -254,10 +253,6 @@ def _one_way_to_place(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _same_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    return (_input_shape(graph, node),)
-
-
 _PAD_LIMITS = (
     int8_at(0),
     rank(0, 1, 5),
@@ -388,20 +383,6 @@ OPS = (
         ),
         version=2,
         doc="Axes in another order.",
-    ),
-    Op(
-        "softmax",
-        litert="SOFTMAX",
-        operands=(_INPUT,),
-        shape=_same_shape,
-        kernels=("softmax_s8",),
-        options="SoftmaxOptions",
-        attributes=(Attribute("beta", "beta", 1.0),),
-        quantization=Quantization.FIXED,
-        fixed_output=(1 / 256, -128),
-        limits=(int8_at(0), fixed_output(1 / 256, -128)),
-        version=2,
-        doc="exp(beta * x) over its sum along the last axis.",
     ),
     Op(
         "resize_nearest_neighbor",

@@ -36,32 +36,54 @@ def softmax(graph: Graph, node: Node) -> list[KernelCall]:
     return [KernelCall("softmax_s8", node.name, views, params, {"exp": exponentials.astype("<i4").tobytes()})]
 
 
+@selects("log_softmax")
+def log_softmax(graph: Graph, node: Node) -> list[KernelCall]:
+    """log_softmax_s8 with the exponentials of all differences that LiteRT's fixed point holds, as its sum takes them, and
+    these differences.
+
+    LiteRT also leaves out differences whose result would fall below its 5 integer bits; they come to -128 here as well.
+    """
+    source, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert source is not None and source.quant is not None
+    rescaled = _rescaled_differences("log_softmax", source.quant.scale, 1.0)
+    table = np.stack([rounding_shift_right(_exp_on_negative_values(rescaled), _SUM_INTEGER_BITS), rescaled])
+    views = {"input": whole(source), "output": whole(result)}
+    params = {"table_count": len(rescaled), "channels": source.shape[-1]}
+    return [KernelCall("log_softmax_s8", node.name, views, params, {"table": table.astype("<i4").tobytes()})]
+
+
 def exponentials_of_differences(scale: float, beta: float) -> npt.NDArray[np.int32]:
     """exp(-beta * scale * d) for d = 0, 1, 2 ..., 31 fractional bits, as far as any of them changes a result.
 
-    What PreprocessSoftmaxScaling, CalculateInputRadius (quantization_util.cc) and exp_on_negative_values (gemmlowp's
-    fixedpoint.h) come to. Below half a unit of the sum an exponential changes neither the sum nor, after its product
-    with at most 1 is shifted right by 23 bits or more, an output.
+    Below half a unit of the sum an exponential changes neither the sum nor, after its product with at most 1 is shifted
+    right by 23 bits or more, an output.
     """
-    real = float(np.float32(beta)) * scale * 2.0 ** (31 - _INTEGER_BITS)
-    if not real > 1.0:
-        raise InvalidModelError(
-            f"softmax: beta {beta:g} times the input's scale {scale:g} is too small for a fixed-point exponential; it must "
-            f"be above 2^-{31 - _INTEGER_BITS}. Quantize the model again."
-        )
-    if real >= _STEEPEST:
-        return np.array([_ONE], np.int32)
-    multiplier, shift = quantize_multiplier(real)
-    radius = ((1 << _INTEGER_BITS) - 1) * 2.0 ** (31 - _INTEGER_BITS) / 2.0**shift
-    differences = np.arange(min(255, int(radius)) + 1, dtype=np.int64)
-    rescaled = doubling_high_mul(-differences << shift, multiplier)
-    values = _exp_on_negative_values(rescaled)
+    values = _exp_on_negative_values(_rescaled_differences("softmax", scale, beta))
     count = int(np.flatnonzero(rounding_shift_right(values, _SUM_INTEGER_BITS))[-1]) + 1
     return values[:count].astype(np.int32)
 
 
+def _rescaled_differences(op: str, scale: float, beta: float) -> Ints:
+    """-beta * scale * d for d = 0, 1, 2 ..., 26 fractional bits, as far as 5 integer bits hold it.
+
+    What PreprocessSoftmaxScaling and CalculateInputRadius of LiteRT's quantization_util.cc come to.
+    """
+    real = float(np.float32(beta)) * scale * 2.0 ** (31 - _INTEGER_BITS)
+    if not real > 1.0:
+        raise InvalidModelError(
+            f"{op}: beta {beta:g} times the input's scale {scale:g} is too small for a fixed-point exponential; it must "
+            f"be above 2^-{31 - _INTEGER_BITS}. Quantize the model again."
+        )
+    if real >= _STEEPEST:
+        return np.zeros(1, np.int64)
+    multiplier, shift = quantize_multiplier(real)
+    radius = ((1 << _INTEGER_BITS) - 1) * 2.0 ** (31 - _INTEGER_BITS) / 2.0**shift
+    differences = np.arange(min(255, int(radius)) + 1, dtype=np.int64)
+    return doubling_high_mul(-differences << shift, multiplier)
+
+
 def _exp_on_negative_values(x: Ints) -> Ints:
-    """exp(x) with 31 fractional bits for x <= 0 with 26: a Taylor series around -1/8, times powers of e for the bits above."""
+    """exp(x) with 31 fractional bits for x <= 0 with 26 (gemmlowp's exp_on_negative_values): a Taylor series around -1/8, times powers of e for the bits above."""
     fraction_bits = 31 - _INTEGER_BITS
     quarter = 1 << (fraction_bits - 2)
     within = (x & (quarter - 1)) - quarter

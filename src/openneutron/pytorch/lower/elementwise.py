@@ -123,19 +123,27 @@ def prelu(node: Node, context: Context) -> Value | Reject:
     return of_both(node, context, "prelu", data, slopes)
 
 
-@lowers("aten._softmax.default", "aten.softmax.int")
-def softmax(node: Node, context: Context) -> Value | Reject:
-    given = arguments_of(node)
-    if given.get("half_to_float"):
-        return Reject("half_to_float is set; there is only int8")
-    data = context.value(given["self"])
-    if not data.shape:
-        raise Rejected("its input is a single number")
-    axis = given["dim"] % len(data.shape)
-    data = context.settled(data)
-    order = data.order
-    if order[-1] != axis:
-        order = (*(other for other in order if other != axis), axis)
-    stored = tuple(data.shape[other] for other in order)
-    name = context.emit("softmax", (context.arranged(data, order),), stored, context.result_quant(node), node.name)
-    return Value(name, data.shape, order, data.shape)
+def _along(op: str) -> Callable[[Node, Context], Value | Reject]:
+    """The rule of an operator along one dimension, which LiteRT has along the last axis."""
+
+    def rule(node: Node, context: Context) -> Value | Reject:
+        given = arguments_of(node)
+        if given.get("half_to_float"):
+            return Reject("half_to_float is set; there is only int8")
+        data = context.value(given["self"])
+        if not data.shape:
+            raise Rejected("its input is a single number")
+        axis = given["dim"] % len(data.shape)
+        data = context.settled(data)
+        order = data.order
+        if order[-1] != axis:
+            order = (*(other for other in order if other != axis), axis)
+        stored = tuple(data.shape[other] for other in order)
+        name = context.emit(op, (context.arranged(data, order),), stored, context.result_quant(node), node.name)
+        return Value(name, data.shape, order, data.shape)
+
+    return rule
+
+
+lowers("aten._softmax.default", "aten.softmax.int")(_along("softmax"))
+lowers("aten._log_softmax.default", "aten.log_softmax.int")(_along("log_softmax"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How operators that treat every element alike are quantized, and softmax."""
+"""How operators that treat every element alike are quantized, and softmaxes."""
 
 from __future__ import annotations
 
@@ -42,4 +42,6 @@ RULES = {
     "aten.tanh.default": fixed_by("tanh"),
     "aten.softmax.int": fixed_by("softmax"),
     "aten._softmax.default": fixed_by("softmax"),
+    "aten.log_softmax.int": fixed_by("log_softmax"),
+    "aten._log_softmax.default": fixed_by("log_softmax"),
 }

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Softmax and its logarithm."""
+
+from __future__ import annotations
+
+from openneutron.ir import Graph, Node
+from openneutron.ops.limits import fixed_output, int8_at, limit
+from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
+
+_INPUT = Operand(Role.ACTIVATION, "input")
+
+MOST_ADDED = 2**12 - 1
+"""Exponentials whose sum LiteRT's LOG_SOFTMAX holds: 12 bits before the point."""
+
+
+def _same_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    data = graph.operand(node, 0)
+    assert data is not None
+    return (data.shape,)
+
+
+def _addable(graph: Graph, node: Node) -> str | None:
+    data = graph.operand(node, 0)
+    assert data is not None
+    if not data.shape:
+        return "its input is a single number"
+    count = data.shape[-1]
+    return None if count <= MOST_ADDED else f"it adds {count} exponentials; LiteRT's sum holds {MOST_ADDED}"
+
+
+OPS = (
+    Op(
+        "softmax",
+        litert="SOFTMAX",
+        operands=(_INPUT,),
+        shape=_same_shape,
+        kernels=("softmax_s8",),
+        options="SoftmaxOptions",
+        attributes=(Attribute("beta", "beta", 1.0),),
+        quantization=Quantization.FIXED,
+        fixed_output=(1 / 256, -128),
+        limits=(int8_at(0), fixed_output(1 / 256, -128)),
+        version=2,
+        doc="exp(beta * x) over its sum along the last axis.",
+    ),
+    Op(
+        "log_softmax",
+        litert="LOG_SOFTMAX",
+        operands=(_INPUT,),
+        shape=_same_shape,
+        kernels=("log_softmax_s8",),
+        options="LogSoftmaxOptions",
+        quantization=Quantization.FIXED,
+        fixed_output=(16 / 256, 127),
+        limits=(
+            int8_at(0),
+            limit(f"at most {MOST_ADDED} values along the last axis", _addable),
+            fixed_output(16 / 256, 127),
+        ),
+        version=2,
+        doc="x less the logarithm of the sum of exp(x) along the last axis.",
+    ),
+)
