@@ -6,7 +6,7 @@ from __future__ import annotations
 from torch.fx import Node
 
 from openneutron.ir import QuantParams
-from openneutron.pytorch.lower.clamps import UNBOUNDED, Bounds
+from openneutron.pytorch.lower.clamps import FUSED, UNBOUNDED, Bounds
 from openneutron.pytorch.lower.program import (
     GETITEM,
     Constants,
@@ -24,6 +24,14 @@ from openneutron.pytorch.quantizer.rules import ACTIVATIONS
 
 def is_clamp(node: Node) -> bool:
     return op_name(node) in ACTIVATIONS
+
+
+def is_fused_clamp(node: Node) -> bool:
+    """Whether a node is one of the clamps that LiteRT's operators can end with."""
+    try:
+        return is_clamp(node) and clamp_bounds(node) in FUSED.values()
+    except Rejected:
+        return False
 
 
 def clamp_bounds(node: Node) -> Bounds:

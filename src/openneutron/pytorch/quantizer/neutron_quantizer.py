@@ -22,6 +22,7 @@ from openneutron.pytorch.aten_passes.constants import constant_of
 from openneutron.pytorch.aten_passes.neutron_aten_pass_manager import NeutronAtenPassManager
 from openneutron.pytorch.aten_passes.simulate_batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.lower.results import is_fused_clamp
 from openneutron.pytorch.pointwise import Region, find_regions
 from openneutron.pytorch.quantizer import overrides
 from openneutron.pytorch.quantizer.overrides import Overrides
@@ -267,7 +268,7 @@ class NeutronQuantizer(Quantizer):
                 return last
             last = norm
         user = _only_user(last)
-        if user is None or str(user.target) not in ACTIVATIONS or self._overrides.keeps_float(user):
+        if user is None or not is_fused_clamp(user) or self._overrides.keeps_float(user):
             return last
         return user
 
