@@ -8,16 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from executorch.exir import to_edge_transform_and_lower
 from torch import nn
 
+from openneutron.ir import QuantParams, per_channel, per_tensor
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.compile import analyse
+from openneutron.pytorch.lower.rules import Reject, Rejected
+from openneutron.pytorch.lower.transposed import output_scales
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from tests.pytorch.small_models import Compiled, assert_same_as_litert, steps_apart
+from tests.pytorch.small_models import Compiled, assert_same_as_litert, compiled, steps_apart
 
 
 def quantized(module: nn.Module, shape: tuple[int, ...], **options: Any) -> Compiled:
@@ -133,3 +137,25 @@ def test_executorch_partitions_without_the_weights() -> None:
     names = [str(node.target) for node in program.exported_program().graph.nodes if node.op == "call_function"]
     assert sum("executorch_call_delegate" in name for name in names) == 1
     assert not [name for name in names if "convolution" in name]
+
+
+@pytest.mark.parametrize("function", [F.conv2d, F.conv_transpose2d])
+def test_weights_that_are_computed_stay(function: Any) -> None:
+    small = compiled(lambda m, x: function(m.conv(x), m.point(x)), ((8, 8, 3, 3),))
+    reasons = [item.reason for item in small.program.delegation.on_cpu]
+    assert "its weights are computed at run time; they must be constant" in reasons
+
+
+def test_weight_scales_that_belong_to_no_output_are_refused() -> None:
+    assert output_scales(per_channel([1.0, 2.0], 1), 2, 4, 2) == per_channel([1.0, 2.0, 1.0, 2.0], 0)
+    assert output_scales(per_channel([1.0, 2.0], 0), 2, 2, 2) == per_channel([1.0, 1.0, 2.0, 2.0], 0)
+    assert output_scales(per_tensor(0.5, 0), 2, 4, 2) == per_tensor(0.5, 0)
+    with pytest.raises(Rejected) as along_inputs:
+        output_scales(per_channel([1.0, 2.0, 1.0, 2.0], 0), 2, 4, 2)
+    assert along_inputs.value.reject == Reject(
+        "its weights have a scale for each index of axis 0, where each output channel needs one",
+        "Quantize with NeutronQuantizer, or along axis 1.",
+    )
+    with pytest.raises(Rejected) as shifted:
+        output_scales(QuantParams((1.0, 2.0), (0, 3), 1), 1, 4, 2)
+    assert shifted.value.reject == Reject("its weights have a zero point; weights must be symmetric")

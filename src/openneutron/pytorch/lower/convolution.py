@@ -88,7 +88,7 @@ def pad(context: Context, source: str, amounts: tuple[tuple[int, int], ...], val
     return context.emit("padv2", (source, paddings, filler), shape, here.quant, f"{source}_padded")
 
 
-@lowers("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default", fuses=True, layout=Layout.NHWC)
+@lowers("aten.conv1d.default", "aten.conv2d.default", fuses=True, layout=Layout.NHWC)
 def convolution(node: Node, context: Context) -> Value | Reject:
     given, shape = arguments_of(node), shape_of(node)
     if len(shape) not in (3, 4):

@@ -24,14 +24,13 @@ Pair = tuple[int, int]
 
 @lowers("aten.convolution.default", fuses=True, layout=Layout.NHWC)
 def any_convolution(node: Node, context: Context) -> Value | Reject:
-    """What ExecuTorch makes of every convolution."""
+    """What ExecuTorch makes of every convolution; those in three dimensions stay on the CPU."""
     return (conv_transpose if arguments_of(node)["transposed"] else convolution)(node, context)
 
 
 @lowers(
     "aten.conv_transpose1d.default",
     "aten.conv_transpose2d.input",
-    "aten.conv_transpose3d.input",
     fuses=True,
     layout=Layout.NHWC,
 )
@@ -110,7 +109,7 @@ def _weights(context: Context, weight: Value, groups: int, spread: Pair, dilatio
     here = context.tensors[name]
     inputs, group_outputs, kernel_h, kernel_w = with_row(weight.shape)
     assert here.data is not None and here.quant is not None
-    quant = _output_scales(here.quant, groups, inputs, group_outputs)
+    quant = output_scales(here.quant, groups, inputs, group_outputs)
     shape = (groups * group_outputs, *spread, inputs)
     if here.data.size > 1 and not any(here.data.strides):
         # Only the shape is known while ExecuTorch partitions.
@@ -123,7 +122,7 @@ def _weights(context: Context, weight: Value, groups: int, spread: Pair, dilatio
     return context.add_constant(f"{name}_ohwi", dense.reshape(shape), quant)
 
 
-def _output_scales(quant: QuantParams, groups: int, inputs: int, group_outputs: int) -> QuantParams:
+def output_scales(quant: QuantParams, groups: int, inputs: int, group_outputs: int) -> QuantParams:
     """The weights' scales, one for each output channel (or one for all)."""
     if quant.axis is None:
         return quant
