@@ -38,14 +38,17 @@ UNTAGGED = frozenset(
 """Operators that are pointwise although PyTorch has not tagged them so."""
 
 
-def is_pointwise(node: Node) -> bool:
-    """Whether each element of a node's one result depends on the elements at its own place alone, always in the same way."""
-    overload = overload_of(node)
-    if overload is None or overload._schema.is_mutable or not isinstance(node.meta.get("val"), torch.Tensor):
-        return False
-    if torch.Tag.nondeterministic_seeded in overload.tags:
+def is_pointwise_operator(overload: torch._ops.OpOverload) -> bool:
+    """Whether each element of an operator's result depends on the elements at its own place alone, always in the same way."""
+    if overload._schema.is_mutable or torch.Tag.nondeterministic_seeded in overload.tags:
         return False
     return torch.Tag.pointwise in overload.tags or overload._schema.name in SAME | CASTS | ALIKE | UNTAGGED
+
+
+def is_pointwise(node: Node) -> bool:
+    """Whether a node calls such an operator."""
+    overload = overload_of(node)
+    return overload is not None and isinstance(node.meta.get("val"), torch.Tensor) and is_pointwise_operator(overload)
 
 
 def is_real(node: Node) -> bool:

@@ -38,25 +38,45 @@ Edge operators that are delegated where they stand between quantize and dequanti
 there). `openneutron explain` gives the reason where one of them stays on the CPU all the same.
 """
 
+FUNCTIONS_TITLE = """## Functions of one value
+
+Whatever PyTorch computes element by element from one quantized tensor and numbers is one table with PyTorch's own results,
+several such operators in a row or side by side included. That holds for every operator that PyTorch calls pointwise; with one
+tensor as operand these are:
+"""
+
+COMPOSITES_TITLE = """## Operators made of others
+
+`NeutronQuantizer` takes these apart, so that each piece is quantized; the pieces are delegated as above.
+"""
+
 COMMON_LIMITS = frozenset({"inputs and outputs int8, quantized per tensor, static shapes"})
 
 
 def text() -> str:
     """The page."""
-    return "\n".join([INTRODUCTION, LITERT_TITLE, litert_table(), PYTORCH_TITLE, pytorch_table()])
+    return "\n".join(
+        [
+            INTRODUCTION,
+            *(LITERT_TITLE, litert_table()),
+            *(PYTORCH_TITLE, pytorch_table()),
+            *(FUNCTIONS_TITLE, _code(functions()) + "\n"),
+            *(COMPOSITES_TITLE, composites_table()),
+        ]
+    )
 
 
 def litert_table() -> str:
     """A row for each operator of the operator table."""
     rows = [
         (
-            f"`{row.litert}`" if row.litert else "(none)",
+            f"`{row.litert or row.name}`",
             row.doc,
             _quantization(row),
             "; ".join(_limits(row)) or "none",
             _code(row.kernels),
         )
-        for row in sorted(ops.OPS, key=lambda row: row.litert)
+        for row in sorted(ops.OPS, key=lambda row: row.litert or row.name)
     ]
     return _table(("LiteRT operator", "what it computes", "quantization", "limits", "kernels"), rows)
 
@@ -92,6 +112,36 @@ def pytorch_table() -> str:
         ("family", "operators"), sorted((family, _code(sorted(names))) for family, names in families.items())
     )
     return table + "".join(f"\n* {_code(sorted(names))}: {said}" for said, names in sorted(remarks.items())) + "\n"
+
+
+def functions() -> list[str]:
+    """The ATen operators that are functions of one value, without their overloads."""
+    import torch
+
+    from openneutron.pytorch.pointwise import is_pointwise_operator
+
+    found = set()
+    for name in torch._C._dispatch_get_all_op_names():
+        namespace, _, rest = name.partition("::")
+        stem, _, overload = rest.partition(".")
+        if namespace != "aten" or stem.startswith("_"):
+            continue
+        operator = getattr(getattr(torch.ops.aten, stem), overload or "default")
+        tensors = [str(argument.type) for argument in operator._schema.arguments if "Tensor" in str(argument.type)]
+        results = [str(item.type) for item in operator._schema.returns]
+        if is_pointwise_operator(operator) and tensors == results == ["Tensor"]:
+            found.add(f"aten.{stem}")
+    return sorted(found)
+
+
+def composites_table() -> str:
+    """A row for each family of decompositions."""
+    from openneutron.pytorch.aten_passes.decompositions import DECOMPOSITIONS
+
+    families: dict[str, list[str]] = {}
+    for name, function in DECOMPOSITIONS.items():
+        families.setdefault(_first_line(sys.modules[function.__module__]), []).append(name)
+    return _table(("family", "operators"), sorted((family, _code(sorted(names))) for family, names in families.items()))
 
 
 def _first_line(module: ModuleType) -> str:
