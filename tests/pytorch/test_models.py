@@ -12,9 +12,22 @@ import oracle
 from openneutron.pytorch import models
 from openneutron.pytorch.compile import CompiledModel
 
-NETWORKS = ("autoencoder", "cifarnet", "ds_cnn", "mobilenet_v2", "resnet8", "tcn", "unet", "vww")
+NETWORKS = (
+    "autoencoder",
+    "cifarnet",
+    "ds_cnn",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "resnet8",
+    "tcn",
+    "transformer_encoder",
+    "unet",
+    "vww",
+)
 INPUTS = 64
 LEAST_WITHIN_ONE_STEP = 0.99
+LEAST_OF_ENCODER = 0.96
+"""Its two normalizations and the attention between them round some twenty times, one after the other."""
 
 
 @pytest.fixture(scope="module", params=NETWORKS)
@@ -54,7 +67,7 @@ def test_outputs_are_those_of_litert_and_near_those_of_pytorch(compiled: tuple[s
             real = (want.astype(np.float32) - result.zero_point) * np.float32(result.scale)
             np.testing.assert_array_equal(output.numpy().reshape(-1), real.reshape(-1))
     print(f"{name}: {100 * near / total:.3f}% of {total} values within one step of the quantized module")
-    assert near / total >= LEAST_WITHIN_ONE_STEP
+    assert near / total >= (LEAST_OF_ENCODER if name == "transformer_encoder" else LEAST_WITHIN_ONE_STEP)
 
 
 @pytest.mark.parametrize("channels_last", [True, False])

@@ -18,8 +18,10 @@ from openneutron.pytorch.models.cifarnet import cifarnet
 from openneutron.pytorch.models.ds_cnn import ds_cnn
 from openneutron.pytorch.models.mobilenet_v1 import mobilenet_v1, visual_wake_words
 from openneutron.pytorch.models.mobilenet_v2 import mobilenet_v2
+from openneutron.pytorch.models.mobilenet_v3 import mobilenet_v3_small
 from openneutron.pytorch.models.resnet8 import resnet8
 from openneutron.pytorch.models.tcn import tcn
+from openneutron.pytorch.models.transformer import transformer_encoder
 from openneutron.pytorch.models.unet import unet
 from openneutron.pytorch.models.weights import random_inputs, settle
 
@@ -42,9 +44,13 @@ _MODELS = {
     "ds_cnn": BuiltIn(ds_cnn, (1, 1, 49, 10), "MLPerf Tiny keyword spotting, DS-CNN"),
     "mobilenet_v1": BuiltIn(mobilenet_v1, (1, 3, 224, 224), "MobileNetV1 1.0, 224x224"),
     "mobilenet_v2": BuiltIn(mobilenet_v2, (1, 3, 224, 224), "MobileNetV2 1.0, 224x224"),
+    "mobilenet_v3_small": BuiltIn(mobilenet_v3_small, (1, 3, 96, 96), "MobileNetV3-Small, 96x96"),
     "resnet8": BuiltIn(resnet8, (1, 3, 32, 32), "MLPerf Tiny image classification, ResNet-8"),
     "tcn": BuiltIn(tcn, (1, 8, 64), "temporal convolutional network: dilated causal convolutions"),
     "unet": BuiltIn(unet, (1, 3, 32, 32), "U-Net of three levels: transposed convolutions, 32x32"),
+    "transformer_encoder": BuiltIn(
+        transformer_encoder, (1, 32, 64), "Transformer encoder block: 64 wide, 4 heads, 32 tokens"
+    ),
     "vww": BuiltIn(visual_wake_words, (1, 3, 96, 96), "MLPerf Tiny visual wake words, MobileNetV1 0.25, 96x96"),
 }
 

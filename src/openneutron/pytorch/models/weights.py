@@ -38,7 +38,7 @@ def random_inputs(shape: tuple[int, ...], generator: torch.Generator) -> torch.T
 
 def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator) -> None:
     """Draws all weights (spread as in He et al., arXiv 1502.01852), then sets every batch norm to the statistics of random
-    inputs of ``shape`` and the last linear layer to results around 0 that a softmax
+    inputs of ``shape`` and a classifier's last linear layer to results around 0 that a softmax
     turns into nearly even probabilities. Leaves the model in eval mode.
     """
     count = max(8, min(64, SETTLING_VALUES // math.prod(shape[1:])))
@@ -66,6 +66,8 @@ def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator)
         handle = linears[-1].register_forward_hook(lambda layer, args, result: results.append(result))
         model(inputs)
         handle.remove()
+        if results[0].dim() != 2:
+            return  # no classifier's
         centre = results[0].mean(0)
         even = 1 / linears[-1].out_features
         spread = (results[0] - centre).std() * even * (1 - even) / RESULT_SPREAD
