@@ -3,7 +3,7 @@
 
 recipe = ExportRecipe.get_recipe(OpenNeutronRecipeType.INT8_PTQ, calibration_inputs_fn=lambda: batches)
 session = executorch.export.export(model, [example_inputs], recipe)
-session.save_pte_file("model.pte")
+session.save_to_pte("model")
 """
 
 from __future__ import annotations
