@@ -3,6 +3,7 @@
 
 from openneutron.pytorch.aten_passes.decompositions import (
     attention,
+    choices,
     elementwise,
     matmul,
     movement,
@@ -13,7 +14,7 @@ from openneutron.pytorch.aten_passes.decompositions import (
 )
 from openneutron.pytorch.aten_passes.decompositions.table import DECOMPOSITIONS, KEPT, Keep, decomposes
 
-FAMILIES = (attention, elementwise, matmul, movement, norms, pooling, resize, variance)
+FAMILIES = (attention, choices, elementwise, matmul, movement, norms, pooling, resize, variance)
 """The modules that hold the functions; importing them fills the table."""
 
 __all__ = ["DECOMPOSITIONS", "KEPT", "Keep", "decomposes"]

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from torch.fx import Node
+
+from openneutron.pytorch.quantizer.rows import row_dimension
 from openneutron.pytorch.quantizer.rules.table import MOVE, AnnotationRule, Result
 
 _ONE = AnnotationRule(result=Result.NONE)
@@ -11,13 +14,19 @@ _TWO = AnnotationRule(data=(0, 1), result=Result.NONE)
 TRUTH_SCALE = (1 / 255, -128)
 """Scale and zero point of truth values as numbers: 0 and 1 are the ends of int8."""
 
+
+def _feeds_softmax(node: Node) -> bool:
+    """Whether values put out of reach lie as far below the others as a softmax asks for."""
+    return row_dimension(node) is not None
+
+
 RULES = {
     "aten.argmax.default": _ONE,
     "aten.argmin.default": _ONE,
     **{f"aten.{name}.Tensor": _TWO for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{f"aten.{name}.Scalar": _ONE for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     "aten.where.self": AnnotationRule(data=(1, 2), result=Result.SHARED),
-    "aten.masked_fill.Scalar": MOVE,
+    "aten.masked_fill.Scalar": AnnotationRule(result=Result.SHARED, own_if=_feeds_softmax),
     "aten._to_copy.default": AnnotationRule(data=(), result=Result.FIXED, fixed=TRUTH_SCALE),
     "aten.embedding.default": MOVE,
     "aten.index_select.default": MOVE,
