@@ -28,7 +28,7 @@ class Course:
 
 
 FROM_NOTHING = Course(epochs=6, learning_rate=2e-3)
-WITH_ROUNDING = Course(epochs=2, learning_rate=5e-4)
+WITH_ROUNDING = Course(epochs=2, learning_rate=1e-4)
 """For a trained network whose quantization is now simulated: enough to get used to it."""
 
 
