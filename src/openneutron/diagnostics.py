@@ -7,12 +7,23 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Fallback:
+    """What operators that hang together on the CPU cost: the model's delegate calls, how many there would be with these operators
+    on the NPU too, and the bytes that go between them and the NPU in each inference."""
+
+    calls: int
+    calls_without: int
+    border_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class OnCpu:
     """An operator that stays on the CPU, and why.
 
     ``operator`` is its kind in the words of where it came from (``RESIZE_BILINEAR``, ``aten.convolution.default``), ``name`` the one in
     question. ``reason`` states fact and bound, ``way_out`` what the user can do; it is empty where there is nothing to do.
-    ``line`` is the line of the model's source, where that is known.
+    ``line`` is the line of the model's source, where that is known, ``fallback`` what it costs. ``written`` is what the
+    user's call was that the operator is a part of, ``call`` the name of that call.
     """
 
     operator: str
@@ -20,6 +31,9 @@ class OnCpu:
     reason: str
     way_out: str = ""
     line: str = ""
+    written: str = ""
+    call: str = ""
+    fallback: Fallback | None = None
 
     def __str__(self) -> str:
         text = f"{self.operator} '{self.name}' stays on the CPU: {self.reason}."

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
+import torch
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager, ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
@@ -26,6 +27,7 @@ from openneutron.compiler.budget import over_budget
 from openneutron.compiler.layout import CALLER
 from openneutron.converter import OPEN
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.compile_spec import decode, encode
 from openneutron.pytorch.delegation import Delegation
@@ -33,6 +35,7 @@ from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQua
 from openneutron.pytorch.exporting import aten_graph, export, first_line, restore
 from openneutron.pytorch.inputs import ModelInputs, samples
 from openneutron.pytorch.lower.program import is_quantize
+from openneutron.pytorch.lower.rules import QUANTIZE
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
@@ -142,6 +145,8 @@ def compile(
     io_place: str = CALLER,
     fetch_constants_to_sram: bool = False,
     use_neutron_for_format_conversion: bool = True,
+    allow_no_op_partitions: bool = False,
+    preserve_ops: Sequence[torch._ops.OpOverload] = (),
     intermediates_dir: str | os.PathLike[str] | None = None,
     converter: str = OPEN,
 ) -> CompiledModel:
@@ -157,8 +162,10 @@ def compile(
     channels_last: whether the program takes and gives images channels innermost, which saves a transpose at each border;
     None: as the example inputs lie. ``run`` takes either.
     io: ``float32`` borders with quantization on the CPU, or ``int8`` ones.
-    operators_not_to_delegate: parts of operator names (``aten::relu``) or of single nodes' names to leave on the CPU;
-    ``aten::add`` is part of ``aten_addmm`` too, ``aten::add_Tensor`` is not. ``delegation`` says which part matched.
+    operators_not_to_delegate: operators (``aten.relu``, ``aten.add.Tensor``), nodes (``aten_convolution_default_1``) and modules
+    (``features.3``) to leave on the CPU; ``*``, ``?`` and ``[...]`` are wildcards.
+    preserve_ops: operators to keep whole where they can be delegated, beside those that are anyway. allow_no_op_partitions:
+    whether what only renames values is worth a delegate call.
     keep_float: modules (names such as ``classifier.*``, or classes) and operators (``aten.softmax.int``) not to quantize.
     train_fn: trains the model with its quantization simulated, in place; it is given the model in training mode, and scales
     come from what it sees there (``calibration`` is not needed then). The model that was passed in stays as it is.
@@ -188,6 +195,8 @@ def compile(
         io_place=io_place,
         fetch_constants_to_sram=fetch_constants_to_sram,
         use_neutron_for_format_conversion=use_neutron_for_format_conversion,
+        allow_no_op_partitions=allow_no_op_partitions,
+        preserve_ops=preserve_ops,
         intermediates_dir=intermediates_dir,
         converter=converter,
     )
@@ -216,6 +225,8 @@ def analyse(
     io_place: str = CALLER,
     fetch_constants_to_sram: bool = False,
     use_neutron_for_format_conversion: bool = True,
+    allow_no_op_partitions: bool = False,
+    preserve_ops: Sequence[torch._ops.OpOverload] = (),
     intermediates_dir: str | os.PathLike[str] | None = None,
     converter: str = OPEN,
 ) -> CompiledModel:
@@ -255,17 +266,15 @@ def analyse(
     tell("Exporting the quantized model", 0, 1)
     program = export(module, inputs, name, source.extents)
     tell("Lowering", 0, 1)
-    partitioner = NeutronPartitioner(compile_spec, spec, post_quantization_state_dict=module.state_dict())
+    partitioner = NeutronPartitioner(
+        compile_spec,
+        spec,
+        CustomDelegationOptions(allow_no_op_partitions),
+        post_quantization_state_dict=module.state_dict(),
+        preserve_ops=list(preserve_ops),
+    )
     with _in_words(name, "lower"):
-        edge = to_edge_transform_and_lower(
-            program,
-            partitioner=[partitioner],
-            compile_config=EdgeCompileConfig(
-                _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
-                # What is no core operator, or mixes types, is for ExecuTorch's runtime to take or to refuse.
-                _check_ir_validity=False,
-            ),
-        )
+        edge, partitioner = _lowered(program, partitioner)
         _check_budget(edge, name, budget)
         if io == INT8:
             edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
@@ -283,7 +292,7 @@ def analyse(
         name=name,
         target=spec.neutron_target,
         buffer=buffer,
-        delegation=partitioner.delegations[-1],
+        delegation=partitioner.delegations[-1].without_hint(QUANTIZE),
         partitions=partitions,
         quantized=module,
         budget_bytes=budget,
@@ -295,6 +304,26 @@ def analyse(
 def _converted_summary(part: ConvertedPartition) -> ConvertedSummary:
     program = part.conversion.program
     return ConvertedSummary(part.name, len(program.microcode), len(program.weights), len(program.kernels))
+
+
+def _lowered(
+    program: ExportedProgram, partitioner: NeutronPartitioner
+) -> tuple[EdgeProgramManager, NeutronPartitioner]:
+    """The program in delegate calls and what stays on the CPU, and the partitioner that did it in the end: operators that were
+    kept whole for nothing, and that the CPU can't run so, are taken apart in another go."""
+    while True:
+        edge = to_edge_transform_and_lower(
+            program,
+            partitioner=[partitioner],
+            compile_config=EdgeCompileConfig(
+                _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
+                # What is no core operator, or mixes types, is for ExecuTorch's runtime to take or to refuse.
+                _check_ir_validity=False,
+            ),
+        )
+        if not partitioner.left_whole:
+            return edge, partitioner
+        partitioner = partitioner.taking_apart(partitioner.left_whole)
 
 
 @contextmanager

@@ -4,23 +4,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch.fx import Node
 
-from openneutron.diagnostics import OnCpu
-from openneutron.pytorch.lower.program import GETITEM, module_path, op_name, short_name, source_line
+from openneutron.diagnostics import Fallback, OnCpu
+from openneutron.pytorch.cpu_kernels import has_cpu_kernel
+from openneutron.pytorch.lower.program import GETITEM, module_path, op_name, source_line
 from openneutron.pytorch.lower.rules import Reject
+from openneutron.pytorch.origin import call_of, title, written
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOnCpu(OnCpu):
-    """A node that stays on the CPU. ``name`` is the module it came from, or the node's own name where that is not known;
-    ``line`` is the line of the model's source."""
+    """A node that stays on the CPU. ``operator`` is what the user wrote, with what it became (``silu (aten.sigmoid)``), ``name`` the
+    module it came from, or the node's own name where that is not known; ``overload`` is the operator in full, ``rule`` what refused
+    it (a lowering rule, or a stage)."""
 
     node: str = ""
     module: str = ""
-    line: str = ""
+    overload: str = ""
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,11 @@ class Delegation:
     on_cpu: tuple[NodeOnCpu, ...] = ()
     partitions: int = 0
 
+    def without_hint(self, hint: str) -> Delegation:
+        """The same, this hint left out where it would be none."""
+        kept = (replace(item, way_out=item.way_out.replace(hint, "").strip()) for item in self.on_cpu)
+        return replace(self, on_cpu=tuple(kept))
+
     def __str__(self) -> str:
         total = len(self.on_npu) + len(self.on_cpu)
         head = f"{len(self.on_npu)} of {total} operators on the NPU, in {self.partitions} delegate calls"
@@ -48,26 +58,34 @@ class Delegation:
 
 
 def counts(node: Node) -> bool:
-    """Whether the node is an operator of the model to a user, not a part of another one."""
-    return op_name(node) != GETITEM
+    """Whether the node is an operator of the model to a user: not a part of another one, nor a number computed from a shape."""
+    value = node.meta.get("val")
+    has_tensor = value is None or isinstance(value, (torch.Tensor, list, tuple))
+    return op_name(node) != GETITEM and has_tensor
 
 
-def on_cpu(node: Node, reject: Reject) -> NodeOnCpu:
+def on_cpu(node: Node, reject: Reject, fallback: Fallback | None = None) -> NodeOnCpu:
     module = module_path(node)
+    hints = [reject.hint] if reject.hint else []
+    if not has_cpu_kernel(node):
+        hints.append("ExecuTorch has no kernel for it on the CPU either: the program won't load.")
     return NodeOnCpu(
-        operator=short_name(node),
+        operator=title(node),
         name=module or node.name,
         reason=reject.reason,
-        way_out=reject.hint,
+        way_out=" ".join(hints),
+        line=source_line(node),
+        written=written(node),
+        call=call_of(node),
+        fallback=fallback,
         node=node.name,
         module=module,
-        line=source_line(node),
+        overload=op_name(node),
+        rule=reject.rule,
     )
 
 
 def on_npu(nodes: Iterable[Node], partition: int) -> list[NodeOnNpu]:
     return [
-        NodeOnNpu(short_name(node), module_path(node) or node.name, node.name, partition)
-        for node in nodes
-        if counts(node)
+        NodeOnNpu(title(node), module_path(node) or node.name, node.name, partition) for node in nodes if counts(node)
     ]

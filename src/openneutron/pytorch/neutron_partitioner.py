@@ -4,36 +4,39 @@
 from __future__ import annotations
 
 import copy
-import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.backend.utils import tag_constant_data
+from executorch.exir.tracer import _default_decomposition_table
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
+from openneutron.compiler.trial import try_compile
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.compile_spec import decode
+from openneutron.pytorch.cpu_kernels import has_cpu_kernel
 from openneutron.pytorch.delegation import Delegation, counts, on_cpu, on_npu
 from openneutron.pytorch.edge_passes.duplicate_dequantize import duplicate_dequantize, has_shared_dequantize
-from openneutron.pytorch.lower import LOWER_RULES, Constants
+from openneutron.pytorch.fallback import fallbacks
+from openneutron.pytorch.lower import LOWER_RULES, Constants, Lowered
 from openneutron.pytorch.lower.program import is_compute, op_name
+from openneutron.pytorch.names import check_names, matching
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name
-from openneutron.pytorch.partition import Partitioning, PartitionOptions, partition
-from openneutron.pytorch.pointwise import is_pointwise
+from openneutron.pytorch.partition import NOT_DELEGATED, Partitioning, PartitionOptions, partition
+from openneutron.pytorch.pointwise import is_pointwise, overload_of
 
 NXP_DELEGATION_TAG = "delegation_tag"
 
 HISTORY = "from_node"
 """Where torch.export keeps the nodes that a node came from."""
-
-TAKEN_APART = {"aten.linear.default": ("aten.addmm.default", "aten.mm.default")}
-"""What operators that may stay whole are known as to users of other backends."""
 
 
 @final
@@ -41,9 +44,9 @@ class NeutronPartitioner(Partitioner):
     """Delegates all that the compiler takes, in as few calls as possible.
 
     compile_spec: from ``generate_neutron_compile_spec``. post_quantization_state_dict: the quantized module's tensors, by
-    name; ExecuTorch hides them while it partitions, and nothing but their shapes is needed. preserve_ops: ATen operators to
-    keep whole where all of their calls can be delegated, beside those the lowering rules ask for; check_op_support: has a
-    say in which calls those are.
+    name; ExecuTorch hides them while it partitions, and those of the programs it showed before are taken where none are given.
+    preserve_ops: ATen operators to keep whole where they can be delegated, beside those the lowering rules ask for;
+    check_op_support: has a say in which calls those are; taken_apart: operators never to keep whole.
 
     ``delegations`` tells afterwards, for each program partitioned, what went where and why.
     """
@@ -56,6 +59,8 @@ class NeutronPartitioner(Partitioner):
         post_quantization_state_dict: Mapping[str, torch.Tensor] | None = None,
         preserve_ops: list[torch._ops.OpOverload] | None = None,
         check_op_support: Callable[[Node], bool] | None = None,
+        *,
+        taken_apart: Iterable[str] = (),
     ) -> None:
         super().__init__()
         self._compile_spec = compile_spec
@@ -67,38 +72,89 @@ class NeutronPartitioner(Partitioner):
         self.preserve_ops = tuple(preserve_ops or ())
         self.check_op_support = check_op_support
         self.delegations: list[Delegation] = []
+        self.left_whole: set[str] = set()
+        """Operators that were kept whole for the NPU, stay on the CPU after all, and have no kernel there."""
+        self._taken_apart = frozenset(taken_apart)
+        self._programs: list[ExportedProgram] = []
+        """The methods that are being lowered, with their tensors."""
+        self._graphs_seen: list[Graph] = []
+        self._tags = 0
+        self._whole: _Whole | None = None
+        self._named_before: set[str] = set()
+        """Names in operators_not_to_delegate that nodes go by before they are taken apart."""
         if self._options.target != neutron_target_spec.get_name():
             raise InvalidOptionError(
                 f"NeutronPartitioner: the compile spec is for '{self._options.target}', the target spec for "
                 f"'{neutron_target_spec.get_name()}'. Make both for the same target."
             )
 
+    def taking_apart(self, operators: Iterable[str]) -> NeutronPartitioner:
+        """A new partitioner that keeps these operators whole nowhere."""
+        return NeutronPartitioner(
+            self._compile_spec,
+            self.neutron_target_spec,
+            self.custom_delegation_options,
+            self.post_quantization_state_dict,
+            list(self.preserve_ops),
+            self.check_op_support,
+            taken_apart={*self._taken_apart, *operators},
+        )
+
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         claim_name()
         graph = exported_program.graph_module.graph
-        check_names(self._options.patterns, graph)
+        self._graphs_seen.append(graph)
+        if len(self._graphs_seen) >= len(self._programs):
+            # The last method: what none of them has is a mistake.
+            check_names(self._options.patterns, self._graphs_seen, self._named_before)
         found = self._partitioned(exported_program)
         tags: dict[str, DelegationSpec] = {}
-        for number, part in enumerate(found.partitions):
-            tag = f"tag{number}"
+        for part in found.partitions:
+            tag = f"tag{self._tags}"
+            self._tags += 1
             for node in part.nodes:
                 node.meta[NXP_DELEGATION_TAG] = tag
             tags[tag] = self.delegation_spec
         tag_constant_data(exported_program)
+        self.left_whole |= {
+            op_name(node)
+            for node in found.rejected
+            if overload_of(node) in _kept_whole(self._whole) and not has_cpu_kernel(node)
+        }
         self.delegations.append(delegation_of(graph, found))
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 
     def _partitioned(self, program: ExportedProgram) -> Partitioning:
-        constants = Constants(program, self.post_quantization_state_dict)
+        constants = Constants(program, self._data_of(program))
         options = PartitionOptions(
-            self._options.patterns,
+            tuple(pattern for pattern in self._options.patterns if pattern not in self._named_before),
             self._options.use_neutron_for_format_conversion,
             self.custom_delegation_options.allow_no_op_partitions,
+            lambda lowered: try_compile(lowered.graph) if has_data(lowered) else None,
         )
         return partition(program.graph_module.graph, constants, options)
 
+    def _data_of(self, program: ExportedProgram) -> Mapping[str, torch.Tensor] | None:
+        """The tensors of a program whose own ExecuTorch hides: as given, or those of the method it must be."""
+        if self.post_quantization_state_dict is not None:
+            return self.post_quantization_state_dict
+        shapes = {name: tensor.shape for name, tensor in program.state_dict.items()}
+        fits = [
+            other.state_dict
+            for other in self._programs
+            if all(name in other.state_dict and other.state_dict[name].shape == s for name, s in shapes.items())
+        ]
+        return fits[0] if len(fits) == 1 else None
+
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """The program with a dequantize node for each reader, so that each can be delegated or not, and without history."""
+        """The program with a dequantize node for each reader, so that each can be delegated or not, and without history.
+
+        ExecuTorch calls it for every method before it partitions the first.
+        """
+        if self._graphs_seen:
+            self._programs, self._graphs_seen, self._tags, self._whole = [], [], 0, None
+            self._named_before = set()
+        self._programs.append(exported_program)
         graph = exported_program.graph_module.graph
         if not has_shared_dequantize(graph) and not any(HISTORY in node.meta for node in graph.nodes):
             return exported_program
@@ -110,32 +166,74 @@ class NeutronPartitioner(Partitioner):
     def ops_to_not_decompose(
         self, ep: ExportedProgram
     ) -> tuple[list[torch._ops.OpOverload], Callable[[Node], bool] | None]:
-        """The operators of this ATen program that are delegated whole, wherever they are called.
+        """The operators of this ATen program that are delegated whole, and which of their calls.
 
-        An operator with a call that can't be is taken apart everywhere: the CPU may have no kernel for it whole.
+        There is no filter where that is all of them: ExecuTorch then takes the program apart in one go.
         """
-        graph = ep.graph_module.graph
-        wanted = {str(op) for op in self.preserve_ops if str(op) in LOWER_RULES}
-        calls = [node for node in graph.nodes if node.op == "call_function"]
+        if self._whole is None or self._whole.program is not ep:
+            self._whole = self._find_whole(ep)
+        whole = self._whole
+        if whole.calls == whole.all_calls:
+            return list(whole.operators), None
+        return list(whole.operators), lambda node: node in whole.calls
+
+    def _find_whole(self, ep: ExportedProgram) -> _Whole:
+        wanted = {str(op) for op in self.preserve_ops}
+        calls = [node for node in ep.graph_module.graph.nodes if node.op == "call_function"]
         for node in calls:
             rule = LOWER_RULES.get(str(node.target))
             if is_pointwise(node) if rule is None else rule.preserve is not None and rule.preserve(node):
                 wanted.add(str(node.target))
-        calls = [node for node in calls if str(node.target) in wanted]
+        wanted -= self._taken_apart
+        table = _default_decomposition_table()
+        calls = [node for node in calls if str(node.target) in wanted and node.target in table]
         if not calls:
-            return [], None
+            return _Whole(ep, {}, frozenset(), frozenset())
+        self._mark_unwanted(calls)
         rejected = self._partitioned(ep).rejected
-        kept: dict[Any, bool] = {}
-        for node in calls:
-            fits = node not in rejected and not self._is_excluded_in_edge(node)
-            fits = fits and (self.check_op_support is None or self.check_op_support(node))
-            kept[node.target] = kept.get(node.target, True) and fits
-        return [target for target, fits in kept.items() if fits], None
+        fits = frozenset(
+            node
+            for node in calls
+            if node not in rejected and (self.check_op_support is None or self.check_op_support(node))
+        )
+        operators = dict.fromkeys(node.target for node in calls if node in fits)
+        return _Whole(ep, operators, fits, frozenset(node for node in calls if node.target in operators))
 
-    def _is_excluded_in_edge(self, node: Node) -> bool:
-        """Whether a name the node may have in the edge program, whole or taken apart, is one not to delegate."""
-        names = [op_name(node), *TAKEN_APART.get(op_name(node), ())]
-        return any(pattern in name.replace(".", "_") for name in names for pattern in self._options.patterns)
+    def _mark_unwanted(self, calls: Sequence[Node]) -> None:
+        """Notes on the calls that may stay whole which of them are not to be delegated, so that what they are taken apart into
+        isn't either: the names they would have as a whole are lost then."""
+        counted: Counter[str] = Counter()
+        for node in calls:
+            stem = op_name(node).replace(".", "_").lower()
+            name = f"{stem}_{counted[stem]}" if counted[stem] else stem
+            counted[stem] += 1
+            found = matching(node, self._options.patterns, name)
+            if found is not None:
+                node.meta["custom"] = {**node.meta.get("custom", {}), NOT_DELEGATED: found}
+                if found == name:
+                    self._named_before.add(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Whole:
+    """The operators of an ATen program with calls to keep whole, these calls, and all calls of these operators."""
+
+    program: ExportedProgram
+    operators: Mapping[Any, None]
+    calls: frozenset[Node]
+    all_calls: frozenset[Node]
+
+
+def _kept_whole(whole: _Whole | None) -> Mapping[Any, None]:
+    return {} if whole is None else whole.operators
+
+
+def has_data(lowered: Lowered) -> bool:
+    """Whether the values of a graph's constants are there, not only their shapes."""
+    return not any(
+        tensor.data is not None and tensor.data.size > 1 and not any(tensor.data.strides)
+        for tensor in lowered.graph.tensors.values()
+    )
 
 
 def _copied(module: GraphModule) -> GraphModule:
@@ -155,23 +253,10 @@ def delegation_of(graph: Graph, found: Partitioning) -> Delegation:
         for number, part in enumerate(found.partitions)
         for item in on_npu((node for node in part.nodes if is_compute(node)), number)
     ]
-    cpu = [on_cpu(node, found.rejected[node]) for node in graph.nodes if node in found.rejected and counts(node)]
+    costs = fallbacks(graph, [part.nodes for part in found.partitions]) if found.rejected else {}
+    cpu = [
+        on_cpu(node, found.rejected[node], costs.get(node))
+        for node in graph.nodes
+        if node in found.rejected and counts(node)
+    ]
     return Delegation(tuple(npu), tuple(cpu), len(found.partitions))
-
-
-def check_names(patterns: Sequence[str], graph: Graph) -> None:
-    """Raises InvalidOptionError for a pattern that is part of no node's name and of no operator we know."""
-    nodes = [node.name for node in graph.nodes if is_compute(node)]
-    operators = [name.replace(".", "_") for name in LOWER_RULES]
-    for pattern in patterns:
-        if any(pattern in name for name in (*nodes, *operators)):
-            continue
-        stems = {
-            name: name.removeprefix("aten_").removesuffix("_default") for name in dict.fromkeys((*nodes, *operators))
-        }
-        bare = pattern.removeprefix("aten_")
-        near = difflib.get_close_matches(bare, stems.values(), 3, 0.5)
-        hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
-        raise InvalidOptionError(
-            f"operators_not_to_delegate: '{pattern}' is in the name of no operator of the model.{hint}"
-        )

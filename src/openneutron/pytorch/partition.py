@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from torch.fx import Graph, Node
 
+from openneutron.compiler.trial import Refused
 from openneutron.pytorch.lower import (
     LOWER_RULES,
     Constants,
@@ -20,16 +21,21 @@ from openneutron.pytorch.lower import (
     find_units,
     lower_units,
 )
+from openneutron.pytorch.lower.absent import no_rule, not_quantized
 from openneutron.pytorch.lower.lower import kept_float
-from openneutron.pytorch.lower.program import is_compute, is_dequantize, is_quantize, op_name, short_name
+from openneutron.pytorch.lower.program import is_compute, is_dequantize, is_quantize, op_name
+from openneutron.pytorch.lower.rules import QUANTIZE
+from openneutron.pytorch.names import OPTION, matching
+from openneutron.pytorch.origin import is_decomposed
+from openneutron.pytorch.pointwise import is_pointwise
 
-EXCLUDED = "operators_not_to_delegate names it"
-NOTHING_TO_DO = "nothing in its partition moves or computes a value"
+NOTHING_TO_DO = Reject("nothing in its partition moves or computes a value", rule="no-op partitions")
 
+NOT_DELEGATED = "not_delegated"
+"""The key of ``node.meta["custom"]`` for the name in operators_not_to_delegate that a node goes by before it is taken apart."""
 
-NOT_QUANTIZED = Reject(
-    "the model is not quantized", "Quantize it with NeutronQuantizer, or let openneutron.compile do so."
-)
+MOST_BORDERS = 255
+"""Inputs, and outputs, that a delegate payload can count."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +110,16 @@ def gather(graph: Graph, units: Sequence[Unit]) -> list[Partition]:
     by_level: dict[int, list[Unit]] = defaultdict(list)
     for unit, level in levels(graph, units).items():
         by_level[level].append(unit)
-    return [_partition(graph, by_level[level]) for level in sorted(by_level)]
+    return [part for level in sorted(by_level) for part in _countable(graph, by_level[level])]
+
+
+def _countable(graph: Graph, units: Sequence[Unit]) -> list[Partition]:
+    """Units of one level, in an order in which they can run, in one partition, or in as many as keep to MOST_BORDERS."""
+    whole = _partition(graph, units)
+    if len(units) == 1 or max(len(whole.inputs), len(whole.outputs)) <= MOST_BORDERS:
+        return [whole]
+    half = len(units) // 2
+    return [*_countable(graph, units[:half]), *_countable(graph, units[half:])]
 
 
 def _partition(graph: Graph, units: Sequence[Unit]) -> Partition:
@@ -116,11 +131,12 @@ def _partition(graph: Graph, units: Sequence[Unit]) -> Partition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
-    """What to leave on the CPU, and how partitions are lowered."""
+    """What to leave on the CPU, and how partitions are lowered. ``compiles``: what the compiler says of a lowered partition."""
 
     operators_not_to_delegate: tuple[str, ...] = ()
     transpose_on_npu: bool = True
     allow_no_op_partitions: bool = False
+    compiles: Callable[[Lowered], Refused | None] | None = None
 
 
 def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> Partitioning:
@@ -128,9 +144,7 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
     units = find_units(graph, constants)
     rejected: dict[Node, Reject] = {}
     if not any(is_quantize(node) or is_dequantize(node) for node in graph.nodes):
-        return Partitioning(
-            (), {node: _without_kernel(node) or NOT_QUANTIZED for node in graph.nodes if is_compute(node)}
-        )
+        return Partitioning((), {node: _not_quantized(node) for node in graph.nodes if is_compute(node)})
     accepted = _supported(units, constants, options, rejected)
     while True:
         partitions = gather(graph, accepted)
@@ -141,13 +155,14 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
     delegated = {node for part in partitions for node in part.nodes}
     for node in graph.nodes:
         if is_compute(node) and node not in delegated and node not in rejected:
-            rejected[node] = Reject("the operators it is quantized together with need each other in a circle")
+            rejected[node] = Reject(
+                "the operators it is quantized together with need each other in a circle", rule="units"
+            )
     return Partitioning(tuple(partitions), rejected)
 
 
-def _without_kernel(node: Node) -> Reject | None:
-    known = op_name(node) in LOWER_RULES
-    return None if known else Reject(f"there is no kernel for {short_name(node)}")
+def _not_quantized(node: Node) -> Reject:
+    return no_rule(node) if op_name(node) not in LOWER_RULES and not is_pointwise(node) else not_quantized(node)
 
 
 def _supported(
@@ -169,10 +184,10 @@ def _unwanted(unit: Unit, patterns: Sequence[str]) -> Refusal | None:
     """The first node of the unit that the user keeps from the NPU, if there is one."""
     for node in unit.compute:
         if (kept := kept_float(node)) is not None:
-            return Refusal(node, kept)
-        found = next((pattern for pattern in patterns if pattern in node.name), None)
+            return Refusal(node, replace(kept, rule="keep_float"))
+        found = node.meta.get("custom", {}).get(NOT_DELEGATED) or matching(node, patterns)
         if found is not None:
-            return Refusal(node, Reject(f"{EXCLUDED}: '{found}' is in '{node.name}'"))
+            return Refusal(node, Reject(f"{OPTION} names it: '{found}'", rule=OPTION))
     return None
 
 
@@ -183,12 +198,16 @@ def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, reject
         # A quantize or dequantize node is no operator to the user: the operator it belongs to is.
         culprit = next((user for user in culprit.users if user in unit.compute), unit.compute[0])
     for node in unit.compute:
-        if node is culprit:
+        if refusal.reject.hint == QUANTIZE and is_decomposed(node):
+            rejected[node] = not_quantized(node)
+        elif node is culprit:
             rejected[node] = refusal.reject
         elif lowering is not None and (own := lowering.why_not(node)) is not None:
             rejected[node] = own
         else:
-            rejected[node] = Reject(f"it exchanges float values with '{culprit.name}', which stays on the CPU")
+            rejected[node] = Reject(
+                f"it exchanges float values with '{culprit.name}', which stays on the CPU", rule="units"
+            )
 
 
 def _refused(
@@ -198,13 +217,26 @@ def _refused(
     refused: set[Unit] = set()
     for part in partitions:
         result = lower_units(part.units, constants, options.transpose_on_npu, "partition", part.inputs, part.outputs)
-        if isinstance(result, Refusal):
-            unit = next(unit for unit in part.units if result.node in unit.nodes)
-            _reject_unit(unit, result, None, rejected)
-            refused.add(unit)
-        elif isinstance(result, Lowered) and result.moves_nothing and not options.allow_no_op_partitions:
-            for unit in part.units:
-                for node in unit.compute:
-                    rejected[node] = Reject(NOTHING_TO_DO)
+        if isinstance(result, Lowered) and result.moves_nothing and not options.allow_no_op_partitions:
+            rejected |= {node: NOTHING_TO_DO for unit in part.units for node in unit.compute}
             refused.update(part.units)
+            continue
+        refusal = result if isinstance(result, Refusal) else _not_compiled(part, result, options)
+        if refusal is not None:
+            unit = next(unit for unit in part.units if refusal.node in unit.nodes)
+            _reject_unit(unit, refusal, None, rejected)
+            refused.add(unit)
     return refused
+
+
+def _not_compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> Refusal | None:
+    """What keeps a partition that can be lowered from being a payload."""
+    for borders, what in ((lowered.inputs, "inputs"), (lowered.outputs, "outputs")):
+        if len(borders) > MOST_BORDERS:
+            reason = f"it has {len(borders)} {what}; a delegate call has at most {MOST_BORDERS}"
+            return Refusal(part.units[0].compute[0], Reject(reason, rule="payload"))
+    said = options.compiles(lowered) if options.compiles is not None else None
+    if said is None:
+        return None
+    owner = lowered.owners.get(said.result, part.nodes[0])
+    return Refusal(owner, Reject(said.reason, rule="compiler"))

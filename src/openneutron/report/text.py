@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from openneutron.diagnostics import OnCpu
+from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.report.summary import PartitionSummary, Summary
 
 SHOWN_ON_CPU = 12
@@ -20,6 +20,8 @@ SHOWN_ON_CPU = 12
 
 NAME_WIDTH = 44
 """Characters of a tensor's name that a table shows."""
+
+COST_WIDTH = 30
 
 PLAIN_WIDTH = 120
 
@@ -152,19 +154,39 @@ def partitions_table(summary: Summary) -> RenderableType:
     return Group(Text("Partitions, one after the other in the same SRAM", "bold"), table)
 
 
+def fallback_text(cost: Fallback) -> str:
+    """What operators on the CPU cost, in words."""
+    parts = cost.calls > cost.calls_without > 0
+    calls = f"parts {plural(cost.calls_without, 'delegate call')} into {cost.calls}" if parts else ""
+    return "; ".join(filter(None, (calls, f"{size_text(cost.border_bytes)} to and fro")))
+
+
 def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> RenderableType:
-    """Operators on the CPU with their reasons; with ``limit``, as many, and how many more there are."""
-    operators = tuple(operators)
-    shown = operators if limit is None or len(operators) <= limit else operators[:limit]
+    """Operators on the CPU with their reasons; with ``limit``, as many rows, and how many more operators there are.
+
+    Operators that came of one call of the user's are one row where the reason is one.
+    """
+    rows: dict[tuple[str, ...], list[OnCpu]] = {}
+    for place, item in enumerate(operators):
+        rows.setdefault((item.call or str(place), item.reason, item.way_out), []).append(item)
+    shown = list(rows.values())[:limit]
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("operator", style="cyan", no_wrap=True)
     table.add_column("name", overflow="fold", max_width=NAME_WIDTH)
     table.add_column("why", overflow="fold", ratio=1)
-    for item in shown:
+    if any(row[0].fallback is not None for row in shown):
+        table.add_column("what it costs", overflow="fold", max_width=COST_WIDTH)
+    for row in shown:
+        item = row[0]
         why = f"{item.reason}. {item.way_out}" if item.way_out else f"{item.reason}."
         name = short_name(item.name)
-        table.add_row(item.operator, f"{name} ({item.line})" if item.line else name, Text(why))
-    rest = len(operators) - len(shown)
+        table.add_row(
+            item.operator if len(row) == 1 else f"{item.written} ({plural(len(row), 'operator')})",
+            f"{name} ({item.line})" if item.line else name,
+            Text(why),
+            *([] if item.fallback is None else [fallback_text(item.fallback)]),
+        )
+    rest = sum(len(row) for row in rows.values()) - sum(len(row) for row in shown)
     parts: list[RenderableType] = [Text("On the CPU", "bold"), table]
     if rest:
         parts.append(Text(f"... and {rest} more; `openneutron explain` lists all."))

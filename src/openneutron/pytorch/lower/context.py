@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch.fx import Node
 
 from openneutron import ops
@@ -15,7 +16,7 @@ from openneutron.ir import Node as IrNode
 from openneutron.pytorch.lower.clamps import Bounds, fused_activation, stored_bounds
 from openneutron.pytorch.lower.program import CHANNELS_LAST, Constants, is_exact, module_path
 from openneutron.pytorch.lower.results import Results
-from openneutron.pytorch.lower.rules import Rejected
+from openneutron.pytorch.lower.rules import QUANTIZE, Rejected
 from openneutron.pytorch.lower.values import Shape, Value, groups_of, lies_as, order_after_view, order_for_view
 
 WITH_INTEGERS = "What there is for integers and truth values: indices, positions and conditions."
@@ -41,6 +42,9 @@ class Context:
         self._moved: dict[tuple[str, str, Shape], str] = {}
         self._view_of: dict[str, str] = {}
         self._source = ""
+        self._node: Node | None = None
+        self.owners: dict[str, Node] = {}
+        """The edge node that each result was added for."""
 
     # Taking back
 
@@ -64,17 +68,16 @@ class Context:
     def begin(self, node: Node) -> None:
         """Says which edge node the next nodes come from."""
         self._source = module_path(node) or node.name
+        self._node = node
 
     def value(self, node: object) -> Value:
         """The value of an operand. Rejects what is neither quantized nor integers or truth values."""
         if not isinstance(node, Node):
-            raise Rejected(
-                f"its operand {node!r} is a number", "Quantize with NeutronQuantizer, which makes it a tensor."
-            )
+            raise Rejected(f"its operand {node!r} is a number", QUANTIZE)
         if node not in self.values and is_exact(node) and self.enter is not None:
             self.values[node] = self.enter(node)
         if node not in self.values:
-            raise Rejected(f"its input '{node.name}' is not quantized", "Quantize it with NeutronQuantizer.")
+            raise Rejected(*_not_quantized(node))
         return self.values[node]
 
     def quant(self, value: Value) -> QuantParams:
@@ -155,6 +158,8 @@ class Context:
         if reason is not None:
             raise Rejected(reason)
         self.nodes.append(node)
+        if self._node is not None:
+            self.owners[name] = self._node
         return name
 
     # Layouts
@@ -254,6 +259,14 @@ class Context:
         """A real number as int8 under these parameters, saturated; infinities too."""
         low, high = stored_bounds(Bounds(real, real), quant)
         return high if real > 0 else low
+
+
+def _not_quantized(node: Node) -> tuple[str, str]:
+    """What to say of an operand that is no int8 value, and what to do."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.dtype != torch.float32:
+        return f"its input '{node.name}' is {value.dtype}; what can be quantized is torch.float32", ""
+    return f"its input '{node.name}' is not quantized", QUANTIZE
 
 
 def moved_axis(quant: QuantParams | None, permutation: Shape) -> QuantParams | None:

@@ -14,7 +14,7 @@ from openneutron.ops.conv import same_padding
 from openneutron.pytorch.lower.arguments import arguments_of, pair
 from openneutron.pytorch.lower.context import Context
 from openneutron.pytorch.lower.program import shape_of
-from openneutron.pytorch.lower.rules import Layout, Reject, Rejected, lowers
+from openneutron.pytorch.lower.rules import QUANTIZE, Layout, Reject, Rejected, lowers
 from openneutron.pytorch.lower.values import Shape, Value
 
 OHWI = (0, 2, 3, 1)
@@ -150,7 +150,7 @@ def bias_of(context: Context, node: Any, source: str, weights: str, filters: int
     """
     data, weight = context.tensors[source].quant, context.tensors[weights].quant
     if data is None or weight is None:
-        raise Rejected("its input or its weights are not quantized", "Quantize with NeutronQuantizer.")
+        raise Rejected("its input or its weights are not quantized", QUANTIZE)
     scales = np.asarray(weight.scales, np.float64) * data.scale
     if node is None:
         zeros = np.zeros(filters, np.int32)

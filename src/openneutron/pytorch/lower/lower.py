@@ -8,7 +8,7 @@ lowers the partition to compile it. It is this one function each time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch.fx import Node
@@ -29,6 +29,7 @@ from openneutron.pytorch.lower import (
     resize,
     transposed,
 )
+from openneutron.pytorch.lower.absent import no_rule
 from openneutron.pytorch.lower.context import WITH_INTEGERS, Context
 from openneutron.pytorch.lower.functions import Function, functions_of, only_inside, table_of
 from openneutron.pytorch.lower.program import (
@@ -45,10 +46,9 @@ from openneutron.pytorch.lower.program import (
     quant_params,
     quantized,
     shape_of,
-    short_name,
 )
 from openneutron.pytorch.lower.results import Results
-from openneutron.pytorch.lower.rules import LOWER_RULES, Layout, Reject, Rejected
+from openneutron.pytorch.lower.rules import LOWER_RULES, QUANTIZE, Layout, Reject, Rejected
 from openneutron.pytorch.lower.units import Unit
 from openneutron.pytorch.lower.values import Value, lies_as, plain
 from openneutron.pytorch.quantizer.overrides import KEPT_FLOAT
@@ -86,6 +86,8 @@ class Lowered:
     graph: Graph
     inputs: tuple[Border, ...]
     outputs: tuple[Border, ...]
+    owners: Mapping[str, Node] = field(default_factory=dict, repr=False)
+    """The edge node that each of the graph's nodes was made for, by its result."""
 
     @property
     def moves_nothing(self) -> bool:
@@ -148,7 +150,7 @@ class Lowering:
                 rejected = Reject(str(error))
             if rejected is not None:
                 self.context.back_to(mark)
-                return Refusal(node, rejected)
+                return Refusal(node, replace(rejected, rule=rejected.rule or _rule_of(node)))
         return None
 
     def _lower_table(self, node: Node, function: Function) -> Reject | None:
@@ -168,9 +170,9 @@ class Lowering:
         if (kept := kept_float(node)) is not None:
             return kept
         if op_name(node) not in LOWER_RULES:
-            return Reject(f"there is no kernel for {short_name(node)}")
+            return no_rule(node)
         if not any(is_dequantize(source) or source.op == "call_function" for source in node.all_input_nodes):
-            return Reject("its inputs are not quantized", "Quantize with NeutronQuantizer.")
+            return Reject("its inputs are not quantized", QUANTIZE)
         return None
 
     def _lower_node(self, node: Node) -> Reject | None:
@@ -186,7 +188,7 @@ class Lowering:
             return None
         name = op_name(node)
         if name not in LOWER_RULES:
-            return Reject(f"there is no kernel for {short_name(node)}")
+            return no_rule(node)
         rule = LOWER_RULES[name]
         if is_exact(node) and not (rule.exact or rule.moves):
             return Reject(
@@ -284,7 +286,7 @@ class Lowering:
         )
         graph = whole.rebuilt(_live(whole))
         graph.verify()
-        return Lowered(graph, tuple(entries), tuple(exits))
+        return Lowered(graph, tuple(entries), tuple(exits), context.owners)
 
     def _output(self, node: Node, taken: set[str]) -> Border:
         """The border of a result, in the layout in which the edge program has it. A tensor that is a border already, or a
@@ -307,6 +309,14 @@ class Lowering:
             )
             value = Value(name, value.shape, value.order, value.shape)
         return _border(node, value)
+
+
+def _rule_of(node: Node) -> str:
+    """The rule that a node's lowering is, ``convolution.linear``."""
+    row = LOWER_RULES.get(op_name(node))
+    if row is None:
+        return "quantization" if is_quantize(node) or is_dequantize(node) else "none"
+    return f"{row.rule.__module__.rpartition('.')[2]}.{row.rule.__qualname__.split('.')[0]}"
 
 
 def kept_float(node: Node) -> Reject | None:

@@ -18,7 +18,7 @@ from openneutron.pytorch.lower.program import (
     quant_params,
     short_name,
 )
-from openneutron.pytorch.lower.rules import LOWER_RULES, Rejected
+from openneutron.pytorch.lower.rules import LOWER_RULES, QUANTIZE, Rejected
 from openneutron.pytorch.quantizer.rules import ACTIVATIONS
 
 
@@ -66,7 +66,7 @@ class Results:
         if found is None and moves(node):
             found = self._behind(node)
         if found is None:
-            raise Rejected(self._why_float(node), "Quantize with NeutronQuantizer.")
+            raise Rejected(self._why_float(node), QUANTIZE)
         return found
 
     def is_quantized(self, node: Node) -> bool:

@@ -19,12 +19,18 @@ if TYPE_CHECKING:
     from openneutron.pytorch.lower.values import Value
 
 
+QUANTIZE = "Quantize it with NeutronQuantizer."
+"""The way out where a model came to the partitioner without quantization that it should have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Why a node stays on the CPU, in words that continue its name, and what could be done about it."""
+    """Why a node stays on the CPU, in words that continue its name, and what could be done about it. ``rule``: what said so, a
+    lowering rule or a stage."""
 
     reason: str
     hint: str = ""
+    rule: str = ""
 
 
 class Rejected(Exception):

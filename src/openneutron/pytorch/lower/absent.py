@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What to say of a call that no lowering rule takes."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Node
+
+from openneutron import ops
+from openneutron.pytorch.lower.program import short_name
+from openneutron.pytorch.lower.rules import QUANTIZE, Reject
+from openneutron.pytorch.origin import is_decomposed, written
+from openneutron.pytorch.pointwise import overload_of
+
+LITERT_OF = {
+    "bmm": "batch_matmul",
+    "matmul": "batch_matmul",
+    "split_with_sizes": "split_v",
+    "stack": "pack",
+    "unbind": "unpack",
+    "index_select": "gather",
+    "embedding": "gather",
+    "flip": "reverse_v2",
+    "repeat": "tile",
+    "expand": "broadcast_to",
+    "amax": "reduce_max",
+    "amin": "reduce_min",
+    "upsample_bilinear2d": "resize_bilinear",
+    "upsample_nearest2d": "resize_nearest_neighbor",
+    "reflection_pad2d": "mirror_pad",
+}
+"""Rows of the operator table by what ATen calls them, where the names differ."""
+
+
+def no_rule(node: Node) -> Reject:
+    """Why an operator without a lowering rule stays on the CPU."""
+    name = short_name(node)
+    if overload_of(node) is None:
+        return Reject(f"'{name}' is control flow or no operator of a library; those run on the CPU")
+    base = name.rpartition(".")[2].strip("_").removesuffix("_copy")
+    row = ops.BY_NAME.get(LITERT_OF.get(base, base))
+    if row is not None and row.kernels and row.litert:
+        return Reject(
+            f"{name} is not connected for PyTorch yet; there is a kernel for it in .tflite files ({row.litert})"
+        )
+    return Reject(f"there is no kernel for {name}")
+
+
+def not_quantized(node: Node) -> Reject:
+    """Why a node's operands are no int8 values, as far as the node itself tells."""
+    for source in (node, *node.all_input_nodes):
+        value = source.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            continue
+        which = "its result is" if source is node else f"its input '{source.name}' is"
+        if any(not isinstance(extent, int) for extent in value.shape):
+            shape = ", ".join(str(extent) if isinstance(extent, int) else "?" for extent in value.shape)
+            return Reject(
+                f"{which} of shape [{shape}]; every extent must be a fixed number", "Export without dynamic_shapes."
+            )
+        if value.dtype not in (torch.float32, torch.int8):
+            wider = value.is_floating_point()
+            hint = "Convert model and inputs with .float()." if wider else ""
+            return Reject(f"{which} {value.dtype}; what can be quantized is torch.float32", hint)
+    if is_decomposed(node):
+        return Reject(f"the quantizer has no rule for '{written(node)}', which it is a part of", QUANTIZE)
+    return Reject("the quantizer has no rule for it, or the model is not quantized", QUANTIZE)
