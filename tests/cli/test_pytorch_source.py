@@ -62,7 +62,8 @@ def test_a_function_of_a_file(file: Path, function: str) -> None:
         ),
         (
             "wrong_inputs",
-            "'some_net.py:wrong_inputs' returned a module and int; example inputs are a tuple of tensors.",
+            "'some_net.py:wrong_inputs' returned a module and int; example inputs are a tuple of the "
+            "model's arguments.",
         ),
         ("raises", "'some_net.py:raises', line 19: KeyError: 'width'"),
     ],
@@ -105,11 +106,52 @@ def test_an_exported_program(tmp_path: Path) -> None:
     assert str(caught.value) == ("--weights: 'net.pt2' has its own weights in it; load others before torch.export.")
 
 
+def _torch_script(path: Path) -> None:
+    torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)).save(path)
+
+
 @pytest.mark.filterwarnings("ignore")
-def test_a_damaged_exported_program(tmp_path: Path) -> None:
-    (tmp_path / "net.pt2").write_bytes(b"not a zip file")
-    with pytest.raises(InvalidModelError, match=r"^'net.pt2' is no program that torch.export.save wrote: "):
+@pytest.mark.parametrize(
+    ("write", "what"),
+    [
+        (lambda path: path.write_bytes(b"not a zip file"), "is no file of PyTorch's, or damaged"),
+        (_torch_script, "is a TorchScript file"),
+        (
+            lambda path: torch.save({"weight": torch.zeros(2)}, path),
+            "is a file that torch.save wrote, with weights or a pickled module in it",
+        ),
+    ],
+)
+def test_files_that_are_no_exported_programs(tmp_path: Path, write: Callable[[Path], None], what: str) -> None:
+    write(tmp_path / "net.pt2")
+    with pytest.raises(InvalidModelError) as caught:
         load(ExportedFile(tmp_path / "net.pt2"))
+    assert str(caught.value) == (
+        f"'net.pt2' {what}; a program that torch.export.save wrote is what is needed here: "
+        "torch.export.save(torch.export.export(model, inputs), 'model.pt2')."
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torch_script_under_its_own_name(tmp_path: Path) -> None:
+    _torch_script(tmp_path / "net.pt")
+    with pytest.raises(InvalidModelError, match=r"net\.pt' is a TorchScript file; TorchScript has no graph to quantize\."):
+        parse(str(tmp_path / "net.pt"))
+
+
+def test_numbers_and_keywords_of_an_exported_program_are_part_of_it(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor, factor: float, *, y: torch.Tensor) -> torch.Tensor:
+            return x * factor + y
+
+    program = torch.export.export(Net(), (torch.zeros(1, 2), 3.0), {"y": torch.zeros(1, 2)})
+    torch.export.save(program, tmp_path / "net.pt2")
+    source = ExportedFile(tmp_path / "net.pt2")
+    loaded = load(source)
+    np.savez(tmp_path / "set.npz", input0=np.ones((4, 2), np.float32), input1=np.zeros((4, 2), np.float32))
+    found = samples(source, loaded, tmp_path / "set.npz", None)
+    assert [(args[1], list(kwargs)) for args, kwargs in found] == [(3.0, ["y"])] * 4
+    assert torch.equal(found[0][0][0], torch.ones(1, 2)) and torch.equal(found[0][1]["y"], torch.zeros(1, 2))
 
 
 def test_weights_are_loaded(file: Path, tmp_path: Path) -> None:

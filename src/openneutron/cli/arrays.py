@@ -33,6 +33,8 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _load(path: Path) -> np.ndarray | dict[str, np.ndarray]:
+    if path.is_dir():
+        raise InvalidOptionError(f"'{path}' is a folder; give each .npy file in it by its name.")
     if not path.is_file():
         raise InvalidOptionError(f"'{path}' does not exist.")
     try:
@@ -49,12 +51,21 @@ def _load(path: Path) -> np.ndarray | dict[str, np.ndarray]:
         ) from error
 
 
-def random_array(generator: np.random.Generator, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
-    """Values all over an integer type's range; of floats, a standard normal distribution's."""
+INDICES = 10
+"""Random integers of 32 and 64 bits are below this: they are counts, or places in a table, which seldom has fewer entries."""
+
+
+def random_array(
+    generator: np.random.Generator, dtype: np.dtype, shape: Sequence[int], below: int | None = None
+) -> np.ndarray:
+    """Values all over a narrow integer type's range, of a wide one from 0 to what is ``below`` (or INDICES); of floats, a standard
+    normal distribution's."""
     if dtype.kind == "f":
         return generator.standard_normal(shape).astype(dtype)
     if dtype.kind == "b":
         return generator.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu" and dtype.itemsize >= 4:
+        return generator.integers(0, INDICES if below is None else below, shape, dtype)
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,11 +101,27 @@ def parse(model: str) -> ModelSource:
         raise InvalidModelError(
             f"'{model}' names no function. Write {model}:function; it returns a module and example inputs."
         )
+    if path.suffix in (".pt", ".pth") and path.is_file() and "TorchScript" in (kind := what_it_is(path)):
+        raise InvalidModelError(f"'{model}' {kind}; TorchScript has no graph to quantize. MODEL is {FORMS}.")
     if path.suffix in OTHER_SUFFIXES:
         raise InvalidModelError(f"'{model}': {OTHER_SUFFIXES[path.suffix]}. MODEL is {FORMS}.")
     if not path.suffix and path.name == model:
         return BuiltInModel(model)
     raise InvalidModelError(f"'{model}' is no model: MODEL is {FORMS}.")
+
+
+def what_it_is(path: Path) -> str:
+    """What a file that PyTorch wrote, or didn't, looks like from outside."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name.partition("/")[2] for name in archive.namelist()]
+    except (OSError, zipfile.BadZipFile):
+        return "is no file of PyTorch's, or damaged"
+    if "constants.pkl" in names and any(name.startswith("code/") for name in names):
+        return "is a TorchScript file"
+    if "data.pkl" in names:
+        return "is a file that torch.save wrote, with weights or a pickled module in it"
+    return "is damaged, or of another version of PyTorch"
 
 
 def existing(name: str) -> Path:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from openneutron.cli.run_file import Border
+from openneutron.errors import InvalidModelError
 from openneutron.isa import pte
 from openneutron.pytorch.runner import Runner
 
@@ -26,8 +27,13 @@ class _Program:
     @property
     def inputs(self) -> list[Border]:
         found = []
-        for index, (shape, dtype) in enumerate(self.runner.inputs):
-            found.append(Border(f"argument {index}", shape, np.dtype(torch.empty(0, dtype=dtype).numpy().dtype)))
+        for index, ((shape, dtype), below) in enumerate(zip(self.runner.inputs, self.runner.table_sizes, strict=True)):
+            if dtype == torch.bfloat16:
+                raise InvalidModelError(
+                    f"'{self.name}': argument {index} is torch.bfloat16, which NumPy has no type for. Run it with Runner.run."
+                )
+            kind = np.dtype(torch.empty(0, dtype=dtype).numpy().dtype)
+            found.append(Border(f"argument {index}", shape, kind, below=below))
         return found
 
     @property

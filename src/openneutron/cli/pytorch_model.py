@@ -43,6 +43,7 @@ def compile_pytorch(
         compiled = front_end.compile.compile(
             loaded.model,
             loaded.example_inputs,
+            example_kwargs=loaded.example_kwargs,
             calibration=front_end.source.samples(source, loaded, calibration, weights),
             keep_float=keep_float,
             **_arguments(source, target, options, excluded, io, steps),
@@ -70,12 +71,13 @@ def explain_pytorch(
     with hushed():
         front_end = _front_end(steps)
         loaded = front_end.source.load(source, weights)
-        samples = [loaded.example_inputs]
+        samples = [loaded.sample(loaded.call)]
         if calibration is not None:
             samples = front_end.source.samples(source, loaded, calibration, weights)
         analysed = front_end.compile.analyse(
             loaded.model,
             loaded.example_inputs,
+            example_kwargs=loaded.example_kwargs,
             calibration=samples,
             keep_float=keep_float,
             **_arguments(source, target, options, excluded, None, steps),

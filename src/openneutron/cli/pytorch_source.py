@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +18,19 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from openneutron.cli import calibration
-from openneutron.cli.model_source import BuiltInModel, ExportedFile, PythonFunction, PyTorchModel, nearest
+from openneutron.cli.model_source import (
+    BuiltInModel,
+    ExportedFile,
+    PythonFunction,
+    PyTorchModel,
+    nearest,
+    what_it_is,
+)
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.pytorch import models
+from openneutron.pytorch.inputs import ModelInputs
 
-Inputs = tuple[torch.Tensor, ...]
+Inputs = tuple[Any, ...]
 
 BUILT_IN_SAMPLES = 32
 """Random inputs that a built-in model with its random weights is calibrated with."""
@@ -36,6 +44,15 @@ class Loaded:
 
     model: nn.Module | ExportedProgram = field(repr=False)
     example_inputs: Inputs = field(repr=False)
+    example_kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def call(self) -> ModelInputs:
+        return ModelInputs(self.example_inputs, self.example_kwargs)
+
+    def sample(self, call: ModelInputs) -> Any:
+        """The call as a calibration sample."""
+        return (call.args, dict(call.kwargs)) if call.kwargs else call.args
 
 
 def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
@@ -55,19 +72,27 @@ def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
     return Loaded(model.eval(), inputs)
 
 
-def samples(source: PyTorchModel, loaded: Loaded, path: Path | None, weights: Path | None) -> list[Inputs]:
+def samples(source: PyTorchModel, loaded: Loaded, path: Path | None, weights: Path | None) -> list[Any]:
     """Calibration samples from a file or folder; random ones for a built-in model that has random weights too.
 
     Raises InvalidOptionError where there are none, or they don't fit the model.
     """
     if path is not None:
-        wanted = [calibration.Wanted(tuple(x.shape), _numpy_type(x)) for x in loaded.example_inputs]
-        return [tuple(torch.from_numpy(part) for part in sample) for sample in calibration.load(path, wanted)]
+        wanted = [calibration.Wanted(tuple(x.shape), _numpy_type(x)) for x in loaded.call.tensors]
+        return [loaded.sample(_filled(loaded.call, arrays)) for arrays in calibration.load(path, wanted)]
     if isinstance(source, BuiltInModel) and weights is None:
         return models.samples(source.name, BUILT_IN_SAMPLES)
     raise InvalidOptionError(
         f"--calibration: it is missing; the int8 scales of '{source}' come from typical inputs. Give a folder of .npy files "
         "or a .npz file."
+    )
+
+
+def _filled(call: ModelInputs, arrays: Sequence[np.ndarray]) -> ModelInputs:
+    """The call with these for its tensors, in their order."""
+    rest = iter(arrays)
+    return call.rebuilt(
+        [torch.from_numpy(next(rest)) if isinstance(leaf, torch.Tensor) else leaf for leaf in call.leaves]
     )
 
 
@@ -99,13 +124,10 @@ def _from_function(source: PythonFunction) -> tuple[nn.Module, Inputs]:
         raise InvalidModelError(what)
     model, inputs = returned
     inputs = (inputs,) if isinstance(inputs, torch.Tensor) else inputs
-    if (
-        not isinstance(inputs, (tuple, list))
-        or not all(isinstance(value, torch.Tensor) for value in inputs)
-        or not inputs
-    ):
+    if not isinstance(inputs, (tuple, list)) or not inputs:
         raise InvalidModelError(
-            f"'{source}' returned a module and {type(returned[1]).__name__}; example inputs are a tuple of tensors."
+            f"'{source}' returned a module and {type(returned[1]).__name__}; example inputs are a tuple of the model's "
+            "arguments."
         )
     return model, tuple(inputs)
 
@@ -153,15 +175,16 @@ def _exported(source: ExportedFile) -> Loaded:
     try:
         program = torch.export.load(source.path)
     except Exception as error:  # torch.export.load declares none of what a damaged file makes it raise
-        words = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InvalidModelError(f"'{source}' is no program that torch.export.save wrote: {words}") from error
-    inputs, keywords = program.example_inputs or ((), {})
-    if keywords or not inputs or not all(isinstance(value, torch.Tensor) for value in inputs):
         raise InvalidModelError(
-            f"'{source}' has no example inputs, or not tensors alone. Export it with a tuple of tensors: "
-            "torch.export.export(model, inputs)."
+            f"'{source}' {what_it_is(source.path)}; a program that torch.export.save wrote is what is needed here: "
+            "torch.export.save(torch.export.export(model, inputs), 'model.pt2')."
+        ) from error
+    inputs, keywords = program.example_inputs or ((), {})
+    if not inputs and not keywords:
+        raise InvalidModelError(
+            f"'{source}' has no example inputs. Export it with a tuple of them: torch.export.export(model, inputs)."
         )
-    return Loaded(program, tuple(inputs))
+    return Loaded(program, tuple(inputs), keywords)
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:

@@ -38,6 +38,8 @@ class Border:
     dtype: np.dtype
     scale: float | None = None
     zero_point: int = 0
+    below: int | None = None
+    """What integers must be less than, where they are places in a table."""
 
 
 class Runnable(Protocol):
@@ -135,7 +137,7 @@ def _inputs(path: Path, borders: Sequence[Border], given: Sequence[Path], seed: 
         if given:
             raise InvalidOptionError("--random: it makes the inputs; leave out --input, or --random.")
         generator = np.random.default_rng(seed)
-        return [random_array(generator, border.dtype, border.shape) for border in borders]
+        return [random_array(generator, border.dtype, border.shape, border.below) for border in borders]
     if len(given) != len(borders):
         raise InvalidOptionError(
             f"'{path.name}' takes {count} ({wanted}); {len(given)} given. "

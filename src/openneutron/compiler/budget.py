@@ -5,7 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openneutron.errors import BudgetError
+from openneutron.errors import BudgetError, InvalidOptionError
+from openneutron.targets import Target
+
+
+def budget_bytes(given: int | None, target: Target) -> int:
+    """The budget in bytes, the target's whole SRAM where none is given. Raises InvalidOptionError where the target has less."""
+    there = int(target.sram.value * 1024)
+    if given is None:
+        return there
+    if given > there:
+        raise InvalidOptionError(
+            f"sram_budget: it is {-(-given // 1024)} KiB; {target.name} has {there // 1024} KiB of SRAM. Give at most that."
+        )
+    return given
 
 
 def over_budget(name: str, least_bytes: Sequence[int], count: int, budget: int) -> BudgetError:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from openneutron import ops
+from openneutron.compiler.budget import budget_bytes
 from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.cost import call_cost
 from openneutron.compiler.emit import emit
@@ -133,7 +134,7 @@ def finish(
     layout = lay_out(schedule, storages, options.io)
     io_bytes = sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs))
     sram = layout.scratch_bytes + schedule.prefetch_bytes + (io_bytes if options.io == CALLER else 0)
-    budget = options.sram_budget if options.sram_budget is not None else int(target.sram.value * 1024)
+    budget = budget_bytes(options.sram_budget, target)
     if sram > budget:
         raise BudgetError(
             f"'{graph.name}': it needs {_kib(sram)} of SRAM; the budget is {_kib(budget)}. "

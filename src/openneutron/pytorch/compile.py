@@ -23,7 +23,7 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from openneutron import files
-from openneutron.compiler.budget import over_budget
+from openneutron.compiler.budget import budget_bytes, over_budget
 from openneutron.compiler.layout import CALLER
 from openneutron.converter import OPEN
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
@@ -248,7 +248,7 @@ def analyse(
     )
     # All partitions are measured before one that is too large is an error.
     compile_spec = encode(dataclasses.replace(decode(compile_spec), defer_budget=True))
-    budget = sram_budget * 1024 if sram_budget is not None else int(spec.neutron_target.sram.value * 1024)
+    budget = budget_bytes(None if sram_budget is None else sram_budget * 1024, spec.neutron_target)
     tell("Exporting", 0, 1)
     source = aten_graph(model, example_inputs, example_kwargs, channels_last, name)
     module, inputs = source.module, source.inputs

@@ -15,8 +15,8 @@ from typing import Any
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
 import torch
 from executorch.exir._serialize._program import deserialize_pte_binary
+from executorch.exir.schema import KernelCall, TensorShapeDynamism
 from executorch.exir.schema import Tensor as TensorSchema
-from executorch.exir.schema import TensorShapeDynamism
 from executorch.runtime import Runtime
 
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
@@ -57,6 +57,19 @@ def _plan(name: str, buffer: bytes) -> Any:
         ) from error
 
 
+def _tables(plan: Any) -> dict[int, int]:
+    """By the place of a value among the program's: the entries of the smallest embedding that takes it for its indices."""
+    found: dict[int, int] = {}
+    for chain in plan.chains:
+        for instruction in chain.instructions:
+            call = instruction.instr_args
+            if not isinstance(call, KernelCall) or plan.operators[call.op_index].name != "aten::embedding":
+                continue
+            table, indices = plan.values[call.args[0]].val, call.args[1]
+            found[indices] = min(found.get(indices, table.sizes[0]), table.sizes[0])
+    return found
+
+
 class Runner:
     """A loaded program. Raises InvalidModelError where it is damaged or has no method ``forward``."""
 
@@ -73,11 +86,20 @@ class Runner:
             self._method: Any = self._program.load_method(METHOD)
         plan = _plan(name, buffer)
         self._inputs = [plan.values[index].val for index in plan.inputs]
+        self._tables = _tables(plan)
+        self._places = [
+            place for place, value in zip(plan.inputs, self._inputs, strict=True) if isinstance(value, TensorSchema)
+        ]
 
     @property
     def inputs(self) -> list[tuple[tuple[int, ...], torch.dtype]]:
         """Shape and type of each tensor the program takes; the largest shape where it is not fixed."""
         return [(tuple(wanted.sizes), DTYPES[int(wanted.scalar_type)]) for wanted in self._tensors]
+
+    @property
+    def table_sizes(self) -> list[int | None]:
+        """For each tensor the program takes the number of entries of the smallest table that it is looked up in."""
+        return [self._tables.get(place) for place in self._places]
 
     @property
     def _tensors(self) -> list[TensorSchema]:
