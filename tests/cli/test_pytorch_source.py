@@ -135,7 +135,9 @@ def test_files_that_are_no_exported_programs(tmp_path: Path, write: Callable[[Pa
 @pytest.mark.filterwarnings("ignore")
 def test_torch_script_under_its_own_name(tmp_path: Path) -> None:
     _torch_script(tmp_path / "net.pt")
-    with pytest.raises(InvalidModelError, match=r"net\.pt' is a TorchScript file; TorchScript has no graph to quantize\."):
+    with pytest.raises(
+        InvalidModelError, match=r"net\.pt' is a TorchScript file; TorchScript has no graph to quantize\."
+    ):
         parse(str(tmp_path / "net.pt"))
 
 

@@ -34,13 +34,19 @@ def whole() -> nn.Module:
 
 def compile_small(**options: Any) -> CompiledModel:
     arguments: dict[str, Any] = {"calibration": [EXAMPLE], "name": "small"} | options
-    return openneutron.compile(small(), EXAMPLE, **arguments)
+    return openneutron.compile(arguments.pop("model", None) or small(), EXAMPLE, **arguments)
 
 
 @pytest.mark.parametrize("channels_last", [None, False, True])
 @pytest.mark.parametrize("on_npu", [False, True])
 def test_partly_delegated_models_compute_the_same_in_any_layout(channels_last: bool | None, on_npu: bool) -> None:
-    program = compile_small(channels_last=channels_last, use_neutron_for_format_conversion=on_npu)
+    torch.manual_seed(5)
+    program = compile_small(
+        model=Around(lambda m, x: F.relu(m.point(torch.sigmoid(m.conv(x))))).eval(),
+        operators_not_to_delegate=["aten.sigmoid"],
+        channels_last=channels_last,
+        use_neutron_for_format_conversion=on_npu,
+    )
     assert len(program.partitions) == 2
     (output,) = program.run(*EXAMPLE)
     layout = torch.channels_last if channels_last else torch.contiguous_format
