@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from openneutron.cli.model_source import BuiltInModel, ExportedFile, PythonFunction
+from openneutron.cli.model_source import BuiltInModel, ExportedFile, PythonFunction, parse
 from openneutron.cli.pytorch_source import Loaded, load, samples
 from openneutron.errors import InvalidModelError, InvalidOptionError
 

@@ -30,8 +30,9 @@ from openneutron.pytorch.lower import LOWER_RULES, Constants, Lowered
 from openneutron.pytorch.lower.program import is_compute, op_name
 from openneutron.pytorch.names import check_names, matching
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name
+from openneutron.pytorch.overload import overload_of
 from openneutron.pytorch.partition import NOT_DELEGATED, Partitioning, PartitionOptions, partition
-from openneutron.pytorch.pointwise import is_pointwise, overload_of
+from openneutron.pytorch.pointwise import is_pointwise
 
 NXP_DELEGATION_TAG = "delegation_tag"
 

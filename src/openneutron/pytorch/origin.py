@@ -6,7 +6,7 @@ from __future__ import annotations
 from torch.fx import Node
 
 from openneutron.pytorch.lower.program import op_name
-from openneutron.pytorch.pointwise import overload_of
+from openneutron.pytorch.overload import overload_of
 
 
 def written(node: Node) -> str:

@@ -10,7 +10,7 @@ from openneutron import ops
 from openneutron.pytorch.lower.program import short_name
 from openneutron.pytorch.lower.rules import QUANTIZE, Reject
 from openneutron.pytorch.origin import is_decomposed, written
-from openneutron.pytorch.pointwise import overload_of
+from openneutron.pytorch.overload import overload_of
 
 LITERT_OF = {
     "bmm": "batch_matmul",
