@@ -72,8 +72,9 @@ CASES = (
     Case(
         "adaptive average",
         lambda m, x: F.adaptive_avg_pool2d(m.conv(x), (3, 4)),
-        "conv_2d average_pool_2d",
+        "conv_2d depthwise_conv_2d",
     ),
+    Case("average of everything", lambda m, x: F.avg_pool2d(m.conv(x), 12), "conv_2d mean reshape"),
     Case("global average", lambda m, x: F.adaptive_avg_pool2d(m.conv(x), 1), "conv_2d mean reshape"),
     Case("mean", lambda m, x: m.conv(x).mean((2, 3)), "conv_2d mean reshape"),
     Case("softmax over channels", lambda m, x: F.softmax(m.conv(x), 1), "conv_2d softmax"),

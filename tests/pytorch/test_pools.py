@@ -15,6 +15,7 @@ from torch.fx import GraphModule
 from openneutron.pytorch.aten_passes.decompose import Decompose
 from openneutron.pytorch.separable import Separable, as_integers, average_pool, litert_padding
 from tests.pytorch.side_by_side import assert_delegated
+from tests.pytorch.small_models import compiled
 
 IMAGE = (1, 5, 11, 9)
 SEQUENCE = (2, 6, 13)
@@ -74,14 +75,14 @@ def test_pools_of_volumes() -> None:
 
 
 def _random_pools(seed: int) -> dict[str, Callable[..., Any]]:
-    """Three pools of each kind on images of 9 to 12 rows and columns."""
+    """Two pools of each kind on images of 9 to 12 rows and columns."""
     random = np.random.default_rng(seed)
 
     def number(low: int, high: int) -> int:
         return int(random.integers(low, high + 1))
 
     pools: dict[str, Callable[..., Any]] = {}
-    for _ in range(3):
+    for _ in range(2):
         kernel = (number(1, 4), number(2, 4))
         stride = (number(1, 3), number(1, 4))
         ceil, include = bool(number(0, 1)), bool(number(0, 1))
@@ -97,11 +98,23 @@ def _random_pools(seed: int) -> dict[str, Callable[..., Any]]:
     return pools
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_pools(seed: int) -> None:
     random = np.random.default_rng(seed)
     shape = (int(random.integers(1, 3)), int(random.integers(1, 10)), *random.integers(9, 13, 2).tolist())
     assert_delegated(_random_pools(seed), (shape,))
+
+
+def test_averages_of_many_values_have_finer_steps() -> None:
+    """What an average of noise loses against int8 with steps of its own is below 3 dB, for small windows too."""
+    kernels = (2, 3, 4, 8)
+    small = compiled(lambda m, x: tuple(F.avg_pool2d(x, kernel) for kernel in kernels), ((1, 8, 8, 8),))
+    assert sorted(set(small.operators)) == ["average_pool_2d", "depthwise_conv_2d", "mean", "reshape"]
+    for place, kernel in enumerate(kernels):
+        got = torch.cat([small.program.run(*inputs)[place] for inputs in small.inputs])
+        want = torch.cat([F.avg_pool2d(*inputs, kernel) for inputs in small.inputs])
+        ratio = float(10 * torch.log10(want.square().sum() / (got - want).square().sum()))
+        assert ratio > 34, f"{kernel}: {ratio:.1f} dB"
 
 
 def test_large_images_are_pooled_axis_by_axis() -> None:

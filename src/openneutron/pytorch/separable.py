@@ -48,6 +48,14 @@ class Separable:
         )
 
     @property
+    def is_mean(self) -> bool:
+        """Whether there is one result, the mean of everything."""
+        return all(
+            len(matrix) == 1 and np.allclose(matrix, 1 / matrix.size, rtol=0, atol=TOLERANCE / matrix.size)
+            for matrix in (self.rows, self.columns)
+        )
+
+    @property
     def weight(self) -> float:
         """The largest product of a row's weight and a column's."""
         return float(self.rows.max() * self.columns.max())

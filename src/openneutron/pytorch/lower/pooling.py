@@ -111,16 +111,17 @@ def average(node: Node, context: Context) -> Value | Reject:
 def adaptive_average(node: Node, context: Context) -> Value | Reject:
     data, shape = context.value(arguments_of(node)["self"]), shape_of(node)
     data, image = context.viewed(data, _image_shape(data.shape)), _image_shape(shape)
-    if image[2:] == (1, 1):
-        return context.viewed(mean_over(node, context, data, (2, 3), image), shape)
     averages = adaptive_average_pool((data.shape[2], data.shape[3]), (image[2], image[3]))
     kernel, stride = zip(window_of(averages.rows), window_of(averages.columns), strict=True)
     return context.viewed(_averaged(node, context, data, averages, Window(kernel, stride, (0, 0)), image), shape)
 
 
 def _averaged(node: Node, context: Context, data: Value, averages: Separable, window: Window, image: Shape) -> Value:
-    """LiteRT's own pool where it means the same and keeps the quantization. Otherwise a depthwise convolution, where all
-    values have one weight: it takes any scale, and its padding costs nothing. Otherwise matrices."""
+    """The mean of everything as such. LiteRT's own pool where it means the same and keeps the quantization. Otherwise a
+    depthwise convolution, where all values have one weight: it takes any scale, and its padding costs nothing. Otherwise
+    matrices."""
+    if averages.is_mean:
+        return mean_over(node, context, data, (2, 3), image)
     quant = context.result_quant(node)
     padding = litert_padding(averages, window.kernel, window.stride)
     if padding is not None and quant == context.quant(data):

@@ -51,21 +51,29 @@ def _average_rescales(node: Node) -> bool:
 
 
 def _adaptive_average_rescales(node: Node) -> bool:
-    """Whether an adaptive average pool gets a scale of its own: means do."""
+    """Whether an adaptive average pool gets a scale of its own."""
     size, result = _size(node.args[0]), _size(node)
-    if size is None or result is None or result == (1, 1):
+    if size is None or result is None:
         return True
     averages = adaptive_average_pool(size, result)
     kernel, stride = zip(window_of(averages.rows), window_of(averages.columns), strict=True)
     return _rescales(averages, kernel, stride, (0, 0))
 
 
+FINER_FROM = 5
+"""Values under a window from which on a plain average gets steps of its own, for which it needs the weights of a depthwise
+convolution. On noise that is 3 dB for 3x3, 5 for 4x4, 13 for 8x8; for 2x2 less than 2."""
+
+
 def _rescales(averages: Separable, kernel: Pair, stride: Pair, before: Pair) -> bool:
-    """Whether LiteRT's pool is not it, and nothing in the input's steps stands between input and result, so that finer
-    ones are of use."""
+    """Whether a result in finer steps than the input's is of use: a mean's is, and any that is rounded once; but small
+    windows are left to LiteRT's pool, which keeps the scale."""
+    if averages.is_mean:
+        return True
+    is_window = averages.is_window(kernel, stride, before)
     if litert_padding(averages, kernel, stride) is not None:
-        return False
-    return averages.is_window(kernel, stride, before) or averages.fits_whole
+        return is_window and kernel[0] * kernel[1] >= FINER_FROM
+    return is_window or averages.fits_whole
 
 
 RULES = {
