@@ -43,7 +43,7 @@ def random_layer(seed: int) -> tuple[nn.Module, tuple[int, ...], str]:
     return nn.Sequential(*modules), (up_to(2), inputs, *extents), f"seed {seed}: {modules}, extents {extents}"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(8), 34])
 def test_random_layers(seed: int) -> None:
     module, shape, title = random_layer(seed)
     assert_one_call(quantized(module, shape), title)

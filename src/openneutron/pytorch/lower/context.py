@@ -280,6 +280,9 @@ def viewed_axis(quant: QuantParams | None, before: Shape, after: Shape) -> Quant
     """The parameters of a tensor read in another shape. Rejects one that cuts through the axis with a scale each."""
     if quant is None or quant.axis is None:
         return quant
+    if before[quant.axis] == 1:
+        # One scale is that of the whole tensor, whatever its shape.
+        return QuantParams(quant.scales, quant.zero_points)
     for old, new in groups_of(before, after):
         if old == [quant.axis] and len(new) == 1:
             return QuantParams(quant.scales, quant.zero_points, new[0])
