@@ -76,8 +76,8 @@ def test_padding_by_hand_costs_a_temporal_network_no_call() -> None:
     model, example = models.get("tcn")
     small = quantized(model, example[0].shape)
     operators = [node.op for node in small.program.partitions[0].compiled.legalized.nodes]
-    # The first one pads values that lie in PyTorch's order, before they are transposed.
-    assert operators.count("pad") <= 1
+    assert "pad" not in operators
+    assert operators.count("transpose") == 2
 
 
 def test_three_dimensions_stay_with_a_reason() -> None:

@@ -33,6 +33,7 @@ from openneutron.pytorch.lower.absent import no_rule
 from openneutron.pytorch.lower.context import WITH_INTEGERS, Context
 from openneutron.pytorch.lower.functions import Function, functions_of, only_inside, table_of
 from openneutron.pytorch.lower.program import (
+    CHANNELS_INNERMOST,
     CHANNELS_LAST,
     DTYPE_OF_TORCH,
     Constants,
@@ -243,7 +244,7 @@ class Lowering:
             raise Rejected(f"its input '{node.name}' is neither contiguous nor channels-last")
         order = tuple(range(len(shape)))
         as_passed = CHANNELS_LAST if is_channels_last(node) else order
-        wanted = CHANNELS_LAST if node in self._images and len(shape) == 4 else as_passed
+        wanted = CHANNELS_INNERMOST.get(len(shape), as_passed) if node in self._images else as_passed
         if lies_as(shape, as_passed, wanted) or (wanted == CHANNELS_LAST and not self.transpose_on_npu):
             as_passed = wanted
         stored = tuple(shape[axis] for axis in as_passed)
@@ -357,7 +358,9 @@ def _images(units: Sequence[Unit]) -> set[Node]:
 def _same_rank(source: Node, node: Node) -> bool:
     here, there = (item.meta.get("val") for item in (source, node))
     there = there[0] if isinstance(there, (list, tuple)) else there
-    return isinstance(here, torch.Tensor) and isinstance(there, torch.Tensor) and here.dim() == there.dim() == 4
+    if not isinstance(here, torch.Tensor) or not isinstance(there, torch.Tensor):
+        return False
+    return here.dim() == there.dim() and here.dim() in CHANNELS_INNERMOST
 
 
 def lower_units(

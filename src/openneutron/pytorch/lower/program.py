@@ -6,6 +6,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ DEQUANTIZE = frozenset(
 GETITEM = "getitem"
 
 CHANNELS_LAST = (0, 2, 3, 1)
+CHANNELS_INNERMOST: Mapping[int, tuple[int, ...]] = MappingProxyType({3: (0, 2, 1), 4: CHANNELS_LAST})
+"""The order of axes in which convolutions take lines and images, by rank."""
 
 DTYPE_OF_TORCH = {
     torch.float32: DType.FLOAT32,
