@@ -241,7 +241,11 @@ def _copied(module: GraphModule) -> GraphModule:
     """A copy without the nodes' histories: each pass of ExecuTorch would copy them again, a fifth of the time of lowering."""
     histories = {node: node.meta.pop(HISTORY) for node in module.graph.nodes if HISTORY in node.meta}
     try:
-        return copy.deepcopy(module)
+        copied = copy.deepcopy(module)
+        # fx makes other names of some (input_1 of input); the program's signature knows the nodes by the names they had.
+        for node, twin in zip(module.graph.nodes, copied.graph.nodes, strict=True):
+            twin.name = node.name
+        return copied
     finally:
         for node, history in histories.items():
             node.meta[HISTORY] = history
