@@ -136,6 +136,11 @@ def test_an_adaptive_maximum_whose_indices_are_used_is_left_alone(result: int, l
     assert left == any("adaptive_max_pool2d" in str(node.target) for node in module.graph.nodes)
 
 
+def test_an_adaptive_maximum_with_indices_has_its_reason() -> None:
+    small = compiled(lambda m, x: F.adaptive_max_pool2d(m.conv(x), 5, return_indices=True)[1])
+    assert "its indices are used; only the maxima can be computed" in small.reasons[0]
+
+
 def test_what_litert_pools_is_told_from_what_it_does_not() -> None:
     def padding(*args: Any) -> str | None:
         names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")

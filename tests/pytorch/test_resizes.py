@@ -112,7 +112,9 @@ def test_windows_as_columns() -> None:
             "unfold": lambda m, x: F.unfold(x, 3, padding=1, stride=2),
             "dilated": lambda m, x: F.unfold(x, (2, 3), dilation=2),
             "side by side": lambda m, x: x.unfold(2, 3, 3),
+            "overlapping": lambda m, x: x.unfold(3, 4, 2),
+            "fold": lambda m, x: F.fold(F.unfold(x, 3, padding=1, stride=2), (7, 9), 3, padding=1, stride=2),
         },
         (IMAGE,),
     )
-    assert small.operators.count("depthwise_conv_2d") == 2
+    assert small.operators.count("depthwise_conv_2d") == 3

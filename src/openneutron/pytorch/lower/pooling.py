@@ -61,8 +61,8 @@ def _image_shape(shape: Shape) -> Shape:
 def max_pool(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     if op_name(node).startswith("aten.max_pool2d_with_indices"):
-        if any(user.args[1] != 0 for user in node.users if op_name(user) == GETITEM):
-            return Reject("its indices are used; only the maxima can be computed")
+        if _uses_indices(node):
+            return Reject(INDICES)
         shape = tuple(int(extent) for extent in node.meta["val"][0].shape)
     else:
         shape = shape_of(node)
@@ -75,6 +75,22 @@ def max_pool(node: Node, context: Context) -> Value | Reject:
         source = _side_by_side(node, context, source, window, image[2:])
         window, padding = Window(window.kernel, window.kernel, (0, 0)), "VALID"
     return context.viewed(_pooled(node, context, "max_pool_2d", source, padding, window, image), shape)
+
+
+INDICES = "its indices are used; only the maxima can be computed"
+
+
+def _uses_indices(node: Node) -> bool:
+    return any(user.args[1] != 0 for user in node.users if op_name(user) == GETITEM)
+
+
+@lowers(*(f"aten.adaptive_max_pool{n}d.default" for n in (1, 2, 3)))
+def adaptive_max_pool(node: Node, context: Context) -> Value | Reject:
+    """What is left of these when others have been taken apart."""
+    del context
+    if _uses_indices(node):
+        return Reject(INDICES)
+    return Reject("it is still whole", "Quantize with NeutronQuantizer, which makes maxima of slices of it.")
 
 
 def _side_by_side(node: Node, context: Context, source: str, window: Window, result: Shape) -> str:

@@ -189,3 +189,27 @@ def im2col(self: Tensor, kernel_size: list[int], dilation: list[int], padding: l
     window: Any = (stride, padding, dilation, channels)
     columns = _aten.conv2d.default(image, places, None, *window).flatten(2)
     return columns if self.dim() == 4 else columns.squeeze(0)
+
+
+@decomposes("aten.col2im.default")
+def col2im(
+    self: Tensor,
+    output_size: list[int],
+    kernel_size: list[int],
+    dilation: list[int],
+    padding: list[int],
+    stride: list[int],
+) -> Tensor:
+    """Columns back to windows, which add up where they overlap: the transpose of ``im2col``."""
+    columns = self if self.dim() == 3 else self.unsqueeze(0)
+    taps = kernel_size[0] * kernel_size[1]
+    channels = columns.shape[1] // taps
+    axes = list(zip(output_size, kernel_size, dilation, padding, stride, strict=True))
+    reaches = [extent + 2 * before - apart * (kernel - 1) - 1 for extent, kernel, apart, before, _ in axes]
+    counts = [reach // step + 1 for reach, (*_, step) in zip(reaches, axes, strict=True)]
+    behind = [reach % step for reach, (*_, step) in zip(reaches, axes, strict=True)]
+    places = torch.eye(taps).reshape(taps, 1, *kernel_size).repeat(channels, 1, 1, 1)
+    image = columns.reshape(columns.shape[0], channels * taps, *counts)
+    window: Any = (stride, padding, behind, channels, dilation)
+    result = _aten.conv_transpose2d.input(image, places, None, *window)
+    return result if self.dim() == 3 else result.squeeze(0)
