@@ -99,7 +99,7 @@ CASES = (
     Case("where with numbers", lambda m, x, k: m.conv(x) + torch.where(k, -64.0, 0.0), (image, mask),
          "conv_2d select_v2 reshape add"),
     Case("masked softmax", lambda m, x, k: torch.softmax(m.conv(x).masked_fill(k, -torch.inf), 1), (image, mask),
-         "conv_2d quantize reshape select_v2 softmax"),
+         "conv_2d lookup reshape select_v2 softmax"),
     Case("max with its position", lambda m, x: m.conv(x).max(1), (image,), "conv_2d arg_max reduce_max reshape"),
     Case("min's position", lambda m, x: m.conv(x).min(2, keepdim=True)[1], (image,), "conv_2d arg_min reshape"),
     Case("running sums", lambda m, x: m.conv(x).cumsum(2), (image,), "conv_2d fully_connected"),

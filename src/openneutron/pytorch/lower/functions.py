@@ -77,7 +77,9 @@ def function_behind(end: Node, constants: Constants) -> Function | None:
 
 def _is_number(node: Node, constants: Constants) -> bool:
     value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.numel() != 1 or value.dtype not in (torch.float32, torch.bool):
+    if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.bool):
+        return False
+    if not all(isinstance(extent, int) and extent == 1 for extent in value.shape):
         return False
     if is_dequantize(node):
         return node.args[0] in constants
