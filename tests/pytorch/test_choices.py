@@ -180,8 +180,15 @@ STAYS = (
         "two lists of indices",
         lambda m, x, i: m.conv(x)[:, i, i],
         (image, below(5, 3)),
-        "aten.index 'aten_index_tensor' stays on the CPU: it has 2 index tensors; 1 is what there is. "
+        "getitem (aten.index) 'aten_index_tensor' stays on the CPU: it has 2 index tensors; 1 is what there is. "
         "Index one dimension after the other.",
+    ),
+    (
+        "topk",
+        lambda m, x: m.conv(x).topk(2, 1),
+        (image,),
+        "aten.topk 'aten_topk_default' stays on the CPU: it puts values in order, for which there is no kernel. "
+        "argmax and max with a dimension, which have one, find the first of them.",
     ),
     (
         "gather from a part",

@@ -32,12 +32,26 @@ LITERT_OF = {
 """Rows of the operator table by what ATen calls them, where the names differ."""
 
 
+_ORDERS = "it puts values in order, for which there is no kernel"
+_COUNTS = "how many values its result has is known only when it runs; the NPU's tensors have fixed shapes"
+_WITHOUT_ORDER = "argmax and max with a dimension, which have one, find the first of them."
+_WITHOUT_COUNT = "torch.where and masked_fill keep the shape."
+
+NEVER = {
+    **dict.fromkeys(("topk", "sort", "argsort", "kthvalue", "median", "mode"), Reject(_ORDERS, _WITHOUT_ORDER)),
+    **dict.fromkeys(("nonzero", "masked_select", "unique", "unique2"), Reject(_COUNTS, _WITHOUT_COUNT)),
+}
+"""What to say of operators that no kernel is planned for."""
+
+
 def no_rule(node: Node) -> Reject:
     """Why an operator without a lowering rule stays on the CPU."""
     name = short_name(node)
     if overload_of(node) is None:
         return Reject(f"'{name}' is control flow or no operator of a library; those run on the CPU")
     base = name.rpartition(".")[2].strip("_").removesuffix("_copy")
+    if base in NEVER:
+        return NEVER[base]
     row = ops.BY_NAME.get(LITERT_OF.get(base, base))
     if row is not None and row.kernels and row.litert:
         return Reject(
