@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torchao.quantization.pt2e import MinMaxObserver, MovingAverageMinMaxObserver
+from torchao.quantization.pt2e import MovingAverageMinMaxObserver
 from torchao.quantization.pt2e.fake_quantize import FakeQuantize, FusedMovingAvgObsFakeQuantize
 from torchao.quantization.pt2e.quantizer import (
     DerivedQuantizationSpec,
@@ -23,6 +23,7 @@ from openneutron.pytorch.quantizer.observers import (
     HistogramRangeObserver,
     LatestWeightObserver,
     PerChannelWeightObserver,
+    WeightObserver,
 )
 from openneutron.pytorch.quantizer.row_observer import RowRangeObserver
 
@@ -60,7 +61,7 @@ def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationS
     """int8 in [-127, 127], symmetric; one scale for each index of ``channel_axis``, or one for the tensor (None)."""
     observer: Any
     if channel_axis is None:
-        observer = MinMaxObserver
+        observer = WeightObserver
         if is_qat:
             observer = FakeQuantize.with_args(observer=MovingAverageMinMaxObserver, averaging_constant=1.0)
         scheme = torch.per_tensor_symmetric
