@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.pytorch.small_models import IMAGE
+from tests.pytorch.small_models import IMAGE, compiled
 from tests.pytorch.test_operators import Case, check_case
 
 TWO = (IMAGE, IMAGE)
@@ -18,6 +18,7 @@ CASES = (
     Case("sub of alpha", lambda m, x, y: torch.sub(m.conv(x), y, alpha=0.5), None, TWO),
     Case("rsub", lambda m, x: (2 - m.conv(x)) * 3, None),
     Case("rsub of alpha", lambda m, x, y: torch.rsub(m.conv(x), y, alpha=2), None, TWO),
+    Case("floor division", lambda m, x: m.conv(x) // 0.3, "conv_2d lookup"),
     Case("addcmul", lambda m, x, y: torch.addcmul(m.conv(x), x, y, value=0.5), None, TWO),
     Case("lerp", lambda m, x, y: torch.lerp(m.conv(x), y, 0.3), None, TWO),
     Case("lerp by a tensor", lambda m, x, y: torch.lerp(m.conv(x), y, torch.sigmoid(x)), None, TWO),
@@ -52,3 +53,11 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_arithmetic(case: Case) -> None:
     check_case(case)
+
+
+def test_rounded_quotients_of_two_tensors_stay_on_the_cpu() -> None:
+    small = compiled(lambda m, x: torch.div(m.conv(x), m.point(x), rounding_mode="floor"))
+    assert small.reasons == [
+        "aten.div 'aten_div_tensor_mode' stays on the CPU: it rounds a quotient of two computed tensors; where that is near a "
+        "whole number, half a step of an operand decides which one. Divide without rounding."
+    ]

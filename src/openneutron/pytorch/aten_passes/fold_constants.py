@@ -47,7 +47,9 @@ def _value_of(module: GraphModule, node: Node) -> torch.Tensor | None:
         return None
     if overload._schema.is_mutable or torch.Tag.nondeterministic_seeded in overload.tags:
         return None
-    if not isinstance(told, torch.Tensor) or told.numel() > LARGEST:
+    if not isinstance(told, torch.Tensor) or not all(isinstance(extent, int) for extent in told.shape):
+        return None
+    if told.numel() > LARGEST:
         return None
     constants = {source: constant_of(module, source) for source in node.all_input_nodes}
     if any(value is None for value in constants.values()):

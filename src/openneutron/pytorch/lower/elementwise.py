@@ -114,6 +114,17 @@ for _op in ("add", "sub", "mul"):
     lowers(f"aten.{_op}.Tensor", fuses=True)(_two(_op))
 
 
+@lowers("aten.div.Tensor_mode", "aten.fmod.Tensor", "aten.remainder.Tensor")
+def rounded_quotient(node: Node, context: Context) -> Value | Reject:
+    """Of one computed tensor and a number it is a function of one value; of two it can't be had from rounded operands."""
+    del node, context
+    return Reject(
+        "it rounds a quotient of two computed tensors; where that is near a whole number, half a step of an operand "
+        "decides which one",
+        "Divide without rounding.",
+    )
+
+
 @lowers("aten.prelu.default", preserve=always)
 def prelu(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)

@@ -40,9 +40,9 @@ from openneutron.pytorch.quantizer.specs import (
 
 
 class NeutronQuantizer(Quantizer):
-    """int8 static quantization: activations affine per tensor; weights symmetric, per channel in convolutions.
+    """int8 static quantization: activations affine per tensor; weights symmetric, with a scale for each output channel.
 
-    Linear layers have one weight scale, biases are int32. Tensors that are not float stay as they are. Functions of one
+    Biases are int32. Tensors that are not float stay as they are. Functions of one
     value (``pointwise``) are quantized at their ends alone; other operators without a row in ``rules.RULES`` stay float. The ``set_`` methods say otherwise for single modules and operators; they return the
     quantizer, names may hold wildcards (``features.*``), and a name that the model does not have raises InvalidOptionError
     when the model is quantized. Of what is said of one node a module's name goes before its type, that before an operator,

@@ -40,6 +40,15 @@ def divide(self: Tensor, other: Tensor) -> Tensor:
     return self / other
 
 
+@decomposes("aten.floor_divide.default", "aten.floor_divide.Scalar")
+def floor_divide(self: Tensor, other: Tensor | float) -> Tensor | Keep:
+    if not self.is_floating_point():
+        return KEPT
+    if isinstance(other, Tensor):
+        return _aten.div.Tensor_mode(self, other, rounding_mode="floor")
+    return _aten.div.Scalar_mode(self, other, rounding_mode="floor")
+
+
 @decomposes("aten.subtract.Tensor")
 def subtract(self: Tensor, other: Tensor, alpha: float) -> Tensor:
     return _aten.sub.Tensor(self, other, alpha=alpha) if alpha != 1 else self - other

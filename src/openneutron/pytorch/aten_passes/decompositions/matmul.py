@@ -67,6 +67,11 @@ def outer(self: Tensor, vec2: Tensor) -> Tensor:
     return self.unsqueeze(1) * vec2
 
 
+@decomposes("aten.addr.default")
+def addr(self: Tensor, vec1: Tensor, vec2: Tensor, beta: float, alpha: float) -> Tensor:
+    return _sum(self, beta, vec1.unsqueeze(1) * _times(vec2, alpha))
+
+
 @decomposes("aten.tensordot.default")
 def tensordot(self: Tensor, other: Tensor, dims_self: Sequence[int], dims_other: Sequence[int]) -> Tensor:
     gone, met = [dim % self.dim() for dim in dims_self], [dim % other.dim() for dim in dims_other]
