@@ -17,6 +17,7 @@ from openneutron import litert
 from openneutron.compat import eiq_neutron_sdk as sdk
 from openneutron.compat.eiq_neutron_sdk import neutron_converter, neutron_library_utils
 from openneutron.errors import InvalidOptionError, InvalidProgramError, InvalidTargetError
+from openneutron.ir import DType, Graph, Node, Tensor, per_tensor
 from openneutron.isa import kernel_selection
 from openneutron.litert.neutron_graph import FoundNode, find
 from openneutron.mixed import FileSimulator
@@ -92,6 +93,17 @@ def test_what_the_npu_can_not_take_stays_as_it_is(caplog: pytest.LogCaptureFixtu
     assert [node.op for node in litert.read(converted).graph.nodes].count("CUSTOM NeutronGraph") == 2
     assert caplog.records
     assert all(" stays on the CPU: " in record.getMessage() for record in caplog.records)
+
+
+def test_a_graph_that_computes_nothing_is_still_one() -> None:
+    quant = per_tensor(0.1, 3)
+    tensors = [Tensor("x", (2, 10), DType.INT8, quant), Tensor("y", (1, 20), DType.INT8, quant)]
+    node = Node("reshape", ("x",), ("y",), {"new_shape": (1, 20)})
+    graph = Graph("view", {tensor.name: tensor for tensor in tensors}, (node,), ("x",), ("y",))
+    converted = neutron_converter.convertModel(litert.write(graph), context())
+    assert [node.op for node in litert.read(converted).graph.nodes] == ["CUSTOM NeutronGraph"]
+    (given,) = random_inputs(graph, 1)
+    np.testing.assert_array_equal(FileSimulator(converted).run([given])[0], given.reshape(1, 20))
 
 
 def test_a_context_without_target() -> None:

@@ -12,7 +12,7 @@ import typer
 from openneutron import files, litert, targets
 from openneutron.cli import model_source, output
 from openneutron.cli.model_source import LiteRTFile
-from openneutron.cli.options import Border, IoPlace, compile_options, names
+from openneutron.cli.options import Border, ConverterName, IoPlace, compile_options, names
 from openneutron.cli.progress import Steps
 from openneutron.compiler import CompileOptions
 from openneutron.errors import InvalidOptionError
@@ -67,6 +67,12 @@ def compile_model(
         ),
     ] = None,
     io: Annotated[Border | None, typer.Option(help="Type of the .pte's inputs and outputs (PyTorch models).")] = None,
+    converter: Annotated[
+        ConverterName | None,
+        typer.Option(
+            help="Who compiles the partitions of a PyTorch model: this project's compiler, or NXP's eiq_neutron_sdk."
+        ),
+    ] = None,
     intermediates: Annotated[
         Path | None,
         typer.Option(
@@ -98,6 +104,7 @@ def compile_model(
                 "--weights": weights,
                 "--io": io,
                 "--keep-float": keep_float or None,
+                "--converter": converter,
             }
             summary = _compile_litert(source, result, chip, options, excluded, intermediates, only_pytorch, steps)
         else:
@@ -114,6 +121,7 @@ def compile_model(
                 weights,
                 io,
                 names(keep_float),
+                converter or ConverterName.OPEN,
                 steps,
             )
     if as_json:

@@ -148,5 +148,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def only_for_pytorch(source: LiteRTFile, option: str, value: object) -> None:
     """Raises InvalidOptionError where an option is given that a quantized file has no use for."""
+    if option == "--converter" and value is not None:
+        raise InvalidOptionError(
+            f"{option}: it is for PyTorch models; '{source}' is compiled here, and NXP's own tool takes such files itself."
+        )
     if value is not None:
         raise InvalidOptionError(f"{option}: it is for PyTorch models; '{source}' is quantized and has its own types.")

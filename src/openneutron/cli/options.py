@@ -24,6 +24,13 @@ class Border(StrEnum):
     INT8 = "int8"
 
 
+class ConverterName(StrEnum):
+    """Who compiles a partition."""
+
+    OPEN = "open"
+    EIQ = "eiq"
+
+
 def compile_options(sram_budget: int | None, io_place: IoPlace, fetch_constants_to_sram: bool) -> CompileOptions:
     """The compiler's options; ``sram_budget`` is KiB."""
     return CompileOptions(

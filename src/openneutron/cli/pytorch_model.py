@@ -12,7 +12,7 @@ from openneutron import files
 from openneutron.cli.hushed import hushed
 from openneutron.cli.model_source import PyTorchModel
 from openneutron.cli.needs_pytorch import needs_pytorch
-from openneutron.cli.options import Border
+from openneutron.cli.options import Border, ConverterName
 from openneutron.cli.progress import Steps
 from openneutron.compiler import CompileOptions
 from openneutron.errors import InvalidOptionError
@@ -31,6 +31,7 @@ def compile_pytorch(
     weights: Path | None,
     io: Border | None,
     keep_float: Sequence[str],
+    converter: ConverterName,
     steps: Steps,
 ) -> Summary:
     """Compiles the model and writes the ``.pte``; its figures."""
@@ -46,11 +47,12 @@ def compile_pytorch(
             example_kwargs=loaded.example_kwargs,
             calibration=front_end.source.samples(source, loaded, calibration, weights),
             keep_float=keep_float,
+            converter=converter.value,
             **_arguments(source, target, options, excluded, io, steps),
         )
         results = {path: compiled.buffer}
         if intermediates is not None:
-            for part in compiled.partitions:
+            for part in (*compiled.partitions, *compiled.converted):
                 results |= part.intermediates(intermediates)
     files.write(results, intermediates)
     report: Summary = compiled.report

@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import openneutron
-from openneutron import files, litert, targets
-from openneutron.compiler import CompileOptions
+from openneutron import files, litert, ops, targets
+from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.layout import CALLER
+from openneutron.compiler.partition import extract
 from openneutron.errors import InvalidOptionError, InvalidTargetError
+from openneutron.ir import Graph
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
-from openneutron.mixed import CompiledFile, analyse_file
+from openneutron.litert.neutron_graph import NeutronNode, splice
+from openneutron.mixed import analyse_file
+from openneutron.mixed.compile import part_name
 
 KERNEL_SELECTION = "_kernel_selection.c"
 """The file in the working directory that ``dumpKernelSelectionCode`` asks for."""
@@ -93,14 +97,29 @@ def convertModel(model: bytes | Sequence[int], context: CompilationContext) -> b
         raise InvalidOptionError("CompilationContext: targetOpts is not set. Set it to getNeutronTarget(name).")
     given = context.compilationOpts
     options = CompileOptions(io=CALLER, fetch_constants_to_sram=given.fetchConstantsToSRAM, profile=given.useProfiling)
-    compiled = analyse_file(litert.read(bytes(model)), "model", targets.get(context.targetOpts.name), options)
-    for item in compiled.partitioning.on_cpu:
-        _log.warning("%s", item)
+    loaded, chip = litert.read(bytes(model)), targets.get(context.targetOpts.name)
+    whole = _whole(loaded.graph)
+    if whole is not None:
+        program = compile_graph(whole, chip, options).program
+        programs = [program]
+        data = splice(loaded, [NeutronNode(part_name(0), whole.inputs, whole.outputs, program)])
+    else:
+        compiled = analyse_file(loaded, "model", chip, options)
+        for item in compiled.partitioning.on_cpu:
+            _log.warning("%s", item)
+        programs, data = [part.program for part in compiled.parts], compiled.to_bytes()
     if given.dumpKernelSelectionCode:
-        files.write({Path(KERNEL_SELECTION): _kernel_selection(compiled).text().encode()})
-    return compiled.to_bytes()
+        selection = KernelSelection(f"OpenNeutron {openneutron.__version__}", called_kernels(programs))
+        files.write({Path(KERNEL_SELECTION): selection.text().encode()})
+    return data
 
 
-def _kernel_selection(compiled: CompiledFile) -> KernelSelection:
-    programs = [part.program for part in compiled.parts]
-    return KernelSelection(f"OpenNeutron {openneutron.__version__}", called_kernels(programs))
+def _whole(graph: Graph) -> Graph | None:
+    """The graph without inputs that nothing reads, where all of it can be one program; None where part of it can't.
+
+    It is one even where it only gives values another shape: that is for the caller to avoid.
+    """
+    part = extract(graph, range(len(graph.nodes)))
+    if not graph.nodes or set(part.outputs) != set(graph.outputs):
+        return None
+    return part if all(ops.reject(graph, node) is None for node in graph.nodes) else None

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron compile --converter``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+from tests.converter import fake_sdk
+
+
+def test_nxps_where_it_is_not_installed(refused: Callable[..., str]) -> None:
+    assert refused("compile", "autoencoder", "--converter", "eiq") == (
+        f"eiq: NXP's package eiq_neutron_sdk is not installed for {sys.executable}. "
+        "Install it: pip install --index-url https://eiq.nxp.com/repository eiq-neutron-sdk. "
+        "Or compile with converter='open', this project's own compiler."
+    )
+
+
+def test_nxps_where_a_stand_in_is(openneutron: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_sdk.write(folder / "sdk", fake_sdk.OURS)
+    monkeypatch.syspath_prepend(str(folder / "sdk"))
+    ended = openneutron("compile", "autoencoder", "--converter", "eiq", "-o", "a.pte", "--intermediates", "parts")
+    assert ended.code == 0, ended.err
+    assert "By NXP's SDK  1 partition, for the chip alone; costs are not known here." in ended.out
+    assert sorted(path.name for path in (folder / "parts").iterdir()) == [
+        "tag0_neutron.et.tflite",
+        "tag0_pure.et.tflite",
+    ]
+    assert (folder / "a.pte").stat().st_size > 100_000
+
+
+def test_files_have_no_choice(refused: Callable[..., str]) -> None:
+    assert refused("compile", "mixed.tflite", "--converter", "eiq") == (
+        "--converter: it is for PyTorch models; 'mixed.tflite' is compiled here, and NXP's own tool takes such files itself."
+    )
