@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from openneutron.errors import DriverError
 from openneutron.simulator import Simulator
 from tests.fuzz.test_fuzz import seeds
 
@@ -38,14 +39,23 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def _host_run(simulator: Simulator, random: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Random inputs, zeros where those can't be the indices that some are, and what the host makes of them."""
+    inputs = [random.integers(0, 256, item["size"], np.uint8) for item in simulator.microcode.inputs]
+    try:
+        return inputs, simulator.run(inputs)
+    except DriverError:
+        inputs = [np.zeros_like(values) for values in inputs]
+        return inputs, simulator.run(inputs)
+
+
 def test_same_bytes_as_on_the_host(runner: Path, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     wanted = []
     with (tmp_path / "cases").open("wb") as cases:
         for program in seeds():
             with Simulator(program) as simulator:
-                inputs = [random.integers(0, 256, item["size"], np.uint8) for item in simulator.microcode.inputs]
-                given, got = b"".join(x.tobytes() for x in inputs), b"".join(y.tobytes() for y in simulator.run(inputs))
+                given, got = (b"".join(x.tobytes() for x in tensors) for tensors in _host_run(simulator, random))
             blobs = (program.microcode, program.weights, given)
             cases.write(struct.pack("<4I", *map(len, (*blobs, got))) + b"".join(blobs))
             wanted.append(got)
