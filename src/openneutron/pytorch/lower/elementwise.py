@@ -9,12 +9,13 @@ from typing import Any
 from torch.fx import Node
 
 from openneutron.pytorch.lower.arguments import arguments_of
+from openneutron.pytorch.lower.broadcast import together
 from openneutron.pytorch.lower.clamps import clamp_operator
 from openneutron.pytorch.lower.context import Context
 from openneutron.pytorch.lower.program import shape_of
 from openneutron.pytorch.lower.results import clamp_bounds
 from openneutron.pytorch.lower.rules import Reject, Rejected, always, lowers
-from openneutron.pytorch.lower.values import Shape, Value
+from openneutron.pytorch.lower.values import Value
 
 
 def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:
@@ -80,34 +81,8 @@ def _two(op: str) -> Callable[[Node, Context], Value | Reject]:
 
 def of_both(node: Node, context: Context, op: str, a: Value, b: Value, **attrs: Any) -> Value:
     """An operator on each pair of elements, with broadcasting, in an order of axes that suits both operands."""
-    shape, quant = shape_of(node), context.result_quant(node)
-    if a.shape == b.shape and (a.base, a.order) == (b.base, b.order):
-        first, second, order, base = a.tensor, b.tensor, a.order, a.base
-    else:
-        order, base = _common_order(context, a, b, shape), shape
-        first, second = (context.arranged(_of_rank(context, value, len(shape)), order) for value in (a, b))
-    stored = tuple(base[axis] for axis in order)
-    name = context.emit(op, (first, second), stored, quant, node.name, **attrs)
-    return Value(name, shape, order, base)
-
-
-def _of_rank(context: Context, value: Value, rank: int) -> Value:
-    """The value with ones in front."""
-    return context.viewed(value, (1,) * (rank - len(value.shape)) + value.shape)
-
-
-def _common_order(context: Context, a: Value, b: Value, shape: Shape) -> Shape:
-    """The order of axes for both operands: that of the one that is computed and not broadcast, NHWC before plain."""
-    orders = []
-    for value in (a, b):
-        if value.is_settled and value.shape == shape and not context.is_constant(value):
-            orders.append(value.order)
-    if not orders:
-        for value in (a, b):
-            if value.is_settled and len(value.shape) == len(shape) and not context.is_constant(value):
-                orders.append(value.order)
-    plain = tuple(range(len(shape)))
-    return next((order for order in orders if order != plain), plain)
+    both = together(context, (a, b), shape_of(node))
+    return both.result(context.emit(op, both.tensors, both.stored, context.result_quant(node), node.name, **attrs))
 
 
 for _op in ("add", "sub", "mul"):
