@@ -94,7 +94,7 @@ def test_an_unknown_built_in_model_names_the_nearest() -> None:
         load(BuiltInModel("mobilnet-v2"))
     assert str(caught.value) == (
         "there is no built-in model 'mobilnet-v2'. Did you mean 'mobilenet_v2' or 'mobilenet_v1'? There are autoencoder, "
-        "cifarnet, ds_cnn, mobilenet_v1, mobilenet_v2, resnet8, tcn, unet, vww."
+        "cifarnet, ds_cnn, mobilenet_v1, mobilenet_v2, mobilenet_v3_small, resnet8, tcn, unet, transformer_encoder, vww."
     )
 
 
