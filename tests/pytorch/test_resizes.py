@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
+from openneutron.pytorch.compile import analyse
 from tests.pytorch.side_by_side import assert_delegated
-from tests.pytorch.small_models import compiled
+from tests.pytorch.small_models import assert_same_as_litert, compiled
 
 IMAGE = (1, 3, 7, 9)
 
@@ -118,3 +120,30 @@ def test_windows_as_columns() -> None:
         (IMAGE,),
     )
     assert small.operators.count("depthwise_conv_2d") == 3
+
+
+class SuperResolution(nn.Module):
+    """Padded by mirroring, doubled by a pixel shuffle, on top of the interpolated input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1, padding_mode="reflect")
+        self.last = nn.Conv2d(8, 12, 3, padding=1, padding_mode="circular")
+        self.shuffle = nn.PixelShuffle(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        detail = self.shuffle(self.last(F.relu(self.first(x))))
+        return detail + F.interpolate(x, scale_factor=2, mode="bicubic")
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_super_resolution_network_is_one_delegate_call(channels_last: bool) -> None:
+    torch.manual_seed(3)
+    model, samples = SuperResolution().eval(), [(torch.rand(1, 3, 12, 14),) for _ in range(4)]
+    program = analyse(model, samples[0], calibration=samples, channels_last=channels_last)
+    assert program.delegation.on_cpu == ()
+    assert len(program.partitions) == 1
+    assert_same_as_litert(program)
+    with torch.no_grad():
+        got, want = program.run(*samples[0])[0], model(*samples[0])
+    assert float(10 * torch.log10(want.square().sum() / (got - want).square().sum())) > 30
