@@ -22,6 +22,7 @@ PACKAGE = ROOT / "src" / "openneutron"
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "files": {"errors"},
+    "hushed": set(),
     "diagnostics": {"errors"},
     "ir": {"errors"},
     "targets": {"errors"},

@@ -14,7 +14,10 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import, and the compiler path must work without it.
     if name == "compile":
-        from openneutron.pytorch.compile import compile
+        from openneutron.hushed import hushed
+
+        with hushed():
+            from openneutron.pytorch.compile import compile
 
         return compile
     raise AttributeError(f"module 'openneutron' has no attribute '{name}'")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from openneutron import files
-from openneutron.cli.hushed import hushed
 from openneutron.cli.model_source import PyTorchModel
 from openneutron.cli.needs_pytorch import needs_pytorch
 from openneutron.cli.options import Border, ConverterName
 from openneutron.cli.progress import Steps
 from openneutron.compiler import CompileOptions
 from openneutron.errors import InvalidOptionError
+from openneutron.hushed import hushed
 from openneutron.report import Summary
 from openneutron.targets import Target
 

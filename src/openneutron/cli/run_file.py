@@ -18,11 +18,11 @@ from rich.text import Text
 from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.arrays import describe, load_array, random_array
-from openneutron.cli.hushed import hushed
 from openneutron.cli.model_source import existing
 from openneutron.cli.needs_pytorch import needs_pytorch
 from openneutron.cli.pte_file import payloads
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.hushed import hushed
 from openneutron.mixed import FileSimulator
 
 SHOWN_VALUES = 8

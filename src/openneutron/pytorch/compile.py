@@ -7,7 +7,6 @@ import copy
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
 import torch
-from executorch.exir import EdgeCompileConfig, EdgeProgramManager, ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
 from torch.export import ExportedProgram
@@ -26,22 +25,23 @@ from openneutron import files
 from openneutron.compiler.budget import budget_bytes, over_budget
 from openneutron.compiler.layout import CALLER
 from openneutron.converter import OPEN
-from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.hushed import hushed
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.compile_spec import decode, encode
 from openneutron.pytorch.delegation import Delegation
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
-from openneutron.pytorch.exporting import aten_graph, export, first_line, restore
+from openneutron.pytorch.exporting import aten_graph, export, restore
 from openneutron.pytorch.inputs import ModelInputs, samples
 from openneutron.pytorch.lower.program import is_quantize
 from openneutron.pytorch.lower.rules import QUANTIZE
+from openneutron.pytorch.lowering import in_words, keep_state, lowered
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
     ConvertedPartition,
     PartitionOverBudget,
-    core_aten_ops_exception_list,
     generate_neutron_compile_spec,
     intermediates_folder,
 )
@@ -250,7 +250,8 @@ def analyse(
     compile_spec = encode(dataclasses.replace(decode(compile_spec), defer_budget=True))
     budget = budget_bytes(None if sram_budget is None else sram_budget * 1024, spec.neutron_target)
     tell("Exporting", 0, 1)
-    source = aten_graph(model, example_inputs, example_kwargs, channels_last, name)
+    with hushed():
+        source = aten_graph(model, example_inputs, example_kwargs, channels_last, name)
     module, inputs = source.module, source.inputs
     if not any(is_quantize(node) for node in module.graph.nodes):
         quantizer = NeutronQuantizer(spec, is_qat=train_fn is not None).keep_float(*keep_float)
@@ -264,7 +265,8 @@ def analyse(
         node.meta.pop("from_node", None)
     restore(module, source.state)
     tell("Exporting the quantized model", 0, 1)
-    program = export(module, inputs, name, source.extents)
+    with hushed():
+        program = export(module, inputs, name, source.extents)
     tell("Lowering", 0, 1)
     partitioner = NeutronPartitioner(
         compile_spec,
@@ -273,14 +275,14 @@ def analyse(
         post_quantization_state_dict=module.state_dict(),
         preserve_ops=list(preserve_ops),
     )
-    with _in_words(name, "lower"):
-        edge, partitioner = _lowered(program, partitioner)
+    with hushed(), in_words(name, "lower"):
+        edge, partitioner = lowered(program, partitioner)
         _check_budget(edge, name, budget)
         if io == INT8:
             edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
     tell("Writing", 0, 1)
-    with _in_words(name, "write"):
-        _keep_state(edge.exported_program())
+    with hushed(), in_words(name, "write"):
+        keep_state(edge.exported_program())
         executorch = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16))
         buffer = bytes(executorch.buffer)
     partitions = tuple(_infos(edge, CompiledPartition))
@@ -304,49 +306,6 @@ def analyse(
 def _converted_summary(part: ConvertedPartition) -> ConvertedSummary:
     program = part.conversion.program
     return ConvertedSummary(part.name, len(program.microcode), len(program.weights), len(program.kernels))
-
-
-def _lowered(
-    program: ExportedProgram, partitioner: NeutronPartitioner
-) -> tuple[EdgeProgramManager, NeutronPartitioner]:
-    """The program in delegate calls and what stays on the CPU, and the partitioner that did it in the end: operators that were
-    kept whole for nothing, and that the CPU can't run so, are taken apart in another go."""
-    while True:
-        edge = to_edge_transform_and_lower(
-            program,
-            partitioner=[partitioner],
-            compile_config=EdgeCompileConfig(
-                _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
-                # What is no core operator, or mixes types, is for ExecuTorch's runtime to take or to refuse.
-                _check_ir_validity=False,
-            ),
-        )
-        if not partitioner.left_whole:
-            return edge, partitioner
-        partitioner = partitioner.taking_apart(partitioner.left_whole)
-
-
-@contextmanager
-def _in_words(name: str, doing: str) -> Iterator[None]:
-    """What ExecuTorch raises as an InvalidModelError with its first line."""
-    try:
-        yield
-    except (OpenNeutronError, AssertionError):
-        raise
-    # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors and what else its passes run into.
-    except Exception as error:
-        raise InvalidModelError(
-            f"'{name}': ExecuTorch can't {doing} it: {first_line(error)} ({type(error).__name__})."
-        ) from error
-
-
-def _keep_state(program: ExportedProgram) -> None:
-    """Has ExecuTorch write the state that the program begins with; left alone it begins with anything."""
-    signature = program.graph_signature
-    changed = set(signature.buffers_to_mutate.values())
-    for node in program.graph.nodes:
-        if node.op == "placeholder" and signature.inputs_to_buffers.get(node.name) in changed:
-            node.meta["et_init_buffer"] = True
 
 
 def _check_budget(edge: EdgeProgramManager, name: str, budget: int) -> None:

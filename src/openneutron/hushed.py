@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Third parties' warnings, which a user of the command can do nothing about."""
+"""Third parties' warnings, which a user can do nothing about."""
 
 from __future__ import annotations
 

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs through ExecuTorch's lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
+from torch.export import ExportedProgram
+
+from openneutron.errors import InvalidModelError, OpenNeutronError
+from openneutron.pytorch.exporting import first_line
+from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
+from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list
+
+
+def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[EdgeProgramManager, NeutronPartitioner]:
+    """The program in delegate calls and what stays on the CPU, and the partitioner that did it in the end: operators that were
+    kept whole for nothing, and that the CPU can't run so, are taken apart in another go."""
+    while True:
+        edge = to_edge_transform_and_lower(
+            program,
+            partitioner=[partitioner],
+            compile_config=EdgeCompileConfig(
+                _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
+                # What is no core operator, or mixes types, is for ExecuTorch's runtime to take or to refuse.
+                _check_ir_validity=False,
+            ),
+        )
+        if not partitioner.left_whole:
+            return edge, partitioner
+        partitioner = partitioner.taking_apart(partitioner.left_whole)
+
+
+@contextmanager
+def in_words(name: str, doing: str) -> Iterator[None]:
+    """What ExecuTorch raises as an InvalidModelError with its first line."""
+    try:
+        yield
+    except (OpenNeutronError, AssertionError):
+        raise
+    # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors and what else its passes run into.
+    except Exception as error:
+        raise InvalidModelError(
+            f"'{name}': ExecuTorch can't {doing} it: {first_line(error)} ({type(error).__name__})."
+        ) from error
+
+
+def keep_state(program: ExportedProgram) -> None:
+    """Has ExecuTorch write the state that the program begins with; left alone it begins with anything."""
+    signature = program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and signature.inputs_to_buffers.get(node.name) in changed:
+            node.meta["et_init_buffer"] = True
