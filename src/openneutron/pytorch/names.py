@@ -50,16 +50,26 @@ def check_names(patterns: Sequence[str], graphs: Iterable[Graph], more: Iterable
     for pattern in patterns:
         if _matches(pattern, there) or _matches(pattern, known):
             continue
-        near = difflib.get_close_matches(pattern, _proposed(nodes), NEAREST, LIKENESS)
+        near = _nearest(pattern, nodes)
         hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
         raise InvalidOptionError(f"{OPTION}: '{pattern}' names no operator, node or module of the model.{hint}")
 
 
-def _proposed(nodes: Sequence[Node]) -> list[str]:
-    """Names to put in place of an unknown one: nodes and modules, and operators without their overloads."""
-    found = {node.name for node in nodes} | {path for node in nodes for path in _modules_of(node)}
-    operators = [*LOWER_RULES, *(op_name(node) for node in nodes), *(f"aten.{written(node)}.default" for node in nodes)]
-    return sorted(found | {name.rpartition(".")[0] for name in operators if name.count(".") == 2 and ".." not in name})
+def _nearest(pattern: str, nodes: Sequence[Node]) -> list[str]:
+    """Names to put in place of an unknown one, best first: the model's own, else operators it might have."""
+    own = {node.name for node in nodes} | {path for node in nodes for path in _modules_of(node)}
+    own |= {
+        base for node in nodes for base in (_base(op_name(node)), f"aten.{written(node)}") if not base.endswith(".")
+    }
+    known = {_base(name) for name in LOWER_RULES}
+    for names in (own, known):
+        if near := difflib.get_close_matches(pattern, sorted(names), NEAREST, LIKENESS):
+            return near
+    return []
+
+
+def _base(name: str) -> str:
+    return ".".join(name.split(".")[:2])
 
 
 def _matches(pattern: str, names: Iterable[str]) -> bool:

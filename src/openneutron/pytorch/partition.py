@@ -177,18 +177,26 @@ def _supported(
             accepted.append(unit)
         else:
             _reject_unit(unit, refusal, lowering, rejected)
+            for node in unit.compute:
+                if (unwanted := _unwanted_node(node, options.operators_not_to_delegate)) is not None:
+                    rejected[node] = unwanted
     return accepted
 
 
 def _unwanted(unit: Unit, patterns: Sequence[str]) -> Refusal | None:
     """The first node of the unit that the user keeps from the NPU, if there is one."""
     for node in unit.compute:
-        if (kept := kept_float(node)) is not None:
-            return Refusal(node, replace(kept, rule="keep_float"))
-        found = node.meta.get("custom", {}).get(NOT_DELEGATED) or matching(node, patterns)
-        if found is not None:
-            return Refusal(node, Reject(f"{OPTION} names it: '{found}'", rule=OPTION))
+        reject = _unwanted_node(node, patterns)
+        if reject is not None:
+            return Refusal(node, reject)
     return None
+
+
+def _unwanted_node(node: Node, patterns: Sequence[str]) -> Reject | None:
+    if (kept := kept_float(node)) is not None:
+        return replace(kept, rule="keep_float")
+    found = node.meta.get("custom", {}).get(NOT_DELEGATED) or matching(node, patterns)
+    return None if found is None else Reject(f"{OPTION} names it: '{found}'", rule=OPTION)
 
 
 def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, rejected: dict[Node, Reject]) -> None:
