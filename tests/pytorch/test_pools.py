@@ -117,6 +117,19 @@ def test_averages_of_many_values_have_finer_steps() -> None:
         assert ratio > 34, f"{kernel}: {ratio:.1f} dB"
 
 
+def test_averages_of_whole_rows_or_columns_are_means() -> None:
+    small = assert_delegated(
+        {
+            "rows": lambda m, x: F.adaptive_avg_pool2d(x, (None, 1)),
+            "columns": lambda m, x: F.adaptive_avg_pool2d(x, (1, None)),
+            "an image": lambda m, x: F.avg_pool2d(x, (11, 9)),
+            "a row": lambda m, x: F.avg_pool2d(x, (1, 9)),
+        },
+        (IMAGE,),
+    )
+    assert set(small.operators) <= {"mean", "transpose", "reshape"}
+
+
 def test_large_images_are_pooled_axis_by_axis() -> None:
     small = assert_delegated(
         {"average": lambda m, x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)}, ((1, 2, 31, 32),)

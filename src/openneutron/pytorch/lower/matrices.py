@@ -15,7 +15,7 @@ from openneutron.ir import QuantParams, per_tensor
 from openneutron.pytorch.lower.context import Context
 from openneutron.pytorch.lower.convolution import bias_of
 from openneutron.pytorch.lower.values import Shape, Value
-from openneutron.pytorch.separable import TOLERANCE, Matrix, Separable, as_integers
+from openneutron.pytorch.separable import TOLERANCE, Matrix, Separable, as_integers, is_identity
 
 INT8_MIN, INT8_MAX = -128, 127
 
@@ -31,7 +31,7 @@ def apply(context: Context, value: Value, operator: Separable, quant: QuantParam
     source, order = value.tensor, value.order
     rows, columns = order.index(2), order.index(3)
     passes = [(rows, operator.rows), (columns, operator.columns)]
-    passes = [one for one in passes if not _is_identity(one[1])] or passes[:1]
+    passes = [one for one in passes if not is_identity(one[1])] or passes[:1]
     if len(passes) == 2 and operator.fits_whole and columns == rows + 1:
         here = context.tensors[source].shape
         flat = context.reshaped(source, (*here[:rows], here[rows] * here[columns], *here[columns + 1 :]))
@@ -43,10 +43,6 @@ def apply(context: Context, value: Value, operator: Separable, quant: QuantParam
             source = along(context, source, axis, matrix, _between(context, source, matrix), f"{stem}_first")
         name = along(context, source, *passes[-1], quant, stem)
     return Value(context.reshaped(name, tuple(shape[axis] for axis in order)), shape, order, shape)
-
-
-def _is_identity(matrix: Matrix) -> bool:
-    return matrix.shape[0] == matrix.shape[1] and np.allclose(matrix, np.eye(len(matrix)), rtol=0, atol=TOLERANCE)
 
 
 def _between(context: Context, source: str, matrix: Matrix) -> QuantParams:

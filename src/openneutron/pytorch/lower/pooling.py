@@ -133,11 +133,11 @@ def adaptive_average(node: Node, context: Context) -> Value | Reject:
 
 
 def _averaged(node: Node, context: Context, data: Value, averages: Separable, window: Window, image: Shape) -> Value:
-    """The mean of everything as such. LiteRT's own pool where it means the same and keeps the quantization. Otherwise a
+    """Means of whole rows, columns or images as such. LiteRT's own pool where it means the same and keeps the quantization. Otherwise a
     depthwise convolution, where all values have one weight: it takes any scale, and its padding costs nothing. Otherwise
     matrices."""
-    if averages.is_mean:
-        return mean_over(node, context, data, (2, 3), image)
+    if averages.mean_axes:
+        return mean_over(node, context, data, tuple(2 + axis for axis in averages.mean_axes), image)
     quant = context.result_quant(node)
     padding = litert_padding(averages, window.kernel, window.stride)
     if padding is not None and quant == context.quant(data):

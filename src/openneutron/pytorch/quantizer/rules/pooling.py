@@ -68,7 +68,7 @@ convolution. On noise that is 3 dB for 3x3, 5 for 4x4, 13 for 8x8; for 2x2 less 
 def _rescales(averages: Separable, kernel: Pair, stride: Pair, before: Pair) -> bool:
     """Whether a result in finer steps than the input's is of use: a mean's is, and any that is rounded once; but small
     windows are left to LiteRT's pool, which keeps the scale."""
-    if averages.is_mean:
+    if averages.mean_axes:
         return True
     is_window = averages.is_window(kernel, stride, before)
     if litert_padding(averages, kernel, stride) is not None:
