@@ -161,6 +161,17 @@ def test_models_that_are_no_single_graph(body: str, why: str, sdk: Path) -> None
     assert str(error).endswith(WAY_OUT)
 
 
+def test_a_kernel_selection_that_is_not_written(sdk: Path) -> None:
+    fake_sdk.write(sdk, "context.compilationOpts.dumpKernelSelectionCode = False\n" + fake_sdk.OURS)
+    with pytest.raises(ConverterError) as caught:
+        EIQ.convert(GRAPH, ConverterOptions("imxrt700", kernel_selection=True))
+    message = str(caught.value)
+    assert message.startswith(
+        "eiq: eiq_neutron_sdk was asked for the kernel selection of 'cifarnet' and wrote none. This is what"
+    )
+    assert message.endswith("Leave dump_kernel_selection_code out, or take a release of the SDK that has it.")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -96,7 +96,16 @@ class EiqConverter:
                 )
             converted = result.read_bytes()
             selection = folder / KERNEL_SELECTION
-            text = selection.read_text(errors="replace") if options.kernel_selection and selection.exists() else None
+            text = None
+            if options.kernel_selection:
+                if not selection.exists():
+                    raise ConverterError(
+                        f"eiq: {PACKAGE} was asked for the kernel selection of '{graph.name}' and wrote none. {_heard(said)}"
+                        "Leave dump_kernel_selection_code out, or take a release of the SDK that has it.",
+                        said,
+                        code,
+                    )
+                text = selection.read_text(errors="replace")
         try:
             found = only_graph(converted)
             _check_borders(found.inputs, found.outputs, graph)
