@@ -66,20 +66,22 @@ class Case:
 
 SHORT = "batch_matmul softmax batch_matmul"
 MASKED_SHORT = "lookup batch_matmul add softmax batch_matmul"
-PROJECTED = f"fully_connected fully_connected fully_connected {SHORT} fully_connected"
+DIVIDED_LAST = "reduce_max sub exp batch_matmul mean lookup mul"
+MASKED_LONG = f"lookup batch_matmul add {DIVIDED_LAST}"
+THREE = "fully_connected fully_connected fully_connected"
 
 CASES = (
-    Case("attention", Called(attention), 3 * (HEADS,), 27, f"lookup {SHORT}"),
+    Case("attention", Called(attention), 3 * (HEADS,), 27, f"lookup batch_matmul {DIVIDED_LAST}"),
     Case("causal", Called(lambda q, k, v: attention(q, k, v, is_causal=True)), 3 * (HEADS,), 28, MASKED_SHORT),
-    Case("truth values as mask", Masked(MASK), 3 * (HEADS,), 27, MASKED_SHORT),
-    Case("infinities in a mask", Masked(torch.where(MASK, 0.5, -torch.inf)), 3 * (HEADS,), 27, MASKED_SHORT),
-    Case("scale of 1", Called(lambda q, k, v: attention(q, k, v, scale=1.0)), 3 * ((2, 8, 16),), 27),
+    Case("truth values as mask", Masked(MASK), 3 * (HEADS,), 27, MASKED_LONG),
+    Case("infinities in a mask", Masked(torch.where(MASK, 0.5, -torch.inf)), 3 * (HEADS,), 27, MASKED_LONG),
+    Case("scale of 1", Called(lambda q, k, v: attention(q, k, v, scale=1.0)), 3 * ((2, 8, 16),), 27, SHORT),
     Case(
         "many keys",
         Called(attention),
         ((1, 2, 16, 16), (1, 2, 80, 16), (1, 2, 80, 8)),
         28,
-        "lookup batch_matmul reduce_max sub exp batch_matmul mean lookup mul",
+        f"lookup batch_matmul {DIVIDED_LAST}",
     ),
     Case(
         "grouped heads",
@@ -87,8 +89,16 @@ CASES = (
         (HEADS, (1, 2, 32, 16), (1, 2, 32, 16)),
         28,
     ),
-    Case("multi-head", SelfAttention(False), ((1, 32, 64),), 27, PROJECTED),
-    Case("multi-head of two samples, with weights", SelfAttention(True), ((2, 8, 64),), 27, PROJECTED),
+    Case(
+        "multi-head", SelfAttention(False), ((1, 32, 64),), 27, f"{THREE} batch_matmul {DIVIDED_LAST} fully_connected"
+    ),
+    Case(
+        "multi-head of two samples, with weights",
+        SelfAttention(True),
+        ((2, 8, 64),),
+        27,
+        f"{THREE} {SHORT} fully_connected",
+    ),
     Case("encoder layer", encoder(), ((1, 32, 64),), 30),
     Case("encoder layer, norm first, gelu", encoder(norm_first=True, activation="gelu"), ((1, 32, 64),), 32),
 )

@@ -15,13 +15,13 @@ MASKED = -64.0
 """What a score gets added where it is masked, instead of -infinity, which int8 does not hold. It is exact in int8 as the
 one value of a mask beside 0; e**-64 is below anything that int8 and float32 sums of probabilities tell from 0."""
 
-MOST_KEYS_OF_SOFTMAX = 32
+MOST_KEYS_OF_SOFTMAX = 16
 """Keys up to which probabilities are LiteRT's SOFTMAX, whose result has the fixed scale 1/256.
 
-Rounding n even probabilities to that scale leaves 58.9 - 20 log10(n) dB of their mean of n values: 28.8 at 32 keys, 16.8
-at 128. Of more keys the exponentials relative to the row's largest are multiplied by the values, and the products by the
-reciprocal of the row's sum, which for 128 even probabilities gives 35 dB. Not where a causal mask makes some rows' sums
-many times others', whose reciprocals then have few steps: there the two are alike (25 and 24 dB at 128 keys).
+Rounding n even probabilities to that scale leaves 58.9 - 20 log10(n) dB of their mean of n values: 34.8 at 16 keys, 28.8
+at 32, 16.8 at 128. Of more keys the exponentials relative to the row's largest are multiplied by the values, and the
+products by the reciprocal of the row's sum: 37 dB at 32 and at 128. Not where a causal mask makes some rows' sums many
+times others', whose reciprocals then have few steps: there the two are alike (25 and 24 dB at 128 keys).
 """
 
 
