@@ -37,7 +37,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
             PlainCasts(),
             Decompose(keep),
             DropExpands(),
-            ScalarsToTensors(),
+            ScalarsToTensors(training=True),
             FoldBatchNorm(("linear",)),
         )
     return (
