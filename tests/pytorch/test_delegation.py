@@ -185,6 +185,9 @@ def test_a_partition_has_no_more_borders_than_a_payload_counts() -> None:
     parts = gather(graph, [Unit((node,)) for node in calls])
     assert [node for part in parts for node in part.nodes] == calls
     assert len(parts) == 4 and max(len(part.inputs) for part in parts) <= MOST_BORDERS
+    # Constants are none.
+    placeholders = {node for node in graph.nodes if node.op == "placeholder"}
+    assert not any(part.inputs for part in gather(graph, [Unit((node,)) for node in calls], placeholders))
 
 
 # Reasons and costs

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch.fx import Graph, Node
@@ -105,28 +105,29 @@ def _in_order(graph: Graph, unit_of: Mapping[Node, Unit]) -> list[tuple[Node, ..
     return order
 
 
-def gather(graph: Graph, units: Sequence[Unit]) -> list[Partition]:
-    """The units as partitions, in execution order."""
+def gather(graph: Graph, units: Sequence[Unit], constants: Container[Node] = ()) -> list[Partition]:
+    """The units as partitions, in execution order. What is in ``constants`` is no input."""
     by_level: dict[int, list[Unit]] = defaultdict(list)
     for unit, level in levels(graph, units).items():
         by_level[level].append(unit)
-    return [part for level in sorted(by_level) for part in _countable(graph, by_level[level])]
+    return [part for level in sorted(by_level) for part in _countable(graph, by_level[level], constants)]
 
 
-def _countable(graph: Graph, units: Sequence[Unit]) -> list[Partition]:
+def _countable(graph: Graph, units: Sequence[Unit], constants: Container[Node]) -> list[Partition]:
     """Units of one level, in an order in which they can run, in one partition, or in as many as keep to MOST_BORDERS."""
-    whole = _partition(graph, units)
+    whole = _partition(graph, units, constants)
     if len(units) == 1 or max(len(whole.inputs), len(whole.outputs)) <= MOST_BORDERS:
         return [whole]
     half = len(units) // 2
-    return [*_countable(graph, units[:half]), *_countable(graph, units[half:])]
+    return [*_countable(graph, units[:half], constants), *_countable(graph, units[half:], constants)]
 
 
-def _partition(graph: Graph, units: Sequence[Unit]) -> Partition:
+def _partition(graph: Graph, units: Sequence[Unit], constants: Container[Node]) -> Partition:
     inside = {node for unit in units for node in unit.nodes}
     outputs = [node for unit in units for node in unit.nodes if any(user not in inside for user in node.users)]
     reads = {source for node in inside for source in node.all_input_nodes} - inside
-    return Partition(tuple(units), tuple(node for node in graph.nodes if node in reads), tuple(outputs))
+    inputs = tuple(node for node in graph.nodes if node in reads and node not in constants)
+    return Partition(tuple(units), inputs, tuple(outputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
         return Partitioning((), {node: _not_quantized(node) for node in graph.nodes if is_compute(node)})
     accepted = _supported(units, constants, options, rejected)
     while True:
-        partitions = gather(graph, accepted)
+        partitions = gather(graph, accepted, constants)
         refused = _refused(partitions, constants, options, rejected)
         if not refused:
             break
