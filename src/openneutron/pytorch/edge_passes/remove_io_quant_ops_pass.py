@@ -6,8 +6,9 @@ from __future__ import annotations
 from executorch.exir import EdgeProgramManager
 from executorch.exir.dialects._ops import ops as exir_ops
 from executorch.exir.pass_base import ExportPass
-from executorch.exir.passes.quantize_io_pass import QuantizeInputs, QuantizeOutputs
-from torch.fx import GraphModule
+from executorch.exir.passes.quantize_io_pass import QuantizeInputs, QuantizeOutputs, quantize_output
+from torch.export.graph_signature import OutputKind
+from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 _QUANTIZE = exir_ops.edge.quantized_decomposed.quantize_per_tensor.default
@@ -26,10 +27,14 @@ class RemoveIOQuantOpsPass(ExportPass):
         self._edge_program_manager = edge_program_manager
 
     def call(self, graph_module: GraphModule) -> PassResult:
-        """Raises ValueError where an input has several readers, NotImplementedError without exactly one output node."""
+        """Inputs that something reads as float too stay float, as does what nothing quantizes. Raises NotImplementedError without
+        exactly one output node."""
         inputs, outputs = self._quantized_inputs(), self._quantized_outputs()
+        program = self._edge_program_manager.exported_program()
         QuantizeInputs(self._edge_program_manager, inputs).call(graph_module)
-        QuantizeOutputs(self._edge_program_manager, outputs).call(graph_module)
+        names = QuantizeOutputs(self._edge_program_manager, [])
+        for index, place in outputs:
+            names.edge_manager_update_quant_config_method(index, quantize_output(program, place))
         return PassResult(graph_module, True)
 
     def _quantized_inputs(self) -> list[int]:
@@ -37,15 +42,36 @@ class RemoveIOQuantOpsPass(ExportPass):
         nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
         found = []
         for index, name in enumerate(program.graph_signature.user_inputs):
-            readers = list(nodes[name].users)
-            if len(readers) != 1:
-                raise ValueError(f"Input {index} has more than one users")
-            if readers[0].target is _QUANTIZE:
+            # A number is not named, but stands there itself.
+            node = nodes.get(name) if isinstance(name, str) else None
+            if node is None:
+                continue
+            _merge_readers(node)
+            if [reader.target for reader in node.users] == [_QUANTIZE]:
                 found.append(index)
         return found
 
-    def _quantized_outputs(self) -> list[int]:
-        nodes = [node for node in self._edge_program_manager.exported_program().graph.nodes if node.op == "output"]
+    def _quantized_outputs(self) -> list[tuple[int, int]]:
+        """Which of the program's own outputs they are, and where among all: state that is written back comes first."""
+        program = self._edge_program_manager.exported_program()
+        nodes = [node for node in program.graph.nodes if node.op == "output"]
         if len(nodes) != 1:
             raise NotImplementedError("Only 1 output node is supported.")
-        return [index for index, node in enumerate(nodes[0].args[0]) if getattr(node, "target", None) is _DEQUANTIZE]
+        kinds = [spec.kind for spec in program.graph_signature.output_specs]
+        own = [place for place, kind in enumerate(kinds) if kind is OutputKind.USER_OUTPUT]
+        values = nodes[0].args[0]
+        return [
+            (index, place) for index, place in enumerate(own) if getattr(values[place], "target", None) is _DEQUANTIZE
+        ]
+
+
+def _merge_readers(node: Node) -> None:
+    """Of quantize nodes that read ``node`` and are alike leaves one."""
+    first: dict[tuple[object, ...], Node] = {}
+    for reader in list(node.users):
+        if reader.target is not _QUANTIZE:
+            continue
+        twin = first.setdefault(reader.args, reader)
+        if twin is not reader:
+            reader.replace_all_uses_with(twin)
+            reader.graph.erase_node(reader)
