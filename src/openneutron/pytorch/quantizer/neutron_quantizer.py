@@ -30,23 +30,29 @@ from openneutron.pytorch.quantizer.rows import row_dimension
 from openneutron.pytorch.quantizer.rules import ACTIVATIONS, RULES, AnnotationRule, Result
 from openneutron.pytorch.quantizer.settings import USUAL, Choice, QuantizationConfig
 from openneutron.pytorch.quantizer.specs import (
+    act_qspec,
     activation_spec,
     bias_spec,
     fixed_spec,
     is_per_channel,
     row_spec,
     weight_spec,
+    wgt_fc_qspec,
+    wgt_qspec,
 )
+
+__all__ = ["NeutronQuantizer", "act_qspec", "wgt_fc_qspec", "wgt_qspec"]
 
 
 class NeutronQuantizer(Quantizer):
     """int8 static quantization: activations affine per tensor; weights symmetric, with a scale for each output channel.
 
     Biases are int32. Tensors that are not float stay as they are. Functions of one
-    value (``pointwise``) are quantized at their ends alone; other operators without a row in ``rules.RULES`` stay float. The ``set_`` methods say otherwise for single modules and operators; they return the
-    quantizer, names may hold wildcards (``features.*``), and a name that the model does not have raises InvalidOptionError
-    when the model is quantized. Of what is said of one node a module's name goes before its type, that before an operator,
-    and what was said later before what was said earlier.
+    value (``pointwise``) are quantized at their ends alone; other operators without a row in ``rules.RULES`` stay float.
+
+    The ``set_`` methods say otherwise for single modules and operators. They return the quantizer; names may hold wildcards
+    (``features.*``), and one that the model does not have raises InvalidOptionError when the model is quantized. Of what is
+    said of one node a module's name goes before its type, that before an operator, and the later before the earlier.
     """
 
     def __init__(self, neutron_target_spec: NeutronTargetSpec, is_qat: bool = False) -> None:

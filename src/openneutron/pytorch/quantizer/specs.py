@@ -81,6 +81,19 @@ def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationS
     )
 
 
+def act_qspec(is_qat: bool) -> QuantizationSpec:
+    """``activation_spec`` under the name it has in ExecuTorch's NXP backend."""
+    return activation_spec(is_qat)
+
+
+def wgt_qspec(is_qat: bool) -> QuantizationSpec:
+    """Weights with one scale, under the name they have in ExecuTorch's NXP backend."""
+    return weight_spec(None, is_qat)
+
+
+wgt_fc_qspec = wgt_qspec
+
+
 def is_per_channel(spec: QuantizationSpec) -> bool:
     return spec.qscheme in (torch.per_channel_symmetric, torch.per_channel_affine)
 
