@@ -119,7 +119,7 @@ def test_operands_of_mul_keep_their_own_scales() -> None:
         lambda m, x: F.max_pool2d(m.conv(x), 2),
         lambda m, x: m.conv(x).flatten(1),
         lambda m, x: torch.cat([m.conv(x), m.point(x)], 1),
-        lambda m, x: F.adaptive_avg_pool2d(m.conv(x), 3),
+        lambda m, x: F.adaptive_avg_pool2d(m.conv(x), 6),
     ],
 )
 def test_moved_values_keep_their_scale(function: Callable[..., Any]) -> None:
