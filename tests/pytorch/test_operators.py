@@ -122,7 +122,7 @@ def check_case(case: Case) -> None:
 
 
 STAYS = (
-    ("sorting", lambda m, x: torch.sort(m.conv(x))[0], "there is no kernel for aten.sort"),
+    ("sorting", lambda m, x: torch.sort(m.conv(x))[0], "it puts values in order, for which there is no kernel"),
     (
         "indices",
         lambda m, x: F.max_pool2d(m.conv(x), 2, return_indices=True)[1],
