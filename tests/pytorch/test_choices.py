@@ -89,9 +89,9 @@ CASES = (
         (image, image),
         "conv_2d mul mul less select_v2",
     ),
-    Case("masked_fill", lambda m, x, k: m.conv(x).masked_fill(k, -1e9), (image, mask), "conv_2d reshape select_v2"),
+    Case("masked_fill", lambda m, x, k: m.conv(x).masked_fill(k, -1e9), (image, mask), "conv_2d lookup reshape select_v2"),
     Case("masked_fill with infinity", lambda m, x, k: m.conv(x).masked_fill(k, -torch.inf), (image, mask),
-         "conv_2d reshape select_v2"),
+         "conv_2d lookup reshape select_v2"),
     Case("masked_fill with a value", lambda m, x, k: m.conv(x).masked_fill(k, 2.5), (image, mask),
          "conv_2d reshape select_v2"),
     Case("where with a number", lambda m, x, y: torch.where(x < y, m.conv(x), 0.0), (image, image),
@@ -208,6 +208,29 @@ def test_what_stays_has_a_reason(
     assert reason in [str(item) for item in program.delegation.on_cpu], name
     assert _operators(program), "the rest is delegated"
     _assert_same_as_pytorch(program, inputs, 0.02)
+
+
+def test_trained_with_a_mask() -> None:
+    """A mask's infinity is in no range that training observes."""
+    torch.manual_seed(5)
+    inputs = [(torch.randn(1, 5, 12),) for _ in range(3)]
+    hidden = torch.ones(5, 5).triu(1).bool()
+    model = Around(lambda m, x: torch.softmax(m.linear(x).masked_fill(hidden, -torch.inf), -1))
+    program = analyse(
+        model, inputs[0], calibration=inputs, train_fn=lambda prepared: [prepared(*given) for given in inputs]
+    )
+    assert program.delegation.on_cpu == ()
+    assert _operators(program) == ["fully_connected", "lookup", "select_v2", "softmax"]
+    _assert_same_as_pytorch(program, inputs, 0.0)
+
+
+def test_fillers_out_of_reach_take_no_part_in_the_range() -> None:
+    for filler in (-1e9, torch.inf):
+        program, inputs = _compiled(lambda m, x, k, filler=filler: x.masked_fill(k, filler), (image, mask))
+        given, hidden = inputs[0]
+        (got,) = program.run(given, hidden)
+        apart = (got - given)[~hidden.expand(IMAGE)]
+        assert float(apart.abs().max()) < STEP
 
 
 NUMBERS = (-3.0, -2.0, 0.0, 0.5, 0.1, 1.9, 5.0)

@@ -28,11 +28,13 @@ from openneutron.pytorch.quantizer import overrides
 from openneutron.pytorch.quantizer.overrides import Overrides
 from openneutron.pytorch.quantizer.rows import row_dimension
 from openneutron.pytorch.quantizer.rules import ACTIVATIONS, RULES, AnnotationRule, Result
+from openneutron.pytorch.quantizer.rules.choices import FILL
 from openneutron.pytorch.quantizer.settings import USUAL, Choice, QuantizationConfig
 from openneutron.pytorch.quantizer.specs import (
     act_qspec,
     activation_spec,
     bias_spec,
+    filled_spec,
     fixed_spec,
     is_per_channel,
     row_spec,
@@ -230,6 +232,8 @@ class NeutronQuantizer(Quantizer):
         """For a tensor whose scale comes from calibration: the user's choice, or what suits its readers."""
         if choice is not USUAL:
             return choice
+        if str(node.target) == FILL:
+            return filled_spec(row_dimension(node), self.is_qat)
         dim = None if self.is_qat else row_dimension(node)
         return activation_spec(self.is_qat) if dim is None else row_spec(dim)
 

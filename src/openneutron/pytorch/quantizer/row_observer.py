@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What watches the tensors that a softmax reads."""
+"""What watches tensors of which not every value matters: those that a softmax reads, or a mask has filled."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from torchao.quantization.pt2e import MinMaxObserver
 
 REACH = 9.0
 """How far below the largest of its row a value still matters to a softmax: e**-9 is 1/8103, 1/32 of a step of its result."""
+
+LARGEST_VALUE = 1e4
+"""A filler beyond this stands for no value: a range that held it would have no steps left for the others."""
 
 
 class RowRangeObserver(MinMaxObserver):
@@ -28,4 +31,16 @@ class RowRangeObserver(MinMaxObserver):
         if x.numel() and x.is_floating_point():
             x = torch.nan_to_num(x)
             super().forward(torch.maximum(x, x.amax(self.dim, keepdim=True) - REACH))
+        return x_orig
+
+
+class ReachableRangeObserver(MinMaxObserver):
+    """Observes what ``masked_fill`` makes: numbers beyond ``LARGEST_VALUE``, infinity too, only put out of reach what they
+    take the place of, and saturate."""
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        x = x_orig.detach()
+        reachable = x[x.abs() <= LARGEST_VALUE]
+        if reachable.numel():
+            super().forward(reachable)
         return x_orig

@@ -25,7 +25,7 @@ from openneutron.pytorch.quantizer.observers import (
     PerChannelWeightObserver,
     WeightObserver,
 )
-from openneutron.pytorch.quantizer.row_observer import RowRangeObserver
+from openneutron.pytorch.quantizer.row_observer import ReachableRangeObserver, RowRangeObserver
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
@@ -54,6 +54,15 @@ def row_spec(dim: int) -> QuantizationSpec:
     """int8 as ``activation_spec`` has it, of the range that matters to a softmax over ``dim``."""
     observer: Any = RowRangeObserver.with_args(dim=dim, eps=LEAST_ACTIVATION_SCALE)
     return replace(activation_spec(), observer_or_fake_quant_ctr=observer)
+
+
+@functools.cache
+def filled_spec(dim: int | None, is_qat: bool = False) -> QuantizationSpec:
+    """int8 as ``activation_spec`` has it, of a tensor with fillers that are out of reach; ``dim``: of the softmax that reads it."""
+    observer: Any = ReachableRangeObserver if dim is None else RowRangeObserver
+    options = {"eps": LEAST_ACTIVATION_SCALE} | ({} if dim is None else {"dim": dim})
+    made = FakeQuantize.with_args(observer=observer, **options) if is_qat else observer.with_args(**options)
+    return replace(activation_spec(), observer_or_fake_quant_ctr=made)
 
 
 @functools.cache

@@ -7,12 +7,9 @@ import torch
 from torch import Tensor
 
 from openneutron.pytorch.aten_passes.decompositions.table import KEPT, Keep, decomposes
+from openneutron.pytorch.quantizer.row_observer import LARGEST_VALUE
 
 _aten = torch.ops.aten
-
-LARGEST_VALUE = 1e4
-"""A number beyond this among other values puts out of reach what it takes the place of; it stands for no value, and a range
-that held it would have no steps left for the others."""
 
 MOST_ADDED = 512
 """Positions of a running sum, whose matrix of ones has their square in bytes."""

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-from torch.fx import Node
-
-from openneutron.pytorch.quantizer.rows import row_dimension
-from openneutron.pytorch.quantizer.rules.table import MOVE, AnnotationRule, Result
+from openneutron.pytorch.quantizer.rules.table import FUNCTION, MOVE, AnnotationRule, Result
 
 _ONE = AnnotationRule(result=Result.NONE)
 _TWO = AnnotationRule(data=(0, 1), result=Result.NONE)
@@ -14,11 +11,8 @@ _TWO = AnnotationRule(data=(0, 1), result=Result.NONE)
 TRUTH_SCALE = (1 / 255, -128)
 """Scale and zero point of truth values as numbers: 0 and 1 are the ends of int8."""
 
-
-def _feeds_softmax(node: Node) -> bool:
-    """Whether values put out of reach lie as far below the others as a softmax asks for."""
-    return row_dimension(node) is not None
-
+FILL = "aten.masked_fill.Scalar"
+"""What is left of it after decomposition puts values out of reach."""
 
 RULES = {
     "aten.argmax.default": _ONE,
@@ -26,7 +20,7 @@ RULES = {
     **{f"aten.{name}.Tensor": _TWO for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{f"aten.{name}.Scalar": _ONE for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     "aten.where.self": AnnotationRule(data=(1, 2), result=Result.SHARED),
-    "aten.masked_fill.Scalar": AnnotationRule(result=Result.SHARED, own_if=_feeds_softmax),
+    FILL: FUNCTION,
     "aten._to_copy.default": AnnotationRule(data=(), result=Result.FIXED, fixed=TRUTH_SCALE),
     "aten.embedding.default": MOVE,
     "aten.index_select.default": MOVE,
