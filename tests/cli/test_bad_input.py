@@ -126,6 +126,7 @@ def test_inputs_that_do_not_fit(refused: Refused, folder: Path) -> None:
         "--input x.npy: it is float32[1,8,8,3]; input 0 ('x') of 'mixed.tflite' is float32[1,8,8,4]."
     )
     assert refused("run", "mixed.tflite", "--input", "y.npy") == "'y.npy' does not exist."
+    assert refused("run", "mixed.tflite", "--input", ".") == ("'.' is a folder; give each .npy file in it by its name.")
     (folder / "z.npy").write_bytes(b"not NumPy's")
     assert refused("run", "mixed.tflite", "--input", "z.npy").startswith("'z.npy' is no NumPy file that can be read: ")
     np.savez(folder / "many.npz", a=np.zeros(1))

@@ -190,6 +190,12 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[OpenNeutronError], str], ...] = (
         "sram_budget: it is 0 bytes; a budget is above 0.",
     ),
     (
+        "more than the chip has",
+        {"sram_budget": 8192},
+        InvalidOptionError,
+        "sram_budget: it is 8192 KiB; imxrt700 has 7680 KiB of SRAM. Give at most that.",
+    ),
+    (
         "no model",
         {"model": "resnet"},
         InvalidModelError,

@@ -3,10 +3,19 @@
 
 from __future__ import annotations
 
-import pytest
-import torch.nn.functional as F
+from pathlib import Path
 
-from openneutron.errors import InvalidModelError
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from openneutron.cli.arrays import INDICES, random_array
+from openneutron.cli.pytorch_file import open_pte
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.pytorch.compile import analyse
+from openneutron.pytorch.runner import Runner
 from tests.pytorch.small_models import compiled
 
 
@@ -18,3 +27,49 @@ def test_what_a_cpu_kernel_refuses_is_said_in_words() -> None:
     assert message.startswith("'cropped': ExecuTorch can't run it: ")
     assert "Padding values must be non-negative" in message
     assert message.endswith("`openneutron explain` lists those that stay on the CPU.")
+
+
+class Looked(nn.Module):
+    """Two tables, of which the smaller one bounds the indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.kinds = nn.Embedding(16, 8), nn.Embedding(3, 8)
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, n: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.words(n) + self.kinds(n) + x)
+
+
+def test_indices_are_bounded_by_the_tables_they_are_for(tmp_path: Path) -> None:
+    given = (torch.tensor([[1, 2]]), torch.randn(1, 2, 8))
+    program = analyse(Looked().eval(), given, calibration=[given], operators_not_to_delegate=["aten.embedding"])
+    assert Runner("looked", program.buffer).table_sizes == [3, None]
+    program.save(tmp_path / "looked.pte")
+    indices, _ = open_pte(tmp_path / "looked.pte", program.buffer, 1).inputs
+    drawn = random_array(np.random.default_rng(0), indices.dtype, (100,), indices.below)
+    assert drawn.dtype == np.int64 and set(drawn.tolist()) == {0, 1, 2}
+
+
+def test_integers_that_nothing_bounds_are_small() -> None:
+    wide = random_array(np.random.default_rng(0), np.dtype(np.int64), (200,))
+    assert set(wide.tolist()) == set(range(INDICES))
+    narrow = random_array(np.random.default_rng(0), np.dtype(np.int8), (5000,))
+    assert (narrow.min(), narrow.max()) == (-128, 127)
+
+
+def test_numbers_are_part_of_a_program() -> None:
+    given = (torch.randn(1, 8), 3)
+    program = analyse(Times().eval(), given, calibration=[given], name="times")
+    (output,) = program.run(*given)
+    assert torch.equal(Runner("times", program.buffer).run(given[:1])[0], output)
+    with pytest.raises(InvalidOptionError) as caught:
+        program.run(given[0], 4)
+    assert str(caught.value) == (
+        "'times': input 1 is 4; the program was made for 3. Export the model again for another value."
+    )
+
+
+class Times(nn.Module):
+    def forward(self, x: torch.Tensor, factor: int) -> torch.Tensor:
+        return F.relu(x) * factor

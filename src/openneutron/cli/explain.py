@@ -43,7 +43,7 @@ def explain(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Operators to leave on the CPU (of PyTorch models: parts of names, so aten::add is in aten_addmm too); "
+            help="Operators to leave on the CPU (of PyTorch models: aten.add, aten.add.Tensor, modules, nodes; with wildcards); "
             "repeat it, or separate names by commas.",
         ),
     ] = None,

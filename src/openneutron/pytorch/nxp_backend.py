@@ -56,8 +56,9 @@ def generate_neutron_compile_spec(
 ) -> list[CompileSpec]:
     """The compile spec for target ``config``.
 
-    intermediates_dir: a folder for each partition's ``.tflite``, before and after compiling. operators_not_to_delegate: parts
-    of node names, as ``aten::relu`` or ``aten_relu_default_1`` (``aten::add`` is part of ``aten_addmm_default`` too). use_neutron_for_format_conversion: contiguous image borders
+    intermediates_dir: a folder for each partition's ``.tflite``, before and after compiling. operators_not_to_delegate: operators
+    (``aten::relu``, ``aten.add.Tensor``), nodes (``aten_relu_default_1``) and modules (``features.3``); ``*``, ``?`` and ``[...]`` are
+    wildcards. use_neutron_for_format_conversion: contiguous image borders
     are transposed on the NPU; otherwise by the runtime. dump_kernel_selection_code: a C file that registers only the
     kernels a partition calls, written to the working directory. sram_budget: bytes. io: see ``compiler.layout.IO_PLACES``. name: what
     messages call the model.
