@@ -215,7 +215,7 @@ def test_every_reason_says_what_it_costs() -> None:
     assert inside.line.startswith("test_delegation.py:")
     said = program.report.to_dict()["on_cpu"][0]
     assert said["fallback"] == {"calls": 2, "calls_without": 1, "border_bytes": 512}
-    assert said["reason"] == "there is no kernel for aten.topk"
+    assert said["reason"] == "it puts values in order, for which there is no kernel"
     assert "parts 1 delegate call into 2;" in program.summary()
 
 
