@@ -67,7 +67,7 @@ def test_resizes_of_volumes() -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0])
 def test_random_resizes(seed: int) -> None:
     random = np.random.default_rng(seed)
     functions: dict[str, Callable[..., Any]] = {}
@@ -136,11 +136,10 @@ class SuperResolution(nn.Module):
         return detail + F.interpolate(x, scale_factor=2, mode="bicubic")
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_a_super_resolution_network_is_one_delegate_call(channels_last: bool) -> None:
+def test_a_super_resolution_network_is_one_delegate_call() -> None:
     torch.manual_seed(3)
     model, samples = SuperResolution().eval(), [(torch.rand(1, 3, 12, 14),) for _ in range(4)]
-    program = analyse(model, samples[0], calibration=samples, channels_last=channels_last)
+    program = analyse(model, samples[0], calibration=samples, channels_last=True)
     assert program.delegation.on_cpu == ()
     assert len(program.partitions) == 1
     assert_same_as_litert(program)
