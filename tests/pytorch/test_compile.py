@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -282,3 +284,14 @@ def test_a_file_that_can_not_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match="can't be written: No such file or directory"):
         program.save(tmp_path / "absent" / "model.pte")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_of_third_parties_is_said() -> None:
+    script = (
+        "import torch, openneutron\n"
+        "inputs = (torch.randn(1, 4),)\n"
+        "openneutron.compile(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), inputs, calibration=[inputs])\n"
+    )
+    command = [sys.executable, "-W", "default", "-c", script]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
