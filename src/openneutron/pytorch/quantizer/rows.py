@@ -9,8 +9,10 @@ _SOFTMAX = ("aten.softmax.int", "aten._softmax.default")
 
 
 def row_dimension(node: Node) -> int | None:
-    """The dimension over which every reader of ``node`` takes a softmax, at once or by subtracting the largest value; None
-    where one does something else."""
+    """The dimension over which every reader of ``node`` takes a softmax, at once or by exponentials of differences from the
+    largest value; None where one does something else. ``node`` may be those differences too."""
+    if node.users and all(str(user.target) == "aten.exp.default" for user in node.users):
+        return _dimension_of_differences(node)
     found = {_row_of(user, node) for user in node.users}
     return found.pop() if len(found) == 1 else None
 
@@ -21,13 +23,18 @@ def _row_of(user: Node, node: Node) -> int | None:
         dim = user.args[1]
         return dim % rank if isinstance(dim, int) and rank else None
     if str(user.target) == "aten.amax.default":
-        if all(_subtracts(other, node, user) for other in user.users):
-            return _only_dimension(user, rank)
-    elif str(user.target) == "aten.sub.Tensor" and user.args[0] is node and isinstance(user.args[1], Node):
-        largest = user.args[1]
-        if str(largest.target) == "aten.amax.default" and largest.args[0] is node:
-            return _only_dimension(largest, rank)
-    return None
+        dims = {row_dimension(other) if _subtracts(other, node, user) else None for other in user.users}
+        return dims.pop() if len(dims) == 1 else None
+    return row_dimension(user) if str(user.target) == "aten.sub.Tensor" and user.args[0] is node else None
+
+
+def _dimension_of_differences(node: Node) -> int | None:
+    if str(node.target) != "aten.sub.Tensor":
+        return None
+    data, largest = node.args[:2]
+    if not isinstance(data, Node) or not isinstance(largest, Node) or str(largest.target) != "aten.amax.default":
+        return None
+    return _only_dimension(largest, data.meta["val"].dim()) if largest.args[0] is data else None
 
 
 def _subtracts(user: Node, node: Node, largest: Node) -> bool:

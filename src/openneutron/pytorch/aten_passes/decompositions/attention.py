@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from openneutron.pytorch.aten_passes.decompositions.table import KEPT, Keep, decomposes
-from openneutron.pytorch.quantizer.row_observer import REACH
 
 MASKED = -64.0
 """What a score gets added where it is masked, instead of -infinity, which int8 does not hold. It is exact in int8 as the
@@ -40,10 +39,11 @@ def scaled_dot_product_attention(
         return KEPT
     del enable_gqa  # PyTorch has checked that the heads fit each other
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = _masked(_product(query * factor, key.transpose(-2, -1)), attn_mask, is_causal)
+    query = query if factor == 1 else query * factor
+    scores = _masked(_product(query, key.transpose(-2, -1)), attn_mask, is_causal)
     if is_causal or key.shape[-2] <= MOST_KEYS_OF_SOFTMAX:
         return _product(torch.softmax(scores, -1), value)
-    parts = torch.exp((scores - scores.amax(-1, keepdim=True)).clamp(min=-REACH))
+    parts = torch.exp(scores - scores.amax(-1, keepdim=True))
     return _product(parts, value) * torch.reciprocal(parts.mean(-1, keepdim=True) * key.shape[-2])
 
 
