@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 
-from openneutron.cli.hushed import hushed
+from openneutron.hushed import hushed
 
 if __name__ == "__main__":
     # Importing torchao and ExecuTorch warns of their own affairs, so it happens in here.

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,12 @@ def data() -> Digits:
     whole = digits.load(main_job.SEED)
     assert len(whole.train) + len(whole.test) == 1797
     return Digits(whole.train[:TRAINED], whole.train_labels[:TRAINED], whole.test[:TESTED], whole.test_labels[:TESTED])
+
+
+def test_it_starts(root: Path) -> None:
+    command = [sys.executable, "-m", "demo", "--help"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert "--qat" in done.stdout and done.stderr == ""
 
 
 def test_images_are_of_the_networks_size(data: Digits) -> None:
