@@ -51,8 +51,8 @@ class QuantParams:
     axis: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scales", tuple(float(np.float32(s)) for s in self.scales))
-        object.__setattr__(self, "zero_points", tuple(int(z) for z in self.zero_points))
+        object.__setattr__(self, "scales", tuple(np.asarray(self.scales, np.float32).tolist()))
+        object.__setattr__(self, "zero_points", tuple(map(int, self.zero_points)))
 
     @property
     def per_channel(self) -> bool:
@@ -83,7 +83,7 @@ def per_tensor(scale: float, zero_point: int) -> QuantParams:
 
 def per_channel(scales: npt.ArrayLike, axis: int) -> QuantParams:
     """Symmetric parameters (zero points 0), one scale for each index along ``axis``."""
-    flat = tuple(float(s) for s in np.asarray(scales, np.float32).reshape(-1))
+    flat = tuple(np.asarray(scales, np.float32).reshape(-1).tolist())
     return QuantParams(flat, (0,) * len(flat), axis)
 
 
