@@ -16,7 +16,7 @@ from tests.converter import fake_sdk
 def test_nxps_where_it_is_not_installed(refused: Callable[..., str]) -> None:
     assert refused("compile", "autoencoder", "--converter", "eiq") == (
         f"eiq: NXP's package eiq_neutron_sdk is not installed for {sys.executable}. "
-        "Install it: pip install --index-url https://eiq.nxp.com/repository eiq-neutron-sdk. "
+        "Install it as NXP's eIQ documentation says. "
         "Or compile with converter='open', this project's own compiler."
     )
 

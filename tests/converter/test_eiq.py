@@ -50,7 +50,7 @@ def test_without_the_sdk() -> None:
         EIQ.check(OPTIONS)
     assert str(caught.value) == (
         f"eiq: NXP's package eiq_neutron_sdk is not installed for {sys.executable}. "
-        "Install it: pip install --index-url https://eiq.nxp.com/repository eiq-neutron-sdk. "
+        "Install it as NXP's eIQ documentation says. "
         "Or compile with converter='open', this project's own compiler."
     )
     with pytest.raises(MissingToolError):

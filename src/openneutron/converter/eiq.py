@@ -61,7 +61,7 @@ class EiqConverter:
         if loaded is None and importlib.util.find_spec(PACKAGE) is None:
             raise MissingToolError(
                 f"eiq: NXP's package {PACKAGE} is not installed for {sys.executable}. "
-                f"Install it: pip install --index-url https://eiq.nxp.com/repository eiq-neutron-sdk. {OURS}"
+                f"Install it as NXP's eIQ documentation says. {OURS}"
             )
         if options.sram_budget is not None:
             raise InvalidOptionError(
