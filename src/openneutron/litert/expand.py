@@ -12,19 +12,13 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, Node, Tensor, constant
 from openneutron.ops import BY_NAME, Op, Operand, Role
-
-
-def _same_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data = graph.operand(node, 0)
-    assert data is not None
-    return (data.shape,)
-
+from openneutron.ops.table import input_shape
 
 CAST = Op(
     "cast",
     litert="CAST",
     operands=(Operand(Role.ACTIVATION, "input"),),
-    shape=_same_shape,
+    shape=input_shape,
     kernels=(),
     options="CastOptions",
     doc="The same numbers in another type.",

@@ -8,7 +8,7 @@ import math
 from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS
 from openneutron.ops.limits import attr_among, constant_at, fixed_output, int8_at, limit, shared_quantization
-from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role
+from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role, input_shape
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
 _ONE = (Operand(Role.ACTIVATION, "input"),)
@@ -29,12 +29,6 @@ def _two_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     shape = broadcast_shape(a.shape, b.shape)
     assert shape is not None
     return (shape,)
-
-
-def _one_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data = graph.operand(node, 0)
-    assert data is not None
-    return (data.shape,)
 
 
 def _broadcastable(graph: Graph, node: Node) -> str | None:
@@ -178,7 +172,7 @@ def _table(
         name,
         litert=litert,
         operands=_ONE,
-        shape=_one_shape,
+        shape=input_shape,
         kernels=("lookup_s8",),
         options=options,
         attributes=attributes,
@@ -204,7 +198,7 @@ LOOKUP = Op(
     "lookup",
     litert="",
     operands=(*_ONE, Operand(Role.VALUE, "table")),
-    shape=_one_shape,
+    shape=input_shape,
     kernels=("lookup_s8",),
     limits=(int8_at(0), constant_at(1, "table"), limit("a table of 256 int8 values", _whole_table)),
     doc="Any function of one value, as a table: entry i is the result for stored value i - 128. "

@@ -5,18 +5,12 @@ from __future__ import annotations
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import fixed_output, int8_at, limit
-from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
+from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role, input_shape
 
 _INPUT = Operand(Role.ACTIVATION, "input")
 
 MOST_ADDED = 2**12 - 1
 """Exponentials whose sum LiteRT's LOG_SOFTMAX holds: 12 bits before the point."""
-
-
-def _same_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data = graph.operand(node, 0)
-    assert data is not None
-    return (data.shape,)
 
 
 def _addable(graph: Graph, node: Node) -> str | None:
@@ -33,7 +27,7 @@ OPS = (
         "softmax",
         litert="SOFTMAX",
         operands=(_INPUT,),
-        shape=_same_shape,
+        shape=input_shape,
         kernels=("softmax_s8",),
         options="SoftmaxOptions",
         attributes=(Attribute("beta", "beta", 1.0),),
@@ -47,7 +41,7 @@ OPS = (
         "log_softmax",
         litert="LOG_SOFTMAX",
         operands=(_INPUT,),
-        shape=_same_shape,
+        shape=input_shape,
         kernels=("log_softmax_s8",),
         options="LogSoftmaxOptions",
         quantization=Quantization.FIXED,

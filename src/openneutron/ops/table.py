@@ -21,6 +21,13 @@ ShapeRule = Callable[[Graph, Node], tuple[tuple[int, ...], ...]]
 """Output shapes from the operands' shapes, values and the attributes."""
 
 
+def input_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    """The shape rule of what computes every element from the one in its place: the first operand's shape."""
+    data = graph.operand(node, 0)
+    assert data is not None
+    return (data.shape,)
+
+
 class Role(Enum):
     """What an operand is to its operator."""
 

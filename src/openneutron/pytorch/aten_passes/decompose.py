@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from openneutron.pytorch.aten_passes.constants import add_constant
 from openneutron.pytorch.aten_passes.decompositions import DECOMPOSITIONS, Keep
+from openneutron.pytorch.aten_passes.rewriting import finished
 
 WRITTEN_AS = "written_as"
 """The key of ``node.meta["custom"]`` that names the operator a piece was made from."""
@@ -45,10 +46,7 @@ class Decompose:
             pieces = _replace(module, node)
             changed |= pieces is not None
             waiting += [piece for piece in pieces or () if _is_composite(piece)]
-        if changed:
-            module.graph.eliminate_dead_code()
-            module.recompile()
-        return PassResult(module, changed)
+        return finished(module, changed)
 
 
 def _is_composite(node: Node) -> bool:

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
+from openneutron.pytorch.aten_passes.rewriting import finished
+
 _aten = torch.ops.aten
 _BROADCASTING = frozenset(
     (
@@ -33,10 +35,7 @@ class DropExpands:
             if node.target is _aten.expand.default:
                 for user in list(node.users):
                     changed |= _drop(node, user)
-        if changed:
-            module.graph.eliminate_dead_code()
-            module.recompile()
-        return PassResult(module, changed)
+        return finished(module, changed)
 
 
 def _drop(expand: Node, user: Node) -> bool:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
+from openneutron.pytorch.aten_passes.rewriting import add_call, finished
 from openneutron.pytorch.aten_passes.simulate_batch_norm import CONVOLUTIONS, TRANSPOSED, times_factor
 
 _aten = torch.ops.aten
@@ -36,20 +35,11 @@ class FoldBatchNorm:
     layers: tuple[str, ...] = ("convolution", "linear", "alone")
 
     def __call__(self, module: GraphModule) -> PassResult:
-        return PassResult(module, _fold_batch_norm(module, self.layers))
-
-
-def _fold_batch_norm(module: GraphModule, layers: tuple[str, ...]) -> bool:
-    changed = False
-    for node in list(module.graph.nodes):
-        affine = _affine_of(module, node)
-        if affine is None:
-            continue
-        changed |= _fold(module, node, affine, layers)
-    if changed:
-        module.graph.eliminate_dead_code()
-        module.recompile()
-    return changed
+        changed = False
+        for node in list(module.graph.nodes):
+            affine = _affine_of(module, node)
+            changed |= affine is not None and _fold(module, node, affine, self.layers)
+        return finished(module, changed)
 
 
 def _affine_of(module: GraphModule, node: Node) -> Affine | None:
@@ -110,21 +100,10 @@ def _to_depthwise(module: GraphModule, norm: Node, source: Node, affine: Affine)
     bias = add_constant(module, norm, f"{norm.name}_offset", affine.offset.to(value.dtype))
     image = source
     if len(shape) != 4:
-        image = _call(module, norm, _aten.reshape.default, source, [shape[0], channels, math.prod(shape[2:]), 1])
-    layer = _call(module, norm, _aten.conv2d.default, image, weight, bias, [1, 1], [0, 0], [1, 1], channels)
-    _replace(module, norm, layer if image is source else _call(module, norm, _aten.reshape.default, layer, [*shape]))
+        image = add_call(module, norm, _aten.reshape.default, source, [shape[0], channels, math.prod(shape[2:]), 1])
+    layer = add_call(module, norm, _aten.conv2d.default, image, weight, bias, [1, 1], [0, 0], [1, 1], channels)
+    _replace(module, norm, layer if image is source else add_call(module, norm, _aten.reshape.default, layer, [*shape]))
     return True
-
-
-def _call(module: GraphModule, norm: Node, target: torch._ops.OpOverload, *args: Any) -> Node:
-    """A call in front of ``norm``, from the same place in the model."""
-    with module.graph.inserting_before(norm):
-        node = module.graph.call_function(target, args)
-    fake = norm.meta["val"].fake_mode
-    with fake:
-        value = target(*map_arg(args, lambda item: item.meta["val"]))
-    node.meta = {**norm.meta, "val": value}
-    return node
 
 
 def _replace(module: GraphModule, norm: Node, layer: Node) -> None:

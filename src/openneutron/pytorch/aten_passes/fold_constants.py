@@ -11,6 +11,7 @@ from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
+from openneutron.pytorch.aten_passes.rewriting import finished
 
 LARGEST = 1 << 24
 """Elements of a result that is still worth keeping instead of its recipe."""
@@ -21,24 +22,17 @@ class FoldConstants:
     """Replaces each node that only constants lead to by its value."""
 
     def __call__(self, module: GraphModule) -> PassResult:
-        return PassResult(module, _fold_constants(module))
-
-
-def _fold_constants(module: GraphModule) -> bool:
-    changed = False
-    for node in list(module.graph.nodes):
-        value = _value_of(module, node)
-        if value is None:
-            continue
-        constant = add_constant(module, node, f"{node.name}_folded", value)
-        constant.meta = {**node.meta, **constant.meta}
-        node.replace_all_uses_with(constant)
-        module.graph.erase_node(node)
-        changed = True
-    if changed:
-        module.graph.eliminate_dead_code()
-        module.recompile()
-    return changed
+        changed = False
+        for node in list(module.graph.nodes):
+            value = _value_of(module, node)
+            if value is None:
+                continue
+            constant = add_constant(module, node, f"{node.name}_folded", value)
+            constant.meta = {**node.meta, **constant.meta}
+            node.replace_all_uses_with(constant)
+            module.graph.erase_node(node)
+            changed = True
+        return finished(module, changed)
 
 
 def _value_of(module: GraphModule, node: Node) -> torch.Tensor | None:

@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
+from openneutron.pytorch.aten_passes.rewriting import finished
 from openneutron.pytorch.aten_passes.split_projections import VIEWS
 
 _aten = torch.ops.aten
@@ -34,10 +35,7 @@ class FoldFactors:
         for node in list(module.graph.nodes):
             if node.op == "call_function" and node.target in (*_PRODUCTS, *_QUOTIENTS):
                 changed |= _fold(module, node, self.keep)
-        if changed:
-            module.graph.eliminate_dead_code()
-            module.recompile()
-        return PassResult(module, changed)
+        return finished(module, changed)
 
 
 def _fold(module: GraphModule, product: Node, keep: Callable[[Node], bool] | None) -> bool:

@@ -10,6 +10,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
+from openneutron.pytorch.aten_passes.rewriting import finished
 from openneutron.pytorch.aten_passes.simulate_batch_norm import factor_of, normalized, scaled_weight, times_factor
 
 
@@ -24,10 +25,7 @@ class FoldSimulatedBatchNorm:
         joined = [node for node in module.graph.nodes if node.op == "call_function" and node.target is normalized]
         for node in joined:
             _fold(module, node)
-        if joined:
-            module.graph.eliminate_dead_code()
-            module.recompile()
-        return PassResult(module, bool(joined))
+        return finished(module, bool(joined))
 
 
 def _fold(module: GraphModule, joined: Node) -> None:

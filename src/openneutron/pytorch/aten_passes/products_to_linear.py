@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
+from openneutron.pytorch.aten_passes.rewriting import add_call, finished
 
 _aten = torch.ops.aten
 _PRODUCTS = (_aten.matmul.default, _aten.mm.default, _aten.bmm.default)
@@ -30,10 +31,7 @@ class ProductsToLinear:
                 changed |= _to_linear(module, node)
         for node in list(module.graph.nodes):
             changed |= node.target is _aten.linear.default and _take_bias(module, node)
-        if changed:
-            module.graph.eliminate_dead_code()
-            module.recompile()
-        return PassResult(module, changed)
+        return finished(module, changed)
 
 
 def _is_float(node: Node) -> bool:
@@ -68,12 +66,12 @@ def _to_product(module: GraphModule, node: Node) -> bool:
     data, weight, *rest = node.args
     assert isinstance(weight, Node)
     rank = weight.meta["val"].dim()
-    turned = _call(module, node, _aten.permute.default, weight, list(range(rank))[::-1])
+    turned = add_call(module, node, _aten.permute.default, weight, list(range(rank))[::-1])
     bias = rest[0] if rest else node.kwargs.get("bias")
     if bias is None:
         node.target, node.args, node.kwargs = _aten.matmul.default, (data, turned), {}
     else:
-        product = _call(module, node, _aten.matmul.default, data, turned)
+        product = add_call(module, node, _aten.matmul.default, data, turned)
         node.target, node.args, node.kwargs = _aten.add.Tensor, (product, bias), {}
     return True
 
@@ -86,7 +84,7 @@ def _right_constant(module: GraphModule, node: Node, matrix: Tensor) -> bool:
     if matrix.dim() == 2:
         node.target, node.args = _aten.linear.default, (data, weight)
         return True
-    result = _call(module, node, _aten.linear.default, data, weight)
+    result = add_call(module, node, _aten.linear.default, data, weight)
     node.target, node.args = _aten.squeeze.dim, (result, -1)
     return True
 
@@ -102,24 +100,13 @@ def _left_constant(module: GraphModule, node: Node, matrix: Tensor) -> bool:
         node.target, node.args = _aten.linear.default, (data, weight)
         return True
     last_two = [*range(rank - 2), rank - 1, rank - 2]
-    turned = _call(module, node, _aten.permute.default, data, last_two)
-    result = _call(module, node, _aten.linear.default, turned, weight)
+    turned = add_call(module, node, _aten.permute.default, data, last_two)
+    result = add_call(module, node, _aten.linear.default, turned, weight)
     if matrix.dim() == 1:
         node.target, node.args = _aten.squeeze.dim, (result, -1)
     else:
         node.target, node.args = _aten.permute.default, (result, last_two)
     return True
-
-
-def _call(module: GraphModule, before: Node, overload: torch._ops.OpOverload, *args: object) -> Node:
-    """A node in front of ``before``, from the same place of the model, with the value it has."""
-    with module.graph.inserting_before(before):
-        node = module.graph.call_function(overload, args)
-    node.meta = {key: value for key, value in before.meta.items() if key != "val"}
-    values = [item.meta["val"] if isinstance(item, Node) else item for item in args]
-    with torch.no_grad(), before.meta["val"].fake_mode:
-        node.meta["val"] = overload(*values)
-    return node
 
 
 def _take_bias(module: GraphModule, linear: Node) -> bool:

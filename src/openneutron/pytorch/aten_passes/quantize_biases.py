@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
+from openneutron.pytorch.aten_passes.rewriting import finished
 from openneutron.pytorch.aten_passes.simulate_batch_norm import CONVOLUTIONS, arguments_of
 
 _q = torch.ops.quantized_decomposed
@@ -26,10 +27,7 @@ class QuantizeBiases:
         for node in list(module.graph.nodes):
             if node.op == "call_function" and node.target in (*CONVOLUTIONS, torch.ops.aten.linear.default):
                 changed |= _quantize(module, node)
-        if changed:
-            module.graph.eliminate_dead_code()
-            module.recompile()
-        return PassResult(module, changed)
+        return finished(module, changed)
 
 
 def _quantize(module: GraphModule, layer: Node) -> bool:

@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
+from openneutron.pytorch.aten_passes.rewriting import finished
 
 _aten = torch.ops.aten
 _ARITHMETIC = (_aten.add.Tensor, _aten.sub.Tensor, _aten.mul.Tensor, _aten.div.Tensor)
@@ -51,9 +52,7 @@ class ScalarsToTensors:
             value = node.meta.get("val")
             if node.op == "call_function" and isinstance(value, torch.Tensor) and value.is_floating_point():
                 changed |= _rewrite(module, node, value, known)
-        if changed:
-            module.recompile()
-        return PassResult(module, changed)
+        return finished(module, changed)
 
 
 def _rewrite(module: GraphModule, node: Node, value: torch.Tensor, known: Known) -> bool:

@@ -19,6 +19,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
+from openneutron.pytorch.aten_passes.rewriting import add_call, finished
 
 _aten = torch.ops.aten
 BATCH_NORM = _aten.batch_norm.default
@@ -99,10 +100,7 @@ class SimulateBatchNorm:
             if node.op != "call_function" or node.target is not BATCH_NORM:
                 continue
             changed |= _simulate(module, node, self.keep)
-        if changed:
-            module.graph.eliminate_dead_code()
-            module.recompile()
-        return PassResult(module, changed)
+        return finished(module, changed)
 
 
 def arguments_of(node: Node) -> dict[str, Any]:
@@ -159,8 +157,7 @@ def _simulate(module: GraphModule, norm: Node, keep: Callable[[Node], bool] | No
         joined.meta["val"] = layer.meta["val"]
         result = joined
         if joined.meta["val"].dim() != len(shape):
-            result = module.graph.call_function(_aten.squeeze.dim, (joined, -1))
-            result.meta = dict(norm.meta)
+            result = add_call(module, norm, _aten.squeeze.dim, joined, -1)
     norm.replace_all_uses_with(result)
     module.graph.erase_node(norm)
     return True
@@ -182,17 +179,10 @@ def _takes_norm(module: GraphModule, layer: Node) -> bool:
 def _ones(module: GraphModule, norm: Node, source: Node) -> Node:
     """A depthwise 1x1 convolution of ones behind ``source``; a matrix becomes rows of one column first."""
     value = norm.meta["val"]
-    channels = value.shape[1]
-    meta = {key: item for key, item in norm.meta.items() if key != "val"}
-    spatial = max(1, value.dim() - 2)
+    channels, spatial = value.shape[1], max(1, value.dim() - 2)
     weight = add_constant(module, norm, f"{norm.name}_ones", torch.ones(channels, 1, *[1] * spatial))
-    with module.graph.inserting_before(norm):
-        if value.dim() == 2:
-            source = module.graph.call_function(_aten.unsqueeze.default, (source, -1))
-            value = value.unsqueeze(-1)
-            source.meta = meta | {"val": value}
-        target = _aten.conv1d.default if spatial == 1 else _aten.conv2d.default
-        each = [1] * spatial
-        layer = module.graph.call_function(target, (source, weight, None, each, [0] * spatial, each, channels))
-    layer.meta = meta | {"val": value}
-    return layer
+    if value.dim() == 2:
+        source = add_call(module, norm, _aten.unsqueeze.default, source, -1)
+    target = _aten.conv1d.default if spatial == 1 else _aten.conv2d.default
+    each = [1] * spatial
+    return add_call(module, norm, target, source, weight, None, each, [0] * spatial, each, channels)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
+from openneutron.pytorch.aten_passes.rewriting import add_call, finished
 
 _aten = torch.ops.aten
 
@@ -53,10 +53,7 @@ class SplitProjections:
                 and not (self.keep and self.keep(node))
             ):
                 changed |= _split(module, node)
-        if changed:
-            module.graph.eliminate_dead_code()
-            module.recompile()
-        return PassResult(module, changed)
+        return finished(module, changed)
 
 
 def _split(module: GraphModule, layer: Node) -> bool:
@@ -123,13 +120,7 @@ def _replace(module: GraphModule, layer: Node, cut: Node, weight: torch.Tensor, 
     parts = [add_constant(module, layer, f"{stem}_{cut.name}", weight.clone())]
     if bias is not None:
         parts.append(add_constant(module, layer, f"{stem}_{cut.name}_bias", bias.clone()))
-    with module.graph.inserting_before(cut):
-        part = module.graph.call_function(_aten.linear.default, (layer.args[0], *parts))
-        view = module.graph.call_function(_aten.reshape.default, (part, list(cut.meta["val"].shape)))
-    part.meta, view.meta = dict(layer.meta), dict(cut.meta)
-    for node in (part, view):
-        assert isinstance(node.target, torch._ops.OpOverload)
-        values = map_arg(node.args, lambda source: source.meta["val"])
-        with layer.meta["val"].fake_mode, torch.no_grad():
-            node.meta["val"] = node.target(*values)
+    part = add_call(module, cut, _aten.linear.default, layer.args[0], *parts)
+    part.meta = {**layer.meta, "val": part.meta["val"]}
+    view = add_call(module, cut, _aten.reshape.default, part, list(cut.meta["val"].shape))
     cut.replace_all_uses_with(view)

@@ -91,11 +91,10 @@ def pad(context: Context, source: str, amounts: tuple[tuple[int, int], ...], val
 @lowers("aten.conv1d.default", "aten.conv2d.default", fuses=True, layout=Layout.NHWC)
 def convolution(node: Node, context: Context) -> Value | Reject:
     given, shape = arguments_of(node), shape_of(node)
-    if len(shape) not in (3, 4):
-        return Reject(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
-    data, weight = context.value(given["input"]), context.value(given["weight"])
-    if not context.is_constant(weight):
-        return Reject("its weights are computed at run time; they must be constant")
+    operands = operands_of(context, given, shape)
+    if isinstance(operands, Reject):
+        return operands
+    data, weight = operands
     rows = len(shape) == 3
     data = context.viewed(data, with_row(data.shape))
     weight = context.viewed(weight, with_row(weight.shape))
@@ -104,6 +103,16 @@ def convolution(node: Node, context: Context) -> Value | Reject:
     window = Window(pair(weight.shape[2:]), stride, before, dilation)
     result = _emit(node, context, given, data, weight, window, with_row(shape))
     return context.viewed(result, shape)
+
+
+def operands_of(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Value, Value] | Reject:
+    """The data and the constant weights of a convolution of any kind in one or two dimensions."""
+    if len(shape) not in (3, 4):
+        return Reject(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
+    data, weight = context.value(given["input"]), context.value(given["weight"])
+    if not context.is_constant(weight):
+        return Reject("its weights are computed at run time; they must be constant")
+    return data, weight
 
 
 def with_row(shape: Shape) -> Shape:

@@ -117,6 +117,8 @@ def _number(node: Node, constants: Constants) -> torch.Tensor:
 def _without_gaps(values: np.ndarray) -> np.ndarray:
     """The values with those that are no number replaced by the nearest that is; the lower of two as near."""
     there = np.flatnonzero(~np.isnan(values))
+    if there.size == values.size:
+        return values
     if not there.size:
         return np.zeros_like(values)
     apart = np.abs(np.arange(values.size)[:, None] - there[None, :])

@@ -14,7 +14,7 @@ from torch.fx import Node
 from openneutron.ir import DType, QuantParams
 from openneutron.pytorch.lower.arguments import arguments_of, pair
 from openneutron.pytorch.lower.context import Context
-from openneutron.pytorch.lower.convolution import bias_of, convolution, spatial, with_row
+from openneutron.pytorch.lower.convolution import bias_of, convolution, operands_of, spatial, with_row
 from openneutron.pytorch.lower.program import shape_of
 from openneutron.pytorch.lower.rules import Layout, Reject, Rejected, lowers
 from openneutron.pytorch.lower.values import Value
@@ -37,11 +37,10 @@ def any_convolution(node: Node, context: Context) -> Value | Reject:
 def conv_transpose(node: Node, context: Context) -> Value | Reject:
     """TRANSPOSE_CONV, with a SLICE behind it where PyTorch's padding leaves out what neither SAME nor VALID does."""
     given, shape = arguments_of(node), shape_of(node)
-    if len(shape) not in (3, 4):
-        return Reject(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
-    data, weight = context.value(given["input"]), context.value(given["weight"])
-    if not context.is_constant(weight):
-        return Reject("its weights are computed at run time; they must be constant")
+    operands = operands_of(context, given, shape)
+    if isinstance(operands, Reject):
+        return operands
+    data, weight = operands
     one_row, shape_2d = len(shape) == 3, with_row(shape)
     stride, dilation = (spatial(given[key], one_row, 1) for key in ("stride", "dilation"))
     before = spatial(given["padding"], one_row, 0)
