@@ -124,11 +124,6 @@ static inline void neutron_fill_line(uint8_t *to, int32_t pitch, uint8_t value, 
 
 /* ---- fixed point, in forms a compiler vectorises -------------------------------------------------------------------- */
 
-/* neutron_doubling_high_mul without its one saturating case. Ties go towards +infinity. */
-static NEUTRON_INLINE int32_t neutron_high_mul(int32_t a, int32_t b) {
-    return (int32_t)((uint64_t)((int64_t)a * b + (INT64_C(1) << 30)) >> 31);
-}
-
 /* neutron_rounding_shift_right by a constant amount, for |x| < 2^30 or an amount of 0. */
 typedef struct {
     int32_t amount, half, any; /* any: all ones where amount > 0 */

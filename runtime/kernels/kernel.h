@@ -125,21 +125,24 @@ static inline uint8_t *neutron_row_address(const NeutronBases *bases, const Neut
 
 /* ---- fixed point, as LiteRT's reference kernels round it ------------------------------------------------------------ */
 
-/* round(a * b / 2^31), ties upwards; saturates the one overflow (both INT32_MIN). gemmlowp's
- * SaturatingRoundingDoublingHighMul. */
-static inline int32_t neutron_doubling_high_mul(int32_t a, int32_t b) {
-    if (a == INT32_MIN && b == INT32_MIN) return INT32_MAX;
-    const int64_t product = (int64_t)a * b;
-    const int64_t nudge = product >= 0 ? (INT64_C(1) << 30) : 1 - (INT64_C(1) << 30);
-    return (int32_t)((product + nudge) / (INT64_C(1) << 31));
+/* round(a * b / 2^31), halves up, for any two but both INT32_MIN: what gemmlowp's SaturatingRoundingDoublingHighMul gives,
+ * trunc((p + nudge) / 2^31) of the product p. From 0 up its nudge is 2^30 and trunc is floor; below 0 its nudge is 1 - 2^30,
+ * the sum is not above 0, trunc is ceil, and ceil(x / 2^31) = floor((x + 2^31 - 1) / 2^31): 2^30 is added there too. */
+static inline int32_t neutron_high_mul(int32_t a, int32_t b) {
+    return (int32_t)((uint64_t)((int64_t)a * b + (INT64_C(1) << 30)) >> 31);
 }
 
-/* round(x / 2^exponent), ties away from zero; exponent 0 to 31. gemmlowp's RoundingDivideByPOT. */
+/* The same for any two: saturates the one overflow. */
+static inline int32_t neutron_doubling_high_mul(int32_t a, int32_t b) {
+    return a == INT32_MIN && b == INT32_MIN ? INT32_MAX : neutron_high_mul(a, b);
+}
+
+/* round(x / 2^exponent), ties away from zero; exponent 0 to 31. gemmlowp's RoundingDivideByPOT, from the magnitude, to
+ * which half the divisor can be added without an overflow. */
 static inline int32_t neutron_rounding_shift_right(int32_t x, int32_t exponent) {
-    const int32_t mask = (int32_t)((UINT32_C(1) << exponent) - 1u);
-    const int32_t remainder = x & mask;
-    const int32_t threshold = (mask >> 1) + (x < 0 ? 1 : 0);
-    return (x >> exponent) + (remainder > threshold ? 1 : 0);
+    const uint32_t sign = (uint32_t)(x >> 31), half = (UINT32_C(1) << exponent) >> 1;
+    const uint32_t magnitude = ((uint32_t)x ^ sign) - sign;
+    return (int32_t)((((magnitude + half) >> exponent) ^ sign) - sign);
 }
 
 /* x * multiplier * 2^(shift - 31), rounded as LiteRT's MultiplyByQuantizedMultiplier (double rounding); shift -31 to 30.
@@ -152,9 +155,5 @@ static inline int32_t neutron_requantize(int32_t x, int32_t multiplier, int32_t 
 }
 
 static inline bool neutron_shift_is_sound(int32_t shift) { return shift >= -31 && shift <= 30; }
-
-static inline int32_t neutron_clamp(int32_t x, int32_t low, int32_t high) {
-    return x < low ? low : (x > high ? high : x);
-}
 
 #endif

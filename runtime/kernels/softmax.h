@@ -8,11 +8,8 @@
 /* Bits before the point of the sum of exponentials; the exponentials have none. */
 enum { SUM_INTEGER_BITS = 12 };
 
-static inline int32_t softmax_leading_zeros(uint32_t x) {
-    int32_t count = 0;
-    for (; x < UINT32_C(1) << 31; x <<= 1) count++;
-    return count;
-}
+/* Of x > 0. */
+static inline int32_t softmax_leading_zeros(uint32_t x) { return __builtin_clz(x); }
 
 /* 1 / (1 + x) for x in [0, 1), both with 31 fractional bits: three Newton-Raphson steps with 2 integer bits (gemmlowp's
  * one_over_one_plus_x_for_x_in_0_1). */
