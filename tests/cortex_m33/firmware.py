@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Firmware for the tests: the runtime built for a Cortex-M33, linked with a program of the tests, and run in QEMU.
+
+    elf = image(library())                      # the runner of cases.py with every kernel
+    elf = image(library(), selection=text)      # with the kernels of a selection alone
+    done = execute(elf, {"cases": data})        # done.files["results"]
+
+Libraries and images are built once in a test session and kept until Python ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUNTIME = ROOT / "runtime"
+HERE = Path(__file__).parent
+INCLUDES = tuple(f"-I{RUNTIME / name}" for name in ("include", "kernels", "driver"))
+CORE = ("-mcpu=cortex-m33", "-mthumb", "-std=c11", "-ffunction-sections", "-fdata-sections")
+WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
+RUNNER = (HERE / "runner.c", HERE / "board.c")
+SIZE = ("-Os",)
+PORTABLE = ("-Os", "-DNEUTRON_PORTABLE_ONLY")
+"""Flags of a build without the kernels for the DSP extension."""
+
+
+def required(name: str) -> str:
+    """The path of a tool; skips the test where it is not installed."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed: it builds or runs for the Cortex-M33")
+    return found
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="openneutron-cortex-m33-")
+
+
+def _new_folder() -> Path:
+    return Path(tempfile.mkdtemp(dir=_folder().name))
+
+
+def _run(command: list[str | Path], folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@functools.cache
+def library(flags: tuple[str, ...] = SIZE) -> Path:
+    """A static library of driver and kernels, without a heap; the objects lie beside it. ``flags`` are added to the core's."""
+    folder = _new_folder()
+    sources = [*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/**/*.c"))]
+    compiler = required("arm-none-eabi-gcc")
+    _run([compiler, *CORE, *WARNINGS, *INCLUDES, "-DNEUTRON_NO_HEAP", *flags, "-c", *sources], folder)
+    _run([required("arm-none-eabi-ar"), "rcs", "libneutron.a", *sorted(folder.glob("*.o"))], folder)
+    return folder / "libneutron.a"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A linked program and the linker's map of it."""
+
+    elf: Path
+    map: Path
+
+
+@functools.cache
+def image(archive: Path, sources: tuple[Path, ...] = RUNNER, selection: str | None = None) -> Image:
+    """A program for mps2-an505 from C sources, a library and the text of a kernel selection, if any.
+
+    Of newlib it takes what the C language itself needs (memcpy and the like), and no start-up code: board.c has it.
+    """
+    folder = _new_folder()
+    given: list[str | Path] = list(sources)
+    if selection is not None:
+        given.append(folder / "kernel_selection.c")
+        (folder / "kernel_selection.c").write_text(selection)
+    link = [
+        "-nostartfiles",
+        "-Wl,--gc-sections",
+        "-Wl,-Map=image.map",
+        f"-T{HERE / 'mps2_an505.ld'}",
+        "-o",
+        "image.elf",
+    ]
+    flags = [*CORE, *WARNINGS, *INCLUDES, "-Os", f"-I{HERE}"]
+    _run([required("arm-none-eabi-gcc"), *flags, *given, archive, *link], folder)
+    return Image(folder / "image.elf", folder / "image.map")
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What a program left behind: its exit code, the files it was given and wrote, and what it printed."""
+
+    exit_code: int
+    files: Mapping[str, bytes]
+    console: str
+
+
+def execute(elf: Path, files: Mapping[str, bytes], *, count: bool = False, seconds: int = 120) -> Execution:
+    """Runs a program on QEMU's Cortex-M33 in a folder with these files.
+
+    ``count``: each instruction takes one nanosecond of the machine's time (QEMU's ``-icount``), which its timers then count;
+    runs take about twice as long. Fails the test where the program has not ended after ``seconds``.
+    """
+    command = [
+        required("qemu-system-arm"),
+        "-M",
+        "mps2-an505",
+        "-display",
+        "none",
+        "-monitor",
+        "none",
+        "-serial",
+        "none",
+    ]
+    command += ["-semihosting-config", "enable=on,target=native", "-kernel", str(elf)]
+    command += ["-icount", "shift=0"] if count else []
+    with tempfile.TemporaryDirectory(dir=_folder().name) as name:
+        folder = Path(name)
+        for path, data in files.items():
+            (folder / path).write_bytes(data)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=seconds)
+        after = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return Execution(done.returncode, after, done.stdout + done.stderr)
