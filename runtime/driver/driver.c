@@ -79,6 +79,14 @@ const NeutronKernel *neutron_find_kernel(uint32_t id) {
     return NULL;
 }
 
+const NeutronKernel *neutron_find_variant(uint32_t id, const NeutronBuffer *buffers, const void *params) {
+    for (uint32_t i = 0; i < neutron_kernel_count; ++i) {
+        const NeutronKernel *kernel = &neutron_kernels[i];
+        if (kernel->id == id && (kernel->takes == NULL || kernel->takes(buffers, params))) return kernel;
+    }
+    return NULL;
+}
+
 void neutron_open(const void *microcode, NeutronOpened *opened) {
     const NeutronHeader *header = microcode;
     const uint32_t *words = microcode;
@@ -180,7 +188,7 @@ static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, 
     const NeutronCall *call = (const NeutronCall *)(const void *)fields;
     const uint32_t *params = run->program.words + run->program.operators[call->operator_index];
     const uint32_t id = neutron_code_of(*params++);
-    const NeutronKernel *kernel = neutron_find_kernel(id);
+    const NeutronKernel *kernel = neutron_find_variant(id, run->program.view.buffers, params);
     NeutronError error = ENONE;
     NeutronKernelCall kernel_call = {
         .params = params, .buffers = run->program.view.buffers, .bases = &run->bases, .error = &error};

@@ -163,13 +163,15 @@ static NeutronError check_call(Validation *v, uint32_t opcode, const uint32_t *f
         return refused(v, ENEUTRON_INSTRUCTION, at);
     }
     const uint32_t *params = v->program.words + v->program.operators[operator_index];
-    const NeutronKernel *kernel = neutron_find_kernel(neutron_code_of(*params++));
+    const uint32_t id = neutron_code_of(*params++);
+    const NeutronKernel *kernel = neutron_find_kernel(id);
     const NeutronBuffer *output = &v->program.view.buffers[params[kernel->output_word]];
     /* Every iteration, not the first and last alone: clipping can make those two the smallest. */
     for (uint32_t i = 0; i < iterations; ++i) {
         NeutronWindowExtents window;
         if (!neutron_call_window(opcode, fields, i, output, &window)) continue;
         if (!kernel->check(&v->program.view, params, &window)) return refused(v, ENEUTRON_CALL, at);
+        if (neutron_find_variant(id, v->program.view.buffers, params) == NULL) return refused(v, ENEUTRON_KERNEL, id);
         if (!add_work(v, call_work(&v->program.view, kernel, params, &window))) return refused(v, ENEUTRON_WORK, at);
     }
     return ENONE;

@@ -9,6 +9,10 @@
  * zero, shift by too much, or loop for longer than the output's extents say. It must hold for any 32-bit words.
  * The driver has already checked every buffer of the table by itself (neutron_buffer_is_sound) and clipped the window
  * to the output's extents.
+ *
+ * A kernel may have variants (rows.py says which calls each takes): NAME_run_VARIANT() is the code of NAME_run() for those
+ * calls, and is all of it that a program without others needs. A file that has several is compiled with
+ * -ffunction-sections, so that the linker drops what a kernel selection does not name.
  */
 #ifndef NEUTRON_KERNEL_H
 #define NEUTRON_KERNEL_H
@@ -56,8 +60,11 @@ typedef struct {
 typedef bool (*NeutronKernelCheck)(const NeutronProgramView *program, const void *params,
                                    const NeutronWindowExtents *window);
 typedef void (*NeutronKernelRun)(const NeutronKernelCall *call);
+/* Whether a variant of a kernel takes a call, which check has accepted. */
+typedef bool (*NeutronKernelTakes)(const NeutronBuffer *buffers, const void *params);
 
-/* output_word: the parameter word that holds the output buffer's index. taps_words: the product of the words whose bits
+/* takes: NULL where run takes every call. Entries of one id are variants of one kernel and differ in takes and run alone;
+ * the first that takes a call runs it. output_word: the parameter word that holds the output buffer's index. taps_words: the product of the words whose bits
  * are set is how many input elements one output element takes; with NEUTRON_TAPS_INPUT_PLANE, times the rows and
  * columns of the buffer in word 0. */
 typedef struct {
@@ -65,6 +72,7 @@ typedef struct {
     uint8_t params_words;
     uint8_t output_word;
     uint32_t taps_words;
+    NeutronKernelTakes takes;
     NeutronKernelCheck check;
     NeutronKernelRun run;
 } NeutronKernel;

@@ -4,6 +4,9 @@
 
 #define NEUTRON_WEAK __attribute__((weak))
 
+/* All of a kernel takes every call. */
+#define NEUTRON_VARIANT(...)
+
 #define NEUTRON_KERNEL NEUTRON_KERNEL_DECLARATION
 #include "kernels.def"
 #undef NEUTRON_KERNEL

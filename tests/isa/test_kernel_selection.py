@@ -11,12 +11,22 @@ from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
 from openneutron.isa.kernel_selection import KernelSelection, merge, parse
 
-NAMES = [row.name for row in rows.KERNELS]
+NAMES = [name for row in rows.KERNELS for name in (row.name, *(f"{row.name}:{item.name}" for item in row.variants))]
 US = "OpenNeutron 1.2.3"
 
 
 def selection(kernels: set[str]) -> KernelSelection:
-    return KernelSelection(US, tuple(name for name in NAMES if name in kernels))
+    """A selection of these, written as the compiler writes it."""
+    return merge({"a.c": KernelSelection(US, tuple(kernels))})
+
+
+def code(kernels: tuple[str, ...]) -> set[str]:
+    """What may run where these are registered: all variants of whole kernels, and kernels without variants."""
+    found = set()
+    for row in rows.KERNELS:
+        variants = {f"{row.name}:{item.name}" for item in row.variants} or {row.name}
+        found |= variants if row.name in kernels else variants & set(kernels)
+    return found
 
 
 SELECTIONS = st.sets(st.sampled_from(NAMES)).map(selection)
@@ -30,11 +40,21 @@ def test_a_file_says_what_it_was_made_of(item: KernelSelection) -> None:
 @given(st.lists(SELECTIONS, min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_merging_is_a_union(items: list[KernelSelection], random: object) -> None:
     merged = merge({f"{place}.c": item for place, item in enumerate(items)})
-    assert set(merged.kernels) == {name for item in items for name in item.kernels}
+    assert code(merged.kernels) == {name for item in items for name in code(item.kernels)}
     shuffled = list(enumerate(items))
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert merge({f"{place}.c": item for place, item in shuffled}).text() == merged.text()
     assert merge({"a.c": merged, "b.c": merged, **{f"{i}.c": item for i, item in enumerate(items)}}) == merged
+    for place in range(1, len(items)):
+        parts = [merge({f"{i}.c": item for i, item in enumerate(some)}) for some in (items[:place], items[place:])]
+        assert merge({"a.c": parts[0], "b.c": parts[1]}) == merged
+
+
+def test_all_variants_are_the_kernel() -> None:
+    each = [name for name in NAMES if name.startswith("compare_s8:")]
+    assert len(each) == 6
+    assert selection(set(each)).kernels == selection({"compare_s8", each[0]}).kernels == ("compare_s8",)
+    assert selection(set(each[:5])).kernels == tuple(each[:5])
 
 
 def test_files_of_two_versions() -> None:
@@ -66,7 +86,7 @@ def test_files_that_are_none() -> None:
         parse("x.c", "int main(void) { return 0; }\n")
     assert str(caught.value) == (
         "'x.c' is no kernel selection: it does not say which compiler wrote it. "
-        "Compile with dump_kernel_selection_code to get one."
+        "`openneutron compile --dump-kernel-selection` writes one."
     )
     with pytest.raises(
         InvalidProgramError, match=r"^kernel selections: there are no files to merge\. Name one at least\.$"

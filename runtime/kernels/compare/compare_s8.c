@@ -4,6 +4,12 @@
 
 bool compare_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
 void compare_s8_run(const NeutronKernelCall *call);
+void compare_s8_run_equal(const NeutronKernelCall *call);
+void compare_s8_run_not_equal(const NeutronKernelCall *call);
+void compare_s8_run_less(const NeutronKernelCall *call);
+void compare_s8_run_less_equal(const NeutronKernelCall *call);
+void compare_s8_run_greater(const NeutronKernelCall *call);
+void compare_s8_run_greater_equal(const NeutronKernelCall *call);
 
 /* LiteRT shifts both operands left by so many bits before it rescales them. */
 enum { LEFT_SHIFT = 8 };
@@ -35,16 +41,27 @@ static NEUTRON_INLINE int32_t scaled(int8_t stored, const Operand *operand) {
     return neutron_shift_rounding(neutron_high_mul(value, operand->multiplier), operand->rounding);
 }
 
-/* A block and a row for each relation, so that it is a constant in them. */
-#define RELATION(name, relation)                                                                             \
+static void compare(const NeutronKernelCall *call, NeutronTwoOperandRun row) {
+    const NeutronCompareS8 *p = call->params;
+    const Numbers numbers = {
+        {p->a_zero_point, p->a_multiplier, neutron_rounding(-p->a_shift)},
+        {p->b_zero_point, p->b_multiplier, neutron_rounding(-p->b_shift)},
+    };
+    neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
+                         &numbers, row);
+}
+
+/* A variant for each relation, so that it is a constant in a block. */
+#define RELATION(name, relation)                                                                                \
     static NEUTRON_INLINE void name##_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out, \
-                                            int32_t size) {                                                  \
-        const Numbers *p = numbers;                                                                          \
-        for (int32_t i = 0; i < size; i++) out[i] = scaled(a[i], &p->a) relation scaled(b[i], &p->b);        \
-    }                                                                                                        \
-    static void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                           \
-        neutron_for_each_block(numbers, row, name##_block);                                                  \
-    }
+                                            int32_t size) {                                                     \
+        const Numbers *p = numbers;                                                                             \
+        for (int32_t i = 0; i < size; i++) out[i] = scaled(a[i], &p->a) relation scaled(b[i], &p->b);           \
+    }                                                                                                           \
+    static void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                              \
+        neutron_for_each_block(numbers, row, name##_block);                                                     \
+    }                                                                                                           \
+    void compare_s8_run_##name(const NeutronKernelCall *call) { compare(call, name##_row); }
 
 RELATION(equal, ==)
 RELATION(not_equal, !=)
@@ -57,10 +74,5 @@ void compare_s8_run(const NeutronKernelCall *call) {
     static const NeutronTwoOperandRun rows[] = {equal_row,      not_equal_row, less_row,
                                                 less_equal_row, greater_row,   greater_equal_row};
     const NeutronCompareS8 *p = call->params;
-    const Numbers numbers = {
-        {p->a_zero_point, p->a_multiplier, neutron_rounding(-p->a_shift)},
-        {p->b_zero_point, p->b_multiplier, neutron_rounding(-p->b_shift)},
-    };
-    neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
-                         &numbers, rows[p->relation]);
+    compare(call, rows[p->relation]);
 }

@@ -89,6 +89,7 @@ Everything, once, at prepare; running then checks nothing again and can neither 
 * every buffer: extents positive, the held part inside the tensor, pitches not negative, the last byte inside its base;
 * every call's window, clipped, of every loop iteration, by the kernel's own check: what it reads and writes is held by its
   buffers, its constants lie in their base and are aligned, its shifts and divisors are sound;
+* a variant of the kernel registered that takes the call, where a kernel selection registers variants alone;
 * how long a run can take: the work of all calls together is bounded, so that damaged words can't make a run endless.
 
 The error codes are those of `runtime/include/NeutronErrors.h`; the detail that goes with one is a word offset, kernel id or size.
@@ -127,6 +128,19 @@ def _header() -> str:
     return f"{text}| {len(used)} to {len(rows.HEADER.fields) - 1} | | uint32 | reserved, 0 |\n"
 
 
+def _variants(row: Row) -> str:
+    if not row.variants:
+        return ""
+    return (
+        " Variants: "
+        + "; ".join(
+            f"`{item.name}` where {' and '.join(map(str, item.conditions)) or 'none before it takes the call'}"
+            for item in row.variants
+        )
+        + "."
+    )
+
+
 def _kernels() -> str:
     """A section for each different parameter block, with the kernels that take it."""
     sharing: dict[tuple[Field, ...], list[Row]] = {}
@@ -135,7 +149,7 @@ def _kernels() -> str:
     parts = []
     for kernels in sharing.values():
         parts.append("### " + ", ".join(row.name for row in kernels) + "\n")
-        parts.append("".join(f"* `{row.name}`, id {row.code}: {row.doc}\n" for row in kernels))
+        parts.append("".join(f"* `{row.name}`, id {row.code}: {row.doc}{_variants(row)}\n" for row in kernels))
         parts.append(_fields(kernels[0]))
     return "\n".join(parts)
 

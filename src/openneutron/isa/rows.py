@@ -36,11 +36,36 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """That a word of a kernel's parameter block, or of a buffer it refers to (``input.channel_pitch``), has a value."""
+
+    field: str
+    value: int
+
+    def __str__(self) -> str:
+        return f"{self.field} == {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Code of a kernel that takes the calls which meet all conditions, C function ``<kernel>_run_<name>``.
+
+    ``<kernel>_run`` takes every call, and is what the library's own table registers; a kernel selection registers variants
+    where these take all calls of its programs. Of several variants that take a call the first one counts, so that the last
+    one may go without conditions.
+    """
+
+    name: str
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """A named record of words. ``code`` is the kernel's id or the opcode, where it has one.
 
     ``taps`` names the fields whose product is how many input elements a kernel reads for one output element, up to a
     constant; "input" among them stands for the input's rows * columns. The driver bounds a run's length with it.
+    ``variants`` together take every call that the kernel's check accepts.
     """
 
     name: str
@@ -48,6 +73,7 @@ class Row:
     fields: tuple[Field, ...]
     code: int = 0
     taps: tuple[str, ...] = ()
+    variants: tuple[Variant, ...] = ()
 
     def index(self, field: str) -> int:
         return next(i for i, candidate in enumerate(self.fields) if candidate.name == field)
@@ -450,6 +476,10 @@ KERNELS = (
             ),
         ),
         24,
+        variants=tuple(
+            Variant(name, (Condition("relation", relation),))
+            for relation, name in enumerate(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
+        ),
     ),
     Row(
         "select_s8",

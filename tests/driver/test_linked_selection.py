@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernel selections linked with the library: they take the place of its table, and the linker drops the other kernels."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from openneutron.isa import Program, base, rows
+from openneutron.isa.kernel_selection import KernelSelection, called_kernels
+from tests.driver import programs
+from tests.driver.test_builds import INCLUDES, WARNINGS, c_compiler, driver_sources, kernel_sources, written
+
+RELATIONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+FLAGS = [*WARNINGS, *INCLUDES, "-DNEUTRON_PORTABLE_ONLY", "-DNEUTRON_NO_HEAP", "-ffunction-sections", "-fdata-sections"]
+
+
+def comparison(relation: str) -> Program:
+    """Whether (relation) 90 bytes are those of a constant: -128 to -39, where the input of no_heap.c is 0 to 89."""
+    shape, scale = (1, 6, 5, 3), {"a_multiplier": 1 << 30, "b_multiplier": 1 << 30, "a_shift": 0, "b_shift": 0}
+    operator = programs.kernel(
+        "compare_s8",
+        input_a=0,
+        input_b=1,
+        output=2,
+        a_zero_point=0,
+        b_zero_point=0,
+        relation=RELATIONS.index(relation),
+        **scale,
+    )
+    return programs.program(
+        inputs=(programs.binding("INPUT", 0, 90),),
+        outputs=(programs.binding("OUTPUT", 0, 90),),
+        buffers=(
+            programs.dense("INPUT", 0, shape),
+            programs.dense("WEIGHTS", 0, shape, base=base("WEIGHTS")),
+            programs.dense("OUTPUT", 0, shape),
+        ),
+        operators=(operator,),
+        code=(programs.call(0), programs.END),
+        scratch_size=16,
+        weights=bytes((place + 128) % 256 for place in range(96)),
+    )
+
+
+def archive(folder: Path, compiler: str, flags: list[str], tool: str) -> Path:
+    subprocess.run([compiler, *flags, "-c", *driver_sources(), *kernel_sources()], cwd=folder, check=True)
+    library = folder / "libneutron.a"
+    subprocess.run([tool, "rcs", library, *sorted(folder.glob("*.o"))], check=True)
+    return library
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return archive(tmp_path_factory.mktemp("library"), c_compiler(), FLAGS, "ar")
+
+
+def linked(folder: Path, library: Path, kernels: tuple[str, ...] | None) -> tuple[Path, set[str]]:
+    """The harness with a selection (or the library's own table), and the kernels' run functions that are left in it."""
+    sources = [Path(__file__).parent / "no_heap.c"]
+    if kernels is not None:
+        selection = folder / "model_kernel_selection.c"
+        selection.write_text(KernelSelection("OpenNeutron 1", kernels).text())
+        sources.append(selection)
+    runner = folder / "runner"
+    subprocess.run([c_compiler(), *FLAGS, *sources, library, "-Wl,--gc-sections", "-o", runner], check=True)
+    symbols = subprocess.run(["nm", runner], capture_output=True, text=True, check=True).stdout
+    return runner, set(re.findall(r" [Tt] (\w+_s8_run\w*)$", symbols, re.MULTILINE))
+
+
+def ran(folder: Path, runner: Path, program: Program) -> tuple[int, str]:
+    done = subprocess.run([runner, *written(folder, program)], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+PREPARE_REFUSED = 2
+
+
+def test_a_selection_takes_the_place_of_the_library_s_table(library: Path, tmp_path: Path) -> None:
+    every, names = linked(tmp_path, library, None)
+    assert {"conv_2d_s8_run", "compare_s8_run", "lookup_s8_run"} <= names
+    assert ran(tmp_path, every, programs.inverted_twice()) == (0, bytes(range(90)).hex())
+    kernels = called_kernels([programs.inverted_twice()])
+    assert kernels == ("lookup_s8",)
+    few, names = linked(tmp_path, library, kernels)
+    assert names == {"lookup_s8_run"}
+    assert ran(tmp_path, few, programs.inverted_twice()) == (0, bytes(range(90)).hex())
+    assert ran(tmp_path, few, comparison("less")) == (PREPARE_REFUSED, "")
+
+
+@pytest.mark.parametrize("relation", ["less", "greater_equal"])
+def test_a_variant_takes_its_own_calls_alone(library: Path, tmp_path: Path, relation: str) -> None:
+    kernels = called_kernels([comparison(relation)])
+    assert kernels == (f"compare_s8:{relation}",)
+    runner, names = linked(tmp_path, library, kernels)
+    assert names == {f"compare_s8_run_{relation}"}
+    expected = bytes(int((place < place - 128) == (relation == "less")) for place in range(90)).hex()
+    assert ran(tmp_path, runner, comparison(relation)) == (0, expected)
+    for other in set(RELATIONS) - {relation}:
+        assert ran(tmp_path, runner, comparison(other)) == (PREPARE_REFUSED, "")
+
+
+def test_several_variants(library: Path, tmp_path: Path) -> None:
+    kernels = called_kernels([comparison("equal"), comparison("not_equal")])
+    runner, names = linked(tmp_path, library, kernels)
+    assert names == {"compare_s8_run_equal", "compare_s8_run_not_equal"}
+    assert ran(tmp_path, runner, comparison("equal")) == (0, bytes(90).hex())
+    assert ran(tmp_path, runner, comparison("not_equal")) == (0, bytes([1] * 90).hex())
+    assert ran(tmp_path, runner, comparison("less")) == (PREPARE_REFUSED, "")
+
+
+@pytest.mark.parametrize("compiler", ["arm-none-eabi-gcc", "clang"])
+def test_every_line_compiles_for_a_cortex_m33(compiler: str, tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed: it compiles for the Cortex-M33")
+    machine = ["-mcpu=cortex-m33", "-mthumb"]
+    if compiler == "clang":
+        sysroot = subprocess.run(
+            ["arm-none-eabi-gcc", "-print-sysroot"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        machine = ["--target=arm-none-eabi", *machine, f"-I{Path(sysroot) / 'include'}"]
+    variants = {f"{row.name}:{item.name}" for row in rows.KERNELS for item in row.variants[1:]}
+    whole = {row.name for row in rows.KERNELS if not row.variants}
+    path = tmp_path / "all_kernel_selection.c"
+    path.write_text(KernelSelection("OpenNeutron 1", (*whole, *variants)).text())
+    flags = [flag for flag in FLAGS if flag != "-DNEUTRON_PORTABLE_ONLY"]
+    subprocess.run([compiler, *machine, *flags, "-Os", "-c", path, "-o", tmp_path / "all.o"], check=True)
