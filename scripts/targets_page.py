@@ -38,6 +38,9 @@ convolution one multiplier of a pipeline is of use (assumed). Pools and means co
 else moves bytes at the rate below. Each call adds what the host core spends on issuing it; each copy of constants its bytes at the
 flash rate, not overlapped with compute (the published copy callback is a blocking memcpy).
 
+`openneutron explain` says for each call what most of its time goes to (issue, memory, compute), and where less than half of the
+multipliers work, why.
+
 SRAM bandwidth is not modelled: layers that reuse little (fully connected, depthwise) may be slower on silicon than said here.
 """
 
@@ -49,7 +52,8 @@ Read these with care:
 * The fit of the issue cost took the 11 kernel calls that are published for CifarNet (NXP's converter adds pads and a slice around
   convolution and softmax). Our program has {calls}: that is why its estimate is lower.
 * NXP's own converter prints a static estimate; in the one published pair of estimate and measurement it was 28% too low.
-* So take an estimate as good to about a third, and use it to compare two versions of one network rather than to plan a frame rate.
+* So take an estimate as good to about a third, the band that summaries give, and use it to compare two versions of one network
+  rather than to plan a frame rate.
 * An older published figure for MobileNetV1 with copied weights is 69,769 us; a later release reached 51,982 us on the same board.
 """
 

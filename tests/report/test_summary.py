@@ -52,7 +52,8 @@ def test_data_is_json_and_details_are_optional() -> None:
     assert "calls" not in made.to_dict()["partitions"][0]
     first = json.loads(json.dumps(made.to_dict(details=True)))["partitions"][0]
     assert len(first["calls"]) == first["kernel_calls"] == 2
-    assert {"name", "kernel", "output", "macs", "cycles", "utilisation", "parallel"} == first["calls"][0].keys()
+    call = {"name", "kernel", "output", "macs", "cycles", "utilisation", "parallel", "bottleneck", "idle"}
+    assert call == first["calls"][0].keys()
     assert {"name", "size_bytes", "offset", "first", "last"} == first["memory"][0].keys()
 
 
@@ -83,9 +84,11 @@ def test_many_operators_on_the_cpu_are_cut_short_but_not_in_full() -> None:
 def test_calls_of_a_partition() -> None:
     assert plain(calls_table(summary().partitions[1])) == (
         "neutron_graph_1: 2 kernel calls, modelled\n"
-        "operator  kernel      output     MACs  cycles   time   share   used  parallel\n"
-        "s         add_s8      1x8x8x8           6,564  20 us  49.4 %         bytes\n"
-        "e         conv_2d_s8  1x8x8x3  13.8 k   6,716  21 us  50.6 %  3.2 %  columns\n"
+        "operator  kernel      output     MACs  cycles   time   share   used  parallel  bound by\n"
+        "s         add_s8      1x8x8x8           6,564  20 us  49.4 %         bytes     issue\n"
+        "e         conv_2d_s8  1x8x8x3  13.8 k   6,716  21 us  50.6 %  3.2 %  columns   issue\n"
+        "Less than half of the multipliers at work\n"
+        "  e: issuing it takes longer than computing.\n"
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from openneutron import ops
+from openneutron.compiler.bottleneck import bottleneck, idle_reason
 from openneutron.compiler.budget import budget_bytes
 from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.cost import call_cost
@@ -24,7 +25,11 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """What one kernel call costs, modelled."""
+    """What one kernel call costs, modelled.
+
+    ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: issue, memory or
+    compute, whichever takes most. ``parallel``: what the pipelines share out among them.
+    """
 
     name: str
     kernel: str
@@ -33,6 +38,8 @@ class OperatorReport:
     cycles: int
     utilisation: float
     parallel: str
+    bottleneck: str
+    idle: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +195,15 @@ def _operator_report(call: KernelCall, target: Target) -> OperatorReport:
     cost = call_cost(call, target)
     utilisation = cost.macs / (cost.cycles * target.macs_per_cycle) if cost.cycles else 0.0
     return OperatorReport(
-        call.name, call.kernel, call.views["output"].extents, cost.macs, cost.cycles, utilisation, cost.parallel
+        call.name,
+        call.kernel,
+        call.views["output"].extents,
+        cost.macs,
+        cost.cycles,
+        utilisation,
+        cost.parallel,
+        bottleneck(cost),
+        idle_reason(call, cost, target),
     )
 
 

@@ -97,7 +97,7 @@ def _elementwise(call: KernelCall, target: Target, rows: int) -> tuple[int, int,
 
 def _softmax(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
     assert target.costs is not None
-    return int(_output_elements(call, rows) * target.costs.softmax_cycles.value), 0, "bytes"
+    return int(_output_elements(call, rows) * target.costs.softmax_cycles.value), 0, "nothing"
 
 
 COST_RULES: dict[str, CostRule] = {

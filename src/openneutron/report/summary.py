@@ -75,6 +75,11 @@ class Summary:
         return self.target.milliseconds(self.cycles)
 
     @property
+    def band(self) -> tuple[float, float]:
+        """The milliseconds between which the latency is expected to be on the chip."""
+        return self.target.band(self.cycles) if self.cycles else (0.0, 0.0)
+
+    @property
     def utilisation(self) -> float:
         """Multiply-accumulates done, of those the NPU could do in this time."""
         return self.macs / (self.cycles * self.target.macs_per_cycle) if self.cycles else 0.0
@@ -106,6 +111,7 @@ class Summary:
             "macs": self.macs,
             "modelled_cycles": self.cycles,
             "modelled_milliseconds": self.milliseconds,
+            "expected_milliseconds": list(self.band),
             "utilisation": self.utilisation,
             "peak_sram_bytes": self.sram_bytes,
             "sram_budget_bytes": self.budget_bytes,

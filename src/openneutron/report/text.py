@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from openneutron.compiler import OperatorReport
 from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.report.summary import PartitionSummary, Summary
 
@@ -112,7 +113,11 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         besides = "" if not summary.on_cpu else ", without what stays on the CPU"
         rows += [
             ("MACs", count_text(summary.macs)),
-            ("Latency", f"{duration_text(summary.milliseconds)} at {clock}, modelled{besides}"),
+            (
+                "Latency",
+                f"{duration_text(summary.milliseconds)} at {clock}, modelled{besides}; "
+                f"{' to '.join(map(duration_text, summary.band))} expected on the chip",
+            ),
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
             ("Peak SRAM", _sram_text(summary)),
             ("Weights", size_text(summary.weights_bytes)),
@@ -196,7 +201,8 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
 def calls_table(part: PartitionSummary) -> RenderableType:
     """Each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work.
 
-    ``parallel`` is what the pipelines share out among them.
+    ``parallel`` is what the pipelines share out among them, ``bound by`` what most of the time goes to: issue, memory or
+    compute. Below stands why the multipliers idle in calls that use less than half of them.
     """
     report = part.report
     title = Text(f"{part.name}: {plural(len(report.operators), 'kernel call')}, modelled", "bold")
@@ -207,7 +213,8 @@ def calls_table(part: PartitionSummary) -> RenderableType:
     table.add_column("output", no_wrap=True)
     for heading in ("MACs", "cycles", "time", "share", "used"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("parallel", no_wrap=True)
+    for heading in ("parallel", "bound by"):
+        table.add_column(heading, no_wrap=True)
     for item in report.operators:
         table.add_row(
             short_name(item.name),
@@ -219,5 +226,18 @@ def calls_table(part: PartitionSummary) -> RenderableType:
             _share(item.cycles / report.cycles),
             _share(item.utilisation) if item.macs else "",
             item.parallel.removeprefix("output "),
+            item.bottleneck,
         )
-    return Group(title, table)
+    return Group(title, table, *_idle_lines(report.operators))
+
+
+def _idle_lines(operators: Iterable[OperatorReport]) -> list[Text]:
+    """Why multipliers idle, each reason with the operators it holds for."""
+    reasons: dict[str, list[str]] = {}
+    for item in operators:
+        if item.idle:
+            reasons.setdefault(item.idle, []).append(short_name(item.name))
+    if not reasons:
+        return []
+    lines = [Text("Less than half of the multipliers at work", "bold")]
+    return lines + [Text(f"  {', '.join(names)}: {reason}.") for reason, names in reasons.items()]

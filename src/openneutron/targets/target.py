@@ -30,6 +30,8 @@ class Costs:
     """Cycles per element of a softmax."""
     flash_bytes: Number
     """Bytes per cycle copied from flash to SRAM."""
+    error: Number
+    """How far a modelled latency may be from a measured one, either way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +61,9 @@ class Target:
     def milliseconds(self, cycles: float) -> float:
         """Time of so many cycles at the NPU's clock."""
         return cycles / (self.clock.value * 1e6) * 1e3
+
+    def band(self, cycles: float) -> tuple[float, float]:
+        """The milliseconds between which so many modelled cycles are expected to be on the chip."""
+        assert self.costs is not None, f"{self.name} has no cost constants"
+        time, share = self.milliseconds(cycles), self.costs.error.value / 100
+        return time * (1 - share), time * (1 + share)
