@@ -304,6 +304,19 @@ struct Model {
 };
 
 void log_driver(const char* step, NeutronError error, uint32_t detail) {
+  if (getNeutronErrorCause(error) == ENEUTRON_KERNEL) {
+    const char* name = neutronErrorKernelName(error);
+    ET_LOG(
+        Error,
+        "NeutronBackend: %s failed with 0x%" PRIx32 ": %s %s (%" PRIu32 ") is not registered: link the kernel selection "
+        "of this model.",
+        step,
+        static_cast<uint32_t>(error),
+        isNeutronErrorOfVariant(error) ? "a variant that the model calls of kernel" : "kernel",
+        name != nullptr ? name : "of an unknown name",
+        getNeutronErrorKernel(error));
+    return;
+  }
   ET_LOG(
       Error,
       "NeutronBackend: %s failed with 0x%" PRIx32 " (component %" PRId32 ", category %" PRId32 ", code %" PRId32

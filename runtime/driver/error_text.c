@@ -2,7 +2,7 @@
 #include "NeutronDriver.h"
 
 const char *neutronErrorText(NeutronError error) {
-    switch (error) {
+    switch (getNeutronErrorCause(error)) {
         case ENONE:
             return "no error";
         case ENEUTRON_MAGIC:
@@ -17,7 +17,10 @@ const char *neutronErrorText(NeutronError error) {
         case ENEUTRON_LAYOUT:
             return "the microcode has a header word, section or record that is out of its bounds";
         case ENEUTRON_KERNEL:
-            return "the microcode calls a kernel that is not linked into this driver";
+            return isNeutronErrorOfVariant(error)
+                       ? "the microcode calls a kernel of which no registered variant takes the call; link the kernel "
+                         "selection of this model"
+                       : "the microcode calls a kernel that is not registered; link the kernel selection of this model";
         case ENEUTRON_BUFFER:
             return "the microcode has a buffer or binding that does not lie inside its memory";
         case ENEUTRON_CALL:

@@ -108,7 +108,9 @@ static NeutronError check_operators(Validation *v) {
         if (at >= v->word_count) return refused(v, ENEUTRON_LAYOUT, word_offset(v, &v->program.operators[i]));
         const uint32_t word = v->program.words[at];
         const NeutronKernel *kernel = neutron_find_kernel(neutron_code_of(word));
-        if (kernel == NULL) return refused(v, ENEUTRON_KERNEL, neutron_code_of(word));
+        if (kernel == NULL) {
+            return refused(v, getNeutronKernelError(neutron_code_of(word), 0), neutron_code_of(word));
+        }
         const uint32_t length = neutron_length_of(word);
         if (length != kernel->params_words || (uint64_t)at + 1 + length > v->word_count) {
             return refused(v, ENEUTRON_LAYOUT, at);
@@ -171,7 +173,9 @@ static NeutronError check_call(Validation *v, uint32_t opcode, const uint32_t *f
         NeutronWindowExtents window;
         if (!neutron_call_window(opcode, fields, i, output, &window)) continue;
         if (!kernel->check(&v->program.view, params, &window)) return refused(v, ENEUTRON_CALL, at);
-        if (neutron_find_variant(id, v->program.view.buffers, params) == NULL) return refused(v, ENEUTRON_KERNEL, id);
+        if (neutron_find_variant(id, v->program.view.buffers, params) == NULL) {
+            return refused(v, getNeutronKernelError(id, 1), id);
+        }
         if (!add_work(v, call_work(&v->program.view, kernel, params, &window))) return refused(v, ENEUTRON_WORK, at);
     }
     return ENONE;

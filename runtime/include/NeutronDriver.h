@@ -103,6 +103,9 @@ NeutronError neutronResume(void);
 
 /* Ours. The cause in words, static text. */
 const char *neutronErrorText(NeutronError error);
+/* Ours. The name of the kernel that an error with the cause ENEUTRON_KERNEL is about (getNeutronErrorKernel has its id), static
+ * text; NULL for other errors and for ids that no kernel has. Names are linked only where this function is. */
+const char *neutronErrorKernelName(NeutronError error);
 
 #ifdef __cplusplus
 }

@@ -39,7 +39,7 @@ static inline int32_t getNeutronErrorCode(NeutronError error) { return error >> 
 #define ENEUTRON_TRUNCATED NEUTRON_DRIVER_ERROR(UCODE, 3)     /* sizes in the header exceed what was given */
 #define ENEUTRON_CHECKSUM NEUTRON_DRIVER_ERROR(UCODE, 4)      /* microcode checksum */
 #define ENEUTRON_LAYOUT NEUTRON_DRIVER_ERROR(UCODE, 5)        /* a section or record outside the microcode */
-#define ENEUTRON_KERNEL NEUTRON_DRIVER_ERROR(UNSUPPORTED, 6)  /* a kernel that is not registered; its id in *detail */
+#define ENEUTRON_KERNEL NEUTRON_DRIVER_ERROR(UNSUPPORTED, 6)  /* a kernel that is not registered: see below */
 #define ENEUTRON_BUFFER NEUTRON_DRIVER_ERROR(UCODE, 7)        /* a buffer outside its base */
 #define ENEUTRON_CALL NEUTRON_DRIVER_ERROR(UCODE, 8)          /* a call that its kernel's check refuses */
 #define ENEUTRON_INSTRUCTION NEUTRON_DRIVER_ERROR(UCODE, 9)   /* an unknown or malformed instruction */
@@ -51,5 +51,22 @@ static inline int32_t getNeutronErrorCode(NeutronError error) { return error >> 
 #define ENEUTRON_TIMEOUT NEUTRON_DRIVER_ERROR(TIMEOUT, 15)    /* timeoutSeconds passed (ports with a clock) */
 #define ENEUTRON_WORK NEUTRON_DRIVER_ERROR(UNSUPPORTED, 16)   /* a run would take longer than NEUTRON_MAX_WORK allows */
 #define ENEUTRON_INDEX NEUTRON_DRIVER_ERROR(INVALID, 17)      /* an index among the inputs is outside what it indexes */
+
+/* Ours. ENEUTRON_KERNEL says which kernel it is: the code's bits 8 to 21 are its id (all set where the id needs more), bit 22
+ * that variants of it are registered, but none that takes the call. No error is negative. */
+#define NEUTRON_KERNEL_ID_LIMIT 0x3FFF
+#define NEUTRON_KERNEL_VARIANT (1 << 30)
+static inline NeutronError getNeutronKernelError(uint32_t kernel, int is_variant) {
+    const uint32_t id = kernel < NEUTRON_KERNEL_ID_LIMIT ? kernel : NEUTRON_KERNEL_ID_LIMIT;
+    return (NeutronError)((uint32_t)ENEUTRON_KERNEL | id << 16 | (is_variant ? (uint32_t)NEUTRON_KERNEL_VARIANT : 0u));
+}
+
+/* Ours. The error, without the kernel where it names one: what compares with ENEUTRON_KERNEL and the other codes. */
+static inline NeutronError getNeutronErrorCause(NeutronError error) {
+    return (error & 0xFFFF) == ENEUTRON_KERNEL ? ENEUTRON_KERNEL : error;
+}
+/* Ours. Of an error whose cause is ENEUTRON_KERNEL. */
+static inline uint32_t getNeutronErrorKernel(NeutronError error) { return (uint32_t)error >> 16 & NEUTRON_KERNEL_ID_LIMIT; }
+static inline int isNeutronErrorOfVariant(NeutronError error) { return (error & NEUTRON_KERNEL_VARIANT) != 0; }
 
 #endif

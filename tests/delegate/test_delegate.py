@@ -239,6 +239,15 @@ def _of_another_format() -> bytes:
     return bytes([1, 1, 1, 0, 0, 0, 0, 1] + [0] * 8) + other.microcode + other.weights + other.kernels
 
 
+def _of_another_kernel(identifier: int) -> bytes:
+    program = programs.through_scratch()
+    blob = bytearray(program.microcode)
+    table = 4 * program.header["operators_offset"]
+    at = 4 * int.from_bytes(blob[table : table + 4], "little")
+    blob[at : at + 2] = identifier.to_bytes(2, "little")
+    return plain(with_checksum(dataclasses.replace(program, microcode=bytes(blob)))).compose()
+
+
 def _without_end_of_weights() -> bytes:
     program = programs.through_scratch()
     return plain(program).compose()[: -len(program.kernels) - 1]
@@ -255,6 +264,11 @@ def _without_end_of_weights() -> bytes:
         (_damaged(16, 0), "the payload does not contain Neutron microcode."),
         (_damaged(16 + 9 * 4, 0xFF), "the microcode's checksum is wrong; the file is corrupt."),
         (_of_another_format(), "the microcode's format is not the one this driver runs"),
+        (
+            _of_another_kernel(300),
+            "validation of the program failed with 0x12c0613: kernel of an unknown name (300) is not registered: link the "
+            "kernel selection of this model.",
+        ),
         (_without_end_of_weights(), "with its weights it has at least"),
         (
             _damaged(len(plain(programs.through_scratch()).compose()) - len(programs.through_scratch().kernels) - 1, 1),

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from openneutron.errors import DriverError
-from openneutron.isa import Microcode, Program, Record, base, decode, encode, record, with_checksum
+from openneutron.isa import Microcode, Program, Record, base, decode, encode, record, rows, with_checksum
 from openneutron.isa.rows import HEADER
 from openneutron.simulator import Simulator
-from openneutron.simulator.library import library
+from openneutron.simulator.library import library, require
 from tests.driver import programs
 
 INCLUDE = Path(__file__).parents[2] / "runtime" / "include"
@@ -182,8 +182,38 @@ def test_bindings(index: int, fields: dict[str, int]) -> None:
 def test_kernel_that_is_not_registered() -> None:
     program = programs.inverted_twice()
     at = int.from_bytes(program.microcode[4 * program.header["operators_offset"] :][:4], "little")
-    with pytest.raises(DriverError, match=r"a kernel that is not linked into this driver \(detail 0x3039\)"):
+    with pytest.raises(DriverError) as caught:
         Simulator(with_word(program, at, 12345 | 4 << 16))
+    assert str(caught.value) == (
+        "program: kernel of an unknown name (12345) is not registered: link the kernel selection of this model; "
+        "error 0x30390613."
+    )
+    with pytest.raises(DriverError, match=r"^program: kernel of an unknown name \(16383\) is not registered: "):
+        Simulator(with_word(program, at, 65535 | 4 << 16))
+
+
+def test_the_kernel_that_an_error_names() -> None:
+    with pytest.raises(DriverError) as caught:
+        require("program", CODES["KERNEL"] | 1 << 16)
+    assert str(caught.value) == (
+        "program: kernel conv_2d_s8 (1) is not registered: link the kernel selection of this model; error 0x10613."
+    )
+    with pytest.raises(DriverError) as caught:
+        require("program", CODES["KERNEL"] | 24 << 16 | 1 << 30)
+    assert str(caught.value) == (
+        "program: a variant that the program calls of kernel compare_s8 (24) is not registered: link the kernel selection "
+        "of this model; error 0x40180613."
+    )
+    text, name = library().neutronErrorText, library().neutronErrorKernelName
+    assert text(CODES["KERNEL"] | 1 << 16).decode() == (
+        "the microcode calls a kernel that is not registered; link the kernel selection of this model"
+    )
+    assert text(CODES["KERNEL"] | 1 << 30).decode() == (
+        "the microcode calls a kernel of which no registered variant takes the call; link the kernel selection of this model"
+    )
+    for row in rows.KERNELS:
+        assert name(CODES["KERNEL"] | row.code << 16).decode() == row.name
+        assert name(CODES["CALL"] | row.code << 16) is None
 
 
 def test_operator_records() -> None:

@@ -93,6 +93,7 @@ Everything, once, at prepare; running then checks nothing again and can neither 
 * how long a run can take: the work of all calls together is bounded, so that damaged words can't make a run endless.
 
 The error codes are those of `runtime/include/NeutronErrors.h`; the detail that goes with one is a word offset, kernel id or size.
+`ENEUTRON_KERNEL` carries the id of the kernel that is not registered, and `neutronErrorKernelName` has its name.
 
 ## Changing it
 

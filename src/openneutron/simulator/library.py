@@ -10,6 +10,10 @@ from pathlib import Path
 
 from openneutron.errors import DriverError, MissingToolError
 
+KERNEL_CAUSE_MASK = 0xFFFF
+KERNEL_CAUSE = 0x613
+"""ENEUTRON_KERNEL of NeutronErrors.h; the bits above its mask say which kernel it is."""
+
 LIBRARY = Path(__file__).parent / "libneutron.so"
 
 
@@ -62,6 +66,8 @@ def library() -> ctypes.CDLL:
     handle, status = c_void_p, c_int32
     driver.neutronErrorText.restype = c_char_p
     driver.neutronErrorText.argtypes = [status]
+    driver.neutronErrorKernelName.restype = c_char_p
+    driver.neutronErrorKernelName.argtypes = [status]
     driver.neutron_host_port.restype = c_void_p
     driver.neutronSetPort.argtypes = [c_void_p]
     driver.neutronModelCheck.argtypes = [POINTER(ModelConfig), c_size_t, c_size_t, POINTER(c_uint32)]
@@ -74,10 +80,20 @@ def library() -> ctypes.CDLL:
     return driver
 
 
+def _kernel_words(error: int) -> str:
+    """What ENEUTRON_KERNEL says of the kernel it carries."""
+    name = library().neutronErrorKernelName(error)
+    kernel = f"kernel {'of an unknown name' if name is None else name.decode()} ({error >> 16 & 0x3FFF})"
+    subject = f"a variant that the program calls of {kernel}" if error >> 30 & 1 else kernel
+    return f"{subject} is not registered: link the kernel selection of this model"
+
+
 def require(step: str, error: int, detail: int | None = None) -> None:
     """Raises DriverError with the driver's words where ``error`` is not 0."""
     if error == 0:
         return
+    if error & KERNEL_CAUSE_MASK == KERNEL_CAUSE:
+        raise DriverError(f"{step}: {_kernel_words(error)}; error 0x{error & 0xFFFFFFFF:x}.", error)
     words = library().neutronErrorText(error).decode()
     at = "" if detail is None else f" (detail 0x{detail:x})"
     raise DriverError(f"{step}: the driver says that {words}{at}; error 0x{error & 0xFFFFFFFF:x}.", error)
