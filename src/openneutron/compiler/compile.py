@@ -14,7 +14,7 @@ from openneutron.compiler.emit import emit
 from openneutron.compiler.layout import CALLER, Layout, lay_out
 from openneutron.compiler.legalize import VIEWS, legalize
 from openneutron.compiler.options import CompileOptions
-from openneutron.compiler.schedule import Schedule, whole_schedule
+from openneutron.compiler.schedule import Fetch, Schedule, fetched_bytes, whole_schedule
 from openneutron.compiler.select import select_node
 from openneutron.compiler.storage import Storages, share
 from openneutron.errors import BudgetError, InvalidModelError
@@ -58,7 +58,8 @@ class Report:
     """What a compile came to. All sizes are bytes.
 
     ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
-    least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs.
+    least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs,
+    ``fetched_bytes`` what a run copies to the prefetch buffer.
     """
 
     target: str
@@ -70,6 +71,7 @@ class Report:
     bound_bytes: int
     placement: str
     prefetch_bytes: int
+    fetched_bytes: int
     io_bytes: int
     sram_bytes: int
     budget_bytes: int
@@ -115,7 +117,7 @@ def compile_graph(graph: Graph, target: Target, options: CompileOptions = Compil
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
     legal = legalize(graph)
     storages, calls = select_calls(legal)
-    schedule = whole_schedule(calls, options.fetch_constants_to_sram)
+    schedule = whole_schedule(calls, storages, options.fetch_constants_to_sram)
     return finish(graph, legal, storages, schedule, target, options)
 
 
@@ -149,7 +151,7 @@ def finish(
             sram,
         )
     program = emit(legal, schedule, storages, layout, target, options.io, options.profile)
-    return Compiled(program, graph, _report(graph, schedule, layout, program, target, io_bytes, sram, budget),
+    return Compiled(program, graph, _report(graph, schedule, storages, layout, program, target, io_bytes, sram, budget),
                     legal, schedule, storages, layout)  # fmt: skip
 
 
@@ -160,6 +162,7 @@ def _kib(size: int) -> str:
 def _report(
     graph: Graph,
     schedule: Schedule,
+    storages: Storages,
     layout: Layout,
     program: Program,
     target: Target,
@@ -181,6 +184,9 @@ def _report(
         bound_bytes=layout.placement.bound,
         placement=layout.placement.method,
         prefetch_bytes=schedule.prefetch_bytes,
+        fetched_bytes=sum(
+            fetched_bytes(schedule.calls[step.call], storages) for step in schedule.steps if isinstance(step, Fetch)
+        ),
         io_bytes=io_bytes,
         sram_bytes=sram,
         budget_bytes=budget,

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from openneutron.compiler.calls import KernelCall, View
 from openneutron.compiler.cost import call_cost, fetch_cycles
 from openneutron.compiler.layout import Layout
-from openneutron.compiler.schedule import Fetch, Loop, Rows, Schedule, Step, Wait, Whole, Window
+from openneutron.compiler.schedule import Fetch, Loop, Rows, Schedule, Step, Wait, Whole, Window, constants_read
 from openneutron.compiler.storage import Storages
 from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
@@ -63,19 +63,20 @@ def emit(
     sources: dict[int, tuple[int, int]] = {}
     for index, call in enumerate(schedule.calls):
         values = dict(call.params)
+        constants = constants_read(call, storages)
         if index in fetched:
-            # One FETCH brings all constants of a call: they must lie in one piece.
-            joined = b"".join(blob + bytes(aligned(len(blob)) - len(blob)) for blob in call.constants.values())
+            # One FETCH brings them all: they must lie in one piece.
+            joined = b"".join(blob + bytes(aligned(len(blob)) - len(blob)) for blob in constants.values())
             sources[index] = (weights.add(joined), len(joined))
+        homes: dict[str, tuple[int, int]] = {}
         inside = fetched.get(index, 0)
-        for stem, blob in call.constants.items():
-            if index in fetched:
-                values[f"{stem}_base"], values[f"{stem}_offset"] = base("PREFETCH"), inside
-                inside += aligned(len(blob))
-            else:
-                values[f"{stem}_base"], values[f"{stem}_offset"] = base("WEIGHTS"), weights.add(blob)
+        for key, blob in constants.items():
+            homes[key] = (base("PREFETCH"), inside) if index in fetched else (base("WEIGHTS"), weights.add(blob))
+            inside += aligned(len(blob))
+        for stem in call.constants:
+            values[f"{stem}_base"], values[f"{stem}_offset"] = homes[stem]
         for name, view in call.views.items():
-            buffer = _buffer(view, schedule, storages, layout, weights)
+            buffer = _buffer(view, schedule, storages, homes, layout.homes)
             values[name] = buffers.setdefault(buffer, len(buffers))
         operators.append(record(KERNEL_BY_NAME[call.kernel], **values))
     code: list[Record] = []
@@ -101,12 +102,15 @@ def emit(
     return encode(microcode, bytes(weights.blob))
 
 
-def _buffer(view: View, schedule: Schedule, storages: Storages, layout: Layout, weights: _Weights) -> Record:
+def _buffer(
+    view: View,
+    schedule: Schedule,
+    storages: Storages,
+    constants: Mapping[str, tuple[int, int]],
+    homes: Mapping[str, tuple[int, int]],
+) -> Record:
     storage = storages[view.tensor]
-    if storage.constant is not None:
-        home, offset = base("WEIGHTS"), weights.add(storage.constant)
-    else:
-        home, offset = layout.homes[storage.name]
+    home, offset = homes[storage.name] if storage.constant is None else constants[f"%{storage.name}"]
     batches, rows, cols, channels = view.extents
     ring = schedule.rings.get(storage.name, rows)
     return record(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from openneutron.compiler.calls import KernelCall
+from openneutron.compiler.storage import Storages
 from openneutron.isa import aligned
 
 
@@ -50,7 +51,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """The call's constants are copied to ``destination`` of the prefetch buffer."""
+    """All that the call reads of the weights is copied to ``destination`` of the prefetch buffer."""
 
     call: int
     destination: int
@@ -92,21 +93,32 @@ class Schedule:
             call.verify()
 
 
-def whole_schedule(calls: Sequence[KernelCall], fetch_constants: bool) -> Schedule:
+def whole_schedule(calls: Sequence[KernelCall], storages: Storages, fetch_constants: bool) -> Schedule:
     """Every call once, whole, in the order given.
 
-    With ``fetch_constants`` each call's constants are first copied to the prefetch buffer, and waited for.
+    With ``fetch_constants`` all that a call reads of the weights is first copied to the prefetch buffer, and waited for.
     """
     steps: list[Step] = []
     prefetch_bytes = 0
     for index, call in enumerate(calls):
-        if fetch_constants and call.constants:
+        size = fetched_bytes(call, storages)
+        if fetch_constants and size:
             steps += [Fetch(index, 0), Wait()]
-            prefetch_bytes = max(prefetch_bytes, fetched_bytes(call))
+            prefetch_bytes = max(prefetch_bytes, size)
         steps.append(Whole(index))
     return Schedule(tuple(calls), tuple(steps), prefetch_bytes=prefetch_bytes)
 
 
-def fetched_bytes(call: KernelCall) -> int:
+def constants_read(call: KernelCall, storages: Storages) -> dict[str, bytes]:
+    """All that a call reads of the weights: its constants by their keys, constant operands by % and their storages' names.
+
+    An operand is there whole, though a view may leave out some of it.
+    """
+    operands = (storages[view.tensor] for view in call.views.values())
+    read = {f"%{storage.name}": storage.constant for storage in operands if storage.constant is not None}
+    return {**call.constants, **read}
+
+
+def fetched_bytes(call: KernelCall, storages: Storages) -> int:
     """What a call's constants take in the prefetch buffer."""
-    return sum(aligned(len(blob)) for blob in call.constants.values())
+    return sum(aligned(len(blob)) for blob in constants_read(call, storages).values())

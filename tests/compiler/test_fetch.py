@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Constants that are fetched: nothing that a kernel reads is left in the weights."""
+
+from __future__ import annotations
+
+import pytest
+
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.isa import base, decode
+from oracle import TARGET
+from tests import random_graphs
+
+FETCH = CompileOptions(fetch_constants_to_sram=True)
+
+
+@pytest.mark.parametrize("op", sorted(random_graphs.SAMPLERS))
+def test_kernels_read_no_weights(op: str) -> None:
+    for seed in range(2):
+        compiled = compile_graph(random_graphs.single(op, seed), TARGET, FETCH)
+        microcode = decode(compiled.program)
+        bases = [buffer["base"] for buffer in microcode.buffers]
+        for operator in microcode.operators:
+            bases += [operator[column.name] for column in operator.row.fields if column.name.endswith("_base")]
+        assert base("WEIGHTS") not in bases
+        fetches = [item["size"] for item in microcode.code if item.row.name == "FETCH"]
+        assert sum(fetches) == compiled.report.fetched_bytes
+        assert max(fetches, default=0) == compiled.report.prefetch_bytes
