@@ -15,6 +15,9 @@ from enum import IntEnum, IntFlag
 from openneutron.isa import Program, decode
 from tests.cortex_m33.firmware import Image, execute
 
+FAULT = 254
+"""The exit code of a program that faults; it prints the fault's registers."""
+
 INSTRUCTIONS_PER_TICK = 50
 """The timer's clock is 20 MHz, and QEMU's -icount gives an instruction one nanosecond."""
 

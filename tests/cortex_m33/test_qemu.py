@@ -3,33 +3,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.layout import CALLER
 from openneutron.errors import DriverError
+from openneutron.isa import Program
 from openneutron.simulator import Simulator
-from tests.cortex_m33.cases import Case, run
+from oracle import TARGET
+from tests import random_graphs
+from tests.cortex_m33.cases import Case, Flag, run
 from tests.cortex_m33.firmware import image, library
 from tests.fuzz.test_fuzz import seeds
 
+FETCH = CompileOptions(io=CALLER, fetch_constants_to_sram=True)
 
-def _host_run(simulator: Simulator, random: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
+
+def inputs_and_outputs(program: Program, random: np.random.Generator) -> tuple[bytes, bytes]:
     """Random inputs, zeros where those can't be the indices that some are, and what the host makes of them."""
-    inputs = [random.integers(0, 256, item["size"], np.uint8) for item in simulator.microcode.inputs]
-    try:
-        return inputs, simulator.run(inputs)
-    except DriverError:
-        inputs = [np.zeros_like(values) for values in inputs]
-        return inputs, simulator.run(inputs)
+    with Simulator(program) as simulator:
+        inputs = [random.integers(0, 256, item["size"], np.uint8) for item in simulator.microcode.inputs]
+        try:
+            outputs = simulator.run(inputs)
+        except DriverError:
+            inputs = [np.zeros_like(values) for values in inputs]
+            outputs = simulator.run(inputs)
+    return b"".join(data.tobytes() for data in inputs), b"".join(data.tobytes() for data in outputs)
 
 
-def test_same_bytes_as_on_the_host() -> None:
+def run_like_the_host(made: Sequence[Program], flags: Flag) -> None:
     random = np.random.default_rng(0)
-    cases, wanted = [], []
-    for program in seeds():
-        with Simulator(program) as simulator:
-            given, want = (b"".join(x.tobytes() for x in tensors) for tensors in _host_run(simulator, random))
-        cases.append(Case(program, (given,)))
-        wanted.append(want)
-    for number, (done, want) in enumerate(zip(run(image(library()), cases), wanted, strict=True)):
+    both = [inputs_and_outputs(program, random) for program in made]
+    cases = [Case(program, (given,), flags) for program, (given, _) in zip(made, both, strict=True)]
+    for number, (done, (_, want)) in enumerate(zip(run(image(library()), cases), both, strict=True)):
         assert (done.prepare, done.runs[0].error) == (0, 0), number
         assert done.runs[0].outputs == want, number
+
+
+def test_every_kernel_gives_the_hosts_bytes() -> None:
+    run_like_the_host(seeds(), Flag.PLAIN)
+
+
+def test_every_operator_with_its_constants_in_flash() -> None:
+    """Where nothing but the copy engine gets at them."""
+    graphs = [random_graphs.single(op, seed) for op in sorted(random_graphs.SAMPLERS) for seed in (0, 1)]
+    made = [compile_graph(graph, TARGET, FETCH).program for graph in graphs]
+    run_like_the_host(made, Flag.FLASH | Flag.ASYNCHRONOUS)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The models that the Cortex-M33 runs: MLPerf Tiny's four, and CifarNet from PyTorch as it lies in its ``.pte``."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+import openneutron
+from openneutron import litert, targets
+from openneutron.compiler import CompileOptions, Report, compile_graph
+from openneutron.compiler.layout import CALLER
+from openneutron.ir import Graph
+from openneutron.isa import Program, decode, payload, pte
+from openneutron.isa.kernel_selection import KernelSelection, called_kernels
+from openneutron.pytorch import models
+from openneutron.pytorch.compile import CompiledModel
+from openneutron.simulator import Simulator
+from tests.conftest import SHARED_MODELS
+
+TINY = {
+    "anomaly detection": "mlperf_tiny_ad01_int8",
+    "keyword spotting": "mlperf_tiny_kws_int8",
+    "ResNet-8": "mlperf_tiny_resnet8_int8",
+    "MobileNetV1 0.25": "mlperf_tiny_vww96_int8",
+}
+CIFARNET = "CifarNet"
+NAMES = (*TINY, CIFARNET)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A compiled model and what the compiler says of it."""
+
+    program: Program
+    report: Report
+
+    @property
+    def selection(self) -> str:
+        """The C file that registers the kernels it calls."""
+        return KernelSelection(f"OpenNeutron {openneutron.__version__}", called_kernels([self.program])).text()
+
+
+TARGET = targets.get("imxrt700")
+
+
+@functools.cache
+def model(name: str, fetch_constants_to_sram: bool = False) -> Model:
+    """A model by its name, compiled once. The tests' fixture ``shared_models`` says whether MLPerf Tiny's are there."""
+    if name == CIFARNET and not fetch_constants_to_sram:
+        (delegate,) = pte.delegates(_cifarnet().buffer)
+        return Model(payload.parse(delegate.payload).program, _cifarnet().partitions[0].compiled.report)
+    options = CompileOptions(io=CALLER, fetch_constants_to_sram=fetch_constants_to_sram)
+    compiled = compile_graph(_graph(name), TARGET, options)
+    return Model(compiled.program, compiled.report)
+
+
+def _graph(name: str) -> Graph:
+    if name == CIFARNET:
+        return _cifarnet().partitions[0].compiled.graph
+    return litert.read(SHARED_MODELS / f"{TINY[name]}.tflite").graph
+
+
+@functools.cache
+def _cifarnet() -> CompiledModel:
+    network, example = models.get("cifarnet")
+    return openneutron.compile(network, example, calibration=models.samples("cifarnet", 4), name="cifarnet")
+
+
+def random_inputs(program: Program, count: int, seed: int = 0) -> tuple[bytes, ...]:
+    """The bytes of all inputs of ``count`` runs."""
+    random = np.random.default_rng(seed)
+    size = sum(item["size"] for item in decode(program).inputs)
+    return tuple(random.integers(0, 256, size, np.uint8).tobytes() for _ in range(count))
+
+
+def on_the_host(program: Program, inputs: tuple[bytes, ...]) -> list[bytes]:
+    """The bytes of all outputs of each run, from the simulator."""
+    results = []
+    with Simulator(program) as simulator:
+        ends = np.cumsum([item["size"] for item in simulator.microcode.inputs])[:-1]
+        for data in inputs:
+            outputs = simulator.run(np.split(np.frombuffer(data, np.uint8), ends))
+            results.append(b"".join(output.tobytes() for output in outputs))
+    return results
