@@ -47,16 +47,26 @@ warnings: $(VENV)/.dev
 	    fi; \
 	done
 
-# The same C sources for the microcontroller, without a warning; prints the code size of the driver and of each kernel.
+# The same C sources for the microcontroller, without a warning: both compilers, -Os and -O2. Prints the code size of the
+# driver and of each kernel as gcc makes it for size.
 cortex_m33: $(VENV)/.dev
-	@if command -v arm-none-eabi-gcc >/dev/null; then \
-	    cmake -S . -B build/cortex_m33 -G Ninja --toolchain runtime/ports/cortex_m33/toolchain.cmake \
-	        -DOPENNEUTRON_WERROR=ON -Wno-dev --log-level=WARNING && \
-	    cmake --build build/cortex_m33 --target neutron sizes -- --quiet; \
-	elif [ -n "$$CI" ]; then \
-	    echo "arm-none-eabi-gcc is not installed: CI must build for the Cortex-M33." >&2; exit 1; \
-	else \
-	    echo "arm-none-eabi-gcc is not installed: the Cortex-M33 build is left out."; \
+	@if ! command -v arm-none-eabi-gcc >/dev/null || ! command -v clang >/dev/null; then \
+	    if [ -n "$$CI" ]; then \
+	        echo "arm-none-eabi-gcc or clang is not installed: CI must build for the Cortex-M33 with both." >&2; exit 1; \
+	    fi; \
+	    echo "arm-none-eabi-gcc or clang is not installed: the Cortex-M33 build of what is missing is left out."; \
+	fi; \
+	for compiler in arm-none-eabi-gcc/toolchain clang/toolchain_clang; do \
+	    command -v arm-none-eabi-gcc >/dev/null && command -v $${compiler%/*} >/dev/null || continue; \
+	    for type in MinSizeRel Release; do \
+	        folder=build/cortex_m33/$${compiler%/*}-$$type && \
+	        cmake -S . -B $$folder -G Ninja --toolchain runtime/ports/cortex_m33/$${compiler#*/}.cmake \
+	            -DCMAKE_BUILD_TYPE=$$type -DOPENNEUTRON_WERROR=ON -Wno-dev --log-level=WARNING && \
+	        cmake --build $$folder --target neutron -- --quiet || exit 1; \
+	    done; \
+	done; \
+	if [ -d build/cortex_m33/arm-none-eabi-gcc-MinSizeRel ]; then \
+	    cmake --build build/cortex_m33/arm-none-eabi-gcc-MinSizeRel --target sizes -- --quiet; \
 	fi
 
 bench: $(VENV)/.bench

@@ -297,7 +297,7 @@ static void take_inputs(const Run *run) {
         if (binding->size == 0) continue;
         if (binding->base == NEUTRON_BASE_SCRATCH) {
             uint8_t *place = run->bases.scratch + binding->offset;
-            if (place != address) memmove(place, address, binding->size);
+            if (place != address) memcpy(place, address, binding->size);
             address = place;
         }
         if (driver.port.clean_cache != NULL) driver.port.clean_cache(address, binding->size);
@@ -312,7 +312,7 @@ static void give_outputs(const Run *run) {
         if (binding->size == 0) continue;
         if (binding->base == NEUTRON_BASE_SCRATCH) place = run->bases.scratch + binding->offset;
         if (driver.port.invalidate_cache != NULL) driver.port.invalidate_cache(place, binding->size);
-        if (place != run->bases.outputs[i]) memmove(run->bases.outputs[i], place, binding->size);
+        if (place != run->bases.outputs[i]) memcpy(run->bases.outputs[i], place, binding->size);
     }
 }
 

@@ -28,7 +28,8 @@ typedef struct {
 /* inputs: one pointer for each graph input. outputs: one for each graph output, then scratch, profile and debug
  * (scratch aligned to 16, of the header's scratch_size; profile and debug may be NULL where their size is 0).
  * scratch: not read, since ExecuTorch's NXP delegate does not set it. scratchWeights: the prefetch buffer, aligned
- * to 16; read only where the header's prefetch_size is not 0. */
+ * to 16; read only where the header's prefetch_size is not 0. Outputs, scratch and prefetch memory
+ * overlap nothing else, but for an input or output that lies at its own place in scratch. */
 typedef struct {
     const void **inputs;
     void **outputs;

@@ -80,6 +80,12 @@ static NEUTRON_INLINE void neutron_store_block(uint8_t *line, int32_t pitch, con
     }
 }
 
+#if defined(__SSE2__) || defined(__ARM_NEON)
+#define NEUTRON_COPIES_SHORT 1
+#else
+#define NEUTRON_COPIES_SHORT 0 /* without registers of 16 bytes that is more code, and slower, than a call of memcpy */
+#endif
+
 /* 8 to 32 bytes, all read before any is written: two pieces that may share bytes in the middle. */
 static inline void neutron_copy_short(uint8_t *to, const uint8_t *from, size_t size) {
     if (size < 16) {
@@ -102,11 +108,11 @@ static inline void neutron_copy_line(uint8_t *to, int32_t to_pitch, const uint8_
                                      int32_t count) {
     if (to_pitch == 1 && from_pitch == 1) {
         const uintptr_t out = (uintptr_t)to, in = (uintptr_t)from, size = (uintptr_t)count;
-        if (count >= 8 && count <= 32) {
+        if (NEUTRON_COPIES_SHORT && count >= 8 && count <= 32) {
             neutron_copy_short(to, from, (size_t)count);
             return;
         }
-        if (count > 32 && out - in >= size && in - out >= size) {
+        if (count >= (NEUTRON_COPIES_SHORT ? 33 : 8) && out - in >= size && in - out >= size) {
             memcpy(to, from, (size_t)count);
             return;
         }

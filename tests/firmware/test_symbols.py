@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the library takes from a C library and from a compiler's own: two functions, under Arm's names for them too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts.firmware_build import BUILDS, Build, Library, compile_library, link, machine_flags, needed_symbols, run
+
+C_LIBRARY = {"memcpy", "memset"}
+ARM_NAMES = re.compile(r"__aeabi_mem(cpy|set|clr)[48]?")
+"""Of the run-time ABI for the Arm architecture (IHI 0043), 5.3.4: memcpy and memset; clr sets to 0, 4 and 8 promise an
+alignment. No helper of 5.1 and 5.2 is among them: no division of 64 bits, no floating point."""
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=str)
+def test_memcpy_and_memset_are_all(build: Build, libraries: dict[Build, Library]) -> None:
+    needed = needed_symbols(libraries[build])
+    assert {name for name in needed if name not in C_LIBRARY and not ARM_NAMES.fullmatch(name)} == set()
+    assert needed, "nothing at all is needed: are these the library's objects?"
+
+
+def test_a_heap_is_seen(tmp_path: Path, libraries: dict[Build, Library]) -> None:
+    """What the test above looks for is there in a build with a heap."""
+    library = compile_library(BUILDS[0], tmp_path / "heap", "-UNEUTRON_NO_HEAP")
+    assert needed_symbols(library) - needed_symbols(libraries[BUILDS[0]]) == {"free", "malloc"}
+
+
+def test_floats_are_seen(tmp_path: Path, libraries: dict[Build, Library]) -> None:
+    """Helpers for arithmetic would be in the list: the M33 of the toolchain file computes with integers alone."""
+    library = libraries[BUILDS[0]]
+    source = tmp_path / "average.c"
+    source.write_text("float average(float a, long long b, long long c) { return a / (float)(b / c); }\n")
+    run("arm-none-eabi-gcc", *machine_flags("gcc"), "-c", source, folder=tmp_path)
+    added = Library(library.build, tmp_path, (tmp_path / "average.o",), {})
+    assert needed_symbols(added) == {"__aeabi_ldivmod", "__aeabi_l2f", "__aeabi_fdiv"}
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=str)
+def test_the_library_links_without_startup_code(build: Build, libraries: dict[Build, Library]) -> None:
+    image = link(libraries[build], "all")
+    assert image.bytes_of(".text") > 10000
+    assert image.bytes_of(".data") == 0, "nothing has to be copied to RAM when the chip starts"
+    assert 0 < image.bytes_of(".bss") <= 64
