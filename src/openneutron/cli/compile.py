@@ -3,69 +3,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from openneutron import files, litert, targets
-from openneutron.cli import model_source, output
+from openneutron import files, litert
+from openneutron.cli import output
 from openneutron.cli.model_source import LiteRTFile
-from openneutron.cli.options import Border, ConverterName, IoPlace, compile_options, names
+from openneutron.cli.options import (
+    Border,
+    CalibrationOption,
+    ConverterName,
+    FetchOption,
+    IoPlaceOption,
+    KeepFloatOption,
+    ModelArgument,
+    NotDelegatedOption,
+    Request,
+    SramBudgetOption,
+    TargetOption,
+    WeightsOption,
+    request,
+)
 from openneutron.cli.progress import Steps
-from openneutron.compiler import CompileOptions
 from openneutron.errors import InvalidOptionError
 from openneutron.isa import decode, listing
 from openneutron.mixed import CompiledFile, compile_file
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.text import summary_table
-from openneutron.targets import Target
 
 
 def compile_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, file.py:function, .pt2 or .tflite.")],
+    model: ModelArgument,
     result: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="OUT", help="The result; MODEL's name with .pte or _neutron.tflite."),
     ] = None,
-    target: Annotated[str, typer.Option(metavar="NAME", help="See `openneutron targets`.")] = "imxrt700",
-    calibration: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR_OR_NPZ",
-            help="Typical inputs, to choose the int8 scales from: a folder of .npy files or a .npz file (PyTorch models).",
-        ),
-    ] = None,
-    weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A state_dict to load first: .pt or .pth (PyTorch models).")
-    ] = None,
-    sram_budget: Annotated[
-        int | None, typer.Option(metavar="KIB", min=1, help="SRAM that a run may take; the target's where not given.")
-    ] = None,
-    io_place: Annotated[
-        IoPlace | None,
-        typer.Option(help="Inputs and outputs inside the arena (default for a .tflite), or the caller's (for a .pte)."),
-    ] = None,
-    fetch_constants_to_sram: Annotated[
-        bool, typer.Option("--fetch-constants-to-sram", help="Copy constants from flash to SRAM before each use.")
-    ] = False,
-    operators_not_to_delegate: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Operators to leave on the CPU (of PyTorch models: aten.add, aten.add.Tensor, modules, nodes; with wildcards); "
-            "repeat it, or separate names by commas.",
-        ),
-    ] = None,
-    keep_float: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Modules (classifier.*) and operators (aten.softmax.int) of PyTorch models not to quantize; repeat it, or "
-            "separate names by commas.",
-        ),
-    ] = None,
+    target: TargetOption = "imxrt700",
+    calibration: CalibrationOption = None,
+    weights: WeightsOption = None,
+    sram_budget: SramBudgetOption = None,
+    io_place: IoPlaceOption = None,
+    fetch_constants_to_sram: FetchOption = False,
+    operators_not_to_delegate: NotDelegatedOption = None,
+    keep_float: KeepFloatOption = None,
     io: Annotated[Border | None, typer.Option(help="Type of the .pte's inputs and outputs (PyTorch models).")] = None,
     converter: Annotated[
         ConverterName | None,
@@ -92,38 +74,27 @@ def compile_model(
     A calibration folder holds .npy files, each with one sample or several along the first axis; for a model of several
     inputs NAME_0.npy, NAME_1.npy ... belong together. A .npz file holds arrays input0, input1 ... alike.
     """
-    source = model_source.parse(model)
-    chip = targets.get(target)
-    place = io_place or (IoPlace.ARENA if isinstance(source, LiteRTFile) else IoPlace.CALLER)
-    options = compile_options(sram_budget, place, fetch_constants_to_sram)
-    excluded = names(operators_not_to_delegate)
+    asked = request(
+        model,
+        target,
+        calibration=calibration,
+        weights=weights,
+        sram_budget=sram_budget,
+        io_place=io_place,
+        fetch_constants_to_sram=fetch_constants_to_sram,
+        operators_not_to_delegate=operators_not_to_delegate,
+        keep_float=keep_float,
+        io=io,
+        converter=converter,
+    )
+    source = asked.source
     with Steps(quiet) as steps:
         if isinstance(source, LiteRTFile):
-            only_pytorch = {
-                "--calibration": calibration,
-                "--weights": weights,
-                "--io": io,
-                "--keep-float": keep_float or None,
-                "--converter": converter,
-            }
-            summary = _compile_litert(source, result, chip, options, excluded, intermediates, only_pytorch, steps)
+            summary = _compile_litert(source, asked, result, intermediates, steps)
         else:
             from openneutron.cli.pytorch_model import compile_pytorch
 
-            summary = compile_pytorch(
-                source,
-                result,
-                chip,
-                options,
-                excluded,
-                intermediates,
-                calibration,
-                weights,
-                io,
-                names(keep_float),
-                converter or ConverterName.OPEN,
-                steps,
-            )
+            summary = compile_pytorch(source, asked, result, intermediates, steps)
     if as_json:
         output.show_json(summary.to_dict())
     elif not quiet:
@@ -131,17 +102,8 @@ def compile_model(
 
 
 def _compile_litert(
-    source: LiteRTFile,
-    result: Path | None,
-    target: Target,
-    options: CompileOptions,
-    excluded: list[str],
-    intermediates: Path | None,
-    only_pytorch: Mapping[str, object],
-    steps: Steps,
+    source: LiteRTFile, asked: Request, result: Path | None, intermediates: Path | None, steps: Steps
 ) -> Summary:
-    for option, value in only_pytorch.items():
-        model_source.only_for_pytorch(source, option, value)
     path = result if result is not None else Path(f"{source.stem}.tflite")
     if path.suffix != ".tflite":
         raise InvalidOptionError(f"--output: a .tflite compiles to a .tflite; '{path}' is named otherwise.")
@@ -149,7 +111,7 @@ def _compile_litert(
         raise InvalidOptionError(f"--output: '{path}' is the model itself. Choose another name.")
     steps("Reading", 0, 1)
     model = litert.read(source.path)
-    compiled = compile_file(model, str(source), target, options, excluded, steps)
+    compiled = compile_file(model, str(source), asked.target, asked.options, asked.not_delegated, steps)
     steps("Writing", 0, 1)
     data = compiled.to_bytes()
     parts = {} if intermediates is None else {intermediates / name: text for name, text in _parts(compiled).items()}

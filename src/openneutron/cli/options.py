@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options that several commands have, and what they become."""
+"""What several commands are told of a model: their arguments and options, and what these become."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from openneutron import targets
+from openneutron.cli import model_source
+from openneutron.cli.model_source import LiteRTFile, ModelSource
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.layout import ARENA, CALLER
+from openneutron.targets import Target
 
 
 class IoPlace(StrEnum):
@@ -31,15 +40,104 @@ class ConverterName(StrEnum):
     EIQ = "eiq"
 
 
-def compile_options(sram_budget: int | None, io_place: IoPlace, fetch_constants_to_sram: bool) -> CompileOptions:
-    """The compiler's options; ``sram_budget`` is KiB."""
-    return CompileOptions(
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Built-in name, file.py:function, .pt2 or .tflite.")
+]
+TargetOption = Annotated[str, typer.Option(metavar="NAME", help="See `openneutron targets`.")]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR_OR_NPZ",
+        help="Typical inputs, to choose the int8 scales from: a folder of .npy files or a .npz file (PyTorch models).",
+    ),
+]
+WeightsOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A state_dict to load first: .pt or .pth (PyTorch models).")
+]
+SramBudgetOption = Annotated[
+    int | None, typer.Option(metavar="KIB", min=1, help="SRAM that a run may take; the target's where not given.")
+]
+IoPlaceOption = Annotated[
+    IoPlace | None,
+    typer.Option(help="Inputs and outputs inside the arena (default for a .tflite), or the caller's (for a .pte)."),
+]
+FetchOption = Annotated[
+    bool, typer.Option("--fetch-constants-to-sram", help="Copy constants from flash to SRAM before each use.")
+]
+NotDelegatedOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Operators to leave on the CPU (of PyTorch models: aten.add, aten.add.Tensor, modules, nodes; with wildcards); "
+        "repeat it, or separate names by commas.",
+    ),
+]
+KeepFloatOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Modules (classifier.*) and operators (aten.softmax.int) of PyTorch models not to quantize; repeat it, or "
+        "separate names by commas.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A model, and how it is to be compiled. The last five are for PyTorch models alone."""
+
+    source: ModelSource
+    target: Target
+    options: CompileOptions
+    not_delegated: tuple[str, ...]
+    calibration: Path | None
+    weights: Path | None
+    keep_float: tuple[str, ...]
+    io: Border | None
+    converter: ConverterName | None
+
+
+def request(
+    model: str,
+    target: str,
+    *,
+    calibration: Path | None,
+    weights: Path | None,
+    sram_budget: int | None,
+    io_place: IoPlace | None,
+    fetch_constants_to_sram: bool,
+    operators_not_to_delegate: Iterable[str] | None,
+    keep_float: Iterable[str] | None,
+    io: Border | None = None,
+    converter: ConverterName | None = None,
+) -> Request:
+    """What the options come to; ``sram_budget`` is KiB.
+
+    Raises InvalidModelError where MODEL names nothing, InvalidTargetError for an unknown target, InvalidOptionError where a
+    quantized file is given an option that is for PyTorch models.
+    """
+    source = model_source.parse(model)
+    chip = targets.get(target)
+    floating = names(keep_float)
+    if isinstance(source, LiteRTFile):
+        for option, value in (
+            ("--calibration", calibration),
+            ("--weights", weights),
+            ("--io", io),
+            ("--keep-float", floating or None),
+            ("--converter", converter),
+        ):
+            model_source.only_for_pytorch(source, option, value)
+    place = io_place or (IoPlace.ARENA if isinstance(source, LiteRTFile) else IoPlace.CALLER)
+    options = CompileOptions(
         sram_budget=None if sram_budget is None else sram_budget * 1024,
-        io=io_place.value,
+        io=place.value,
         fetch_constants_to_sram=fetch_constants_to_sram,
     )
+    excluded = names(operators_not_to_delegate)
+    return Request(source, chip, options, excluded, calibration, weights, floating, io, converter)
 
 
-def names(given: Iterable[str] | None) -> list[str]:
+def names(given: Iterable[str] | None) -> tuple[str, ...]:
     """Names from options that were repeated, separated by commas, or both."""
-    return [name for item in given or () for name in (part.strip() for part in item.split(",")) if name]
+    return tuple(name for item in given or () for name in (part.strip() for part in item.split(",")) if name)

@@ -8,7 +8,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +32,7 @@ from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.compile_spec import decode, encode
 from openneutron.pytorch.delegation import Delegation
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
-from openneutron.pytorch.exporting import aten_graph, export, restore
+from openneutron.pytorch.exporting import AtenGraph, aten_graph, export, restore
 from openneutron.pytorch.inputs import ModelInputs, samples
 from openneutron.pytorch.lower.program import is_quantize
 from openneutron.pytorch.lower.rules import QUANTIZE
@@ -86,6 +86,15 @@ class CompiledModel:
     budget_bytes: int
     converted: tuple[ConvertedPartition, ...] = field(default=(), repr=False)
     keywords: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[CompiledPartition | ConvertedPartition, ...]:
+        """What became of the delegate calls, whoever compiled them."""
+        return (*self.partitions, *self.converted)
+
+    def intermediates(self, folder: Path) -> dict[Path, bytes]:
+        """The partitions' files for ``folder``: each as a ``.tflite`` before and after compiling."""
+        return {path: data for part in self.parts for path, data in part.intermediates(folder).items()}
 
     @property
     def report(self) -> Summary:
@@ -149,6 +158,7 @@ def compile(
     preserve_ops: Sequence[torch._ops.OpOverload] = (),
     intermediates_dir: str | os.PathLike[str] | None = None,
     converter: str = OPEN,
+    must_delegate: bool = True,
 ) -> CompiledModel:
     """The model quantized to int8 and compiled for ``target``.
 
@@ -171,66 +181,15 @@ def compile(
     come from what it sees there (``calibration`` is not needed then). The model that was passed in stays as it is.
     converter: ``open``, or ``eiq`` for NXP's ``eiq_neutron_sdk`` where it is installed: the ``.pte`` then holds NXP's microcode,
     for the chip alone (docs/converters.md).
+    must_delegate: whether a model of which nothing can run on the NPU is an error; else it is compiled for the CPU.
     progress: told of each step. name: what messages call the model. The others are those of
     ``generate_neutron_compile_spec`` (``io_place`` is its ``io``).
 
-    Raises InvalidModelError where the model can't be exported, has no fixed shapes, or nothing of it can run on the NPU;
+    Raises InvalidModelError where the model can't be exported, has no fixed shapes, or (``must_delegate``) nothing of it can
+    run on the NPU;
     InvalidOptionError for unusable options or calibration data; BudgetError where the budget is too small; MissingToolError
     and ConverterError where ``eiq`` is not there or fails.
     """
-    result = analyse(
-        model,
-        example_inputs,
-        example_kwargs=example_kwargs,
-        calibration=calibration,
-        target=target,
-        sram_budget=sram_budget,
-        channels_last=channels_last,
-        io=io,
-        operators_not_to_delegate=operators_not_to_delegate,
-        keep_float=keep_float,
-        train_fn=train_fn,
-        progress=progress,
-        name=name,
-        io_place=io_place,
-        fetch_constants_to_sram=fetch_constants_to_sram,
-        use_neutron_for_format_conversion=use_neutron_for_format_conversion,
-        allow_no_op_partitions=allow_no_op_partitions,
-        preserve_ops=preserve_ops,
-        intermediates_dir=intermediates_dir,
-        converter=converter,
-    )
-    if not result.partitions and not result.converted:
-        cpu = result.delegation.on_cpu
-        first = f" For one, {cpu[0]}" if cpu else ""
-        raise InvalidModelError(f"'{name}': none of its {len(cpu)} operators can run on the NPU.{first}")
-    return result
-
-
-def analyse(
-    model: nn.Module | ExportedProgram,
-    example_inputs: Any = None,
-    *,
-    example_kwargs: Mapping[str, Any] | None = None,
-    calibration: Iterable[Any] | None = None,
-    target: str = "imxrt700",
-    sram_budget: int | None = None,
-    channels_last: bool | None = None,
-    io: str = FLOAT32,
-    operators_not_to_delegate: Sequence[str] = (),
-    keep_float: Sequence[object] = (),
-    train_fn: Callable[[GraphModule], None] | None = None,
-    progress: Progress | None = None,
-    name: str = "model",
-    io_place: str = CALLER,
-    fetch_constants_to_sram: bool = False,
-    use_neutron_for_format_conversion: bool = True,
-    allow_no_op_partitions: bool = False,
-    preserve_ops: Sequence[torch._ops.OpOverload] = (),
-    intermediates_dir: str | os.PathLike[str] | None = None,
-    converter: str = OPEN,
-) -> CompiledModel:
-    """As ``compile``, which see; but a model of which nothing can run on the NPU is a result too."""
     tell = progress or _silent
     spec = NeutronTargetSpec(target)
     if io not in (FLOAT32, INT8):
@@ -252,21 +211,10 @@ def analyse(
     tell("Exporting", 0, 1)
     with hushed():
         source = aten_graph(model, example_inputs, example_kwargs, channels_last, name)
-    module, inputs = source.module, source.inputs
-    if not any(is_quantize(node) for node in module.graph.nodes):
-        quantizer = NeutronQuantizer(spec, is_qat=train_fn is not None).keep_float(*keep_float)
-        module = _quantized(module, inputs, calibration, quantizer, train_fn, tell)
-    elif keep_float or train_fn is not None:
-        raise InvalidOptionError(
-            f"{'keep_float' if keep_float else 'train_fn'}: '{name}' is quantized already. Pass the float model."
-        )
-    for node in module.graph.nodes:
-        # Each pass of ExecuTorch copies all of a node's history, a quarter of the time that lowering takes.
-        node.meta.pop("from_node", None)
-    restore(module, source.state)
+    module = _int8(source, name, spec, calibration, keep_float, train_fn, tell)
     tell("Exporting the quantized model", 0, 1)
     with hushed():
-        program = export(module, inputs, name, source.extents)
+        program = export(module, source.inputs, name, source.extents)
     tell("Lowering", 0, 1)
     partitioner = NeutronPartitioner(
         compile_spec,
@@ -285,22 +233,53 @@ def analyse(
         keep_state(edge.exported_program())
         executorch = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16))
         buffer = bytes(executorch.buffer)
-    partitions = tuple(_infos(edge, CompiledPartition))
-    converted = tuple(_infos(edge, ConvertedPartition))
-    if folder is not None:
-        parts: list[CompiledPartition | ConvertedPartition] = [*partitions, *converted]
-        files.write({path: data for part in parts for path, data in part.intermediates(folder).items()})
-    return CompiledModel(
+    result = CompiledModel(
         name=name,
         target=spec.neutron_target,
         buffer=buffer,
         delegation=partitioner.delegations[-1].without_hint(QUANTIZE),
-        partitions=partitions,
+        partitions=tuple(_infos(edge, CompiledPartition)),
         quantized=module,
         budget_bytes=budget,
-        converted=converted,
-        keywords=tuple(inputs.kwargs),
+        converted=tuple(_infos(edge, ConvertedPartition)),
+        keywords=tuple(source.inputs.kwargs),
     )
+    if must_delegate and not result.parts:
+        cpu = result.delegation.on_cpu
+        first = f" For one, {cpu[0]}" if cpu else ""
+        raise InvalidModelError(f"'{name}': none of its {len(cpu)} operators can run on the NPU.{first}")
+    if folder is not None:
+        files.write(result.intermediates(folder))
+    return result
+
+
+analyse = partial(compile, must_delegate=False)
+"""As ``compile``, but a model of which nothing can run on the NPU is a result too."""
+
+
+def _int8(
+    source: AtenGraph,
+    name: str,
+    target: NeutronTargetSpec,
+    calibration: Iterable[Any] | None,
+    keep_float: Sequence[object],
+    train_fn: Callable[[GraphModule], None] | None,
+    tell: Progress,
+) -> GraphModule:
+    """The module quantized, in place where it is not trained; as it is where it came quantized."""
+    module = source.module
+    if not any(is_quantize(node) for node in module.graph.nodes):
+        quantizer = NeutronQuantizer(target, is_qat=train_fn is not None).keep_float(*keep_float)
+        module = _quantized(module, source.inputs, calibration, quantizer, train_fn, tell)
+    elif keep_float or train_fn is not None:
+        raise InvalidOptionError(
+            f"{'keep_float' if keep_float else 'train_fn'}: '{name}' is quantized already. Pass the float model."
+        )
+    for node in module.graph.nodes:
+        # Each pass of ExecuTorch copies all of a node's history, a quarter of the time that lowering takes.
+        node.meta.pop("from_node", None)
+    restore(module, source.state)
+    return module
 
 
 def _converted_summary(part: ConvertedPartition) -> ConvertedSummary:
