@@ -319,13 +319,10 @@ void log_driver(const char* step, NeutronError error, uint32_t detail) {
   }
   ET_LOG(
       Error,
-      "NeutronBackend: %s failed with 0x%" PRIx32 " (component %" PRId32 ", category %" PRId32 ", code %" PRId32
-      ", detail 0x%" PRIx32 "): %s.",
+      "NeutronBackend: %s failed with 0x%" PRIx32 " (%s, detail 0x%" PRIx32 "): %s.",
       step,
       static_cast<uint32_t>(error),
-      getNeutronErrorComponent(error),
       getNeutronErrorCategory(error),
-      getNeutronErrorCode(error),
       detail,
       neutronErrorText(error));
 }

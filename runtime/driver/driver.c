@@ -8,14 +8,6 @@
 #include <stdlib.h>
 #endif
 
-/* What the application sets once, before it runs anything. */
-static struct {
-    NeutronConfig config;
-    NeutronPort port;
-    bool initialised;
-    bool suspended;
-} driver;
-
 #define MODEL_TAG 0x4E6D6F64u
 
 typedef struct {
@@ -23,7 +15,8 @@ typedef struct {
     uint32_t timeout_seconds;
     const void *microcode;
     const void *weights;
-    NeutronTraceConfig trace;
+    NeutronCallHook after_call; /* NULL: no trace */
+    void *user;
 } Model;
 
 static bool is_aligned(const void *pointer) { return ((uintptr_t)pointer & (NEUTRON_ALIGNMENT - 1)) == 0; }
@@ -31,43 +24,6 @@ static bool is_aligned(const void *pointer) { return ((uintptr_t)pointer & (NEUT
 static Model *model_of(NeutronModelHandle handle) {
     Model *model = handle;
     return model != NULL && model->tag == MODEL_TAG ? model : NULL;
-}
-
-/* ---- the application's settings ------------------------------------------------------------------------------------- */
-
-NeutronError neutronInit(void) {
-    driver.initialised = true;
-    driver.suspended = false;
-    return ENONE;
-}
-
-NeutronError neutronDeinit(void) {
-    driver.initialised = false;
-    return ENONE;
-}
-
-NeutronError neutronSetConfig(const NeutronConfig *config) {
-    if (config == NULL) return ENEUTRON_NULL;
-    driver.config = *config;
-    return ENONE;
-}
-
-NeutronError neutronSetPort(const NeutronPort *port) {
-    const NeutronPort none = {0};
-    driver.port = port != NULL ? *port : none;
-    return ENONE;
-}
-
-NeutronError neutronSuspend(void) {
-    if (!driver.initialised) return ENEUTRON_STATE;
-    driver.suspended = true;
-    return ENONE;
-}
-
-NeutronError neutronResume(void) {
-    if (!driver.initialised) return ENEUTRON_STATE;
-    driver.suspended = false;
-    return ENONE;
 }
 
 /* ---- models --------------------------------------------------------------------------------------------------------- */
@@ -119,29 +75,26 @@ NeutronError neutronModelCheck(const NeutronModelConfig *config, size_t microcod
 size_t neutronGetModelContextSize(void) { return sizeof(Model); }
 
 NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelHandle *handle) {
-    if (!driver.initialised) return ENEUTRON_STATE;
+    if (neutron_settings.state == NEUTRON_OFF) return ENEUTRON_STATE;
     if (config == NULL || config->microcode == NULL || handle == NULL) return ENEUTRON_NULL;
     if (!is_aligned(config->microcode)) return ENEUTRON_ALIGNMENT;
     const NeutronHeader *header = config->microcode;
-    if (header->magic != NEUTRON_MAGIC) return ENEUTRON_MAGIC;
-    if (header->format_version != NEUTRON_FORMAT_VERSION) return ENEUTRON_VERSION;
-    const NeutronError error = neutronModelCheck(config, header->microcode_size, header->weights_size, NULL);
+    const NeutronError error = neutronModelCheck(config, SIZE_MAX, header->weights_size, NULL);
     if (error != ENONE) return error;
 #ifdef NEUTRON_NO_HEAP
     Model *model = *handle;
     if (model == NULL) return ENEUTRON_NULL;
-    if ((uintptr_t)model % 8 != 0) return ENEUTRON_ALIGNMENT;
+    if ((uintptr_t)model % _Alignof(Model) != 0) return ENEUTRON_ALIGNMENT;
 #else
     Model *model = malloc(sizeof *model);
     if (model == NULL) return ENEUTRON_MEMORY;
     *handle = model;
 #endif
-    const NeutronTraceConfig no_trace = {0};
     model->tag = MODEL_TAG;
     model->timeout_seconds = config->timeoutSeconds;
     model->microcode = config->microcode;
     model->weights = config->weights;
-    model->trace = no_trace;
+    model->after_call = NULL;
     return ENONE;
 }
 
@@ -156,10 +109,13 @@ NeutronError neutronModelUnprepare(NeutronModelHandle handle) {
 }
 
 NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig *trace) {
-    const NeutronTraceConfig no_trace = {0};
     Model *model = model_of(handle);
     if (model == NULL) return ENEUTRON_HANDLE;
-    model->trace = trace != NULL ? *trace : no_trace;
+    model->after_call = NULL;
+    if (trace != NULL && (trace->traceConfig & TRACE_CONFIG_KERNEL_LEVEL) != 0) {
+        model->after_call = trace->afterCall;
+        model->user = trace->user;
+    }
     return ENONE;
 }
 
@@ -167,21 +123,27 @@ NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig
 
 typedef struct {
     const Model *model;
+    NeutronConfig config; /* as they are when the run begins */
+    NeutronPort port;
     NeutronOpened program;
     NeutronBases bases;
     uint8_t *events; /* the caller's buffer, which may be unaligned */
     uint32_t events_left;
     uint32_t modelled_cycles;
     uint32_t start_seconds;
+    uint32_t channels_open; /* a bit for each channel with transfers that were not waited for */
 } Run;
 
 static uint32_t run_cycles(const Run *run) {
-    return driver.port.now_cycles != NULL ? driver.port.now_cycles() : run->modelled_cycles;
+    return run->port.now_cycles != NULL ? run->port.now_cycles() : run->modelled_cycles;
 }
 
-static bool is_overdue(const Run *run) {
-    if (driver.port.now_seconds == NULL || run->model->timeout_seconds == 0) return false;
-    return driver.port.now_seconds() - run->start_seconds > run->model->timeout_seconds;
+/* Whether the next kernel call may begin: nobody took the NPU's power, and the time is not up. */
+static NeutronError may_go_on(const Run *run) {
+    if (neutron_settings.state != NEUTRON_ON) return ENEUTRON_STATE;
+    if (run->port.now_seconds == NULL || run->model->timeout_seconds == 0) return ENONE;
+    const uint32_t seconds = run->port.now_seconds() - run->start_seconds; /* right across a wrap of the clock */
+    return seconds > run->model->timeout_seconds ? ENEUTRON_TIMEOUT : ENONE;
 }
 
 static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, uint32_t iteration) {
@@ -194,32 +156,46 @@ static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, 
         .params = params, .buffers = run->program.view.buffers, .bases = &run->bases, .error = &error};
     const NeutronBuffer *output = &kernel_call.buffers[params[kernel->output_word]];
     if (!neutron_call_window(opcode, fields, iteration, output, &kernel_call.window)) return ENONE;
-    if (is_overdue(run)) return ENEUTRON_TIMEOUT;
+    error = may_go_on(run);
+    if (error != ENONE) return error;
 
     const NeutronEventPoint start = {0, (uint8_t)id, (uint8_t)call->operator_index, 0, run_cycles(run)};
     kernel->run(&kernel_call);
     run->modelled_cycles += call->cycles;
     if (run->events_left > 0) {
         NeutronEvent event = {start, start};
+        event.stop.opCode = NEUTRON_EVENT_CALL_ENDS;
         event.stop.time = run_cycles(run);
         memcpy(run->events, &event, sizeof event);
         run->events += sizeof event;
         --run->events_left;
     }
-    if (run->model->trace.afterCall != NULL) {
-        run->model->trace.afterCall(run->model->trace.user, call->operator_index, id, call->cycles);
-    }
+    const Model *model = run->model;
+    if (model->after_call != NULL) model->after_call(model->user, call->operator_index, id, call->cycles);
     return error;
 }
 
-static void run_fetch(const Run *run, const NeutronFetch *fetch) {
+static void run_fetch(Run *run, const NeutronFetch *fetch) {
     uint8_t *destination = run->bases.prefetch + fetch->destination;
     const uint8_t *source = run->bases.weights + fetch->source;
     if (fetch->size == 0) return;
-    if (driver.config.copy != NULL) {
-        driver.config.copy(destination, source, fetch->size, fetch->channel);
+    if (run->config.copy != NULL) {
+        run->config.copy(destination, source, fetch->size, fetch->channel);
+        run->channels_open |= 1u << fetch->channel;
     } else {
         memcpy(destination, source, fetch->size);
+    }
+}
+
+static void run_wait(Run *run, uint32_t channel) {
+    if (run->config.wait != NULL) run->config.wait(channel);
+    run->channels_open &= ~(1u << channel);
+}
+
+/* No transfer outlives its run, however that ended: the caller may reuse the memory at once. */
+static void end_transfers(Run *run) {
+    for (uint32_t channel = 0; run->channels_open != 0; ++channel) {
+        if ((run->channels_open >> channel & 1u) != 0) run_wait(run, channel);
     }
 }
 
@@ -245,9 +221,7 @@ static NeutronError run_code(Run *run) {
                 run_fetch(run, (const NeutronFetch *)(const void *)fields);
                 break;
             case NEUTRON_OP_WAIT:
-                if (driver.config.wait != NULL) {
-                    driver.config.wait(((const NeutronWait *)(const void *)fields)->channel);
-                }
+                run_wait(run, ((const NeutronWait *)(const void *)fields)->channel);
                 break;
             default: {
                 const NeutronError error = run_call(run, opcode, fields, iteration);
@@ -300,7 +274,7 @@ static void take_inputs(const Run *run) {
             if (place != address) memcpy(place, address, binding->size);
             address = place;
         }
-        if (driver.port.clean_cache != NULL) driver.port.clean_cache(address, binding->size);
+        if (run->port.clean_cache != NULL) run->port.clean_cache(address, binding->size);
     }
 }
 
@@ -311,7 +285,7 @@ static void give_outputs(const Run *run) {
         uint8_t *place = run->bases.outputs[i];
         if (binding->size == 0) continue;
         if (binding->base == NEUTRON_BASE_SCRATCH) place = run->bases.scratch + binding->offset;
-        if (driver.port.invalidate_cache != NULL) driver.port.invalidate_cache(place, binding->size);
+        if (run->port.invalidate_cache != NULL) run->port.invalidate_cache(place, binding->size);
         if (place != run->bases.outputs[i]) memcpy(run->bases.outputs[i], place, binding->size);
     }
 }
@@ -319,8 +293,8 @@ static void give_outputs(const Run *run) {
 NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConfig *data) {
     const Model *model = model_of(handle);
     if (model == NULL) return ENEUTRON_HANDLE;
-    if (!driver.initialised || driver.suspended) return ENEUTRON_STATE;
-    Run run = {.model = model};
+    if (neutron_settings.state != NEUTRON_ON) return ENEUTRON_STATE;
+    Run run = {.model = model, .config = neutron_settings.config, .port = neutron_settings.port};
     neutron_open(model->microcode, &run.program);
     const NeutronHeader *header = run.program.header;
     const NeutronProgramView *view = &run.program.view;
@@ -335,9 +309,10 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
         run.events = data->outputs[view->output_count + 1];
         run.events_left = header->profile_size / (uint32_t)sizeof(NeutronEvent);
     }
-    if (driver.port.now_seconds != NULL) run.start_seconds = driver.port.now_seconds();
+    if (run.port.now_seconds != NULL) run.start_seconds = run.port.now_seconds();
     take_inputs(&run);
     error = run_code(&run);
+    end_transfers(&run);
     if (run.events_left > 0) memset(run.events, 0, run.events_left * sizeof(NeutronEvent));
     if (error == ENONE) give_outputs(&run);
     return error;

@@ -6,6 +6,10 @@
 #include "NeutronDriver.h"
 #include "kernel.h"
 
+#if NO_HEAP_USAGE && !defined(NEUTRON_NO_HEAP)
+#define NEUTRON_NO_HEAP
+#endif
+
 /* The longest run that is accepted, counted in input elements read by kernels plus bytes fetched. The default is hours on
  * a microcontroller; a product (or a fuzzer) that needs a tighter bound defines its own. */
 #ifndef NEUTRON_MAX_WORK
@@ -14,6 +18,15 @@
 #if NEUTRON_MAX_WORK > (1 << 16 << 16 << 8)
 #error "NEUTRON_MAX_WORK: products stay inside 64 bits up to 2^40"
 #endif
+
+/* What holds for every model. A run takes config and port as they are when it begins. */
+typedef enum { NEUTRON_OFF, NEUTRON_SUSPENDED, NEUTRON_ON } NeutronState;
+typedef struct {
+    NeutronConfig config;
+    NeutronPort port;
+    NeutronState state;
+} NeutronSettings;
+extern NeutronSettings neutron_settings;
 
 #define NEUTRON_MAX_LOOP_COUNT 65535u
 #define NEUTRON_CHANNELS 16u

@@ -8,8 +8,8 @@ const char *neutronErrorText(NeutronError error) {
         case ENEUTRON_MAGIC:
             return "this is not Neutron microcode";
         case ENEUTRON_VERSION:
-            return "the microcode's format is not the one this driver runs (NXP's own microcode is another one); "
-                   "compile the model again";
+            return "the microcode has another version of OpenNeutron's format than the one this driver runs; compile the model "
+                   "with the OpenNeutron release that the driver comes from";
         case ENEUTRON_TRUNCATED:
             return "the microcode or the weights are shorter than the header says; the file is truncated";
         case ENEUTRON_CHECKSUM:
@@ -43,7 +43,50 @@ const char *neutronErrorText(NeutronError error) {
             return "a run of the microcode would take longer than this driver was built to allow (NEUTRON_MAX_WORK)";
         case ENEUTRON_INDEX:
             return "an index that was given or computed is outside the tensor that it takes values from";
+        case ENEUTRON_FOREIGN:
+            return "this is microcode of another compiler, such as NXP's eIQ Neutron converter, which NXP's firmware runs and "
+                   "OpenNeutron's driver does not; compile the model with OpenNeutron, or link NXP's driver";
         default:
             return "unknown error";
+    }
+}
+
+const char *getNeutronErrorComponent(NeutronError error) {
+    switch (GET_ERROR_COMPONENT(error)) {
+        case ERROR_COMPONENT_LIBRARY:
+            return "library";
+        case ERROR_COMPONENT_FIRMWARE:
+            return "firmware";
+        case ERROR_COMPONENT_DRIVER:
+            return "driver";
+        default:
+            return "none";
+    }
+}
+
+const char *getNeutronErrorCategory(NeutronError error) {
+    switch (GET_ERROR_CATEGORY(error)) {
+        case ERROR_CATEGORY_DRIVER_GENERIC:
+            return "generic";
+        case ERROR_CATEGORY_DRIVER_UNSUPPORTED:
+            return "unsupported";
+        case ERROR_CATEGORY_DRIVER_UCODE:
+            return "microcode";
+        case ERROR_CATEGORY_DRIVER_INVALID:
+            return "invalid argument";
+        case ERROR_CATEGORY_DRIVER_BAD_HANDLE:
+            return "bad handle";
+        case ERROR_CATEGORY_DRIVER_NO_MEMORY:
+            return "no memory";
+        case ERROR_CATEGORY_DRIVER_INTERNAL_FAULT:
+            return "internal fault";
+        case ERROR_CATEGORY_DRIVER_UNKNOWN_ARCH:
+            return "unknown architecture";
+        case ERROR_CATEGORY_DRIVER_TRACE_NOT_RUN:
+            return "trace not run";
+        case ERROR_CATEGORY_DRIVER_TIMEOUT:
+            return "time-out";
+        default:
+            return "none";
     }
 }

@@ -35,7 +35,11 @@ static NeutronError check_header(Validation *v, size_t microcode_size, size_t we
     const NeutronHeader *header = v->program.header;
     if (microcode_size < sizeof *header) return refused(v, ENEUTRON_TRUNCATED, (uint32_t)microcode_size);
     if (header->magic != NEUTRON_MAGIC) return refused(v, ENEUTRON_MAGIC, header->magic);
-    if (header->format_version != NEUTRON_FORMAT_VERSION) return refused(v, ENEUTRON_VERSION, header->format_version);
+    const uint32_t version = header->format_version;
+    if (version != NEUTRON_FORMAT_VERSION) {
+        const bool is_ours = version >> 16 == NEUTRON_FORMAT_VERSION >> 16;
+        return refused(v, is_ours ? ENEUTRON_VERSION : ENEUTRON_FOREIGN, version);
+    }
     const uint32_t size = header->microcode_size;
     if (size > microcode_size) return refused(v, ENEUTRON_TRUNCATED, size);
     if (size < sizeof *header || size % NEUTRON_ALIGNMENT != 0) {

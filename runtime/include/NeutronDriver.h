@@ -4,6 +4,7 @@
 #ifndef NEUTRON_DRIVER_H
 #define NEUTRON_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,11 +14,19 @@
 extern "C" {
 #endif
 
+/* 1: the caller gives the memory of a model's context (see neutronModelPrepare). As in the public header; the driver itself
+ * has to be built alike, with this or with NEUTRON_NO_HEAP. */
+#ifndef NO_HEAP_USAGE
+#define NO_HEAP_USAGE 0
+#endif
+
 typedef void *NeutronModelHandle;
 #define NEUTRON_INVALID_HANDLE NULL
 
 /* microcode: aligned to 16 bytes, valid until unprepare. weights: aligned to 16. kernels: may be NULL, it is not read.
- * timeoutSeconds: how long one run may take; 0 is for ever. A port without a clock ignores it. */
+ * timeoutSeconds: how long one run may take; 0 is for ever. A port without a clock ignores it. The clock is read when the
+ * run begins and before each kernel call, and the run ends with ENEUTRON_TIMEOUT where more than timeoutSeconds ticks have
+ * passed: never early, up to a second and one kernel call late. */
 typedef struct {
     const void *microcode;
     const void *weights;
@@ -37,23 +46,28 @@ typedef struct {
     void *scratchWeights;
 } NeutronDataConfig;
 
-/* Copies constants to SRAM: copy starts a transfer on a channel, wait returns when the channel's transfers are done. */
+/* Copies constants to SRAM: copy starts a transfer on a channel, wait returns when the channel's transfers are done. The
+ * driver waits for every transfer before neutronRunBlocking returns, also where the run fails. */
 typedef struct {
     void (*copy)(void *dst, const void *src, uint32_t size, uint32_t channel);
     void (*wait)(uint32_t channel);
 } NeutronConfig;
 
 /* Ours. What a chip or host offers beside copy and wait; each may be NULL. now_cycles: the cycle counter for profiles
- * (NULL: modelled cycles). now_seconds: a clock for time-outs. clean/invalidate: cache maintenance around a run. */
+ * (NULL: modelled cycles). now_seconds: a clock for time-outs, which may wrap. clean/invalidate: cache maintenance around a
+ * run. power: switches the NPU's clock or power; called on changes alone, see neutronInit. */
 typedef struct {
     uint32_t (*now_cycles)(void);
     uint32_t (*now_seconds)(void);
     void (*clean_cache)(const void *address, uint32_t size);
     void (*invalidate_cache)(void *address, uint32_t size);
+    void (*power)(bool on);
 } NeutronPort;
 
-/* One kernel call of a run, 16 bytes as NXP's profile events are: opCode is the kernel's id, functionCode the operator's
- * low 8 bits, time in cycles. */
+/* One kernel call of a run, 16 bytes as NXP's profile events are. functionCode is the low 8 bits of the operator's index,
+ * time in cycles. opCode is the kernel's id in start, and NEUTRON_EVENT_CALL_ENDS in stop: by it ExecuTorch's NXP delegate
+ * knows the events that it reports. What a run leaves unused is 0. */
+#define NEUTRON_EVENT_CALL_ENDS 6
 typedef struct {
     uint8_t eventCode;
     uint8_t opCode;
@@ -66,21 +80,39 @@ typedef struct {
     NeutronEventPoint stop;
 } NeutronEvent;
 
-/* Ours. Called after each kernel call of a run with the operator's index (tracing, the simulator's walk). */
+/* Ours. Called after each kernel call of a run, in the order of the program, with the operator's index and the call's modelled
+ * cycles, whatever the port's counter says. It may read the run's memory, run any model (this one with other buffers), and
+ * set or end any trace, which holds from the next kernel call on. It must not unprepare a model that runs. */
 typedef void (*NeutronCallHook)(void *user, uint32_t operator_index, uint32_t kernel_id, uint32_t cycles);
+
+#define TRACE_CONFIG_KERNEL_LEVEL (1u << 0)
+#define TRACE_CONFIG_JOB_LEVEL (1u << 1)
+
+/* traceConfig: TRACE_CONFIG_KERNEL_LEVEL calls afterCall; without it there is no trace. The first three members are those of
+ * the public struct; job level and the buffer for text are NXP's firmware's and are not used here. */
 typedef struct {
-    NeutronCallHook afterCall;
-    void *user;
+    uint32_t traceConfig;
+    char *traceBuffer;
+    size_t traceBufferSize;
+    NeutronCallHook afterCall; /* ours */
+    void *user;                /* ours */
 } NeutronTraceConfig;
 
+/* ---- life cycle, see docs/runtime.md ----------------------------------------------------------------------------------
+ *
+ * neutronInit turns the NPU on, neutronDeinit off; each may be called twice, and settings and prepared models outlive both.
+ * Threads: neutronInit, Deinit, Suspend, Resume, SetConfig and SetPort are for one thread, while no other one is in the
+ * driver. All else may be called from several threads at once; one handle may run in several at once, with buffers of their
+ * own, but it must not be unprepared or get another trace meanwhile. */
 NeutronError neutronInit(void);
 NeutronError neutronDeinit(void);
 
-/* Sets the copy callbacks; NULL members mean memcpy and no wait. */
+/* Sets the copy callbacks; NULL members mean memcpy and no wait. A run that goes on keeps those it began with. */
 NeutronError neutronSetConfig(const NeutronConfig *config);
-/* Ours. Sets the port; NULL restores the default. */
+/* Ours. Sets the port, of which the driver keeps a copy; NULL restores the default. Set it before neutronInit: a port does not
+ * hear of power that is on already. A run that goes on keeps the one it began with. */
 NeutronError neutronSetPort(const NeutronPort *port);
-/* Sets the trace of a prepared model; NULL turns it off. */
+/* Sets the trace of a prepared model, which the driver keeps a copy of; NULL turns it off. Other models' stay as they are. */
 NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig *trace);
 
 /* Bytes that *handle must point to before neutronModelPrepare in a NEUTRON_NO_HEAP build. */
@@ -90,15 +122,22 @@ size_t neutronGetModelContextSize(void);
  * what lies in memory. *detail (may be NULL) gets the word offset, kernel id or size the error is about. */
 NeutronError neutronModelCheck(const NeutronModelConfig *config, size_t microcode_size, size_t weights_size,
                                uint32_t *detail);
-/* Validates the microcode and makes a handle. In a NEUTRON_NO_HEAP build *handle must point to
- * neutronGetModelContextSize() bytes, aligned to 8. */
+/* Validates the microcode and makes a handle, also while the NPU is suspended. In a NEUTRON_NO_HEAP build *handle must point to
+ * neutronGetModelContextSize() bytes, aligned as a pointer is. Where it fails, *handle is as it was. */
 NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelHandle *handle);
 /* Gives the handle's memory back. The handle is dead from here on: do not pass it to anything again, nor to this function.
- * ENEUTRON_HANDLE for what is no handle helps to find mistakes, but freed memory can't be relied on to say so. */
+ * ENEUTRON_HANDLE for what is no handle helps to find mistakes, but freed memory can't be relied on to say so. It works
+ * after neutronDeinit too. */
 NeutronError neutronModelUnprepare(NeutronModelHandle handle);
 
+/* Runs the program once. A run keeps its state to itself, so that runs may follow, interrupt and nest in each other in any
+ * order. After an error the outputs, scratch and prefetch buffers hold anything, the inputs are as they were, and the
+ * next run is not affected. */
 NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConfig *data);
 
+/* Take the NPU's power and give it back: one switch, no count, so a second call of the same changes nothing. A run fails with
+ * ENEUTRON_STATE while the NPU is suspended; one that goes on (suspended by a hook or callback) before its next kernel call.
+ * Both fail with ENEUTRON_STATE before neutronInit and after neutronDeinit. */
 NeutronError neutronSuspend(void);
 NeutronError neutronResume(void);
 

@@ -29,13 +29,23 @@ enum {
 #define NEUTRON_DRIVER_ERROR(category, code) \
     NEUTRON_ERROR(ERROR_COMPONENT_DRIVER, ERROR_CATEGORY_DRIVER_##category, code)
 
-static inline int32_t getNeutronErrorComponent(NeutronError error) { return error & 0x7; }
-static inline int32_t getNeutronErrorCategory(NeutronError error) { return error >> 3 & 0x1F; }
-static inline int32_t getNeutronErrorCode(NeutronError error) { return error >> 8 & 0x7FFFFF; }
+#define GET_ERROR_COMPONENT(error) ((error) & 0x7)
+#define GET_ERROR_CATEGORY(error) ((error) >> 3 & 0x1F)
+#define GET_ERROR_CODE(error) ((error) >> 8 & 0x7FFFFF)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* The names of an error's component and category, static text. */
+const char *getNeutronErrorComponent(NeutronError error);
+const char *getNeutronErrorCategory(NeutronError error);
+#ifdef __cplusplus
+}
+#endif
 
 /* What went wrong, one code for each cause. neutronErrorText() of NeutronDriver.h puts it in words. */
 #define ENEUTRON_MAGIC NEUTRON_DRIVER_ERROR(UCODE, 1)         /* not microcode */
-#define ENEUTRON_VERSION NEUTRON_DRIVER_ERROR(UNSUPPORTED, 2) /* microcode of another format version, or NXP's own */
+#define ENEUTRON_VERSION NEUTRON_DRIVER_ERROR(UNSUPPORTED, 2) /* microcode of another of our format versions */
 #define ENEUTRON_TRUNCATED NEUTRON_DRIVER_ERROR(UCODE, 3)     /* sizes in the header exceed what was given */
 #define ENEUTRON_CHECKSUM NEUTRON_DRIVER_ERROR(UCODE, 4)      /* microcode checksum */
 #define ENEUTRON_LAYOUT NEUTRON_DRIVER_ERROR(UCODE, 5)        /* a section or record outside the microcode */
@@ -51,6 +61,7 @@ static inline int32_t getNeutronErrorCode(NeutronError error) { return error >> 
 #define ENEUTRON_TIMEOUT NEUTRON_DRIVER_ERROR(TIMEOUT, 15)    /* timeoutSeconds passed (ports with a clock) */
 #define ENEUTRON_WORK NEUTRON_DRIVER_ERROR(UNSUPPORTED, 16)   /* a run would take longer than NEUTRON_MAX_WORK allows */
 #define ENEUTRON_INDEX NEUTRON_DRIVER_ERROR(INVALID, 17)      /* an index among the inputs is outside what it indexes */
+#define ENEUTRON_FOREIGN NEUTRON_DRIVER_ERROR(UNSUPPORTED, 18) /* microcode of another compiler, such as NXP's */
 
 /* Ours. ENEUTRON_KERNEL says which kernel it is: the code's bits 8 to 21 are its id (all set where the id needs more), bit 22
  * that variants of it are registered, but none that takes the call. No error is negative. */

@@ -130,7 +130,7 @@ static Prepared prepare(const Case *item, NeutronModelHandle *handle) {
     if (item->misuse == NULL_WEIGHTS) config.weights = NULL;
     if (item->misuse == NULL_HANDLE) handle_place = NULL;
     if (item->misuse == NULL_CONTEXT) *handle = NULL;
-    if (item->misuse == ODD_CONTEXT) *handle = context + 4;
+    if (item->misuse == ODD_CONTEXT) *handle = context + 2;
     if (item->misuse == ODD_WEIGHTS) config.weights = weights + 8;
     if (item->misuse == ODD_MICROCODE) config.microcode = memmove(microcode + 8, microcode, item->microcode_size);
     if (item->misuse == NOT_INITIALISED) neutronDeinit();
@@ -143,7 +143,7 @@ static Prepared prepare(const Case *item, NeutronModelHandle *handle) {
 }
 
 static void run(const Case *item, NeutronModelHandle handle) {
-    static const NeutronTraceConfig trace = {after_call, NULL};
+    static const NeutronTraceConfig trace = {.traceConfig = TRACE_CONFIG_KERNEL_LEVEL, .afterCall = after_call};
     const NeutronHeader *header = (const NeutronHeader *)(const void *)microcode;
     const NeutronBinding *bindings = (const NeutronBinding *)(const void *)(microcode + 4 * header->bindings_offset);
     const void *input_pointers[MAX_BINDINGS];

@@ -263,7 +263,7 @@ def _without_end_of_weights() -> bytes:
         (_damaged(5, 1), "the payload maps input 0 to argument 1; there are 1."),
         (_damaged(16, 0), "the payload does not contain Neutron microcode."),
         (_damaged(16 + 9 * 4, 0xFF), "the microcode's checksum is wrong; the file is corrupt."),
-        (_of_another_format(), "the microcode's format is not the one this driver runs"),
+        (_of_another_format(), "microcode of another compiler, such as NXP's eIQ Neutron converter"),
         (
             _of_another_kernel(300),
             "validation of the program failed with 0x12c0613: kernel of an unknown name (300) is not registered: link the "

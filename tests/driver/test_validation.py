@@ -47,7 +47,7 @@ CODES = {
 
 def test_every_error_has_words() -> None:
     texts = [library().neutronErrorText(code).decode() for code in (0, *CODES.values())]
-    assert len(CODES) == 17
+    assert len(CODES) == 18
     assert len(set(texts)) == len(texts)
     assert "unknown error" not in texts
     assert library().neutronErrorText(12345).decode() == "unknown error"
@@ -79,7 +79,8 @@ def with_header(program: Program, **fields: int) -> Program:
     ("fields", "name"),
     [
         ({"magic": 0x12345678}, "MAGIC"),
-        ({"format_version": 3}, "VERSION"),
+        ({"format_version": 3}, "FOREIGN"),
+        ({"format_version": 0x4F4F0001}, "FOREIGN"),
         ({"format_version": 0x4F4E0002}, "VERSION"),
         ({"microcode_crc": 1}, "CHECKSUM"),
         ({"microcode_size": 1 << 20}, "TRUNCATED"),
@@ -101,6 +102,23 @@ def with_header(program: Program, **fields: int) -> Program:
 )
 def test_header_words(fields: dict[str, int], name: str) -> None:
     assert refusal(with_header(programs.inverted_twice(), **fields)) == name
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 0x00020003, 0x4F4F0001, 0xFFFFFFFF])
+def test_microcode_of_another_compiler(version: int) -> None:
+    """Only the magic word and some sizes are public of NXP's microcode, so that it is whatever is not marked as ours."""
+    with pytest.raises(DriverError) as caught:
+        Simulator(with_header(programs.inverted_twice(), format_version=version))
+    assert str(caught.value) == (
+        "program: the driver says that this is microcode of another compiler, such as NXP's eIQ Neutron converter, which "
+        "NXP's firmware runs and OpenNeutron's driver does not; compile the model with OpenNeutron, or link NXP's driver "
+        f"(detail 0x{version:x}); error 0x1213."
+    )
+
+
+def test_microcode_of_another_openneutron() -> None:
+    with pytest.raises(DriverError, match=r"another version of OpenNeutron's format.* \(detail 0x4f4e0002\)"):
+        Simulator(with_header(programs.inverted_twice(), format_version=0x4F4E0002))
 
 
 def test_short_blobs() -> None:

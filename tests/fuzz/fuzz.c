@@ -189,14 +189,14 @@ static int32_t check_and_run(const Program *program) {
     const NeutronModelConfig config = {program->microcode, program->weights, NULL, 0};
     uint32_t detail;
     NeutronError error = neutronModelCheck(&config, program->microcode_size, program->weights_size, &detail);
-    if (error != ENONE) return getNeutronErrorCode(error);
+    if (error != ENONE) return GET_ERROR_CODE(error);
     NeutronOpened opened;
     neutron_open(program->microcode, &opened);
-    if (memory_needed(&opened) > MAX_MEMORY) return getNeutronErrorCode(ENEUTRON_MEMORY);
+    if (memory_needed(&opened) > MAX_MEMORY) return GET_ERROR_CODE(ENEUTRON_MEMORY);
     error = run(&config, &opened);
     /* Once validation has passed, nothing but a null pointer and an index among the inputs can go wrong. */
     if (error != ENONE && error != ENEUTRON_INDEX) abort();
-    return getNeutronErrorCode(error);
+    return GET_ERROR_CODE(error);
 }
 
 /* ---- the command ---------------------------------------------------------------------------------------------------- */
@@ -220,7 +220,7 @@ static Program loaded(const char *path) {
                        fread(program.weights, 1, program.weights_size, file) == program.weights_size;
     fclose(file);
     const int32_t ended = whole ? check_and_run(&program) : -1;
-    if (ended != 0 && ended != getNeutronErrorCode(ENEUTRON_INDEX)) {
+    if (ended != 0 && ended != GET_ERROR_CODE(ENEUTRON_INDEX)) {
         fprintf(stderr, "%s is not a sound program\n", path);
         exit(2);
     }

@@ -39,13 +39,22 @@ class DataConfig(Structure):
     ]
 
 
+KERNEL_LEVEL = 1
+"""TRACE_CONFIG_KERNEL_LEVEL."""
+
 CallHook = CFUNCTYPE(None, c_void_p, c_uint32, c_uint32, c_uint32)
 
 
 class TraceConfig(Structure):
     """NeutronTraceConfig."""
 
-    _fields_ = [("afterCall", CallHook), ("user", c_void_p)]
+    _fields_ = [
+        ("traceConfig", c_uint32),
+        ("traceBuffer", c_void_p),
+        ("traceBufferSize", c_size_t),
+        ("afterCall", CallHook),
+        ("user", c_void_p),
+    ]
 
 
 @cache

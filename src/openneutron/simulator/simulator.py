@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from openneutron.isa import Microcode, Program, Record, base, base_text, decode
 from openneutron.isa.rows import ALIGNMENT
-from openneutron.simulator.library import CallHook, DataConfig, ModelConfig, TraceConfig, library, require
+from openneutron.simulator.library import (
+    KERNEL_LEVEL,
+    CallHook,
+    DataConfig,
+    ModelConfig,
+    TraceConfig,
+    library,
+    require,
+)
 
 Bytes = NDArray[np.uint8]
 
@@ -127,7 +135,7 @@ class Simulator:
             except BaseException as error:  # it must not travel through the driver's frames
                 raised.append(error)
 
-        config = TraceConfig(CallHook(after_call), None)
+        config = TraceConfig(KERNEL_LEVEL, None, 0, CallHook(after_call), None)
         require("trace", self._driver.neutronSetTrace(self._handle, byref(config)))
         try:
             self._run(sources, outputs)
