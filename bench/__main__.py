@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import aot_steps, arena, calibration, compile_cost, depth, simulator_speed
+from bench import aot_steps, arena, calibration, compile_cost, cortex_m33, depth, simulator_speed
 
 SECTIONS = {
     "compile_cost": compile_cost,
@@ -21,6 +21,7 @@ SECTIONS = {
     "aot_steps": aot_steps,
     "depth": depth,
     "calibration": calibration,
+    "cortex_m33": cortex_m33,
 }
 RESULTS = Path(__file__).parent / "results"
 

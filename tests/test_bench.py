@@ -47,3 +47,14 @@ def test_a_table_leaves_out_what_is_not_installed() -> None:
     cost = {"cpu_seconds": 1.5, "peak_rss_mb": 100.0}
     heads, lines = SECTIONS["compile_cost"].rows({"mlperf_tiny_kws_int8": {"openneutron": cost}})
     assert lines == [("kws", "1.50", "100", "-", "-")] and len(heads) == len(lines[0])
+
+
+def test_kernels_stand_below_their_model() -> None:
+    counts = {
+        "portable": {"total": 1000, "kernels": {"add_s8": 900}},
+        "DSP": {"total": 400, "kernels": {"add_s8": 300}},
+    }
+    _, lines = SECTIONS["cortex_m33"].rows({"mlperf_tiny_kws_int8": counts})
+    assert lines == [("kws", "1,000", "400", "2.50"), ("  add_s8", "900", "300", "3.00")]
+    _, lines = SECTIONS["cortex_m33"].rows({})
+    assert lines == [("left out: it takes arm-none-eabi-gcc and qemu-system-arm", "-", "-", "-")]

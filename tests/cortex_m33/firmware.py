@@ -17,8 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
+from unittest import SkipTest
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"
@@ -33,10 +32,10 @@ PORTABLE = ("-Os", "-DNEUTRON_PORTABLE_ONLY")
 
 
 def required(name: str) -> str:
-    """The path of a tool; skips the test where it is not installed."""
+    """The path of a tool; raises SkipTest, which skips the test, where it is not installed."""
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is not installed: it builds or runs for the Cortex-M33")
+        raise SkipTest(f"{name} is not installed: it builds or runs for the Cortex-M33")
     return found
 
 

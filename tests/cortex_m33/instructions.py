@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How many instructions the Cortex-M33 executes for a model: a size of the work, not a time.
+
+QEMU gives each instruction one nanosecond of the machine's time, and a timer of the machine counts them by the fifty. So
+the figures are the same on every host.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from openneutron.isa import Program
+from openneutron.isa.rows import KERNEL_BY_CODE
+from tests.cortex_m33.cases import INSTRUCTIONS_PER_TICK, Case, Flag, run
+from tests.cortex_m33.firmware import PORTABLE, SIZE, image, library
+
+BUILDS = {"portable": PORTABLE, "DSP": SIZE}
+"""The library without and with its kernels for the DSP extension."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """Of one run: all of neutronRunBlocking, and by kernel; the rest is the driver's own."""
+
+    total: int
+    kernels: dict[str, int]
+
+
+def instructions(program: Program, inputs: bytes, build: tuple[str, ...] = SIZE) -> Instructions:
+    """Counted in one run, and the kernels in another one that is traced; ``build`` are the library's flags."""
+    cases = [Case(program, (inputs,)), Case(program, (inputs,), Flag.TRACE)]
+    plain, traced = (done.runs[0] for done in run(image(library(build)), cases, count=True))
+    assert plain.error == traced.error == 0
+    kernels: Counter[str] = Counter()
+    for call in traced.calls:
+        kernels[KERNEL_BY_CODE[call.kernel].name] += call.ticks * INSTRUCTIONS_PER_TICK
+    return Instructions(plain.ticks * INSTRUCTIONS_PER_TICK, dict(kernels.most_common()))

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Instruction counts: the instrument, and what it shows."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from tests.cortex_m33.cases import INSTRUCTIONS_PER_TICK
+from tests.cortex_m33.firmware import HERE, execute, image, library
+from tests.cortex_m33.instructions import BUILDS, instructions
+from tests.cortex_m33.models import NAMES, TINY, model, random_inputs
+
+
+def test_the_timer_counts_instructions() -> None:
+    """Two instructions a round, and a few around the loop."""
+    firmware = image(library(), (HERE / "loop.c", HERE / "board.c"))
+    results = [execute(firmware.elf, {}, count=True) for _ in range(2)]
+    assert results[0] == results[1]
+    ticks = struct.unpack("<3I", results[0].files["results"])
+    for rounds, counted in zip((1000, 100_000, 10_000_000), ticks, strict=True):
+        assert 0 <= counted * INSTRUCTIONS_PER_TICK - 2 * rounds <= 2 * INSTRUCTIONS_PER_TICK
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_models_instructions_are_those_of_its_kernels(name: str, request: pytest.FixtureRequest) -> None:
+    """All but a thousandth, or a thousand: the driver looks things up for each call, and no more."""
+    if name in TINY:
+        request.getfixturevalue("shared_models")
+    program = model(name).program
+    for build, flags in BUILDS.items():
+        counted = instructions(program, random_inputs(program, 1)[0], flags)
+        print(f"{name}, {build} kernels: {counted.total:,} instructions")
+        of_kernels = sum(counted.kernels.values())
+        assert abs(counted.total - of_kernels) <= max(1000, counted.total // 1000)
