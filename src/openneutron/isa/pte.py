@@ -11,6 +11,7 @@ import struct
 from dataclasses import dataclass, field
 
 from openneutron.errors import InvalidProgramError
+from openneutron.isa.flatbuffer import Table
 
 FILE_IDENTIFIER = b"ET12"
 EXTENDED_HEADER = b"eh00"
@@ -56,14 +57,14 @@ def delegates(data: bytes, name: str = "model.pte") -> list[Delegate]:
                 f"'{name}': it is {len(data)} bytes; its header says {stated}. The file is truncated."
             )
     try:
-        return list(_delegates(_Table.root(data), segment_base))
+        return list(_delegates(Table.root(data), segment_base))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise InvalidProgramError(
             f"'{name}' is damaged: its flatbuffer can't be read. Compile the model again."
         ) from error
 
 
-def _delegates(program: _Table, segment_base: int) -> list[Delegate]:
+def _delegates(program: Table, segment_base: int) -> list[Delegate]:
     found = []
     inline, segments = program.tables(PROGRAM_DELEGATE_DATA), program.tables(PROGRAM_SEGMENTS)
     for plan in program.tables(PROGRAM_EXECUTION_PLAN):
@@ -78,64 +79,3 @@ def _delegates(program: _Table, segment_base: int) -> list[Delegate]:
             method = plan.content(PLAN_NAME).decode()
             found.append(Delegate(method, delegate.content(DELEGATE_ID).decode(), payload))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A flatbuffer's table. Reading past the buffer raises struct.error or IndexError, never more."""
-
-    data: bytes = field(repr=False)
-    at: int
-
-    @classmethod
-    def root(cls, data: bytes) -> _Table:
-        return cls(data, struct.unpack_from("<I", data, 0)[0])
-
-    def _field(self, index: int) -> int | None:
-        """Where a field's value lies; None where the table leaves it out."""
-        vtable = self.at - self._read("<i", self.at)
-        if 4 + 2 * index >= self._read("<H", vtable):
-            return None
-        offset = self._read("<H", vtable + 4 + 2 * index)
-        return self.at + offset if offset else None
-
-    def _read(self, kind: str, at: int) -> int:
-        if at < 0:
-            raise IndexError(at)
-        return int(struct.unpack_from(kind, self.data, at)[0])
-
-    def _target(self, at: int) -> int:
-        return at + self._read("<I", at)
-
-    def number(self, index: int, kind: str) -> int:
-        place = self._field(index)
-        return 0 if place is None else self._read(kind, place)
-
-    def table(self, index: int) -> _Table:
-        place = self._field(index)
-        if place is None:
-            raise IndexError(index)
-        return _Table(self.data, self._target(place))
-
-    def tables(self, index: int) -> list[_Table]:
-        place = self._field(index)
-        if place is None:
-            return []
-        start = self._target(place)
-        count = self._read("<I", start)
-        if start + 4 + 4 * count > len(self.data):
-            raise IndexError(count)
-        return [_Table(self.data, self._target(start + 4 + 4 * i)) for i in range(count)]
-
-    def content(self, index: int) -> bytes:
-        """A string's or byte vector's bytes; none where it is left out."""
-        place = self._field(index)
-        if place is None:
-            return b""
-        start = self._target(place)
-        return self.slice(start + 4, self._read("<I", start))
-
-    def slice(self, start: int, size: int) -> bytes:
-        if start + size > len(self.data):
-            raise IndexError(start + size)
-        return self.data[start : start + size]

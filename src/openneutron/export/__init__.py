@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compiled models as folders that firmware is built of."""
+
+from openneutron.export.bundle import Bundle, export_bundle
+from openneutron.export.ports import PORTS
+
+__all__ = ["PORTS", "Bundle", "export_bundle"]

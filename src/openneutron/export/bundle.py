@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Everything a firmware needs to run a compiled model, as a folder that builds as it is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Protocol
+
+from openneutron import __version__
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.export import c_text, folder, readme
+from openneutron.export.deployment import Deployment
+from openneutron.export.from_pte import read_pte
+from openneutron.export.from_tflite import read_tflite
+from openneutron.export.golden import Golden, golden, padded
+from openneutron.export.ports import PORTS, Port
+from openneutron.export.runtime_sources import port_sources, runtime_folder, sources_of
+from openneutron.isa.kernel_selection import KernelSelection, called_kernels
+
+MADE_BY = f"openneutron {__version__}"
+
+
+class CompiledProgram(Protocol):
+    """What ``openneutron.compile`` returns, as far as a bundle needs it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def buffer(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What was written: the folder, its files, and what the model takes."""
+
+    folder: Path
+    port: str
+    files: tuple[str, ...]
+    deployment: Deployment = field(repr=False)
+    kernels: tuple[str, ...]
+
+
+def export_bundle(
+    model: CompiledProgram | str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    *,
+    port: str = "cortex_m33",
+    force: bool = False,
+) -> Bundle:
+    """Writes a compiled model as a folder that builds as it is, and says what is in it.
+
+    model: what ``openneutron.compile`` returned, a ``.pte``, or a compiled ``.tflite`` that is one NeutronGraph.
+    port: ``cortex_m33`` (CMake, with an example that checks itself in QEMU), ``zephyr`` (a module) or ``mcuxpresso`` (a component).
+    to: a folder that does not exist, is empty, or is an earlier export; ``force`` writes into any, and over changed files.
+
+    The same model gives the same bytes. Raises InvalidModelError where something of the model runs on the CPU,
+    InvalidProgramError where the file is no compiled one, InvalidOptionError for an unusable folder or an unknown port,
+    MissingToolError where the package was not built.
+    """
+    chosen = PORTS.get(port)
+    if chosen is None:
+        raise InvalidOptionError(f"port: '{port}' is none; there are {', '.join(PORTS)}.")
+    place = Path(to)
+    earlier = folder.check(place, force)
+    deployment, source = _deployment(model)
+    kernels = called_kernels([call.program for call in deployment.calls])
+    contents = _contents(deployment, source, kernels, chosen)
+    stated = folder.digests(contents)
+    contents[folder.MANIFEST] = c_text.manifest(MADE_BY, source, port, stated).encode()
+    folder.write(place, contents, earlier)
+    return Bundle(place, port, tuple(sorted(contents)), deployment, kernels)
+
+
+def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deployment, str]:
+    """The model's deployment and what it was read from."""
+    if not isinstance(model, str | os.PathLike):
+        return read_pte(model.buffer, model.name, model.name), f"{model.name}.pte"
+    path = Path(model)
+    if not path.is_file():
+        raise InvalidModelError(f"'{path}' does not exist.")
+    if path.suffix == ".tflite":
+        return read_tflite(path, path.stem), path.name
+    if path.suffix == ".pte":
+        return read_pte(path.read_bytes(), path.name, path.stem), path.name
+    raise InvalidModelError(f"'{path}' is neither a .pte nor a compiled .tflite; those are what a bundle is made of.")
+
+
+def _contents(deployment: Deployment, source: str, kernels: tuple[str, ...], port: Port) -> dict[str, bytes]:
+    """Every file of the bundle but the list of them."""
+    runtime = {f"runtime/{name}": data for name, data in sources_of(kernels).items()}
+    runtime |= {f"runtime/{name}": data for name, data in port_sources("cortex_m33").items()}
+    contents = {**runtime, **_model(deployment, kernels), **_example(golden(deployment))}
+    for name in ("openneutron.h",):
+        contents[f"include/{name}"] = template(f"api/{name}")
+    for name in ("openneutron.c", "openneutron_calls.h"):
+        contents[f"src/{name}"] = template(f"api/{name}")
+    contents["LICENSE"] = _licence()
+    contents |= {name: template(path) for name, path in port.files.items()}
+    contents["sources.cmake"] = _sources(contents).encode()
+    words = readme.values(deployment, kernels)
+    words |= {"MADE_BY": MADE_BY, "SOURCE": source, "PORT_WORDS": port.words, "PORT_FILES": port.table}
+    words |= {"BUILD": template(port.build).decode().rstrip(), "MEMORY_WORDS": port.memory}
+    contents["README.md"] = filled(template("README.md").decode(), words).encode()
+    return contents
+
+
+def _model(deployment: Deployment, kernels: tuple[str, ...]) -> dict[str, bytes]:
+    contents: dict[str, bytes] = {}
+    blobs: dict[str, list[tuple[str, str]]] = {"microcode": [], "weights": []}
+    for index, call in enumerate(deployment.calls):
+        for part, data in (("microcode", call.program.microcode), ("weights", call.program.weights)):
+            contents[f"model/{part}{index}.bin"] = padded(data) or bytes(16)
+            blobs[part].append((f"openneutron_{part}{index}", f"{part}{index}.bin"))
+    for part, listed in blobs.items():
+        contents[f"model/{part}.S"] = c_text.blobs_assembler(f"openneutron_{part}", listed).encode()
+    contents["model/openneutron_model.h"] = c_text.model_header(deployment).encode()
+    contents["model/openneutron_model.c"] = c_text.model_source(deployment).encode()
+    contents["model/kernel_selection.c"] = KernelSelection(MADE_BY, kernels).text().encode()
+    return contents
+
+
+def _example(expected: Golden) -> dict[str, bytes]:
+    contents = {"example/main.c": template("example/main.c"), "example/golden.h": c_text.golden_header().encode()}
+    contents["example/golden.c"] = c_text.golden_source(len(expected.inputs), len(expected.outputs)).encode()
+    listed = []
+    for kind, tensors in (("input", expected.inputs), ("output", expected.outputs)):
+        for index, data in enumerate(tensors):
+            contents[f"example/golden_{kind}{index}.bin"] = data
+            listed.append((f"openneutron_golden_{kind}{index}", f"golden_{kind}{index}.bin"))
+    contents["example/golden.S"] = c_text.blobs_assembler("openneutron_golden", listed).encode()
+    return contents
+
+
+def _sources(contents: Mapping[str, bytes]) -> str:
+    compiled = [name for name in sorted(contents) if name.endswith((".c", ".S", ".bin"))]
+    return c_text.sources_cmake(
+        [name for name in compiled if name.startswith(("model/", "runtime/", "src/"))],
+        [name for name in compiled if name.startswith("example/golden")],
+        ["include", "model", "runtime/include", "runtime/ports/cortex_m33"],
+        ["src", "runtime/driver", "runtime/kernels"],
+    )
+
+
+def template(name: str) -> bytes:
+    """A file of this package's templates."""
+    return (resources.files("openneutron.export") / "templates" / name).read_bytes()
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """The text with ``@NAME@`` replaced by that value; asserts that every name has one."""
+
+    def value(match: re.Match[str]) -> str:
+        assert match[1] in values, f"a template asks for {match[1]}"
+        return values[match[1]]
+
+    return re.sub(r"@([A-Z_]+)@", value, text)
+
+
+def _licence() -> bytes:
+    runtime = runtime_folder()
+    for path in (runtime / "LICENSE", runtime.parent / "LICENSE"):
+        if path.is_file():
+            return path.read_bytes()
+    raise AssertionError(f"{runtime} has no LICENSE beside it")

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What of a model runs on the device: programs one after the other, and the tensors at the model's borders."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+
+from openneutron.isa import Program
+
+ITEM_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4}
+"""The types a border can have, and the bytes of one element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """real = scale * (stored - zero_point); what is stored lies between ``least`` and ``most``."""
+
+    scale: float
+    zero_point: int
+    least: int = -128
+    most: int = 127
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """A tensor that a run takes or gives, as the program has it in memory.
+
+    ``shape`` is the model's own, ``order`` the order in which its dimensions lie in memory, outermost first. ``model_index`` is
+    the input or output of the model that it belongs to; ``is_float`` says that the model itself has float32 there.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    quantization: Quantization | None
+    model_index: int
+    is_float: bool = False
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.elements * ITEM_BYTES[self.dtype]
+
+    @property
+    def is_permuted(self) -> bool:
+        """Whether it lies in memory otherwise than its shape is written."""
+        return [axis for axis in self.order if self.shape[axis] != 1] != [
+            axis for axis in range(len(self.shape)) if self.shape[axis] != 1
+        ]
+
+
+class Where(Enum):
+    """What a program's argument is."""
+
+    INPUT = 0
+    OUTPUT = 1
+    BETWEEN = 2
+    """A tensor that one program gives and another takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor of the run: an input, an output, or one in between, by its index among those."""
+
+    where: Where
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A program's run: what each of its inputs and outputs is."""
+
+    program: Program = field(repr=False)
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A fully delegated model. ``between`` are the sizes in bytes of the tensors between the calls."""
+
+    name: str
+    calls: tuple[Call, ...]
+    inputs: tuple[Border, ...]
+    outputs: tuple[Border, ...]
+    between: tuple[int, ...] = ()
+
+    def largest(self, size: str) -> int:
+        """The largest value that a size in the header, such as ``scratch_size``, has among the programs."""
+        return max(call.program.header[size] for call in self.calls)

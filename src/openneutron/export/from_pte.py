@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A ``.pte`` as a deployment: its delegate calls, and the quantization at its borders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from openneutron.errors import InvalidModelError, InvalidProgramError
+from openneutron.export.deployment import ITEM_BYTES, Border, Call, Deployment, Place, Quantization, Where
+from openneutron.isa import payload, pte
+from openneutron.isa.payload import Format, Payload
+from openneutron.isa.pte_method import DelegateCall, Jump, KernelCall, Method, methods
+
+QUANTIZE = "quantized_decomposed::quantize_per_tensor.out"
+DEQUANTIZE = "quantized_decomposed::dequantize_per_tensor.out"
+MAIN = "forward"
+
+
+def read_pte(data: bytes, file: str, name: str) -> Deployment:
+    """The deployment of a ``.pte`` that messages call ``file``.
+
+    Raises InvalidProgramError where the file or a payload is damaged or another compiler's, InvalidModelError where something
+    of the model runs on the CPU.
+    """
+    found = methods(data, file)
+    method = next((method for method in found if method.name == MAIN), None)
+    if method is None:
+        listed = ", ".join(f"'{other.name}'" for other in found) or "none"
+        raise InvalidModelError(f"'{file}' has no method '{MAIN}'; its methods: {listed}. Export a model that has it.")
+    calls = [step for step in method.instructions if isinstance(step, DelegateCall)]
+    if not any(delegate.backend == pte.BACKEND_ID for delegate in method.delegates):
+        others = ", ".join(sorted({delegate.backend for delegate in method.delegates})) or "none"
+        raise InvalidProgramError(
+            f"'{file}' has no {pte.BACKEND_ID} delegate in it; its delegates: {others}. "
+            "Compile the model first: openneutron compile MODEL -o MODEL.pte."
+        )
+    payloads = [_payload(method, index, file) for index in range(len(method.delegates))]
+    reader = _Reader(method, file, _constant_methods(found))
+    reader.refuse_cpu_operators()
+    made = tuple(reader.call(step, payloads[step.delegate]) for step in calls)
+    reader.refuse_what_is_not_computed(made)
+    return Deployment(name, made, *reader.borders(), tuple(reader.between.values()))
+
+
+def _payload(method: Method, index: int, file: str) -> Payload:
+    try:
+        return payload.parse(method.delegates[index].payload)
+    except InvalidProgramError as error:
+        raise InvalidProgramError(f"'{file}' ({method.name}, delegate {index}): {error}") from error
+
+
+def _constant_methods(found: list[Method]) -> dict[str, float]:
+    """Numbers that methods without arguments return: ``input0_scale`` and the like."""
+    numbers = {}
+    for method in found:
+        if len(method.outputs) == 1 and not method.inputs:
+            value = method.values[method.outputs[0]]
+            if isinstance(value, int | float):
+                numbers[method.name] = value
+    return numbers
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Values of the method and what they are to the programs."""
+
+    method: Method
+    file: str
+    numbers: dict[str, float]
+    inputs: dict[int, Border] = field(default_factory=dict)
+    """By the value that a delegate call takes."""
+    outputs: dict[int, Border] = field(default_factory=dict)
+    """By the value that a delegate call gives."""
+    between: dict[int, int] = field(default_factory=dict)
+    """By value, its bytes."""
+    orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The order in memory that a value's program gives it."""
+
+    def refuse_cpu_operators(self) -> None:
+        """Raises InvalidModelError where something other than delegates and the borders' quantization runs."""
+        on_cpu: Counter[str] = Counter()
+        for step in self.method.instructions:
+            if isinstance(step, Jump):
+                on_cpu["a move or jump"] += 1
+            elif isinstance(step, KernelCall) and not self._is_border(step):
+                on_cpu[step.operator] += 1
+            elif isinstance(step, DelegateCall) and self.method.delegates[step.delegate].backend != pte.BACKEND_ID:
+                on_cpu[f"delegate {self.method.delegates[step.delegate].backend}"] += 1
+        if on_cpu:
+            listed = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in on_cpu.items())
+            raise InvalidModelError(
+                f"'{self.file}' does not run on the NPU alone: {listed}. A bundle has no CPU operators. See what stays on the CPU, "
+                "and why, with `openneutron explain MODEL`, or link the .pte with ExecuTorch's own runtime and runtime/delegate."
+            )
+
+    def _is_border(self, step: KernelCall) -> bool:
+        if step.operator == QUANTIZE:
+            return step.arguments[0] in self.method.inputs
+        return step.operator == DEQUANTIZE and step.arguments[-1] in self.method.outputs
+
+    def _quantized(self, step: KernelCall) -> Quantization:
+        scale, zero, least, most = (self.method.values[index] for index in step.arguments[1:5])
+        if not (isinstance(scale, float) and isinstance(zero, int) and isinstance(least, int) and isinstance(most, int)):
+            raise InvalidProgramError(f"'{self.file}': {step.operator} has arguments that are no numbers.")
+        return Quantization(scale, zero, least, most)
+
+    def call(self, step: DelegateCall, contents: Payload) -> Call:
+        """The call of a program, its tensors entered."""
+        arguments, results = step.arguments[: contents.arguments], step.arguments[contents.arguments :]
+        if len(results) != len(contents.output_map):
+            raise InvalidProgramError(
+                f"'{self.file}': a delegate call has {len(results)} outputs, its program {len(contents.output_map)}. "
+                "Compile the model again."
+            )
+        takes = [
+            self._taken(arguments[index], form)
+            for index, form in zip(contents.input_map, contents.input_formats, strict=True)
+        ]
+        gives = [
+            self._given(results[index], form)
+            for index, form in zip(contents.output_map, contents.output_formats, strict=True)
+        ]
+        return Call(contents.program, tuple(takes), tuple(gives))
+
+    def _order(self, value: int, form: Format) -> tuple[int, ...]:
+        rank = len(self.method.tensor(value).shape)
+        if form is Format.CHANNELS_LAST:
+            return (0, *range(2, rank), 1)
+        return tuple(range(rank))
+
+    def _taken(self, value: int, form: Format) -> Place:
+        order = self._order(value, form)
+        if value in self.orders:
+            if order != self.orders[value]:
+                raise InvalidModelError(
+                    f"'{self.file}': two of its programs pass a tensor on in two memory orders. "
+                    "Compile the model with use_neutron_for_format_conversion=True."
+                )
+            if value in self.outputs:
+                return Place(Where.OUTPUT, list(self.outputs).index(value))
+            tensor = self.method.tensor(value)
+            self.between.setdefault(value, Border("", tensor.dtype, tensor.shape, order, None, 0).size_bytes)
+            return Place(Where.BETWEEN, list(self.between).index(value))
+        if value not in self.inputs:
+            self.inputs[value] = self._input(value, order)
+        return Place(Where.INPUT, list(self.inputs).index(value))
+
+    def _input(self, value: int, order: tuple[int, ...]) -> Border:
+        for step in self.method.instructions:
+            if isinstance(step, KernelCall) and step.operator == QUANTIZE and step.arguments[-1] == value:
+                index = self.method.inputs.index(step.arguments[0])
+                return replace(self._border("input", value, index, order), quantization=self._quantized(step), is_float=True)
+        if value not in self.method.inputs:
+            raise InvalidModelError(
+                f"'{self.file}': a delegate call takes a constant of the file. Compile the model again with this version."
+            )
+        return self._border("input", value, self.method.inputs.index(value), order)
+
+    def _given(self, value: int, form: Format) -> Place:
+        order = self.orders[value] = self._order(value, form)
+        for step in self.method.instructions:
+            if isinstance(step, KernelCall) and step.operator == DEQUANTIZE and step.arguments[0] == value:
+                index = self.method.outputs.index(step.arguments[-1])
+                border = self._border("output", value, index, order)
+                self.outputs[value] = replace(border, quantization=self._quantized(step), is_float=True)
+                return Place(Where.OUTPUT, list(self.outputs).index(value))
+        if value in self.method.outputs:
+            self.outputs[value] = self._border("output", value, self.method.outputs.index(value), order)
+            return Place(Where.OUTPUT, list(self.outputs).index(value))
+        tensor = self.method.tensor(value)
+        self.between[value] = Border("", tensor.dtype, tensor.shape, order, None, 0).size_bytes
+        return Place(Where.BETWEEN, list(self.between).index(value))
+
+    def _border(self, kind: str, value: int, index: int, order: tuple[int, ...]) -> Border:
+        """A border without quantization of its own, or with the one that a method of the file states."""
+        tensor = self.method.tensor(value)
+        name = f"{kind}{index}"
+        if tensor.dtype not in ITEM_BYTES:
+            raise InvalidModelError(
+                f"'{self.file}': {name} is {tensor.dtype}; a bundle has {', '.join(ITEM_BYTES)}. Convert it in the model's caller."
+            )
+        known = [self.numbers.get(f"{name}_{what}") for what in ("scale", "zp", "quant_min", "quant_max")]
+        scale, zero, least, most = known
+        quantization = None
+        if scale is not None and zero is not None and least is not None and most is not None:
+            quantization = Quantization(float(scale), int(zero), int(least), int(most))
+        return Border(name, tensor.dtype, tensor.shape, order, quantization, index)
+
+    def refuse_what_is_not_computed(self, calls: tuple[Call, ...]) -> None:
+        """Raises InvalidModelError where an output of the model comes from no program."""
+        given = {border.model_index for border in self.outputs.values()}
+        computed = set(self.outputs)
+        for index, value in enumerate(self.method.outputs):
+            if index not in given and value not in computed:
+                raise InvalidModelError(
+                    f"'{self.file}': output {index} is none that the NPU computes (an input, a constant, or one given twice). "
+                    "Leave it out of what the model returns."
+                )
+        assert calls
+
+    def borders(self) -> tuple[tuple[Border, ...], tuple[Border, ...]]:
+        return tuple(self.inputs.values()), tuple(self.outputs.values())

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The words of a bundle's README."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from openneutron.export.c_text import aligned_sizes
+from openneutron.export.deployment import Border, Deployment
+
+CONTEXT_BYTES = 256
+"""For each program: CONTEXT_BYTES of openneutron.c."""
+
+AXES = {3: "NCW", 4: "NCHW"}
+"""PyTorch's names of an image's dimensions."""
+
+
+def values(deployment: Deployment, kernels: Sequence[str]) -> dict[str, str]:
+    """What README.md's placeholders about the model stand for."""
+    microcode = sum(len(call.program.microcode) for call in deployment.calls)
+    weights = sum(len(call.program.weights) for call in deployment.calls)
+    prefetch = deployment.largest("prefetch_size")
+    others = sum(aligned_sizes(deployment)) + deployment.largest("profile_size") + CONTEXT_BYTES * len(deployment.calls)
+    callers = sum(border.size_bytes for border in (*deployment.inputs, *deployment.outputs))
+    return {
+        "NAME": deployment.name,
+        "KERNELS": ", ".join(f"`{kernel}`" for kernel in kernels),
+        "BORDERS": _borders(deployment),
+        "BORDER_WORDS": _border_words(deployment),
+        "EXAMPLE": _example(deployment),
+        "MICROCODE": str(microcode),
+        "WEIGHTS": str(weights),
+        "WEIGHTS_PLACE": "flash, fetched to SRAM piece by piece" if prefetch else "flash (read where they lie)",
+        "ARENA": str(deployment.largest("scratch_size")),
+        "PREFETCH": str(prefetch),
+        "OTHERS": str(others),
+        "CALLERS": str(callers),
+    }
+
+
+def _order(border: Border) -> str:
+    names = AXES.get(len(border.shape))
+    if not border.is_permuted:
+        return "as written" if names is None else f"as written ({names} of PyTorch's)" if border.is_float else "as written"
+    if names is None:
+        return "dimensions " + ", ".join(map(str, border.order))
+    return "".join(names[axis] for axis in border.order) + " (channels innermost)"
+
+
+def _borders(deployment: Deployment) -> str:
+    rows = [
+        "| tensor | name | type and shape | in memory | real value |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for kind, borders in (("inputs", deployment.inputs), ("outputs", deployment.outputs)):
+        for index, border in enumerate(borders):
+            quantization = border.quantization
+            real = (
+                "as stored"
+                if quantization is None
+                else f"{quantization.scale:.9g} * (stored - {quantization.zero_point})"
+            )
+            shape = ", ".join(map(str, border.shape))
+            rows.append(
+                f"| `{kind}[{index}]` | {border.name} | {border.dtype}[{shape}] | {_order(border)} | {real} |"
+            )
+    return "\n".join(rows)
+
+
+def _border_words(deployment: Deployment) -> str:
+    words = []
+    borders = (*deployment.inputs, *deployment.outputs)
+    if any(border.is_float for border in borders):
+        words.append(
+            "The model itself has float32 there, and ExecuTorch quantizes on the CPU. Here `openneutron_quantize_input` and "
+            "`openneutron_dequantize_output` do, with the model's scales and ExecuTorch's rounding; they keep the order in memory."
+        )
+    if any(border.is_permuted for border in borders):
+        words.append(
+            "Where the order in memory is not the one in which the shape is written, `openneutron_arrange_input` and "
+            "`openneutron_arrange_output` put elements (floats or stored values) from one into the other."
+        )
+    return "\n".join(words) or "Values are passed as they are stored."
+
+
+def _example(deployment: Deployment) -> str:
+    inputs = ", ".join(f"input{index}" for index in range(len(deployment.inputs)))
+    outputs = ", ".join(f"output{index}" for index in range(len(deployment.outputs)))
+    lines = ['#include "openneutron.h"', ""]
+    for kind, borders in (("input", deployment.inputs), ("output", deployment.outputs)):
+        for index, border in enumerate(borders):
+            kind_c = {"bool": "bool", "float32": "float"}.get(border.dtype, f"{border.dtype}_t")
+            lines.append(f"static {kind_c} {kind}{index}[{border.elements}];")
+    lines += [
+        "",
+        "NeutronError error = openneutron_init(); /* once */",
+        f"const void *inputs[OPENNEUTRON_INPUT_COUNT] = {{{inputs}}};",
+        f"void *outputs[OPENNEUTRON_OUTPUT_COUNT] = {{{outputs}}};",
+    ]
+    helped = [index for index, border in enumerate(deployment.inputs) if border.is_float]
+    lines += [f"openneutron_quantize_input({index}, values{index}, input{index}); /* float to int8 */" for index in helped]
+    lines += ["if (error == ENONE) error = openneutron_run(inputs, outputs);"]
+    lines += ["if (error != ENONE) puts(openneutron_error_text(error));"]
+    helped = [index for index, border in enumerate(deployment.outputs) if border.is_float]
+    lines += [f"openneutron_dequantize_output({index}, output{index}, results{index}); /* int8 to float */" for index in helped]
+    return "\n".join(lines)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The runtime's own files that a set of kernels needs: driver, headers, those kernels and no others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from openneutron.errors import MissingToolError
+from openneutron.isa import rows
+
+OTHER_MACHINES = re.compile(r"_avx[0-9a-z]*\.c$")
+"""Variants of kernels for the host."""
+
+ALWAYS = ("kernels/check.c", "kernels/selection.h")
+TABLE = "table.c"
+"""All kernels: a selection takes its place."""
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+
+def runtime_folder() -> Path:
+    """The folder with the runtime's sources: inside the installed package, or in the tree.
+
+    Raises MissingToolError where there is neither.
+    """
+    package = Path(__file__).parents[1]
+    for folder in (package / "_runtime", package.parents[1] / "runtime"):
+        if (folder / "driver").is_dir():
+            return folder
+    raise MissingToolError(
+        f"export: the runtime's sources are not in {package / '_runtime'}. Install the package again: pip install ."
+    )
+
+
+def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
+    """The files a build with these kernels needs, by their path from ``runtime/``, and the ExecuTorch delegate.
+
+    Of the kernels' folders: sources of other kernels and of other machines are left out, headers are those that are included.
+    """
+    folder = runtime_folder()
+    wanted = set(kernels)
+    files = [path for pattern in ("include/*.h", "driver/*.[ch]", "delegate/*.cpp") for path in folder.glob(pattern)]
+    files += [folder / name for name in ALWAYS]
+    files += [path for path in folder.glob("kernels/*/*.c") if _kernel_of(path.stem) in wanted and _is_ours(path)]
+    found: dict[str, bytes] = {}
+    waiting = sorted(files)
+    while waiting:
+        path = waiting.pop()
+        name = path.relative_to(folder).as_posix()
+        if name in found:
+            continue
+        found[name] = path.read_bytes()
+        for header in _INCLUDE.findall(found[name].decode()):
+            included = _header(folder, path, header)
+            if included is not None:
+                waiting.append(included)
+                waiting += _implementations(included)
+    return dict(sorted(found.items()))
+
+
+def port_sources(port: str) -> dict[str, bytes]:
+    """The C files of one of the runtime's ports, by their path from ``runtime/``."""
+    folder = runtime_folder()
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.glob(f"ports/{port}/*.[ch]"))}
+
+
+def _kernel_of(stem: str) -> str | None:
+    """The kernel a source belongs to: its own name, or that of which it is a variant."""
+    names = [row.name for row in rows.KERNELS if stem == row.name or stem.startswith(f"{row.name}_")]
+    return max(names, key=len, default=None)
+
+
+def _is_ours(path: Path) -> bool:
+    return path.name != TABLE and OTHER_MACHINES.search(path.name) is None
+
+
+def _header(folder: Path, source: Path, name: str) -> Path | None:
+    """The file that a source includes, searched as the build does; None where it is no file of the runtime."""
+    for place in (source.parent, folder / "include", folder / "kernels", folder / "driver"):
+        path = place / PurePosixPath(name)
+        if path.is_file():
+            return path
+    return None
+
+
+def _implementations(header: Path) -> list[Path]:
+    """Sources beside a header that belong to no kernel: what its functions are in."""
+    if header.parent.name in ("include", "driver", "kernels"):
+        return []
+    return [path for path in sorted(header.parent.glob("*.c")) if _kernel_of(path.stem) is None and _is_ours(path)]

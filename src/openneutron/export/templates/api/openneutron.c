@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "openneutron.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "NeutronDriver.h"
+#include "openneutron_calls.h"
+
+/* Where the buffers go: an attribute such as __attribute__((section(".sram_npu"))), or nothing. */
+#ifndef OPENNEUTRON_ARENA
+#define OPENNEUTRON_ARENA
+#endif
+
+#define AT_LEAST_ONE(count) ((count) > 0 ? (count) : 1)
+#define CONTEXT_BYTES 256 /* openneutron_init compares it with what the driver asks for */
+
+static _Alignas(16) OPENNEUTRON_ARENA uint8_t openneutron_arena[AT_LEAST_ONE(OPENNEUTRON_ARENA_BYTES)];
+static _Alignas(16) OPENNEUTRON_ARENA uint8_t openneutron_prefetch[AT_LEAST_ONE(OPENNEUTRON_PREFETCH_BYTES)];
+static _Alignas(16) uint8_t openneutron_between[AT_LEAST_ONE(OPENNEUTRON_BETWEEN_BYTES)];
+static _Alignas(16) uint8_t openneutron_profile[AT_LEAST_ONE(OPENNEUTRON_PROFILE_BYTES)];
+static _Alignas(16) uint8_t openneutron_context[OPENNEUTRON_CALL_COUNT][CONTEXT_BYTES];
+static NeutronModelHandle handles[OPENNEUTRON_CALL_COUNT];
+
+NeutronError openneutron_init(void) {
+    NeutronError error = neutronInit();
+    if (error != ENONE) return error;
+    if (neutronGetModelContextSize() > CONTEXT_BYTES) return ENEUTRON_MEMORY;
+    for (uint32_t i = 0; i < OPENNEUTRON_CALL_COUNT; ++i) {
+        const NeutronModelConfig config = {openneutron_calls[i].microcode, openneutron_calls[i].weights, NULL, 0};
+        handles[i] = openneutron_context[i];
+        error = neutronModelPrepare(&config, &handles[i]);
+        if (error != ENONE) {
+            handles[i] = NEUTRON_INVALID_HANDLE;
+            return error;
+        }
+    }
+    return ENONE;
+}
+
+static NeutronError run_call(uint32_t index, const void *const inputs[], void *const outputs[]) {
+    const OpenNeutronCall *call = &openneutron_calls[index];
+    const void *taken[AT_LEAST_ONE(OPENNEUTRON_MAX_CALL_INPUTS)] = {NULL};
+    void *given[OPENNEUTRON_MAX_CALL_OUTPUTS + 3] = {NULL};
+    for (uint32_t i = 0; i < call->input_count; ++i) {
+        const OpenNeutronPlace place = call->inputs[i];
+        taken[i] = place.where == OPENNEUTRON_FROM_INPUT    ? inputs[place.index]
+                   : place.where == OPENNEUTRON_FROM_OUTPUT ? outputs[place.index]
+                                                            : openneutron_between + place.index;
+    }
+    for (uint32_t i = 0; i < call->output_count; ++i) {
+        const OpenNeutronPlace place = call->outputs[i];
+        given[i] = place.where == OPENNEUTRON_FROM_OUTPUT ? outputs[place.index] : openneutron_between + place.index;
+    }
+    given[call->output_count] = openneutron_arena;
+    given[call->output_count + 1] = openneutron_profile;
+    const NeutronDataConfig data = {taken, given, NULL, openneutron_prefetch};
+    return neutronRunBlocking(handles[index], &data);
+}
+
+NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_COUNT],
+                             void *const outputs[OPENNEUTRON_OUTPUT_COUNT]) {
+    if (inputs == NULL || outputs == NULL) return ENEUTRON_NULL;
+    for (uint32_t i = 0; i < OPENNEUTRON_CALL_COUNT; ++i) {
+        if (handles[i] == NEUTRON_INVALID_HANDLE) return ENEUTRON_STATE;
+        const NeutronError error = run_call(i, inputs, outputs);
+        if (error != ENONE) return error;
+    }
+    return ENONE;
+}
+
+const char *openneutron_error_text(NeutronError error) { return neutronErrorText(error); }
+
+/* ---- real and stored values ----------------------------------------------------------------------------------------- */
+
+/* The nearest integer, halves to the even one, of what lies inside 2^23; from there on floats are integers anyway. */
+static float nearest(float value) {
+    const float integers = 8388608.0f;
+    volatile float sum; /* in the precision of a float, whatever the compiler would keep */
+    if (!(value > -integers && value < integers)) return value;
+    if (value < 0) {
+        sum = value - integers;
+        return sum + integers;
+    }
+    sum = value + integers;
+    return sum - integers;
+}
+
+bool openneutron_quantize_input(uint32_t index, const float *values, int8_t *stored) {
+    if (index >= OPENNEUTRON_INPUT_COUNT) return false;
+    const OpenNeutronTensor *tensor = &openneutron_inputs[index];
+    if (tensor->type != OPENNEUTRON_INT8 || tensor->scale == 0) return false;
+    const float inverse = 1.0f / tensor->scale;
+    const float zero_point = (float)tensor->zero_point;
+    const float least = (float)tensor->least;
+    const float most = (float)tensor->most;
+    for (uint32_t i = 0; i < tensor->elements; ++i) {
+        const float result = zero_point + nearest(inverse * values[i]);
+        stored[i] = (int8_t)(!(result > least) ? least : result > most ? most : result);
+    }
+    return true;
+}
+
+bool openneutron_dequantize_output(uint32_t index, const int8_t *stored, float *values) {
+    if (index >= OPENNEUTRON_OUTPUT_COUNT) return false;
+    const OpenNeutronTensor *tensor = &openneutron_outputs[index];
+    if (tensor->type != OPENNEUTRON_INT8 || tensor->scale == 0) return false;
+    for (uint32_t i = 0; i < tensor->elements; ++i) {
+        values[i] = (float)(stored[i] - tensor->zero_point) * tensor->scale;
+    }
+    return true;
+}
+
+/* ---- orders in memory ----------------------------------------------------------------------------------------------- */
+
+/* Walks a tensor in the order of a run; `gathers` from the order in which its shape is written, or scatters to it. */
+static void rearrange(const OpenNeutronTensor *tensor, const uint8_t *from, uint8_t *to, uint32_t element_bytes,
+                      bool gathers) {
+    uint32_t pitches[OPENNEUTRON_MAX_RANK] = {0};
+    uint32_t at[OPENNEUTRON_MAX_RANK] = {0};
+    uint32_t pitch = element_bytes;
+    for (uint32_t axis = tensor->rank; axis-- > 0;) {
+        pitches[axis] = pitch;
+        pitch *= tensor->shape[axis];
+    }
+    for (uint32_t i = 0; i < tensor->elements; ++i) {
+        uint32_t offset = 0;
+        for (uint32_t axis = 0; axis < tensor->rank; ++axis) offset += at[axis] * pitches[axis];
+        if (gathers) {
+            memcpy(to + i * element_bytes, from + offset, element_bytes);
+        } else {
+            memcpy(to + offset, from + i * element_bytes, element_bytes);
+        }
+        for (uint32_t place = tensor->rank; place-- > 0;) {
+            const uint32_t axis = tensor->order[place];
+            if (++at[axis] < tensor->shape[axis]) break;
+            at[axis] = 0;
+        }
+    }
+}
+
+void openneutron_arrange_input(uint32_t index, const void *as_written, void *as_run, uint32_t element_bytes) {
+    if (index < OPENNEUTRON_INPUT_COUNT) rearrange(&openneutron_inputs[index], as_written, as_run, element_bytes, true);
+}
+
+void openneutron_arrange_output(uint32_t index, const void *as_run, void *as_written, uint32_t element_bytes) {
+    if (index < OPENNEUTRON_OUTPUT_COUNT) {
+        rearrange(&openneutron_outputs[index], as_run, as_written, element_bytes, false);
+    }
+}

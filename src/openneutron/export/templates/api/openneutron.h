@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One compiled model, ready to run: everything it needs is a static buffer of its own. Not re-entrant: one run at a time.
+ *
+ *     if (openneutron_init() != ENONE) ...
+ *     const void *inputs[OPENNEUTRON_INPUT_COUNT] = {...};
+ *     void *outputs[OPENNEUTRON_OUTPUT_COUNT] = {...};
+ *     NeutronError error = openneutron_run(inputs, outputs);
+ *     if (error != ENONE) report(openneutron_error_text(error));
+ *
+ * Sizes, scales and the model's name are constants in openneutron_model.h, which this file includes. */
+#ifndef OPENNEUTRON_H
+#define OPENNEUTRON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "NeutronErrors.h"
+#include "openneutron_model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    OPENNEUTRON_BOOL,
+    OPENNEUTRON_INT8,
+    OPENNEUTRON_UINT8,
+    OPENNEUTRON_INT16,
+    OPENNEUTRON_INT32,
+    OPENNEUTRON_INT64,
+    OPENNEUTRON_FLOAT32
+} OpenNeutronType;
+
+/* A tensor that openneutron_run takes or gives. Its elements lie in memory in the order of its dimensions
+ * order[0] (outermost) to order[rank - 1]: 0, 1, 2, 3 is the order in which the shape is written (NCHW for an image of
+ * PyTorch's), 0, 2, 3, 1 has the channels innermost (NHWC). real = scale * (stored - zero_point); a scale of 0 says that
+ * the values are not quantized. */
+typedef struct {
+    const char *name;
+    OpenNeutronType type;
+    uint32_t size_bytes;
+    uint32_t elements;
+    uint32_t rank;
+    uint32_t shape[OPENNEUTRON_MAX_RANK];
+    uint8_t order[OPENNEUTRON_MAX_RANK];
+    float scale;
+    int32_t zero_point;
+    int32_t least; /* what quantizing saturates at */
+    int32_t most;
+} OpenNeutronTensor;
+
+extern const OpenNeutronTensor openneutron_inputs[OPENNEUTRON_INPUT_COUNT];
+extern const OpenNeutronTensor openneutron_outputs[OPENNEUTRON_OUTPUT_COUNT];
+
+/* Starts the driver and checks the model's programs. Call it once, before all else; ENONE, or what is wrong. */
+NeutronError openneutron_init(void);
+
+/* Runs the model. inputs[i] are openneutron_inputs[i].size_bytes to read, outputs[i] as many to write; their memory is
+ * the caller's. No alignment is asked for. ENONE, or what is wrong (then the outputs are undefined). */
+NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_COUNT],
+                             void *const outputs[OPENNEUTRON_OUTPUT_COUNT]);
+
+/* An error in words; static text. */
+const char *openneutron_error_text(NeutronError error);
+
+/* Real values to an int8 input, element by element (the order in memory stays), exactly as ExecuTorch's
+ * quantize_per_tensor rounds: value * (1 / scale) in float, to the nearest integer, halves to the even one, plus the zero
+ * point. What lies outside saturates; NaN becomes the least value. False where the input is no quantized int8 tensor. */
+bool openneutron_quantize_input(uint32_t index, const float *values, int8_t *stored);
+
+/* An int8 output to real values, element by element. False where the output is no quantized int8 tensor. */
+bool openneutron_dequantize_output(uint32_t index, const int8_t *stored, float *values);
+
+/* Elements from the order in which a shape is written (NCHW) to the one that openneutron_run takes. element_bytes: the
+ * type's, or sizeof(float) before quantizing. Memory must not overlap. A plain copy where the orders are the same. */
+void openneutron_arrange_input(uint32_t index, const void *as_written, void *as_run, uint32_t element_bytes);
+
+/* Elements of an output from the order that openneutron_run gives to the one in which its shape is written. */
+void openneutron_arrange_output(uint32_t index, const void *as_run, void *as_written, uint32_t element_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Runs the model on the golden inputs and compares with the golden outputs, which the simulator computed when this folder
+ * was exported. Exit code 0: all bytes are equal. 1: some are not, or the driver refused. */
+#include <stdint.h>
+#include <string.h>
+
+#include "board.h"
+#include "golden.h"
+#include "openneutron.h"
+
+/* Each output in a place of its own, behind the other. */
+static uint8_t results[OPENNEUTRON_OUTPUT_BYTES];
+
+static void print_number(uint32_t number) {
+    char digits[11];
+    uint32_t at = sizeof digits - 1;
+    digits[at] = '\0';
+    do {
+        digits[--at] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    board_print(&digits[at]);
+}
+
+static int refused(const char *step, NeutronError error) {
+    board_print(step);
+    board_print(": ");
+    board_print(openneutron_error_text(error));
+    board_print("\n");
+    return 1;
+}
+
+/* Prints how an output compares; the number of bytes that differ. */
+static uint32_t compare(uint32_t index, const uint8_t *found) {
+    const uint8_t *wanted = openneutron_golden_outputs[index];
+    const uint32_t size = openneutron_outputs[index].size_bytes;
+    uint32_t wrong = 0;
+    for (uint32_t i = 0; i < size; ++i) wrong += found[i] != wanted[i];
+    board_print(openneutron_outputs[index].name);
+    board_print(": ");
+    print_number(size - wrong);
+    board_print(" of ");
+    print_number(size);
+    board_print(" bytes as expected\n");
+    return wrong;
+}
+
+int main(void) {
+    void *outputs[OPENNEUTRON_OUTPUT_COUNT];
+    uint32_t at = 0;
+    uint32_t wrong = 0;
+    board_print(OPENNEUTRON_MODEL_NAME "\n");
+    for (uint32_t i = 0; i < OPENNEUTRON_OUTPUT_COUNT; at += openneutron_outputs[i++].size_bytes) outputs[i] = &results[at];
+
+    NeutronError error = openneutron_init();
+    if (error != ENONE) return refused("openneutron_init", error);
+    error = openneutron_run(openneutron_golden_inputs, outputs);
+    if (error != ENONE) return refused("openneutron_run", error);
+
+    for (uint32_t i = 0; i < OPENNEUTRON_OUTPUT_COUNT; ++i) wrong += compare(i, outputs[i]);
+    board_print("stack used: ");
+    print_number(board_stack_used());
+    board_print(" bytes\n");
+    board_print(wrong == 0 ? "passed\n" : "FAILED\n");
+    return wrong == 0 ? 0 : 1;
+}
