@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from openneutron.export import export_bundle as export_bundle
     from openneutron.pytorch.compile import compile as compile
 
 __version__ = "0.1.0"
@@ -20,4 +21,8 @@ def __getattr__(name: str) -> Any:
             from openneutron.pytorch.compile import compile
 
         return compile
+    if name == "export_bundle":
+        from openneutron.export import export_bundle
+
+        return export_bundle
     raise AttributeError(f"module 'openneutron' has no attribute '{name}'")

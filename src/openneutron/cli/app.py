@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import openneutron
-from openneutron.cli import compile, disasm, doctor, explain, run_file, targets
+from openneutron.cli import compile, disasm, doctor, explain, export, run_file, targets
 from openneutron.errors import OpenNeutronError
 
 USER_FAULT = 2
@@ -49,6 +49,7 @@ def _every_command(
 app.command("compile")(compile.compile_model)
 app.command("run")(run_file.run_file)
 app.command("explain")(explain.explain)
+app.command("export")(export.export_model)
 app.command("disasm")(disasm.disasm)
 app.command("targets")(targets.show_targets)
 app.command("doctor")(doctor.doctor)

@@ -22,7 +22,7 @@ from openneutron.export.ports import PORTS, Port
 from openneutron.export.runtime_sources import port_sources, runtime_folder, sources_of
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 
-MADE_BY = f"openneutron {__version__}"
+MADE_BY = f"OpenNeutron {__version__}"
 
 
 class CompiledProgram(Protocol):
@@ -44,6 +44,11 @@ class Bundle:
     files: tuple[str, ...]
     deployment: Deployment = field(repr=False)
     kernels: tuple[str, ...]
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of the model's parts as far as they are known before it is linked."""
+        return readme.memory(self.deployment)
 
 
 def export_bundle(
@@ -96,10 +101,9 @@ def _contents(deployment: Deployment, source: str, kernels: tuple[str, ...], por
     runtime = {f"runtime/{name}": data for name, data in sources_of(kernels).items()}
     runtime |= {f"runtime/{name}": data for name, data in port_sources("cortex_m33").items()}
     contents = {**runtime, **_model(deployment, kernels), **_example(golden(deployment))}
-    for name in ("openneutron.h",):
-        contents[f"include/{name}"] = template(f"api/{name}")
-    for name in ("openneutron.c", "openneutron_calls.h"):
-        contents[f"src/{name}"] = template(f"api/{name}")
+    contents["include/openneutron.h"] = template("api/openneutron.h")
+    contents["src/openneutron.c"] = template("api/openneutron.c")
+    contents["src/openneutron_calls.h"] = template("api/openneutron_calls.h")
     contents["LICENSE"] = _licence()
     contents |= {name: template(path) for name, path in port.files.items()}
     contents["sources.cmake"] = _sources(contents).encode()

@@ -28,8 +28,9 @@ def c_string(text: str) -> str:
 
 
 def c_float(value: float) -> str:
-    """A C constant that is this value as a float, exactly."""
-    return f"{float.hex(float(np.float32(value)))}f"
+    """A C constant that is this value as a float: nine digits name every float."""
+    digits = f"{float(np.float32(value)):.9g}"
+    return f"{digits}f" if set(".e") & set(digits) else f"{digits}.0f"
 
 
 def model_header(deployment: Deployment) -> str:
@@ -113,20 +114,20 @@ def model_source(deployment: Deployment) -> str:
             "};",
             "",
         ]
-    rows = []
+    calls = []
     for index, call in enumerate(deployment.calls):
         parts += [f"extern const uint8_t openneutron_microcode{index}[], openneutron_weights{index}[];"]
         for kind, places in (("inputs", call.inputs), ("outputs", call.outputs)):
             listed = ", ".join(_place(place, starts) for place in places) or "{OPENNEUTRON_FROM_INPUT, 0}"
             parts += [f"static const OpenNeutronPlace {kind}{index}[] = {{{listed}}};"]
-        rows.append(
+        calls.append(
             f"    {{openneutron_microcode{index}, openneutron_weights{index}, inputs{index}, outputs{index}, "
             f"{len(call.inputs)}, {len(call.outputs)}}},"
         )
     parts += [
         "",
         "const OpenNeutronCall openneutron_calls[OPENNEUTRON_CALL_COUNT] = {",
-        *rows,
+        *calls,
         "};",
         "",
     ]
@@ -135,11 +136,15 @@ def model_source(deployment: Deployment) -> str:
 
 def _tensor(border: Border) -> str:
     quantization = border.quantization
-    figures = ("0", 0, 0, 0) if quantization is None else (
-        c_float(quantization.scale),
-        quantization.zero_point,
-        quantization.least,
-        quantization.most,
+    figures = (
+        ("0", 0, 0, 0)
+        if quantization is None
+        else (
+            c_float(quantization.scale),
+            quantization.zero_point,
+            quantization.least,
+            quantization.most,
+        )
     )
     shape, order = (", ".join(map(str, values or (0,))) for values in (border.shape, border.order))
     return (
@@ -199,7 +204,9 @@ const uint8_t *const openneutron_golden_outputs[OPENNEUTRON_OUTPUT_COUNT] = {{{"
 """
 
 
-def sources_cmake(sources: Sequence[str], golden: Sequence[str], includes: Sequence[str], private: Sequence[str]) -> str:
+def sources_cmake(
+    sources: Sequence[str], golden: Sequence[str], includes: Sequence[str], private: Sequence[str]
+) -> str:
     """``sources.cmake``: the lists that every build file of the bundle goes by; paths from the bundle's folder."""
 
     def listed(name: str, values: Sequence[str]) -> str:

@@ -101,7 +101,9 @@ class _Reader:
 
     def _quantized(self, step: KernelCall) -> Quantization:
         scale, zero, least, most = (self.method.values[index] for index in step.arguments[1:5])
-        if not (isinstance(scale, float) and isinstance(zero, int) and isinstance(least, int) and isinstance(most, int)):
+        if not (
+            isinstance(scale, float) and isinstance(zero, int) and isinstance(least, int) and isinstance(most, int)
+        ):
             raise InvalidProgramError(f"'{self.file}': {step.operator} has arguments that are no numbers.")
         return Quantization(scale, zero, least, most)
 
@@ -150,7 +152,9 @@ class _Reader:
         for step in self.method.instructions:
             if isinstance(step, KernelCall) and step.operator == QUANTIZE and step.arguments[-1] == value:
                 index = self.method.inputs.index(step.arguments[0])
-                return replace(self._border("input", value, index, order), quantization=self._quantized(step), is_float=True)
+                return replace(
+                    self._border("input", value, index, order), quantization=self._quantized(step), is_float=True
+                )
         if value not in self.method.inputs:
             raise InvalidModelError(
                 f"'{self.file}': a delegate call takes a constant of the file. Compile the model again with this version."

@@ -22,13 +22,15 @@ def read_tflite(path: Path, name: str) -> Deployment:
     model = litert.read(path)
     nodes = find(model.model)
     if not nodes:
-        raise InvalidProgramError(
-            f"'{file}' has no NeutronGraph in it. Compile it first: openneutron compile {file}."
-        )
+        raise InvalidProgramError(f"'{file}' has no NeutronGraph in it. Compile it first: openneutron compile {file}.")
     graph = model.graph
     if len(graph.nodes) != 1:
         others = [node.op for place, node in enumerate(graph.nodes) if place not in {found.operator for found in nodes}]
-        rest = f"{len(nodes)} NeutronGraphs" if not others else f"LiteRT operators beside them ({', '.join(sorted(set(others)))})"
+        rest = (
+            f"{len(nodes)} NeutronGraphs"
+            if not others
+            else f"LiteRT operators beside them ({', '.join(sorted(set(others)))})"
+        )
         raise InvalidModelError(
             f"'{file}' does not run on the NPU alone: it has {rest}. A bundle has no CPU operators. See what stays on the CPU, "
             "and why, with `openneutron explain MODEL`."

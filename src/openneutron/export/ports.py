@@ -19,6 +19,8 @@ class Port:
     words: str
     table: str
     memory: str
+    next_step: str
+    """What to type next; ``{folder}`` is the bundle's."""
 
 
 CORTEX_M33 = Port(
@@ -34,6 +36,7 @@ CORTEX_M33 = Port(
     words=" for a Cortex-M33 with a GNU toolchain and CMake",
     table="| `port/` | toolchain file, start code, linker script and semihosting for QEMU's mps2-an505 |",
     memory="\nCode is counted once it is linked: the build ends with a table of it. The stack that a run takes is printed by the example.",
+    next_step="cmake -S {folder} -B {folder}/build && cmake --build {folder}/build --target run",
 )
 
 PORTS = {port.name: port for port in (CORTEX_M33,)}

@@ -17,31 +17,37 @@ AXES = {3: "NCW", 4: "NCHW"}
 
 def values(deployment: Deployment, kernels: Sequence[str]) -> dict[str, str]:
     """What README.md's placeholders about the model stand for."""
-    microcode = sum(len(call.program.microcode) for call in deployment.calls)
-    weights = sum(len(call.program.weights) for call in deployment.calls)
-    prefetch = deployment.largest("prefetch_size")
-    others = sum(aligned_sizes(deployment)) + deployment.largest("profile_size") + CONTEXT_BYTES * len(deployment.calls)
-    callers = sum(border.size_bytes for border in (*deployment.inputs, *deployment.outputs))
+    sizes = memory(deployment)
     return {
         "NAME": deployment.name,
         "KERNELS": ", ".join(f"`{kernel}`" for kernel in kernels),
         "BORDERS": _borders(deployment),
         "BORDER_WORDS": _border_words(deployment),
         "EXAMPLE": _example(deployment),
-        "MICROCODE": str(microcode),
-        "WEIGHTS": str(weights),
-        "WEIGHTS_PLACE": "flash, fetched to SRAM piece by piece" if prefetch else "flash (read where they lie)",
-        "ARENA": str(deployment.largest("scratch_size")),
-        "PREFETCH": str(prefetch),
-        "OTHERS": str(others),
-        "CALLERS": str(callers),
+        "WEIGHTS_PLACE": "flash, fetched to SRAM before use" if sizes["prefetch"] else "flash (read where they lie)",
+        **{name.upper(): str(size) for name, size in sizes.items()},
+    }
+
+
+def memory(deployment: Deployment) -> dict[str, int]:
+    """Bytes of what a deployment takes beside code and stack."""
+    others = sum(aligned_sizes(deployment)) + deployment.largest("profile_size") + CONTEXT_BYTES * len(deployment.calls)
+    return {
+        "microcode": sum(len(call.program.microcode) for call in deployment.calls),
+        "weights": sum(len(call.program.weights) for call in deployment.calls),
+        "arena": deployment.largest("scratch_size"),
+        "prefetch": deployment.largest("prefetch_size"),
+        "others": others,
+        "callers": sum(border.size_bytes for border in (*deployment.inputs, *deployment.outputs)),
     }
 
 
 def _order(border: Border) -> str:
     names = AXES.get(len(border.shape))
     if not border.is_permuted:
-        return "as written" if names is None else f"as written ({names} of PyTorch's)" if border.is_float else "as written"
+        return (
+            "as written" if names is None else f"as written ({names} of PyTorch's)" if border.is_float else "as written"
+        )
     if names is None:
         return "dimensions " + ", ".join(map(str, border.order))
     return "".join(names[axis] for axis in border.order) + " (channels innermost)"
@@ -61,9 +67,7 @@ def _borders(deployment: Deployment) -> str:
                 else f"{quantization.scale:.9g} * (stored - {quantization.zero_point})"
             )
             shape = ", ".join(map(str, border.shape))
-            rows.append(
-                f"| `{kind}[{index}]` | {border.name} | {border.dtype}[{shape}] | {_order(border)} | {real} |"
-            )
+            rows.append(f"| `{kind}[{index}]` | {border.name} | {border.dtype}[{shape}] | {_order(border)} | {real} |")
     return "\n".join(rows)
 
 
@@ -98,9 +102,14 @@ def _example(deployment: Deployment) -> str:
         f"void *outputs[OPENNEUTRON_OUTPUT_COUNT] = {{{outputs}}};",
     ]
     helped = [index for index, border in enumerate(deployment.inputs) if border.is_float]
-    lines += [f"openneutron_quantize_input({index}, values{index}, input{index}); /* float to int8 */" for index in helped]
+    lines += [
+        f"openneutron_quantize_input({index}, values{index}, input{index}); /* float to int8 */" for index in helped
+    ]
     lines += ["if (error == ENONE) error = openneutron_run(inputs, outputs);"]
     lines += ["if (error != ENONE) puts(openneutron_error_text(error));"]
     helped = [index for index, border in enumerate(deployment.outputs) if border.is_float]
-    lines += [f"openneutron_dequantize_output({index}, output{index}, results{index}); /* int8 to float */" for index in helped]
+    lines += [
+        f"openneutron_dequantize_output({index}, output{index}, results{index}); /* int8 to float */"
+        for index in helped
+    ]
     return "\n".join(lines)

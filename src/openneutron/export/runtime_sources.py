@@ -35,12 +35,12 @@ def runtime_folder() -> Path:
 
 
 def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
-    """The files a build with these kernels needs, by their path from ``runtime/``, and the ExecuTorch delegate.
+    """The files a build with these kernels (``softmax_s8``) and variants (``compare_s8:less``) needs, by their path from ``runtime/``, and the ExecuTorch delegate.
 
     Of the kernels' folders: sources of other kernels and of other machines are left out, headers are those that are included.
     """
     folder = runtime_folder()
-    wanted = set(kernels)
+    wanted = {kernel.partition(":")[0] for kernel in kernels}
     files = [path for pattern in ("include/*.h", "driver/*.[ch]", "delegate/*.cpp") for path in folder.glob(pattern)]
     files += [folder / name for name in ALWAYS]
     files += [path for path in folder.glob("kernels/*/*.c") if _kernel_of(path.stem) in wanted and _is_ours(path)]
@@ -63,7 +63,9 @@ def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
 def port_sources(port: str) -> dict[str, bytes]:
     """The C files of one of the runtime's ports, by their path from ``runtime/``."""
     folder = runtime_folder()
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.glob(f"ports/{port}/*.[ch]"))}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.glob(f"ports/{port}/*.[ch]"))
+    }
 
 
 def _kernel_of(stem: str) -> str | None:

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from openneutron.errors import MissingToolError
+from openneutron.export.runtime_sources import runtime_folder
 from openneutron.simulator.library import LIBRARY, library
 
 COMPILERS = ("c++", "g++", "clang++")
@@ -92,8 +93,7 @@ def compiler() -> str:
 
 def sources() -> Path:
     """The folder with the delegate's C++ file and the driver's headers: inside the installed package, or in the tree."""
-    installed = Path(__file__).parents[1] / "_runtime"
-    return installed if installed.is_dir() else Path(__file__).parents[3] / "runtime"
+    return runtime_folder()
 
 
 def cache_directory() -> Path:

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from openneutron.cli import output
+from openneutron.cli.model_source import existing
+from openneutron.export import PORTS, Bundle, export_bundle
+from openneutron.export.ports import Port
+
+
+def export_model(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A compiled .pte, or a compiled .tflite that is one NeutronGraph.")
+    ],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The folder: new, empty, or an earlier export.")],
+    port: Annotated[str, typer.Option(metavar="NAME", help=f"What builds it: {', '.join(PORTS)}.")] = "cortex_m33",
+    force: Annotated[
+        bool, typer.Option("--force", help="Write into a folder with other files, and over files that were changed.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+) -> None:
+    """Write a compiled model as a folder that firmware is built of.
+
+    The model, the kernels it calls and no others, the driver, a C API, an example that checks itself, and what the build
+    system expects.
+    """
+    bundle = export_bundle(existing(model), to, port=port, force=force)
+    if as_json:
+        output.show_json(
+            {
+                "folder": str(bundle.folder),
+                "port": bundle.port,
+                "kernels": list(bundle.kernels),
+                "files": list(bundle.files),
+                "memory": bundle.memory,
+            }
+        )
+    else:
+        output.show(_summary(bundle, PORTS[port]))
+
+
+def _summary(bundle: Bundle, port: Port) -> Group:
+    table = Table(box=None, pad_edge=False, padding=(0, 2), show_header=False)
+    table.add_column(style="cyan")
+    table.add_column(justify="right")
+    for name, size in bundle.memory.items():
+        table.add_row(name, f"{size:,} bytes")
+    return Group(
+        Text.assemble((str(bundle.folder), "bold"), f": {len(bundle.files)} files{port.words}"),
+        table,
+        Text(f"kernels: {', '.join(bundle.kernels)}"),
+        Text(f"next: {port.next_step.format(folder=bundle.folder)}"),
+    )

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Small compiled models, and bundles of them built and run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import openneutron
+from openneutron import litert, targets
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.litert.neutron_graph import graph_file
+from openneutron.pytorch import models
+from tests.cortex_m33.firmware import required
+
+SEMIHOSTING = ("-semihosting-config", "enable=on,target=native")
+
+
+@cache
+def cifarnet() -> Any:
+    """CifarNet from PyTorch, compiled, with float borders."""
+    model, example = models.get("cifarnet")
+    return openneutron.compile(model, example, calibration=models.samples("cifarnet", 4), name="cifarnet")
+
+
+def compiled_tflite(source: Path, **options: Any) -> bytes:
+    """A ``.tflite`` of one NeutronGraph."""
+    graph = litert.read(source).graph
+    return graph_file(graph, compile_graph(graph, targets.get("imxrt700"), CompileOptions(**options)).program)
+
+
+def built(folder: Path, *options: str) -> str:
+    """Configures and builds a bundle as its README says; what the build printed."""
+    required("arm-none-eabi-gcc")
+    said = ""
+    for command in (["cmake", "-B", "build", *options], ["cmake", "--build", "build"]):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        said += done.stdout + done.stderr
+    return said
+
+
+def run(folder: Path) -> subprocess.CompletedProcess[str]:
+    """The bundle's example in QEMU."""
+    command = [
+        required("qemu-system-arm"),
+        "-M",
+        "mps2-an505",
+        "-display",
+        "none",
+        "-monitor",
+        "none",
+        "-serial",
+        "none",
+    ]
+    command += [*SEMIHOSTING, "-kernel", "build/example.elf"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+
+
+def host_program(folder: Path, main: Path, work: Path) -> Path:
+    """The bundle's library and a ``main`` of a test, for this computer and without the port."""
+    sources = [*folder.glob("src/*.c"), *folder.glob("model/*.c"), *folder.glob("runtime/driver/*.c")]
+    sources += [*folder.glob("runtime/kernels/**/*.c"), *folder.glob("model/*.S"), main]
+    includes = [f"-I{folder / name}" for name in ("include", "src", "model", "runtime/include", "runtime/kernels")]
+    includes.append(f"-I{folder / 'runtime/driver'}")
+    program = work / "program"
+    compiler = shutil.which("cc") or "cc"
+    flags = [
+        "-std=c11",
+        "-O1",
+        "-DNEUTRON_NO_HEAP",
+        "-DNEUTRON_PORTABLE_ONLY",
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-Werror",
+    ]
+    command = [compiler, *flags, *includes, *map(str, sources), "-o", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def piped(program: Path, arguments: Sequence[str], data: bytes) -> bytes:
+    """What a program writes to stdout for this stdin."""
+    return subprocess.run([program, *arguments], input=data, stdout=subprocess.PIPE, check=True).stdout

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The folder of a bundle: the same bytes for the same model, and nothing of the user's overwritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openneutron import targets
+from openneutron.compiler import compile_graph
+from openneutron.errors import InvalidOptionError
+from openneutron.export import export_bundle
+from openneutron.litert.neutron_graph import graph_file
+from scripts.published_networks import cifarnet
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "cifarnet.tflite"
+    graph = cifarnet()
+    path.write_bytes(graph_file(graph, compile_graph(graph, targets.get("imxrt700")).program))
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_same_model_same_bytes(model: Path, tmp_path: Path) -> None:
+    first, second = (export_bundle(model, tmp_path / name) for name in ("a", "b"))
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert first.files == second.files == tuple(sorted(contents(tmp_path / "a")))
+
+
+def test_no_line_is_left_open(model: Path, tmp_path: Path) -> None:
+    """No placeholder, no path of this computer."""
+    export_bundle(model, tmp_path / "a")
+    for name, data in contents(tmp_path / "a").items():
+        assert str(tmp_path).encode() not in data, name
+        if name == "README.md":
+            assert "@" not in data.decode()
+
+
+def test_a_folder_with_other_files(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(InvalidOptionError) as caught:
+        export_bundle(model, folder)
+    assert str(caught.value) == (
+        f"--to '{folder}': it has files in it that no export made. Choose an empty folder, or add --force to write among them."
+    )
+    assert contents(folder) == {"notes.txt": b"mine"}
+    export_bundle(model, folder, force=True)
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert (folder / "CMakeLists.txt").is_file()
+
+
+def test_a_new_export_over_an_earlier_one(model: Path, tmp_path: Path) -> None:
+    """What the user added stays, what the bundle no longer has goes, and what the user changed is not overwritten."""
+    folder = tmp_path / "bundle"
+    export_bundle(model, folder)
+    wanted = contents(folder)
+    (folder / "build").mkdir()
+    (folder / "build" / "example.elf").write_text("built")
+    manifest = (folder / "bundle.json").read_text()
+    (folder / "old").mkdir()
+    (folder / "old" / "gone.c").write_text("")
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    (folder / "bundle.json").write_text(
+        manifest.replace('"files": {', f'"files": {{"old/gone.c": "{empty}", "../out": "x",')
+    )
+    export_bundle(model, folder)
+    assert contents(folder) == {**wanted, "build/example.elf": b"built"}
+
+    (folder / "example" / "main.c").write_text("/* mine */\n")
+    with pytest.raises(InvalidOptionError) as caught:
+        export_bundle(model, folder)
+    assert str(caught.value) == (
+        f"--to '{folder}': 'example/main.c' was changed since it was exported. Choose another folder, or add --force to "
+        "overwrite it."
+    )
+    export_bundle(model, folder, force=True)
+    assert contents(folder) == {**wanted, "build/example.elf": b"built"}
+
+
+def test_a_folder_that_cannot_be(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        export_bundle(model, tmp_path / "no" / "bundle")
+    assert str(caught.value) == f"--to '{tmp_path}/no/bundle': there is no folder '{tmp_path}/no'. Make it first."
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidOptionError) as caught:
+        export_bundle(model, tmp_path / "file")
+    assert str(caught.value) == f"--to '{tmp_path}/file': it is a file; a bundle is a folder. Choose another name."
+
+
+def test_nothing_is_left_of_an_export_that_fails(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(InvalidOptionError, match="No space left on device"):
+        export_bundle(model, tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
