@@ -9,6 +9,8 @@ bool conv_2d_s8_check(const NeutronProgramView *program, const void *params, con
     return neutron_convolution_is_sound(program, p, window, block_bytes);
 }
 
+#if !NEUTRON_DSP
+
 typedef struct {
     const NeutronKernelCall *call;
     const NeutronConv2dS8 *p;
@@ -101,3 +103,5 @@ void conv_2d_s8_run(const NeutronKernelCall *call) {
 #endif
     conv_2d_s8_run_portable(call);
 }
+
+#endif

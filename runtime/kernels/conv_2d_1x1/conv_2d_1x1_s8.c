@@ -14,6 +14,8 @@ bool conv_2d_1x1_s8_check(const NeutronProgramView *program, const void *params,
            (int64_t)(window->col1 - 1) * p->stride_w < input->cols;
 }
 
+#if !NEUTRON_DSP
+
 void conv_2d_1x1_s8_run_portable(const NeutronKernelCall *call) {
     const NeutronConv2d1x1S8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
@@ -53,3 +55,5 @@ void conv_2d_1x1_s8_run(const NeutronKernelCall *call) {
 #endif
     conv_2d_1x1_s8_run_portable(call);
 }
+
+#endif
