@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +16,11 @@ from openneutron.compiler.layout import CALLER
 from openneutron.ir import Graph
 from openneutron.isa import Program, decode, payload, pte
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
-from openneutron.pytorch import models
-from openneutron.pytorch.compile import CompiledModel
 from openneutron.simulator import Simulator
 from tests.conftest import SHARED_MODELS
+
+if TYPE_CHECKING:
+    from openneutron.pytorch.compile import CompiledModel
 
 TINY = {
     "anomaly detection": "mlperf_tiny_ad01_int8",
@@ -65,6 +67,8 @@ def _graph(name: str) -> Graph:
 
 @functools.cache
 def _cifarnet() -> CompiledModel:
+    from openneutron.pytorch import models
+
     network, example = models.get("cifarnet")
     return openneutron.compile(network, example, calibration=models.samples("cifarnet", 4), name="cifarnet")
 

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The table of refusals on the host."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_uint32, c_void_p
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openneutron import litert
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.isa import Program
+from openneutron.simulator.library import ModelConfig, library
+from oracle import TARGET
+from tests.driver.c_api import memory_at
+from tests.driver.refusals import REFUSALS, Refusal
+from tests.driver.test_validation import CODES
+
+BEYOND_PREPARE = {"NULL", "ALIGNMENT", "HANDLE", "MEMORY", "STATE", "TIMEOUT", "INDEX"}
+"""What no change to a program leads to."""
+
+
+@pytest.fixture(scope="module")
+def program(shared_models: Path) -> Program:
+    graph = litert.read(shared_models / "mlperf_tiny_resnet8_int8.tflite").graph
+    return compile_graph(graph, TARGET, CompileOptions(io="caller", fetch_constants_to_sram=True)).program
+
+
+def codes(program: Program) -> tuple[int, int]:
+    """What neutronModelCheck and neutronModelPrepare say of a program with room behind it."""
+    places = [memory_at(0, len(blob) + 256) for blob in (program.microcode, program.weights)]
+    for (memory, _), blob in zip(places, (program.microcode, program.weights), strict=True):
+        memory[:] = 0xA5
+        memory[: len(blob)] = np.frombuffer(blob, np.uint8)
+    config = ModelConfig(*(memory.ctypes.data for memory, _ in places), None, 0)
+    handle = c_void_p()
+    detail = c_uint32()
+    check = library().neutronModelCheck(byref(config), len(program.microcode), len(program.weights), byref(detail))
+    prepare = library().neutronModelPrepare(byref(config), byref(handle))
+    if prepare == 0:
+        assert library().neutronModelUnprepare(handle) == 0
+    return check, prepare
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
+def test_a_changed_program_is_refused(program: Program, refusal: Refusal) -> None:
+    assert codes(program) == (0, 0)
+    assert codes(refusal.change(program)) == refusal.codes
+
+
+def test_every_error_of_a_program_is_in_the_table() -> None:
+    assert {refusal.check for refusal in REFUSALS} == CODES.keys() - BEYOND_PREPARE
