@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import openneutron
-from openneutron.cli import compile, disasm, doctor, explain, export, run_file, targets
+from openneutron.cli import compile, disasm, doctor, explain, export, kernels, run_file, targets
 from openneutron.errors import OpenNeutronError
 
 USER_FAULT = 2
@@ -51,6 +51,7 @@ app.command("run")(run_file.run_file)
 app.command("explain")(explain.explain)
 app.command("export")(export.export_model)
 app.command("disasm")(disasm.disasm)
+app.add_typer(kernels.app, name="kernels")
 app.command("targets")(targets.show_targets)
 app.command("doctor")(doctor.doctor)
 

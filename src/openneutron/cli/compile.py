@@ -21,12 +21,14 @@ from openneutron.cli.options import (
     ModelArgument,
     NotDelegatedOption,
     Request,
+    Results,
     SramBudgetOption,
     TargetOption,
     WeightsOption,
     request,
 )
 from openneutron.cli.progress import Steps
+from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError
 from openneutron.isa import decode, listing
 from openneutron.mixed import CompiledFile, compile_file
@@ -61,6 +63,15 @@ def compile_model(
             metavar="DIR", help="Keep each partition here, as a stock .tflite and as a listing of its program."
         ),
     ] = None,
+    dump_kernel_selection: Annotated[
+        bool,
+        typer.Option(
+            "--dump-kernel-selection",
+            help="Write a C file that registers just the kernels the model calls, for the linker to drop the others: OUT's "
+            "name with _kernel_selection.c; and one for each partition, OUT_<partition>_kernel_selection.c.",
+        ),
+    ] = False,
+    kernel_selection: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, under this name.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and JSON if asked for.")
@@ -88,35 +99,52 @@ def compile_model(
         converter=converter,
     )
     source = asked.source
+    results = _results(asked, result, intermediates, kernel_selection, dump_kernel_selection)
     with Steps(quiet) as steps:
         if isinstance(source, LiteRTFile):
-            summary = _compile_litert(source, asked, result, intermediates, steps)
+            summary = _compile_litert(source, asked, results, steps)
         else:
             from openneutron.cli.pytorch_model import compile_pytorch
 
-            summary = compile_pytorch(source, asked, result, intermediates, steps)
+            summary = compile_pytorch(source, asked, results, steps)
     if as_json:
         output.show_json(summary.to_dict())
     elif not quiet:
         output.show(summary_table(summary))
 
 
-def _compile_litert(
-    source: LiteRTFile, asked: Request, result: Path | None, intermediates: Path | None, steps: Steps
-) -> Summary:
-    path = result if result is not None else Path(f"{source.stem}.tflite")
-    if path.suffix != ".tflite":
-        raise InvalidOptionError(f"--output: a .tflite compiles to a .tflite; '{path}' is named otherwise.")
-    if path.exists() and path.samefile(source.path):
+def _results(
+    asked: Request, result: Path | None, intermediates: Path | None, selection: Path | None, dump_selection: bool
+) -> Results:
+    """Where everything goes. Raises InvalidOptionError where a name is not what the file is."""
+    source = asked.source
+    suffix = ".tflite" if isinstance(source, LiteRTFile) else ".pte"
+    path = result if result is not None else Path(f"{source.stem}{suffix}")
+    if path.suffix != suffix:
+        what = "a .tflite" if isinstance(source, LiteRTFile) else "a PyTorch model"
+        raise InvalidOptionError(f"--output: {what} compiles to a {suffix}; '{path}' is named otherwise.")
+    if isinstance(source, LiteRTFile) and path.exists() and path.samefile(source.path):
         raise InvalidOptionError(f"--output: '{path}' is the model itself. Choose another name.")
+    if selection is None and dump_selection:
+        selection = kernel_selections.default_path(path)
+    if selection is not None:
+        kernel_selections.check(selection, (asked.converter or ConverterName.OPEN).value)
+    return Results(path, intermediates, selection)
+
+
+def _compile_litert(source: LiteRTFile, asked: Request, results: Results, steps: Steps) -> Summary:
     steps("Reading", 0, 1)
     model = litert.read(source.path)
     compiled = compile_file(model, str(source), asked.target, asked.options, asked.not_delegated, steps)
     steps("Writing", 0, 1)
-    data = compiled.to_bytes()
-    parts = {} if intermediates is None else {intermediates / name: text for name, text in _parts(compiled).items()}
-    files.write({path: data, **parts}, intermediates)
-    return of_compiled_file(compiled, str(path), len(data))
+    made = {results.path: compiled.to_bytes()}
+    if results.intermediates is not None:
+        made |= {results.intermediates / name: text for name, text in _parts(compiled).items()}
+    if results.kernel_selection is not None:
+        programs = {compiled.part_name(index): part.program for index, part in enumerate(compiled.parts)}
+        made |= kernel_selections.selection_files(results.kernel_selection, programs)
+    files.write(made, results.intermediates)
+    return of_compiled_file(compiled, str(results.path), len(made[results.path]))
 
 
 def _parts(compiled: CompiledFile) -> dict[str, bytes]:

@@ -97,6 +97,15 @@ class Request:
     converter: ConverterName | None
 
 
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Where a compile writes: the compiled file, and where asked for a folder of its partitions and its kernel selection."""
+
+    path: Path
+    intermediates: Path | None = None
+    kernel_selection: Path | None = None
+
+
 def request(
     model: str,
     target: str,

@@ -4,34 +4,29 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 from openneutron import files
 from openneutron.cli.model_source import PyTorchModel
 from openneutron.cli.needs_pytorch import needs_pytorch
-from openneutron.cli.options import Border, ConverterName, Request
+from openneutron.cli.options import Border, ConverterName, Request, Results
 from openneutron.cli.progress import Steps
-from openneutron.errors import InvalidOptionError
 from openneutron.hushed import hushed
 from openneutron.report import Summary
 
 
-def compile_pytorch(
-    source: PyTorchModel, asked: Request, result: Path | None, intermediates: Path | None, steps: Steps
-) -> Summary:
-    """Compiles the model and writes the ``.pte``; its figures."""
-    path = result if result is not None else Path(f"{source.stem}.pte")
-    if path.suffix != ".pte":
-        raise InvalidOptionError(f"--output: a PyTorch model compiles to a .pte; '{path}' is named otherwise.")
+def compile_pytorch(source: PyTorchModel, asked: Request, results: Results, steps: Steps) -> Summary:
+    """Compiles the model and writes the ``.pte``, and what else is asked for; its figures."""
     with hushed():
         compiled = _compiled(source, asked, steps, must_delegate=True)
-        results = {path: compiled.buffer}
-        if intermediates is not None:
-            results |= compiled.intermediates(intermediates)
-    files.write(results, intermediates)
+        made = {results.path: compiled.buffer}
+        if results.intermediates is not None:
+            made |= compiled.intermediates(results.intermediates)
+        if results.kernel_selection is not None:
+            made |= compiled.kernel_selections(results.kernel_selection)
+    files.write(made, results.intermediates)
     report: Summary = compiled.report
-    return dataclasses.replace(report, file=str(path))
+    return dataclasses.replace(report, file=str(results.path))
 
 
 def explain_pytorch(source: PyTorchModel, asked: Request, steps: Steps) -> Summary:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from openneutron import __version__, targets
+from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.flags import with_flags
 from openneutron.converter.conversion import Conversion, ConverterOptions
+from openneutron.converter.kernel_selections import selection_of
 from openneutron.ir import Graph
-from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.payload import VERSION
 
 
@@ -23,14 +23,13 @@ class OpenConverter:
 
     def convert(self, graph: Graph, options: ConverterOptions) -> Conversion:
         compiled = compile_graph(graph, targets.get(options.target), _compile_options(options))
-        selection = KernelSelection(f"OpenNeutron {__version__}", called_kernels((compiled.program,)))
         return Conversion(
             compiled.program,
             graph.inputs,
             graph.outputs,
             VERSION,
             compiled,
-            selection.text() if options.kernel_selection else None,
+            selection_of((compiled.program,)).text() if options.kernel_selection else None,
         )
 
 

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from openneutron import files
 from openneutron.compiler.budget import budget_bytes, over_budget
 from openneutron.compiler.layout import CALLER
-from openneutron.converter import OPEN
+from openneutron.converter import OPEN, kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.hushed import hushed
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
@@ -96,6 +96,11 @@ class CompiledModel:
         """The partitions' files for ``folder``: each as a ``.tflite`` before and after compiling."""
         return {path: data for part in self.parts for path, data in part.intermediates(folder).items()}
 
+    def kernel_selections(self, path: Path) -> dict[Path, bytes]:
+        """C files that register just the kernels the model calls: the one for the application at ``path``, and one of each
+        partition beside it (``converter.kernel_selections.selection_files``). Partitions of NXP's converter are left out."""
+        return kernel_selections.selection_files(path, {part.name: part.compiled.program for part in self.partitions})
+
     @property
     def report(self) -> Summary:
         """All figures as data: ``report.to_dict()`` is what ``--json`` prints."""
@@ -157,6 +162,7 @@ def compile(
     allow_no_op_partitions: bool = False,
     preserve_ops: Sequence[torch._ops.OpOverload] = (),
     intermediates_dir: str | os.PathLike[str] | None = None,
+    kernel_selection: str | os.PathLike[str] | None = None,
     converter: str = OPEN,
     must_delegate: bool = True,
 ) -> CompiledModel:
@@ -181,6 +187,8 @@ def compile(
     come from what it sees there (``calibration`` is not needed then). The model that was passed in stays as it is.
     converter: ``open``, or ``eiq`` for NXP's ``eiq_neutron_sdk`` where it is installed: the ``.pte`` then holds NXP's microcode,
     for the chip alone (docs/converters.md).
+    kernel_selection: a C file to write (``net_kernel_selection.c``) that registers just the kernels the model calls, for the
+    linker to drop the others; beside it one of each partition, ``net_<partition>_kernel_selection.c`` (docs/kernel-selection.md).
     must_delegate: whether a model of which nothing can run on the NPU is an error; else it is compiled for the CPU.
     progress: told of each step. name: what messages call the model. The others are those of
     ``generate_neutron_compile_spec`` (``io_place`` is its ``io``).
@@ -194,6 +202,9 @@ def compile(
     spec = NeutronTargetSpec(target)
     if io not in (FLOAT32, INT8):
         raise InvalidOptionError(f"io: '{io}' is no border type; there are '{FLOAT32}' and '{INT8}'.")
+    selection = None if kernel_selection is None else Path(kernel_selection)
+    if selection is not None:
+        kernel_selections.check(selection, converter)
     folder = None if intermediates_dir is None else intermediates_folder(os.fspath(intermediates_dir))
     compile_spec = generate_neutron_compile_spec(
         target,
@@ -248,8 +259,8 @@ def compile(
         cpu = result.delegation.on_cpu
         first = f" For one, {cpu[0]}" if cpu else ""
         raise InvalidModelError(f"'{name}': none of its {len(cpu)} operators can run on the NPU.{first}")
-    if folder is not None:
-        files.write(result.intermediates(folder))
+    made = {} if folder is None else result.intermediates(folder)
+    files.write(made if selection is None else made | result.kernel_selections(selection))
     return result
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernel selections as files."""
+"""Kernel selections as files, under the SDK's name."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from openneutron import files
-from openneutron.errors import InvalidOptionError
-from openneutron.isa import kernel_selection
+from openneutron.converter import kernel_selections
 
 
 def merge_kernel_selection_files(
@@ -20,11 +19,4 @@ def merge_kernel_selection_files(
     Raises InvalidProgramError where a file is no kernel selection or they are of several versions, InvalidOptionError
     where one can't be read or the result can't be written.
     """
-    parsed = {}
-    for path in map(Path, input_files):
-        try:
-            text = path.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise InvalidOptionError(f"'{path}' can't be read: {error.strerror}.") from error
-        parsed[str(path)] = kernel_selection.parse(str(path), text)
-    files.write({Path(output_file): kernel_selection.merge(parsed).text().encode()})
+    files.write({Path(output_file): kernel_selections.merged(map(Path, input_files)).text().encode()})

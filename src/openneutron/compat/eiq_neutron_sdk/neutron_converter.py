@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import openneutron
 from openneutron import files, litert, ops, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.layout import CALLER
 from openneutron.compiler.partition import extract
+from openneutron.converter.kernel_selections import selection_of
 from openneutron.errors import InvalidOptionError, InvalidTargetError
 from openneutron.ir import Graph
-from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.mixed import analyse_file
 from openneutron.mixed.compile import part_name
@@ -109,8 +108,7 @@ def convertModel(model: bytes | Sequence[int], context: CompilationContext) -> b
             _log.warning("%s", item)
         programs, data = [part.program for part in compiled.parts], compiled.to_bytes()
     if given.dumpKernelSelectionCode:
-        selection = KernelSelection(f"OpenNeutron {openneutron.__version__}", called_kernels(programs))
-        files.write({Path(KERNEL_SELECTION): selection.text().encode()})
+        files.write({Path(KERNEL_SELECTION): selection_of(programs).text().encode()})
     return data
 
 

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernel selections as files: of programs that this compiler made, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from openneutron import __version__
+from openneutron.converter.eiq import EiqConverter
+from openneutron.errors import InvalidOptionError
+from openneutron.isa.kernel_selection import KernelSelection, called_kernels, merge, parse
+from openneutron.isa.microcode import Program
+
+SUFFIX = "_kernel_selection.c"
+
+
+def selection_of(programs: Iterable[Program]) -> KernelSelection:
+    """The kernels that these programs call. Raises InvalidProgramError where one is none."""
+    return KernelSelection(f"OpenNeutron {__version__}", called_kernels(programs))
+
+
+def default_path(result: Path) -> Path:
+    """Where the selection of a compiled file is written to: ``net.pte`` has ``net_kernel_selection.c`` beside it."""
+    return result.with_name(f"{result.stem}{SUFFIX}")
+
+
+def check(path: Path, converter: str) -> None:
+    """Raises InvalidOptionError where a model's selection can't be called so, or is not for us to write."""
+    if converter == EiqConverter.name:
+        raise InvalidOptionError(
+            f"kernel selection: with converter '{converter}' the kernels are NXP's. dump_kernel_selection_code of "
+            "generate_neutron_compile_spec asks its converter for a file of each partition, which its own tool merges."
+        )
+    check_path(path)
+
+
+def check_path(path: Path) -> None:
+    """Raises InvalidOptionError where a selection can't be called so."""
+    if path.suffix != ".c" or path.is_dir():
+        raise InvalidOptionError(f"kernel selection: it is a C file; '{path}' is none. Name a file that ends in .c.")
+
+
+def selection_files(path: Path, programs: Mapping[str, Program]) -> dict[Path, bytes]:
+    """The files of a compiled model: at ``path`` the one for the application, with the kernels of all its programs; beside it
+    one of each program, for applications that are put together otherwise. Of ``net_kernel_selection.c`` these are
+    ``net_<name>_kernel_selection.c``.
+
+    Raises InvalidOptionError where ``path`` can't be such a file's.
+    """
+    check_path(path)
+    stem = path.name.removesuffix(SUFFIX).removesuffix(".c")
+    made = {path: selection_of(programs.values())}
+    made |= {path.with_name(f"{stem}_{name}{SUFFIX}"): selection_of((item,)) for name, item in programs.items()}
+    return {place: selection.text().encode() for place, selection in made.items()}
+
+
+def read_selection(path: Path) -> KernelSelection:
+    """The selection in a file. Raises InvalidProgramError where it is none of ours, InvalidOptionError where it can't be
+    read."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InvalidOptionError(f"'{path}' can't be read: {error.strerror}.") from error
+    return parse(str(path), text)
+
+
+def merged(paths: Iterable[Path]) -> KernelSelection:
+    """One selection with the kernels of all these files. Raises as ``read_selection`` and ``merge`` do."""
+    return merge({str(path): read_selection(path) for path in paths})
