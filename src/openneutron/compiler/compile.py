@@ -14,9 +14,11 @@ from openneutron.compiler.emit import emit
 from openneutron.compiler.layout import CALLER, Layout, lay_out
 from openneutron.compiler.legalize import VIEWS, legalize
 from openneutron.compiler.options import CompileOptions
-from openneutron.compiler.schedule import Fetch, Schedule, fetched_bytes, whole_schedule
+from openneutron.compiler.prefetch import choose_plan, fetched_sizes, prefetch_plans
+from openneutron.compiler.schedule import Fetch, Schedule, whole_schedule
 from openneutron.compiler.select import select_node
 from openneutron.compiler.storage import Storages, share
+from openneutron.compiler.timeline import copy_cycles, durations, overlapped_cycles
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program
@@ -60,12 +62,17 @@ class Report:
     ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
     least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs,
     ``fetched_bytes`` what a run copies to the prefetch buffer.
+
+    ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
+    are copies. ``overlapped_cycles``: with a port that copies in the background.
     """
 
     target: str
     operators: tuple[OperatorReport, ...]
     memory: tuple[MemoryItem, ...]
     cycles: int
+    copy_cycles: int
+    overlapped_cycles: int
     macs: int
     arena_bytes: int
     bound_bytes: int
@@ -117,7 +124,7 @@ def compile_graph(graph: Graph, target: Target, options: CompileOptions = Compil
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
     legal = legalize(graph)
     storages, calls = select_calls(legal)
-    schedule = whole_schedule(calls, storages, options.fetch_constants_to_sram)
+    schedule = whole_schedule(calls)
     return finish(graph, legal, storages, schedule, target, options)
 
 
@@ -138,12 +145,17 @@ def select_calls(legal: Graph) -> tuple[Storages, list[KernelCall]]:
 def finish(
     graph: Graph, legal: Graph, storages: Storages, schedule: Schedule, target: Target, options: CompileOptions
 ) -> Compiled:
-    """Layout, budget, program and report of a schedule."""
+    """Layout, copies of constants, budget, program and report of a schedule without copies."""
     schedule.verify()
     layout = lay_out(schedule, storages, options.io)
     io_bytes = sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs))
-    sram = layout.scratch_bytes + schedule.prefetch_bytes + (io_bytes if options.io == CALLER else 0)
+    sram = layout.scratch_bytes + (io_bytes if options.io == CALLER else 0)
     budget = budget_bytes(options.sram_budget, target)
+    if options.fetch_constants_to_sram:
+        plans = prefetch_plans(schedule, storages, target)
+        schedule = (choose_plan(plans, budget - sram) or plans[0]).schedule
+        layout = lay_out(schedule, storages, options.io)
+        sram += schedule.prefetch_bytes
     if sram > budget:
         raise BudgetError(
             f"'{graph.name}': it needs {_kib(sram)} of SRAM; the budget is {_kib(budget)}. "
@@ -171,6 +183,7 @@ def _report(
     budget: int,
 ) -> Report:
     operators = tuple(_operator_report(call, target) for call in schedule.calls)
+    sizes = fetched_sizes(schedule, storages)
     header = program.header
     cycles = header["cycles_low"] | header["cycles_high"] << 32
     macs = sum(operator.macs for operator in operators)
@@ -179,14 +192,14 @@ def _report(
         operators=operators,
         memory=_memory(layout),
         cycles=cycles,
+        copy_cycles=copy_cycles(schedule, sizes, target),
+        overlapped_cycles=overlapped_cycles(schedule, sizes, durations(schedule, target), target),
         macs=macs,
         arena_bytes=layout.scratch_bytes,
         bound_bytes=layout.placement.bound,
         placement=layout.placement.method,
         prefetch_bytes=schedule.prefetch_bytes,
-        fetched_bytes=sum(
-            fetched_bytes(schedule.calls[step.call], storages) for step in schedule.steps if isinstance(step, Fetch)
-        ),
+        fetched_bytes=sum(sizes[step.call] for step in schedule.steps if isinstance(step, Fetch)),
         io_bytes=io_bytes,
         sram_bytes=sram,
         budget_bytes=budget,

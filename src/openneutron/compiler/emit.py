@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from openneutron.compiler.calls import KernelCall, View
-from openneutron.compiler.cost import call_cost, fetch_cycles
+from openneutron.compiler.cost import fetch_cycles
 from openneutron.compiler.layout import Layout
 from openneutron.compiler.schedule import Fetch, Loop, Rows, Schedule, Step, Wait, Whole, Window, constants_read
 from openneutron.compiler.storage import Storages
+from openneutron.compiler.timeline import part_cycles
 from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
 from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
@@ -151,7 +152,7 @@ def _instructions(
 ) -> tuple[list[Record], int]:
     """A step's instructions and its modelled cycles."""
     if isinstance(step, Whole):
-        cycles = call_cost(schedule.calls[step.call], target).cycles
+        cycles = part_cycles(step, schedule.calls[step.call], target)
         return [record(INSTRUCTION_BY_NAME["CALL"], operator=step.call, cycles=cycles)], cycles
     if isinstance(step, Rows | Window):
         made = _stripe(step, schedule.calls[step.call], target)
@@ -176,9 +177,8 @@ def _instructions(
 
 
 def _stripe(step: Rows | Window, call: KernelCall, target: Target) -> Record:
-    extents = call.views["output"].extents
+    cycles = part_cycles(step, call, target)
     if isinstance(step, Rows):
-        cycles = call_cost(call, target, min(step.row1 - step.row0, extents[1])).cycles
         return record(
             INSTRUCTION_BY_NAME["ROWS"],
             operator=step.call,
@@ -187,12 +187,10 @@ def _stripe(step: Rows | Window, call: KernelCall, target: Target) -> Record:
             row1=step.row1,
             step=step.step,
         )
-    part = _area(step, extents) / max(1, extents[0] * extents[2] * extents[3])
-    whole = call_cost(call, target, min(step.rows[1] - step.rows[0], extents[1]))
     return record(
         INSTRUCTION_BY_NAME["WINDOW"],
         operator=step.call,
-        cycles=int(whole.compute_cycles * part) + whole.issue_cycles,
+        cycles=cycles,
         row0=step.rows[0],
         row1=step.rows[1],
         step=step.step,
@@ -203,11 +201,3 @@ def _stripe(step: Rows | Window, call: KernelCall, target: Target) -> Record:
         channel0=step.channels[0],
         channel1=step.channels[1],
     )
-
-
-def _area(step: Window, extents: Sequence[int]) -> int:
-    spans = zip((step.batches, step.cols, step.channels), (extents[0], extents[2], extents[3]), strict=True)
-    area = 1
-    for (start, end), extent in spans:
-        area *= max(0, min(end, extent) - max(start, 0))
-    return area

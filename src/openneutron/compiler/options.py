@@ -14,7 +14,7 @@ class CompileOptions:
     """``sram_budget`` is bytes, for the arena, inputs and outputs, and the prefetch buffer; None is the target's SRAM.
 
     ``io`` is where inputs and outputs lie, see ``layout.IO_PLACES``. ``fetch_constants_to_sram`` copies each operator's
-    constants to SRAM before it runs, for constants that lie in flash. ``profile`` makes room for an event for each kernel
+    constants to SRAM ahead of their use, for constants that lie in flash; the budget bounds the buffer for them too. ``profile`` makes room for an event for each kernel
     call of a run.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The order of steps: whole calls, stripes of rows, loops of stripes, and copies of constants."""
+"""The order of steps: whole calls, stripes of rows, loops of stripes, and copies of constants (which prefetch.py adds)."""
 
 from __future__ import annotations
 
@@ -79,11 +79,7 @@ class Schedule:
 
     def calls_of(self, step: Step) -> Iterator[KernelCall]:
         """The calls a step runs."""
-        if isinstance(step, Loop):
-            for part in step.body:
-                yield self.calls[part.call]
-        elif isinstance(step, Whole | Rows | Window):
-            yield self.calls[step.call]
+        return (self.calls[call] for call in calls_in(step))
 
     def verify(self) -> None:
         """Asserts that every call is run by a step and every fetched constant has its place."""
@@ -93,20 +89,16 @@ class Schedule:
             call.verify()
 
 
-def whole_schedule(calls: Sequence[KernelCall], storages: Storages, fetch_constants: bool) -> Schedule:
-    """Every call once, whole, in the order given.
+def calls_in(step: Step) -> tuple[int, ...]:
+    """The numbers of the calls that a step runs."""
+    if isinstance(step, Loop):
+        return tuple(part.call for part in step.body)
+    return (step.call,) if isinstance(step, Whole | Rows | Window) else ()
 
-    With ``fetch_constants`` all that a call reads of the weights is first copied to the prefetch buffer, and waited for.
-    """
-    steps: list[Step] = []
-    prefetch_bytes = 0
-    for index, call in enumerate(calls):
-        size = fetched_bytes(call, storages)
-        if fetch_constants and size:
-            steps += [Fetch(index, 0), Wait()]
-            prefetch_bytes = max(prefetch_bytes, size)
-        steps.append(Whole(index))
-    return Schedule(tuple(calls), tuple(steps), prefetch_bytes=prefetch_bytes)
+
+def whole_schedule(calls: Sequence[KernelCall]) -> Schedule:
+    """Every call once, whole, in the order given."""
+    return Schedule(tuple(calls), tuple(Whole(index) for index in range(len(calls))))
 
 
 def constants_read(call: KernelCall, storages: Storages) -> dict[str, bytes]:

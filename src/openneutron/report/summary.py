@@ -71,6 +71,16 @@ class Summary:
         return sum(part.report.cycles for part in self.partitions)
 
     @property
+    def copy_cycles(self) -> int:
+        """Of ``cycles``, those in which constants are copied to SRAM."""
+        return sum(part.report.copy_cycles for part in self.partitions)
+
+    @property
+    def overlapped_cycles(self) -> int:
+        """``cycles`` with a port that copies in the background."""
+        return sum(part.report.overlapped_cycles for part in self.partitions)
+
+    @property
     def milliseconds(self) -> float:
         return self.target.milliseconds(self.cycles)
 
@@ -110,6 +120,8 @@ class Summary:
             "converted": [asdict(part) for part in self.converted],
             "macs": self.macs,
             "modelled_cycles": self.cycles,
+            "copy_cycles": self.copy_cycles,
+            "overlapped_cycles": self.overlapped_cycles,
             "modelled_milliseconds": self.milliseconds,
             "expected_milliseconds": list(self.band),
             "utilisation": self.utilisation,

@@ -118,6 +118,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
                 f"{duration_text(summary.milliseconds)} at {clock}, modelled{besides}; "
                 f"{' to '.join(map(duration_text, summary.band))} expected on the chip",
             ),
+            *_copies_rows(summary),
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
             ("Peak SRAM", _sram_text(summary)),
             ("Weights", size_text(summary.weights_bytes)),
@@ -126,6 +127,19 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.file is not None and summary.file_bytes is not None:
         rows.append(("File", f"{summary.file}, {size_text(summary.file_bytes)}"))
     return rows
+
+
+def _copies_rows(summary: Summary) -> list[tuple[str, str]]:
+    """What copies of constants take, and what a port that copies in the background saves."""
+    if not summary.copy_cycles:
+        return []
+    copies, hidden = (summary.target.milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))
+    return [
+        (
+            "Copies",
+            f"{duration_text(copies)} of it from flash; {duration_text(hidden)} in all with a port that copies in the background",
+        )
+    ]
 
 
 def _sram_text(summary: Summary) -> str:
