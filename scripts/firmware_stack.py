@@ -117,7 +117,9 @@ def call_graph(library: Library) -> CallGraph:
             for name in aliases.get(function.name, {function.name}):
                 functions[path.name, name] = function
         relocations = run("arm-none-eabi-objdump", "-r", path)
-        addressed[path.name] = frozenset(re.findall(r" R_ARM_(?:ABS32|REL32|(?:THM_)?MOVW_(?:ABS|PREL)_NC) +(\S+)", relocations))
+        addressed[path.name] = frozenset(
+            re.findall(r" R_ARM_(?:ABS32|REL32|(?:THM_)?MOVW_(?:ABS|PREL)_NC) +(\S+)", relocations)
+        )
     names = {name for _, name in functions}
     driver = frozenset(name for name, source in library.sources.items() if source.parent.name == "driver")
     return CallGraph(functions, {place: found & names for place, found in addressed.items()}, driver)

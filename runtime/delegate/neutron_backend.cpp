@@ -428,7 +428,7 @@ class NeutronBackend final : public BackendInterface {
     ET_CHECK_OK_OR_RETURN_ERROR(align_blobs(context, payload));
     const NeutronModelConfig config = {payload.microcode, payload.weights, nullptr, kTimeoutSeconds};
     ET_CHECK_OK_OR_RETURN_ERROR(check_program(payload, config));
-#ifdef NO_HEAP_USAGE
+#if NO_HEAP_USAGE
     model->handle = context.get_runtime_allocator()->allocate(neutronGetModelContextSize(), kAlignment);
     if (model->handle == nullptr) {
       ET_LOG(Error, "NeutronBackend: no memory for the driver's context.");

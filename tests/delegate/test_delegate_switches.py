@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The delegate compiled as for a microcontroller: the driver's context from ExecuTorch's allocator, the NPU off between runs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from openneutron.pytorch import delegate
+
+ROOT = Path(__file__).parents[2]
+RUNTIME = ROOT / "runtime"
+
+PORT = """
+#include "host_port.h"
+
+int power_changes;
+
+static void power(bool on) { power_changes += on ? 1 : 100; }
+
+const NeutronPort *neutron_host_port(void) {
+    static const NeutronPort port = {.power = power};
+    return &port;
+}
+"""
+"""The host's port with one more callback, which counts: 1 for on, 100 for off."""
+
+RUNS = """
+import ctypes, sys
+import torch
+from pathlib import Path
+from openneutron.pytorch import delegate
+from openneutron.simulator import library
+from tests.delegate.test_delegate import method, plain, random_bytes
+from tests.driver import programs
+
+library.LIBRARY = delegate.LIBRARY = Path(sys.argv[1])
+switches = ("-DNO_HEAP_USAGE=1", "-DNEUTRON_NPU_POWER_GATING", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
+delegate.FLAGS += switches
+driver = library.library()
+changes = ctypes.c_int.in_dll(driver, "power_changes")
+assert changes.value == 1, changes.value
+given = random_bytes((1, 6, 5, 3))
+loaded = method(plain(programs.inverted_twice()).compose(), (given,))
+assert driver.neutronSuspend() == 0 and changes.value == 101, changes.value
+for runs in (1, 2, 3):
+    (got,) = loaded.execute([given])
+    assert torch.equal(got, given)
+    assert changes.value == 101 * (1 + runs), changes.value
+"""
+
+
+def test_no_heap_and_power_gating(tmp_path: Path) -> None:
+    """A driver that can't allocate runs an ExecuTorch program, and each run turns the NPU on and off again."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler: this builds the driver without a heap")
+    (tmp_path / "port.c").write_text(PORT)
+    kernels = RUNTIME / "kernels"
+    sources = [*RUNTIME.glob("driver/*.c"), *kernels.glob("*.c"), *kernels.glob("*/*.c"), tmp_path / "port.c"]
+    includes = [f"-I{RUNTIME / name}" for name in ("include", "kernels", "driver", "ports/host")]
+    library = tmp_path / "libneutron.so"
+    flags = ["-std=c11", "-O1", "-fPIC", "-shared", "-Wl,-soname,libneutron.so", "-DNO_HEAP_USAGE=1"]
+    flags.append("-DNEUTRON_PORTABLE_ONLY")
+    subprocess.run([compiler, *flags, *includes, *sources, "-o", library], check=True)
+    assert "malloc" not in subprocess.run(["nm", "-u", library], capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", RUNS, library], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_what_the_switches_are_called() -> None:
+    """The delegate's text names the switches that the test above sets."""
+    text = (delegate.sources() / "delegate" / "neutron_backend.cpp").read_text()
+    assert "#if NO_HEAP_USAGE\n" in text and "#ifdef NEUTRON_NPU_POWER_GATING\n" in text
