@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.delegate import stock
+
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
 SHARED_MODELS = ROOT.parent / "shared" / "models"
@@ -27,6 +29,10 @@ def shared_models() -> Path:
     if not SHARED_MODELS.is_dir():
         pytest.skip(f"{SHARED_MODELS} is absent: it holds the trained models this test compiles")
     return SHARED_MODELS
+
+
+def pytest_report_header() -> str:
+    return stock.header()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
