@@ -74,7 +74,12 @@ class Image:
 
 
 @functools.cache
-def image(archive: Path, sources: tuple[Path, ...] = RUNNER, selection: str | None = None) -> Image:
+def image(
+    archive: Path,
+    sources: tuple[Path, ...] = RUNNER,
+    selection: str | None = None,
+    includes: tuple[Path, ...] = (),
+) -> Image:
     """A program for mps2-an505 from C sources, a library and the text of a kernel selection, if any.
 
     Of newlib it takes what the C language itself needs (memcpy and the like), and no start-up code: board.c has it.
@@ -92,7 +97,7 @@ def image(archive: Path, sources: tuple[Path, ...] = RUNNER, selection: str | No
         "-o",
         "image.elf",
     ]
-    flags = [*CORE, *WARNINGS, *INCLUDES, "-Os", f"-I{HERE}"]
+    flags = [*CORE, *WARNINGS, *INCLUDES, "-Os", *(f"-I{path}" for path in (HERE, *includes))]
     _run([required("arm-none-eabi-gcc"), *flags, *given, archive, *link], folder)
     return Image(folder / "image.elf", folder / "image.map")
 

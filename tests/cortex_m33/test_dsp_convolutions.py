@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Convolutions of the DSP extension against the portable ones: random calls on tensors laid out in any way, with any table.
+
+The same calls, from the same seed, run on the host and on the emulated Cortex-M33; their results have the same checksum.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import subprocess
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.cortex_m33.firmware import HERE, ROOT, execute, image, library
+from tests.runtime.convolution_calls import FLAGS, SOURCES
+
+SEED, CASES = 7, 1500
+CALLS = ROOT / "tests" / "runtime"
+BUILDS = {"for size": ("-Os",), "for speed": ("-O2",), "portable": ("-Os", "-mcpu=cortex-m33+nodsp")}
+
+
+@functools.cache
+def wanted() -> npt.NDArray[np.uint32]:
+    """The host's checksum after each case, by the portable kernels."""
+    folder = library().parent
+    program, main = folder / "fuzz_convolution", CALLS / "fuzz_convolution.c"
+    flags = ("-O2", "-DNEUTRON_PORTABLE_ONLY")
+    subprocess.run(["gcc", *FLAGS, *flags, "-o", program, main, *SOURCES], check=True)
+    done = subprocess.run([program, str(SEED), str(CASES), folder / "checksums"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout
+    return np.fromfile(folder / "checksums", np.uint32)
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_random_calls_give_the_portable_kernels_bytes(build: str) -> None:
+    want = wanted()
+    firmware = image(library(BUILDS[build]), (HERE / "convolutions.c", HERE / "board.c"), includes=(CALLS,))
+    done = execute(firmware.elf, {"seed": struct.pack("<2I", SEED, CASES)})
+    assert done.exit_code == 0, done.console
+    got = np.frombuffer(done.files["results"], np.uint32)
+    differ = np.flatnonzero(got != want)
+    assert differ.size == 0, f"case {differ[0]} is the first of {CASES} that differs"
+    assert np.unique(want).size > CASES // 3
