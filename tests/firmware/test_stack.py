@@ -60,7 +60,7 @@ def test_a_chain_adds_up(tmp_path: Path, libraries: dict[Build, Library]) -> Non
     text = """
 void use(char *at);
 char *kept;
-void use(char *at) { volatile char own[16]; own[0] = 0; kept = at; }
+__attribute__((noinline)) void use(char *at) { volatile char own[16]; own[0] = 0; kept = at; }
 __attribute__((noinline)) static void inner(void) { char block[200]; use(block); __asm volatile("" ::: "memory"); }
 __attribute__((noinline)) static void other(void) { char block[100]; use(block); __asm volatile("" ::: "memory"); }
 void outer(int which) { char block[1000]; (which ? inner : other)(); use(block); __asm volatile("" ::: "memory"); }
