@@ -44,7 +44,8 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="openneutron-cortex-m33-")
 
 
-def _new_folder() -> Path:
+def new_folder() -> Path:
+    """A folder that lasts until Python ends."""
     return Path(tempfile.mkdtemp(dir=_folder().name))
 
 
@@ -57,7 +58,7 @@ def _run(command: list[str | Path], folder: Path) -> str:
 @functools.cache
 def library(flags: tuple[str, ...] = SIZE) -> Path:
     """A static library of driver and kernels, without a heap; the objects lie beside it. ``flags`` are added to the core's."""
-    folder = _new_folder()
+    folder = new_folder()
     sources = [*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/**/*.c"))]
     compiler = required("arm-none-eabi-gcc")
     _run([compiler, *CORE, *WARNINGS, *INCLUDES, "-DNEUTRON_NO_HEAP", *flags, "-c", *sources], folder)
@@ -84,7 +85,7 @@ def image(
 
     Of newlib it takes what the C language itself needs (memcpy and the like), and no start-up code: board.c has it.
     """
-    folder = _new_folder()
+    folder = new_folder()
     given: list[str | Path] = list(sources)
     if selection is not None:
         given.append(folder / "kernel_selection.c")

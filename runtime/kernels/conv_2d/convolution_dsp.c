@@ -102,9 +102,7 @@ static void multiply_pixel(uint32_t *sums, const int32_t *start, const uint32_t 
 
 /* ---- requantization ------------------------------------------------------------------------------------------------- */
 
-/* Scales that the DSP extension's short forms do not take. */
-static __attribute__((noinline)) int32_t rescaled(const NeutronConv2dS8 *p, int32_t x, int32_t multiplier,
-                                                  int32_t shift) {
+int32_t neutron_rescaled_dsp(const NeutronConv2dS8 *p, int32_t x, int32_t multiplier, int32_t shift) {
     const int32_t sound = neutron_sound_multiplier(multiplier);
     return p->single_rounding != 0 ? neutron_rounded_once(x, sound, shift) : neutron_rounded_twice(x, sound, shift);
 }
@@ -134,7 +132,7 @@ static __attribute__((noinline)) void rescale_lanes(const NeutronConv2dS8 *p, co
         const int32_t word = lanes->table->shift[lane], shift = once ? (int8_t)word : word;
         if (!neutron_dsp_scale_fits(multiplier, shift)) {
             for (; from != end; to += NEUTRON_LANES) {
-                *to = neutron_dsp_byte(__qadd(rescaled(p, (int32_t)*from++, multiplier, word), zero_point));
+                *to = neutron_dsp_byte(__qadd(neutron_rescaled_dsp(p, (int32_t)*from++, multiplier, word), zero_point));
             }
             continue;
         }

@@ -46,6 +46,9 @@ struct NeutronLayerDsp {
     uint32_t words;              /* of 4 inputs in a block that hold any: 2, or 1 where there are at most 4 */
 };
 
+/* An accumulator and a channel's two words of the requantization table: scales that the short forms do not take. */
+int32_t neutron_rescaled_dsp(const NeutronConv2dS8 *p, int32_t x, int32_t multiplier, int32_t shift);
+
 /* All of the call. */
 void neutron_convolution_dsp(const NeutronLayerDsp *layer);
 

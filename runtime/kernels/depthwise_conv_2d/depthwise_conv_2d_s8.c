@@ -8,6 +8,8 @@ bool depthwise_conv_2d_s8_check(const NeutronProgramView *program, const void *p
     return p->group_inputs == 1 && neutron_convolution_is_sound(program, p, window, NEUTRON_LANES);
 }
 
+#if !NEUTRON_DSP
+
 typedef struct {
     const NeutronKernelCall *call;
     const NeutronDepthwiseConv2dS8 *p;
@@ -119,3 +121,5 @@ void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) {
 #endif
     depthwise_conv_2d_s8_run_portable(call);
 }
+
+#endif

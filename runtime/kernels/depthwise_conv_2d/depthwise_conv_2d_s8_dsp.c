@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* depthwise_conv_2d_s8 for the DSP extension: four channels of an output at a time. This takes every call.
+ *
+ * The taps of a row of outputs are a list, column by column, so that outputs at the left and right edge go through a part
+ * of it. What lies outside the input is left out: the zero point is subtracted from the inputs as they are widened, and its
+ * product with the sum of the weights goes back into the bias. */
+#include "conv_2d/convolution_dsp.h"
+#include "elements_dsp.h"
+
+#if NEUTRON_DSP
+
+enum { FOUR = 4, MOST_TAPS = 49 }; /* in the list; those of a larger kernel come one part after the other */
+
+typedef struct {
+    ptrdiff_t offset;   /* of the input, from the place of the output's first row and column 0 */
+    uint32_t even, odd; /* weights of channels 0 and 2, and of 1 and 3 */
+} Tap;
+
+/* The rows or columns [first, end) of a kernel that lie inside the input. */
+typedef struct {
+    int32_t first, end;
+} Range;
+
+typedef struct {
+    uint32_t sum[FOUR];
+} Sums;
+
+/* Four channels of a batch, and where their outputs are. Channels past the last repeat it, and are not stored. */
+typedef struct {
+    const NeutronKernelCall *call;
+    const NeutronDepthwiseConv2dS8 *p;
+    const NeutronBuffer *input, *output;
+    uint32_t zero_points, low, high; /* less two of the input; bounds of four bytes */
+    int32_t count;                   /* channels to store */
+    bool side_by_side, scales_fit;   /* the inputs; the outputs, and all scales are of those that `scale` can hold */
+    const uint8_t *plane;            /* of the first channel */
+    const int8_t *packed;            /* weights, in the block of 8 */
+    int32_t apart[FOUR];             /* inputs, from the first channel's */
+    Sums bias, partial;
+    NeutronDspScale scale[FOUR];
+    int32_t multiplier[FOUR], shift[FOUR];
+    Range listed; /* rows in the list, which may stay there for another row of outputs */
+    Tap taps[MOST_TAPS];
+} Four;
+
+/* The taps that outputs next to each other go through. */
+typedef struct {
+    const Tap *first, *end;
+} List;
+
+static __attribute__((noinline)) uint8_t *address_of(const Four *four, const NeutronBuffer *buffer, int32_t n, int32_t r,
+                                                     int32_t c, int32_t k) {
+    return neutron_element_address(four->call->bases, buffer, n, r, c, k);
+}
+
+static __attribute__((noinline)) Range inside(int32_t origin, int32_t kernel, int32_t dilation, int32_t extent) {
+    Range taps = {0, kernel};
+    if (origin < 0) taps.first = (dilation - 1 - origin) / dilation;
+    if (extent - origin <= (kernel - 1) * dilation) {
+        taps.end = extent > origin ? (extent - origin - 1) / dilation + 1 : 0;
+    }
+    if (taps.end < taps.first) taps.end = taps.first;
+    return taps;
+}
+
+/* ---- constants ------------------------------------------------------------------------------------------------------ */
+
+static void prepare_scales(Four *four, const NeutronRequantBlock *table, size_t lane) {
+    const NeutronDepthwiseConv2dS8 *p = four->p;
+    four->scales_fit = p->single_rounding == 0 && four->count == FOUR && four->output->channel_pitch == 1 &&
+                       p->kernel_h * p->kernel_w <= MOST_TAPS;
+    for (size_t k = 0; k < FOUR; k++) {
+        const int32_t multiplier = table->multiplier[lane + k];
+        /* A product with 0 is 0 with any shift. */
+        const int32_t shift = multiplier == 0 ? -2 : table->shift[lane + k];
+        if (neutron_dsp_scale_fits(multiplier, shift)) {
+            four->scale[k] = neutron_dsp_scale(multiplier, shift, p->output_zero_point);
+        } else {
+            four->scales_fit = false;
+        }
+        four->bias.sum[k] = (uint32_t)table->bias[lane + k];
+        four->multiplier[k] = multiplier;
+        four->shift[k] = table->shift[lane + k];
+    }
+}
+
+static void prepare(Four *four, int32_t n, int32_t channel) {
+    const NeutronKernelCall *call = four->call;
+    const NeutronDepthwiseConv2dS8 *p = four->p;
+    const size_t taps = (size_t)p->kernel_h * (size_t)p->kernel_w;
+    const size_t at = (size_t)(channel - p->constant_channel0), block = at / NEUTRON_LANES, lane = at % NEUTRON_LANES;
+    const int32_t first = channel / p->group_outputs;
+    four->count = call->window.channel1 - channel < FOUR ? call->window.channel1 - channel : FOUR;
+    four->packed = neutron_packed_weights(call, p) + block * taps * NEUTRON_LANES + lane;
+    four->plane = address_of(four, four->input, n, 0, 0, first);
+    four->side_by_side = four->count == FOUR && p->group_outputs == 1 && four->input->channel_pitch == 1;
+    for (int32_t k = 0; k < FOUR; k++) {
+        const int32_t last = k < four->count ? k : four->count - 1;
+        four->apart[k] = ((channel + last) / p->group_outputs - first) * four->input->channel_pitch;
+    }
+    four->listed.first = -1;
+    prepare_scales(four, neutron_requant_blocks(call, p) + block, lane);
+    const int8_t *weights = four->packed;
+    for (size_t i = 0; i < taps; i++, weights += NEUTRON_LANES) {
+        for (int32_t k = 0; k < FOUR; k++) four->bias.sum[k] += (uint32_t)(weights[k] * p->input_zero_point);
+    }
+}
+
+/* Taps of some rows and columns of the kernel, the first of which looks at line `line` of the ring. */
+static void list_taps(Four *four, Range rows, Range cols, int32_t line) {
+    const NeutronDepthwiseConv2dS8 *p = four->p;
+    const NeutronBuffer *input = four->input;
+    Tap *tap = four->taps;
+    for (int32_t j = cols.first; j < cols.end; j++) {
+        const int8_t *weights = four->packed + ((ptrdiff_t)rows.first * p->kernel_w + j) * NEUTRON_LANES;
+        int32_t at = line;
+        for (int32_t i = rows.first; i < rows.end; i++, tap++) {
+            const uint32_t word = neutron_load_word((const uint8_t *)weights);
+            tap->offset = (ptrdiff_t)(at % input->ring - line) * input->row_pitch +
+                          (ptrdiff_t)(j * p->dilation_w) * input->col_pitch;
+            tap->even = neutron_even_bytes(word);
+            tap->odd = neutron_odd_bytes(word);
+            weights += (ptrdiff_t)p->kernel_w * NEUTRON_LANES;
+            at += p->dilation_h;
+        }
+    }
+}
+
+/* ---- outputs -------------------------------------------------------------------------------------------------------- */
+
+static NEUTRON_INLINE void multiply_tap(Sums *sums, uint32_t word, const Tap *tap, uint32_t zero_points) {
+    const uint32_t even = neutron_add_even_bytes(zero_points, word), odd = neutron_add_odd_bytes(zero_points, word);
+    const uint32_t even_weights = tap->even, odd_weights = tap->odd;
+    sums->sum[0] = neutron_add_low_product(even, even_weights, sums->sum[0]);
+    sums->sum[1] = neutron_add_low_product(odd, odd_weights, sums->sum[1]);
+    sums->sum[2] = neutron_add_high_product(even, even_weights, sums->sum[2]);
+    sums->sum[3] = neutron_add_high_product(odd, odd_weights, sums->sum[3]);
+}
+
+static __attribute__((noinline)) void store_any(const Four *four, const Sums *sums, uint8_t *out) {
+    const NeutronDepthwiseConv2dS8 *p = four->p;
+    for (int32_t k = 0; k < four->count; k++, out += four->output->channel_pitch) {
+        const int32_t x = neutron_rescaled_dsp(p, (int32_t)sums->sum[k], four->multiplier[k], four->shift[k]);
+        *out = (uint8_t)neutron_bound(__qadd(x, p->output_zero_point), p->clamp_min, p->clamp_max);
+    }
+}
+
+static NEUTRON_INLINE void store(Four *four, const Sums *sums, uint8_t *out) {
+    if (four->scales_fit) {
+        int32_t x[FOUR];
+        NEUTRON_UNROLL
+        for (int k = 0; k < FOUR; k++) x[k] = neutron_dsp_rounded_twice((int32_t)sums->sum[k], four->scale[k]);
+        const uint32_t word = neutron_max_bytes(neutron_stored_word(x[0], x[1], x[2], x[3]), four->low);
+        neutron_store_word(out, neutron_min_bytes(word, four->high));
+    } else {
+        four->partial = *sums;
+        if (out != NULL) store_any(four, &four->partial, out);
+    }
+}
+
+/* `count` outputs. from: the first one's place in the input. Where `out` is NULL, the sums go to `partial`. */
+static __attribute__((noinline)) void compute(Four *four, const Sums *start, List list, const uint8_t *from, uint8_t *out,
+                                              int32_t count) {
+    const uint32_t zero_points = four->zero_points;
+    for (; count > 0; count--) {
+        Sums sums = *start;
+        const Tap *tap = list.first;
+        if (four->side_by_side) {
+            for (; tap + 3 <= list.end; tap += 3) {
+                multiply_tap(&sums, neutron_load_word(from + tap[0].offset), tap, zero_points);
+                multiply_tap(&sums, neutron_load_word(from + tap[1].offset), tap + 1, zero_points);
+                multiply_tap(&sums, neutron_load_word(from + tap[2].offset), tap + 2, zero_points);
+            }
+        }
+        for (; tap < list.end; tap++) {
+            const int32_t *apart = four->apart;
+            const uint8_t *x = from + tap->offset;
+            const uint32_t word = neutron_packed_bytes(x[apart[0]], x[apart[1]], x[apart[2]], x[apart[3]]);
+            multiply_tap(&sums, word, tap, zero_points);
+        }
+        store(four, &sums, out);
+        from += four->p->stride_w * four->input->col_pitch;
+        out += four->output->col_pitch;
+    }
+}
+
+/* An output of a kernel whose taps are not listed all at once. from: the place of the kernel's first row and column. */
+static void compute_in_parts(Four *four, Range rows, Range cols, int32_t row, int32_t col, uint8_t *out) {
+    const List none = {four->taps, four->taps};
+    four->partial = four->bias;
+    for (Range j = {cols.first, cols.first}; j.first < cols.end; j.first = j.end) {
+        j.end = j.first + 1;
+        for (Range i = {rows.first, rows.first}; i.first < rows.end; i.first = i.end) {
+            i.end = rows.end - i.first > MOST_TAPS ? i.first + MOST_TAPS : rows.end;
+            const int32_t line = (row + i.first * four->p->dilation_h) % four->input->ring;
+            const List list = {four->taps, four->taps + (i.end - i.first)};
+            list_taps(four, i, j, line);
+            compute(four, &four->partial, list,
+                    four->plane + (ptrdiff_t)line * four->input->row_pitch + (ptrdiff_t)col * four->input->col_pitch, NULL, 1);
+        }
+    }
+    compute(four, &four->partial, none, four->plane, out, 1);
+}
+
+static void compute_row(Four *four, int32_t n, int32_t r, int32_t channel) {
+    const NeutronDepthwiseConv2dS8 *p = four->p;
+    const NeutronBuffer *input = four->input;
+    const NeutronWindowExtents *w = &four->call->window;
+    const int32_t row = r * p->stride_h - p->pad_top;
+    const Range rows = inside(row, p->kernel_h, p->dilation_h, input->rows), all = {0, p->kernel_w};
+    const int32_t height = rows.end - rows.first;
+    const int32_t line = height > 0 ? (row + rows.first * p->dilation_h) % input->ring : 0;
+    const int32_t last = input->cols - (p->kernel_w - 1) * p->dilation_w; /* past the last column without padding */
+    const bool whole = p->kernel_h * p->kernel_w <= MOST_TAPS;
+    if (whole && (rows.first != four->listed.first || rows.end != four->listed.end)) {
+        list_taps(four, rows, all, line);
+        /* In a ring, the next row of outputs may have its lines elsewhere. */
+        if (input->ring == input->rows) four->listed = rows;
+    }
+    uint8_t *out = address_of(four, four->output, n, r, w->col0, channel);
+    int32_t count = 1;
+    for (int32_t c = w->col0; c < w->col1; c += count, out += (ptrdiff_t)count * four->output->col_pitch) {
+        const int32_t col = c * p->stride_w - p->pad_left;
+        const uint8_t *from = four->plane + (ptrdiff_t)line * input->row_pitch + (ptrdiff_t)col * input->col_pitch;
+        Range cols = {0, p->kernel_w};
+        count = 1;
+        if (col >= 0 && col < last && whole) {
+            count = (last - 1 - col) / p->stride_w + 1;
+            if (count > w->col1 - c) count = w->col1 - c;
+        } else {
+            cols = inside(col, p->kernel_w, p->dilation_w, input->cols);
+        }
+        if (whole) {
+            const List list = {four->taps + cols.first * height, four->taps + cols.end * height};
+            compute(four, &four->bias, list, from, out, count);
+        } else {
+            compute_in_parts(four, rows, cols, row, col, out);
+        }
+    }
+}
+
+void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) {
+    const NeutronDepthwiseConv2dS8 *p = call->params;
+    const NeutronWindowExtents *w = &call->window;
+    Four four;
+    four.call = call;
+    four.p = p;
+    four.input = &call->buffers[p->input];
+    four.output = &call->buffers[p->output];
+    four.zero_points = neutron_twice(-p->input_zero_point);
+    four.low = neutron_four_bytes(p->clamp_min);
+    four.high = neutron_four_bytes(p->clamp_max);
+    for (int32_t n = w->batch0; n < w->batch1; n++) {
+        for (int32_t k = w->channel0; k < w->channel1; k += FOUR) {
+            prepare(&four, n, k);
+            for (int32_t r = w->row0; r < w->row1; r++) compute_row(&four, n, r, k);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Four elements at a time with the DSP extension of Arm's M-profile, bit for bit what elements.h computes one by one. */
+#ifndef NEUTRON_ELEMENTS_DSP_H
+#define NEUTRON_ELEMENTS_DSP_H
+
+#include "dsp.h"
+#include "elements.h"
+
+#if NEUTRON_DSP
+
+/* The number in both halves. */
+static inline uint32_t neutron_twice(int32_t half) { return (uint32_t)(uint16_t)half * UINT32_C(0x00010001); }
+
+/* Bytes 0 and 2 of a word, each with its sign, added to two 16-bit numbers. */
+static inline uint32_t neutron_add_even_bytes(uint32_t pair, uint32_t word) {
+    return (uint32_t)__sxtab16((int16x2_t)pair, (int8x4_t)word);
+}
+
+/* Bytes 1 and 3. */
+static inline uint32_t neutron_add_odd_bytes(uint32_t pair, uint32_t word) {
+    uint32_t sums;
+    __asm__("sxtab16 %0, %1, %2, ror #8" : "=r"(sums) : "r"(pair), "r"(word));
+    return sums;
+}
+
+/* sum + the product of the lower halves, or of the upper ones, modulo 2^32. */
+static inline uint32_t neutron_add_low_product(uint32_t a, uint32_t b, uint32_t sum) {
+    return (uint32_t)__smlabb((int16x2_t)a, (int16x2_t)b, (int32_t)sum);
+}
+static inline uint32_t neutron_add_high_product(uint32_t a, uint32_t b, uint32_t sum) {
+    return (uint32_t)__smlatt((int16x2_t)a, (int16x2_t)b, (int32_t)sum);
+}
+
+/* The low bytes of four numbers as a word. */
+static inline uint32_t neutron_packed_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    __asm__("bfi %0, %1, #8, #8\n\tbfi %0, %2, #16, #8\n\tbfi %0, %3, #24, #8" : "+&r"(a) : "r"(b), "r"(c), "r"(d));
+    return a;
+}
+
+/* The nearest stored values to four numbers, as a word. */
+static inline uint32_t neutron_stored_word(int32_t a, int32_t b, int32_t c, int32_t d) {
+    __asm__("ssat %0, #8, %0\n\tssat %1, #8, %1\n\tssat %2, #8, %2\n\tssat %3, #8, %3\n\t"
+            "bfi %0, %1, #8, #8\n\tbfi %0, %2, #16, #8\n\tbfi %0, %3, #24, #8"
+            : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
+    return (uint32_t)a;
+}
+
+/* Four bytes to anywhere. */
+static inline void neutron_store_word(uint8_t *to, uint32_t word) { memcpy(to, &word, sizeof word); }
+
+#endif
+#endif

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random calls of kernels on the emulated Cortex-M33, beside the portable kernels on the host."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.cortex_m33 import firmware
+
+HERE = Path(__file__).parent
+KERNELS = (
+    "depthwise_conv_2d_s8",
+    "add_s8",
+    "mul_s8",
+    "maximum_s8",
+    "squared_difference_s8",
+    "prelu_s8",
+    "average_pool_2d_s8",
+    "max_pool_2d_s8",
+    "mean_s8",
+    "reduce_max_s8",
+    "pad_s8",
+    "copy_s8",
+    "lookup_s8",
+    "softmax_s8",
+)
+"""In the order of random_calls.c."""
+
+NO_CALL = {0: "check refused the call", 1: "there is no such kernel", 2: "the call is too large"}
+ROOM = 1 << 16
+Checksums = npt.NDArray[np.uint32]
+
+
+@functools.cache
+def _host() -> ctypes.CDLL:
+    path = firmware.new_folder() / "random_calls.so"
+    sources = [HERE / "random_calls.c", *sorted(firmware.RUNTIME.glob("kernels/**/*.c"))]
+    flags = ["-std=c11", "-O2", "-shared", "-fPIC", "-DNEUTRON_PORTABLE_ONLY", *firmware.INCLUDES]
+    subprocess.run(["gcc", *flags, *sources, "-o", path], check=True)
+    loaded = ctypes.CDLL(str(path))
+    loaded.random_call.restype = ctypes.c_uint32
+    loaded.random_call.argtypes = [ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p]
+    return loaded
+
+
+def on_host(kernel: str, first: int, count: int) -> Checksums:
+    """Checksums of what the portable kernel leaves behind."""
+    room = (ctypes.c_uint8 * (2 * ROOM))()
+    ends = [ctypes.addressof(room) + ROOM, ctypes.addressof(room) + 2 * ROOM]
+    call = _host().random_call
+    return np.array([call(KERNELS.index(kernel), first + i, *ends) for i in range(count)], np.uint32)
+
+
+def on_cortex_m33(kernels: Sequence[str], first: int, count: int) -> dict[str, Checksums]:
+    """The same of the Cortex-M33's kernels."""
+    sources = (HERE / "random_calls_main.c", HERE / "random_calls.c", HERE / "board.c")
+    elf = firmware.image(firmware.library(), sources).elf
+    cases = b"".join(np.array([KERNELS.index(kernel), first, count], np.uint32).tobytes() for kernel in kernels)
+    done = firmware.execute(elf, {"cases": cases})
+    assert done.exit_code == 0, done.console
+    results = np.frombuffer(done.files["results"], np.uint32).reshape(len(kernels), count)
+    return dict(zip(kernels, results, strict=True))
+
+
+def compare(kernels: Sequence[str], first: int, count: int) -> None:
+    """Fails where a call differs, or is none."""
+    got = on_cortex_m33(kernels, first, count)
+    for kernel in kernels:
+        want = on_host(kernel, first, count)
+        missing = {first + i: NO_CALL[value] for i, value in enumerate(want.tolist()) if value in NO_CALL}
+        assert not missing, f"{kernel}: {missing}"
+        different = (first + np.flatnonzero(want != got[kernel])).tolist()
+        assert not different, f"{kernel}: calls {different} differ from the portable kernel's"
