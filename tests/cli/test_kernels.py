@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import openneutron as package
-from openneutron.isa import with_checksum
+from openneutron.isa import rows
 from openneutron.isa.kernel_selection import KernelSelection, parse
 from openneutron.isa.microcode import Program
 from openneutron.isa.payload import Format, Payload
 from tests.cli.conftest import Command
+from tests.driver import programs
 from tests.driver.test_linked_selection import comparison
 from tests.isa.test_pte import pte_file
 
@@ -107,18 +108,19 @@ def test_the_list_has_variants(openneutron: Command, folder: Path) -> None:
     }
 
 
-def test_programs_that_no_kernel_takes(refused: Refused, folder: Path) -> None:
-    program = comparison("less")
-    table = 4 * program.header["operators_offset"]
-    at = 4 * int.from_bytes(program.microcode[table : table + 4], "little") + 4 * 10
-    words = bytearray(program.microcode)
-    assert words[at] == 2
-    words[at] = 6
-    changed = with_checksum(Program(bytes(words), program.weights, program.kernels))
-    (folder / "none.bin").write_bytes(payload(changed))
-    assert refused("kernels", "list", "none.bin").startswith(
-        "microcode: none of the variants of compare_s8 takes 'compare_s8 input_a=0 "
+def test_a_program_with_a_buffer_that_is_not_there(refused: Refused, folder: Path) -> None:
+    operator = programs.kernel(
+        "conv_2d_1x1_s8", **{item.name: 9 if item.name == "output" else 0 for item in rows.KERNEL_BY_CODE[2].fields}
     )
+    program = programs.program(
+        inputs=(programs.binding("INPUT", 0, 8),),
+        outputs=(programs.binding("OUTPUT", 0, 8),),
+        buffers=(programs.dense("INPUT", 0, (1, 1, 1, 8)),),
+        operators=(operator,),
+        code=(programs.END,),
+    )
+    (folder / "damaged.bin").write_bytes(payload(program))
+    assert refused("kernels", "list", "damaged.bin") == ("microcode: conv_2d_1x1_s8 refers to buffer 9; there are 1.")
 
 
 def test_files_that_are_none(refused: Refused, folder: Path) -> None:

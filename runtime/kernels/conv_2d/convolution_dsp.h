@@ -41,7 +41,7 @@ typedef void (*NeutronMultiplyDsp)(uint32_t *sums, const int32_t *start, const u
 struct NeutronLayerDsp {
     const NeutronKernelCall *call;
     NeutronFillDsp fill;
-    NeutronMultiplyDsp multiply; /* 6 pixels */
+    NeutronMultiplyDsp multiply; /* 6 pixels; NULL where there is one alone */
     uint32_t blocks;             /* of 8 inputs, of all taps of an output */
     uint32_t words;              /* of 4 inputs in a block that hold any: 2, or 1 where there are at most 4 */
 };

@@ -14,16 +14,21 @@ static void fill(const NeutronLayerDsp *layer, const NeutronPixelDsp *pixel, con
                       input->channel_pitch, p->group_inputs - channel, 2 * part->count);
 }
 
-void conv_2d_1x1_s8_run(const NeutronKernelCall *call) {
+static void run(const NeutronKernelCall *call, NeutronMultiplyDsp multiply) {
     const NeutronConv2d1x1S8 *p = call->params;
     const NeutronLayerDsp layer = {
         .call = call,
         .fill = fill,
-        .multiply = neutron_multiply_dsp,
+        .multiply = multiply,
         .blocks = (uint32_t)neutron_blocks_of(p->group_inputs),
         .words = 2,
     };
     neutron_convolution_dsp(&layer);
 }
+
+void conv_2d_1x1_s8_run(const NeutronKernelCall *call) { run(call, neutron_multiply_dsp); }
+
+/* There are never 6 pixels. */
+void conv_2d_1x1_s8_run_vector(const NeutronKernelCall *call) { run(call, NULL); }
 
 #endif

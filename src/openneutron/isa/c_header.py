@@ -83,7 +83,7 @@ def kernel_line(row: Row) -> str:
 
 def variant_line(row: Row, variant: Variant) -> str:
     """The line of a kernel's variant. Its condition is C: ``p`` is the parameter block, ``buffers`` the table of buffers."""
-    condition = " && ".join(_condition(row, item) for item in variant.conditions) or "true"
+    condition = " && ".join(_condition(row, item) for item in variant.conditions)
     return (
         f"NEUTRON_VARIANT({row.code}, {row.name}, {variant.name}, {struct_name(row)}, 0x{_taps(row):08X}u, {condition})"
     )

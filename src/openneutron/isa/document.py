@@ -130,16 +130,8 @@ def _header() -> str:
 
 
 def _variants(row: Row) -> str:
-    if not row.variants:
-        return ""
-    return (
-        " Variants: "
-        + "; ".join(
-            f"`{item.name}` where {' and '.join(map(str, item.conditions)) or 'none before it takes the call'}"
-            for item in row.variants
-        )
-        + "."
-    )
+    each = (f"`{item.name}`, {item.doc} ({', '.join(map(str, item.conditions))})" for item in row.variants)
+    return f" Variants: {'; '.join(each)}." if row.variants else ""
 
 
 def _kernels() -> str:

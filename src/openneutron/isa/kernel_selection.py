@@ -74,7 +74,7 @@ const uint32_t neutron_kernel_count = sizeof(neutron_kernels) / sizeof(neutron_k
 def called_kernels(programs: Iterable[Program]) -> tuple[str, ...]:
     """The names of all kernels and variants that these programs call, in the order of the table.
 
-    Raises InvalidProgramError where a program is none, or calls what no kernel takes.
+    Raises InvalidProgramError where a program is none.
     """
     called = set()
     for program in programs:
@@ -139,14 +139,7 @@ def _lines_of(row: Row) -> list[tuple[str, str]]:
 
 
 def _ordered(found: set[str]) -> tuple[str, ...]:
-    """The names in the order of the table, and behind them any that it has not; a kernel all of whose variants are there
-    is whole, and has no variants beside."""
-    names: list[str] = []
-    for row in rows.KERNELS:
-        variants = [_name(row.name, item.name) for item in row.variants]
-        taken = [name for name in variants if name in found]
-        if row.name in found or (variants and taken == variants):
-            names.append(row.name)
-        else:
-            names += taken
+    """The names in the order of the table, and behind them any that it has not. Beside all of a kernel its variants are
+    left out."""
+    names = [name for name, _ in _lines() if name in found and (name.partition(":")[0] not in found or ":" not in name)]
     return (*names, *sorted(found - {name for name, _ in _lines()}))

@@ -51,12 +51,12 @@ class Variant:
     """Code of a kernel that takes the calls which meet all conditions, C function ``<kernel>_run_<name>``.
 
     ``<kernel>_run`` takes every call, and is what the library's own table registers; a kernel selection registers variants
-    where these take all calls of its programs. Of several variants that take a call the first one counts, so that the last
-    one may go without conditions.
+    where these take all calls of its programs. Of several variants that take a call the first one counts.
     """
 
     name: str
-    conditions: tuple[Condition, ...] = ()
+    doc: str
+    conditions: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,6 @@ class Row:
 
     ``taps`` names the fields whose product is how many input elements a kernel reads for one output element, up to a
     constant; "input" among them stands for the input's rows * columns. The driver bounds a run's length with it.
-    ``variants`` together take every call that the kernel's check accepts.
     """
 
     name: str
@@ -231,6 +230,13 @@ KERNELS = (
         _CONV_FIELDS,
         2,
         _CONV_TAPS,
+        (
+            Variant(
+                "vector",
+                "a fully connected layer of one input",
+                (Condition("output.batches", 1), Condition("output.rows", 1), Condition("output.cols", 1)),
+            ),
+        ),
     ),
     Row(
         "depthwise_conv_2d_s8",
@@ -477,7 +483,7 @@ KERNELS = (
         ),
         24,
         variants=tuple(
-            Variant(name, (Condition("relation", relation),))
+            Variant(name, "one relation", (Condition("relation", relation),))
             for relation, name in enumerate(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
         ),
     ),

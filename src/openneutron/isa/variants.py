@@ -11,16 +11,13 @@ from openneutron.isa.rows import Condition, Variant
 
 
 def variant_of(operator: Record, buffers: Sequence[Record]) -> Variant | None:
-    """The first variant that takes the operator; None where its kernel has no variants.
+    """The first variant that takes the operator; None where that is left to all of the kernel.
 
-    Raises InvalidProgramError where the operator refers to a buffer that is not there, or none takes it: the driver refuses
-    such a program.
+    Raises InvalidProgramError where the operator refers to a buffer that is not there: the driver refuses such a program.
     """
     for variant in operator.row.variants:
         if all(_is_met(condition, operator, buffers) for condition in variant.conditions):
             return variant
-    if operator.row.variants:
-        raise InvalidProgramError(f"microcode: none of the variants of {operator.row.name} takes '{operator}'.")
     return None
 
 
