@@ -75,6 +75,15 @@ class Image:
 
 
 @functools.cache
+def _object(source: Path, includes: tuple[Path, ...]) -> Path:
+    """The object of a C source that is no part of the runtime."""
+    folder = new_folder()
+    flags = [*CORE, *WARNINGS, *INCLUDES, "-Os", *(f"-I{path}" for path in (HERE, *includes))]
+    _run([required("arm-none-eabi-gcc"), *flags, "-c", source], folder)
+    return folder / f"{source.stem}.o"
+
+
+@functools.cache
 def image(
     archive: Path,
     sources: tuple[Path, ...] = RUNNER,
@@ -86,10 +95,10 @@ def image(
     Of newlib it takes what the C language itself needs (memcpy and the like), and no start-up code: board.c has it.
     """
     folder = new_folder()
-    given: list[str | Path] = list(sources)
     if selection is not None:
-        given.append(folder / "kernel_selection.c")
-        (folder / "kernel_selection.c").write_text(selection)
+        sources = (*sources, folder / "kernel_selection.c")
+        sources[-1].write_text(selection)
+    objects = [_object(source, includes) for source in sources]
     link = [
         "-nostartfiles",
         "-Wl,--gc-sections",
@@ -98,8 +107,7 @@ def image(
         "-o",
         "image.elf",
     ]
-    flags = [*CORE, *WARNINGS, *INCLUDES, "-Os", *(f"-I{path}" for path in (HERE, *includes))]
-    _run([required("arm-none-eabi-gcc"), *flags, *given, archive, *link], folder)
+    _run([required("arm-none-eabi-gcc"), *CORE, *objects, archive, *link], folder)
     return Image(folder / "image.elf", folder / "image.map")
 
 

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A kernel selection makes an image smaller by the kernels that it leaves out, and by nothing else."""
+
+from __future__ import annotations
+
+from openneutron.isa import rows
+from openneutron.isa.kernel_selection import parse
+from tests.cortex_m33 import link_map
+from tests.cortex_m33.firmware import image, library
+from tests.cortex_m33.models import CIFARNET, model
+
+TABLE, COUNT = ".rodata.neutron_kernels", ".rodata.neutron_kernel_count"
+KERNELS = sorted((row.name for row in rows.KERNELS), key=len, reverse=True)
+
+
+def kernel_of(member: str) -> str:
+    """The kernel that an archive's object belongs to: ``conv_2d_s8`` for ``libneutron.a(conv_2d_s8_dsp.o)``."""
+    stem = member.removeprefix("libneutron.a(").removesuffix(".o)")
+    return next((name for name in KERNELS if stem.startswith(name)), stem)
+
+
+def kernels_in(found: link_map.LinkMap) -> set[str]:
+    return {name for name in KERNELS if any(section == f".text.{name}_check" for _, section in found.sections)}
+
+
+def test_the_linker_drops_exactly_the_kernels_that_are_not_selected() -> None:
+    text = model(CIFARNET).selection
+    names = parse("cifarnet", text).kernels
+    selected = {name.split(":")[0] for name in names}
+    every = link_map.read(image(library()).map)
+    chosen = link_map.read(image(library(), selection=text).map)
+    assert kernels_in(every) == set(KERNELS)
+    assert kernels_in(chosen) == selected
+
+    for found in (every, chosen):
+        assert found.size == sum(found.sections.values()) + found.padding
+    dropped = {key: size for key, size in every.sections.items() if key not in chosen.sections}
+    added = {key: size for key, size in chosen.sections.items() if key not in every.sections}
+    assert all(every.sections[key] == size for key, size in chosen.sections.items() if key not in added)
+
+    own_table = {key: dropped.pop(key) for key in list(dropped) if key[0] == "libneutron.a(table.o)"}
+    assert {section for _, section in own_table} == {section for _, section in added} == {TABLE, COUNT}
+    assert {member for member, _ in added} == {"kernel_selection.o"}
+    assert {kernel_of(member) for member, _ in dropped} == set(KERNELS) - selected
+
+    of_kernels = sum(dropped.values())
+    tables = sum(own_table.values()) - sum(added.values())
+    padding = every.padding - chosen.padding
+    print(f"{every.size} bytes with all kernels, {chosen.size} with CifarNet's: {of_kernels} of kernels, {tables} of")
+    print(f"their table, {padding} of padding")
+    assert every.size - chosen.size == of_kernels + tables + padding
+    # A table is as long as it has entries, and padding is below a word for each section that went.
+    assert own_table["libneutron.a(table.o)", TABLE] * len(names) == added["kernel_selection.o", TABLE] * len(KERNELS)
+    assert abs(padding) < 4 * len(dropped)
