@@ -90,20 +90,19 @@ static inline uint32_t neutron_min_bytes(uint32_t a, uint32_t b) {
 
 /* ---- requantization ------------------------------------------------------------------------------------------------- */
 
-/* Most scales are below 1/4 and not negative, and stored values are small: with e = -shift between 2 and 23,
- * x * multiplier / 2^(31 + e) + zero_point takes no more than the high word of a sum. `rounding`, with which that word
- * begins, is a half and the zero point; it stays below 2^30, and so does the product. `shift` is e - 1. */
+/* Most scales are below 1/4 and not negative: with e = -shift of 2 or more, x * multiplier / 2^(31 + e) takes no more than
+ * the high word of a sum, which begins with a half, `rounding`. `shift` is e - 1. */
 typedef struct {
-    int32_t multiplier, rounding, shift;
+    int32_t multiplier, rounding, shift, zero_point;
 } NeutronDspScale;
 
 /* The multiplier may be one more, once. */
 static inline bool neutron_dsp_scale_fits(int32_t multiplier, int32_t shift) {
-    return (uint32_t)multiplier < INT32_MAX && shift <= -2 && shift >= -23;
+    return (uint32_t)multiplier < INT32_MAX && shift <= -2 && shift >= -31;
 }
 
 static inline NeutronDspScale neutron_dsp_scale(int32_t multiplier, int32_t shift, int32_t zero_point) {
-    const NeutronDspScale scale = {multiplier, (2 * zero_point + 1) * (INT32_C(1) << (-2 - shift)), -1 - shift};
+    const NeutronDspScale scale = {multiplier, INT32_C(1) << (-2 - shift), -1 - shift, zero_point};
     return scale;
 }
 
@@ -114,14 +113,14 @@ static inline NeutronDspScale neutron_dsp_scale(int32_t multiplier, int32_t shif
 static inline int32_t neutron_dsp_rounded_twice(int32_t x, NeutronDspScale scale) {
     const uint32_t low = ((uint32_t)x & UINT32_C(0x80000000)) + UINT32_C(0x40000000);
     const int64_t start = (int64_t)((uint64_t)(uint32_t)(scale.rounding + (x >> 31)) << 32 | low);
-    return (int32_t)((start + (int64_t)x * scale.multiplier) >> 32) >> scale.shift;
+    return ((int32_t)((start + (int64_t)x * scale.multiplier) >> 32) >> scale.shift) + scale.zero_point;
 }
 
 /* round(x * (multiplier + fraction / 2^32) / 2^(31 + e)) + zero_point, halves up. */
 static inline int32_t neutron_dsp_rounded_once(int32_t x, NeutronDspScale scale, int32_t fraction) {
     const int32_t low = (int32_t)((int64_t)x * fraction >> 32);
     const int64_t start = (int64_t)((uint64_t)(uint32_t)(scale.rounding + (low >> 31)) << 32 | (uint32_t)low);
-    return (int32_t)((start + (int64_t)x * scale.multiplier) >> 32) >> scale.shift;
+    return ((int32_t)((start + (int64_t)x * scale.multiplier) >> 32) >> scale.shift) + scale.zero_point;
 }
 
 /* min(max(x, -128), 127). gcc 12's __ssat does not compile with -Wconversion. */
