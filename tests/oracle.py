@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -67,8 +68,8 @@ def _random_input(graph: Graph, name: str, generator: np.random.Generator) -> np
 def assert_bit_exact(
     graph: Graph, seeds: Sequence[int] = (0, 1), options: CompileOptions = CompileOptions()
 ) -> Compiled:
-    """Compiles the graph and compares every output byte with LiteRT's, for one random input per seed."""
-    compiled = compile_graph(graph, TARGET, options)
+    """Compiles the graph, with its check, and compares every output byte with LiteRT's, for one random input per seed."""
+    compiled = compile_graph(graph, TARGET, dataclasses.replace(options, check=True))
     model = litert.write(graph)
     for seed in seeds:
         inputs = random_inputs(graph, seed)

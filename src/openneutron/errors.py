@@ -28,6 +28,10 @@ class BudgetError(OpenNeutronError, RuntimeError):
         self.least_bytes = least_bytes
 
 
+class CompilerFaultError(OpenNeutronError, RuntimeError):
+    """The compiler's own check of a program (``check``) found that it reads what is not there: a mistake in the compiler."""
+
+
 class InvalidProgramError(OpenNeutronError, ValueError):
     """A compiled program or delegate payload is truncated, corrupt, or of another version."""
 

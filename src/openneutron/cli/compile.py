@@ -14,6 +14,7 @@ from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import (
     Border,
     CalibrationOption,
+    CheckOption,
     ConverterName,
     FetchOption,
     IoPlaceOption,
@@ -48,6 +49,7 @@ def compile_model(
     sram_budget: SramBudgetOption = None,
     io_place: IoPlaceOption = None,
     fetch_constants_to_sram: FetchOption = False,
+    check: CheckOption = False,
     operators_not_to_delegate: NotDelegatedOption = None,
     keep_float: KeepFloatOption = None,
     io: Annotated[Border | None, typer.Option(help="Type of the .pte's inputs and outputs (PyTorch models).")] = None,
@@ -93,6 +95,7 @@ def compile_model(
         sram_budget=sram_budget,
         io_place=io_place,
         fetch_constants_to_sram=fetch_constants_to_sram,
+        check=check,
         operators_not_to_delegate=operators_not_to_delegate,
         keep_float=keep_float,
         io=io,

@@ -13,6 +13,7 @@ from openneutron.cli import output
 from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import (
     CalibrationOption,
+    CheckOption,
     FetchOption,
     IoPlaceOption,
     KeepFloatOption,
@@ -38,6 +39,7 @@ def explain(
     sram_budget: SramBudgetOption = None,
     io_place: IoPlaceOption = None,
     fetch_constants_to_sram: FetchOption = False,
+    check: CheckOption = False,
     operators_not_to_delegate: NotDelegatedOption = None,
     keep_float: KeepFloatOption = None,
     memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
@@ -56,6 +58,7 @@ def explain(
         sram_budget=sram_budget,
         io_place=io_place,
         fetch_constants_to_sram=fetch_constants_to_sram,
+        check=check,
         operators_not_to_delegate=operators_not_to_delegate,
         keep_float=keep_float,
     )

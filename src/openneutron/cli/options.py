@@ -16,6 +16,7 @@ from openneutron.cli import model_source
 from openneutron.cli.model_source import LiteRTFile, ModelSource
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.layout import ARENA, CALLER
+from openneutron.errors import InvalidOptionError
 from openneutron.targets import Target
 
 
@@ -63,6 +64,10 @@ IoPlaceOption = Annotated[
 ]
 FetchOption = Annotated[
     bool, typer.Option("--fetch-constants-to-sram", help="Copy constants from flash to SRAM before each use.")
+]
+CheckOption = Annotated[
+    bool,
+    typer.Option("--check", help="Go through each compiled program byte by byte: whatever is read must be there."),
 ]
 NotDelegatedOption = Annotated[
     list[str] | None,
@@ -115,6 +120,7 @@ def request(
     sram_budget: int | None,
     io_place: IoPlace | None,
     fetch_constants_to_sram: bool,
+    check: bool,
     operators_not_to_delegate: Iterable[str] | None,
     keep_float: Iterable[str] | None,
     io: Border | None = None,
@@ -137,11 +143,16 @@ def request(
             ("--converter", converter),
         ):
             model_source.only_for_pytorch(source, option, value)
+    if check and converter is ConverterName.EIQ:
+        raise InvalidOptionError(
+            "--check: NXP's microcode can't be checked here. Leave it out, or take --converter open."
+        )
     place = io_place or (IoPlace.ARENA if isinstance(source, LiteRTFile) else IoPlace.CALLER)
     options = CompileOptions(
         sram_budget=None if sram_budget is None else sram_budget * 1024,
         io=place.value,
         fetch_constants_to_sram=fetch_constants_to_sram,
+        check=check,
     )
     excluded = names(operators_not_to_delegate)
     return Request(source, chip, options, excluded, calibration, weights, floating, io, converter)

@@ -57,6 +57,7 @@ def _compiled(source: PyTorchModel, asked: Request, steps: Steps, must_delegate:
         operators_not_to_delegate=asked.not_delegated,
         keep_float=asked.keep_float,
         converter=(asked.converter or ConverterName.OPEN).value,
+        extra_flags=("--check",) if options.check else (),
         must_delegate=must_delegate,
         progress=steps,
         name=str(source),

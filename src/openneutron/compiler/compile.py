@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from openneutron import ops
+from openneutron.compiler.audit import audit
 from openneutron.compiler.bottleneck import bottleneck, idle_reason
 from openneutron.compiler.budget import budget_bytes
 from openneutron.compiler.calls import KernelCall
@@ -19,7 +20,7 @@ from openneutron.compiler.schedule import Fetch, Schedule, whole_schedule
 from openneutron.compiler.select import select_node
 from openneutron.compiler.storage import Storages, share
 from openneutron.compiler.timeline import copy_cycles, durations, overlapped_cycles
-from openneutron.errors import BudgetError, InvalidModelError
+from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
 from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program
 from openneutron.targets import Target
@@ -61,7 +62,8 @@ class Report:
 
     ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
     least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs,
-    ``fetched_bytes`` what a run copies to the prefetch buffer.
+    ``fetched_bytes`` what a run copies to the prefetch buffer; ``used_bytes`` what a run touches of scratch and prefetch buffer,
+    up to the highest byte (None where ``check`` was not asked for).
 
     ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
     are copies. ``overlapped_cycles``: with a port that copies in the background.
@@ -86,6 +88,7 @@ class Report:
     microcode_bytes: int
     milliseconds: float
     utilisation: float
+    used_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,20 @@ def compile_graph(graph: Graph, target: Target, options: CompileOptions = Compil
     legal = legalize(graph)
     storages, calls = select_calls(legal)
     schedule = whole_schedule(calls)
-    return finish(graph, legal, storages, schedule, target, options)
+    compiled = finish(graph, legal, storages, schedule, target, options)
+    return checked(compiled) if options.check else compiled
+
+
+def checked(compiled: Compiled) -> Compiled:
+    """The same with ``used_bytes`` in its report. Raises CompilerFaultError where the program reads what is not there."""
+    found = audit(compiled.program, compiled.schedule, compiled.storages)
+    if found.findings:
+        raise CompilerFaultError(
+            f"'{compiled.graph.name}': the compiled program is wrong in {len(found.findings)} places; {found.findings[0]}. "
+            "This is a mistake in the compiler: please report it, with the model."
+        )
+    used = found.scratch_bytes + found.prefetch_bytes
+    return replace(compiled, report=replace(compiled.report, used_bytes=used))
 
 
 def select_calls(legal: Graph) -> tuple[Storages, list[KernelCall]]:

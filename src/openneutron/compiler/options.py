@@ -16,12 +16,14 @@ class CompileOptions:
     ``io`` is where inputs and outputs lie, see ``layout.IO_PLACES``. ``fetch_constants_to_sram`` copies each operator's
     constants to SRAM ahead of their use, for constants that lie in flash; the budget bounds the buffer for them too. ``profile`` makes room for an event for each kernel
     call of a run.
+    ``check`` goes through each program byte by byte before it is handed out (compiler/audit).
     """
 
     sram_budget: int | None = None
     io: str = ARENA
     fetch_constants_to_sram: bool = False
     profile: bool = False
+    check: bool = False
 
     def __post_init__(self) -> None:
         if self.io not in IO_PLACES:

@@ -70,7 +70,8 @@ def prefetch_plans(schedule: Schedule, storages: Storages, target: Target) -> tu
             steps = _with_fetches(cut.steps, used, sizes, capacity)
             if steps is None:
                 continue
-            made = dataclasses.replace(cut, steps=steps, prefetch_bytes=capacity)
+            ends = (step.destination + sizes[step.call] for step in steps if isinstance(step, Fetch))
+            made = dataclasses.replace(cut, steps=steps, prefetch_bytes=max(ends, default=0))
             found.append(Plan(made, overlapped_cycles(made, sizes, computed, target), spent + copied))
     found.sort(key=lambda plan: (plan.size_bytes, plan.cycles, plan.blocking_cycles))
     better: list[Plan] = []

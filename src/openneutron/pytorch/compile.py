@@ -164,6 +164,7 @@ def compile(
     intermediates_dir: str | os.PathLike[str] | None = None,
     kernel_selection: str | os.PathLike[str] | None = None,
     converter: str = OPEN,
+    extra_flags: str | Sequence[str] | None = None,
     must_delegate: bool = True,
 ) -> CompiledModel:
     """The model quantized to int8 and compiled for ``target``.
@@ -186,7 +187,7 @@ def compile(
     train_fn: trains the model with its quantization simulated, in place; it is given the model in training mode, and scales
     come from what it sees there (``calibration`` is not needed then). The model that was passed in stays as it is.
     converter: ``open``, or ``eiq`` for NXP's ``eiq_neutron_sdk`` where it is installed: the ``.pte`` then holds NXP's microcode,
-    for the chip alone (docs/converters.md).
+    for the chip alone (docs/converters.md). extra_flags: the converter's own options, as on a command line.
     kernel_selection: a C file to write (``net_kernel_selection.c``) that registers just the kernels the model calls, for the
     linker to drop the others; beside it one of each partition, ``net_<partition>_kernel_selection.c`` (docs/kernel-selection.md).
     must_delegate: whether a model of which nothing can run on the NPU is an error; else it is compiled for the CPU.
@@ -208,6 +209,7 @@ def compile(
     folder = None if intermediates_dir is None else intermediates_folder(os.fspath(intermediates_dir))
     compile_spec = generate_neutron_compile_spec(
         target,
+        extra_flags=extra_flags,
         operators_not_to_delegate=operators_not_to_delegate,
         use_neutron_for_format_conversion=use_neutron_for_format_conversion,
         fetch_constants_to_sram=fetch_constants_to_sram,

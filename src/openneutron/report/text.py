@@ -121,6 +121,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             *_copies_rows(summary),
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
             ("Peak SRAM", _sram_text(summary)),
+            *_check_rows(summary),
             ("Weights", size_text(summary.weights_bytes)),
             ("Microcode", size_text(summary.microcode_bytes)),
         ]
@@ -140,6 +141,15 @@ def _copies_rows(summary: Summary) -> list[tuple[str, str]]:
             f"{duration_text(copies)} of it from flash; {duration_text(hidden)} in all with a port that copies in the background",
         )
     ]
+
+
+def _check_rows(summary: Summary) -> list[tuple[str, str]]:
+    """That the programs were checked, where they were, and how much of their memory they use."""
+    reports = [part.report for part in summary.partitions]
+    if any(report.used_bytes is None for report in reports):
+        return []
+    used = max(report.used_bytes or 0 for report in reports)
+    return [("Checked", f"every byte that is read is what it should be; {size_text(used)} of scratch memory used")]
 
 
 def _sram_text(summary: Summary) -> str:

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The check of programs without data: nothing said of right ones, and each kind of mistake found in wrong ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.audit import audit
+from openneutron.compiler.audit.reads import ELEMENT_BY_ELEMENT, RULES, read_window, whole_window
+from openneutron.compiler.calls import KernelCall, View, dense_pitches
+from openneutron.compiler.compile import checked
+from openneutron.compiler.schedule import Loop, Rows
+from openneutron.errors import CompilerFaultError
+from openneutron.isa import Microcode, Program, Record, decode, encode
+from openneutron.isa.rows import KERNELS
+from tests import oracle, random_graphs
+from tests.compiler.test_cascade import compiled_with, three_operators
+
+STRIPES = (Rows(0, 0, 1), Loop(8, (Rows(0, 1, 3, 2), Rows(1, 0, 1, 1), Rows(2, 0, 1, 1))))
+RINGS = {"a": 3, "b": 1}
+
+CHECK = CompileOptions(check=True)
+FETCH = CompileOptions(check=True, fetch_constants_to_sram=True)
+
+
+def findings(compiled: Compiled, program: Program | None = None) -> tuple[str, ...]:
+    return audit(program or compiled.program, compiled.schedule, compiled.storages).findings
+
+
+def changed(compiled: Compiled, change: Callable[[Microcode], Microcode]) -> tuple[str, ...]:
+    """What is found once the microcode is changed."""
+    code = decode(compiled.program)
+    return findings(compiled, encode(change(code), compiled.program.weights))
+
+
+def moved(record: Record, **values: int) -> Record:
+    return Record(
+        record.row,
+        tuple(values.get(column.name, value) for column, value in zip(record.row.fields, record.values, strict=True)),
+    )
+
+
+def with_buffer(code: Microcode, operator: int, name: str, **values: int) -> Microcode:
+    index = code.operators[operator][name]
+    buffers = list(code.buffers)
+    buffers[index] = moved(buffers[index], **values)
+    return dataclasses.replace(code, buffers=tuple(buffers))
+
+
+def test_every_kernel_has_its_rule() -> None:
+    assert RULES.keys() == {row.name for row in KERNELS}
+    assert RULES.keys() > ELEMENT_BY_ELEMENT
+
+
+@pytest.mark.parametrize("op", sorted(random_graphs.SAMPLERS))
+def test_right_programs_have_no_findings(op: str) -> None:
+    for seed, options in enumerate((CHECK, FETCH, CHECK)):
+        compiled = compile_graph(random_graphs.single(op, seed), oracle.TARGET, options)
+        report = compiled.report
+        assert report.used_bytes is not None
+        # The last buffer's size is rounded up to 16 bytes, which nobody touches.
+        assert 0 <= report.arena_bytes + report.prefetch_bytes - report.used_bytes < 32
+
+
+def test_stripes_through_rolling_buffers_have_none_either() -> None:
+    compiled = compiled_with(three_operators(), STRIPES, RINGS)
+    assert findings(compiled) == ()
+
+
+def test_a_ring_that_is_too_short_is_found() -> None:
+    compiled = compiled_with(three_operators(), STRIPES, {"a": 2, "b": 1})
+    assert any("hold other rows of the same tensor by now" in text for text in findings(compiled))
+
+
+def test_a_stripe_left_out_is_found() -> None:
+    compiled = compiled_with(three_operators(), STRIPES[1:], RINGS)
+    assert any("were never written" in text for text in findings(compiled))
+
+
+def test_overlapping_buffers_are_found() -> None:
+    compiled = compile_graph(three_operators(), oracle.TARGET)
+    code = decode(compiled.program)
+    # The last call's output over its input.
+    home = code.buffers[code.operators[2]["input"]]["offset"]
+    found = changed(compiled, lambda code: with_buffer(code, 2, "output", offset=home - 512))
+    assert any("it writes its output over what it has still to read of input" in text for text in found)
+
+
+def test_a_buffer_outside_its_memory_is_found() -> None:
+    compiled = compile_graph(three_operators(), oracle.TARGET)
+    found = changed(compiled, lambda code: with_buffer(code, 0, "output", offset=1 << 20))
+    assert any(text.endswith(f"of SCRATCH, which has {compiled.report.arena_bytes}") for text in found)
+
+
+def test_a_buffer_read_elsewhere_is_found() -> None:
+    compiled = compile_graph(three_operators(), oracle.TARGET)
+    code = decode(compiled.program)
+    last = len(code.operators) - 1
+    place = code.buffers[code.operators[last]["input"]]["offset"]
+    found = changed(compiled, lambda code: with_buffer(code, last, "input", offset=place - 16))
+    assert found
+
+
+def test_constants_that_have_not_arrived_are_found() -> None:
+    compiled = compile_graph(three_operators(), oracle.TARGET, FETCH)
+
+    def without(name: str) -> Callable[[Microcode], Microcode]:
+        return lambda code: dataclasses.replace(code, code=tuple(item for item in code.code if item.row.name != name))
+
+    assert any("have not arrived" in text for text in changed(compiled, without("WAIT")))
+    assert any("were never fetched" in text for text in changed(compiled, without("FETCH")))
+
+
+def test_other_constants_are_found() -> None:
+    compiled = compile_graph(three_operators(), oracle.TARGET)
+
+    def swapped(code: Microcode) -> Microcode:
+        first = moved(code.operators[0], weights_offset=code.operators[0]["weights_offset"] + 16)
+        return dataclasses.replace(code, operators=(first, *code.operators[1:]))
+
+    assert any("weights: other constants lie there" in text for text in changed(compiled, swapped))
+
+
+def test_an_output_that_is_not_complete_is_found() -> None:
+    compiled = compile_graph(three_operators(), oracle.TARGET)
+    found = changed(compiled, lambda code: dataclasses.replace(code, code=code.code[:-2] + code.code[-1:]))
+    assert len(found) == 1
+    assert found[0].startswith("at the end, output")
+
+
+def test_a_wrong_program_is_never_handed_out() -> None:
+    compiled = compiled_with(three_operators(), STRIPES[1:], RINGS)
+    with pytest.raises(CompilerFaultError, match=r"the compiled program is wrong in \d+ places; .*were never written"):
+        checked(compiled)
+
+
+@pytest.mark.parametrize("kernel", ["conv_2d_s8", "depthwise_conv_2d_s8", "max_pool_2d_s8"])
+def test_what_a_window_reads_is_what_its_taps_touch(kernel: str) -> None:
+    """Against the sum of docs/microcode.md, tap by tap."""
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        rows, cols, channels = (int(value) for value in random.integers(3, 12, 3))
+        stride, pad, size, dilation = (int(value) for value in random.integers((1, 0, 1, 1), (4, 3, 4, 3)))
+        reach = (size - 1) * dilation + 1
+        if rows + 2 * pad < reach or cols + 2 * pad < reach:
+            continue
+        out = [(extent + 2 * pad - reach) // stride + 1 for extent in (rows, cols)]
+        view, output = (1, rows, cols, channels), (1, *out, channels)
+        grouped = kernel == "depthwise_conv_2d_s8"
+        params = {
+            "kernel_h": size, "kernel_w": size, "stride_h": stride, "stride_w": stride, "pad_top": pad, "pad_left": pad,
+            "dilation_h": dilation, "dilation_w": dilation,
+            "group_inputs": 1 if grouped else channels, "group_outputs": 1 if grouped else channels,
+        }  # fmt: skip
+        views = {"input": View("x", view, dense_pitches(view)), "output": View("y", output, dense_pitches(output))}
+        call = KernelCall(kernel, "y", views, params)
+        spans = [sorted(random.choice(extent + 1, 2, replace=False).tolist()) for extent in output[1:]]
+        window = ((0, 1), *((int(first), int(end)) for first, end in spans))
+        read = read_window(call, "input", window)  # type: ignore[arg-type]
+        for axis, extent in ((1, rows), (2, cols)):
+            taps = _taps(range(*window[axis]), stride, pad, size, dilation, extent)
+            if taps:
+                assert read[axis][0] <= min(taps) and max(taps) < read[axis][1]
+                # At an edge there may be gaps between taps that a span can't leave out.
+                assert dilation > 1 or stride > size or read[axis] == (min(taps), max(taps) + 1)
+        kept = window[3] if kernel != "conv_2d_s8" else (0, channels)
+        assert read[3] == kept
+        assert read_window(call, "input", whole_window(call, "output"))[0] == (0, 1)
+
+
+def _taps(outputs: range, stride: int, pad: int, size: int, dilation: int, extent: int) -> Sequence[int]:
+    every = (place * stride - pad + tap * dilation for place in outputs for tap in range(size))
+    return [tap for tap in every if 0 <= tap < extent]
