@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from openneutron.errors import InvalidModelError, InvalidProgramError
 from openneutron.export.deployment import ITEM_BYTES, Border, Call, Deployment, Place, Quantization, Where
-from openneutron.isa import payload, pte
+from openneutron.isa import decode, payload, pte
 from openneutron.isa.payload import Format, Payload
-from openneutron.isa.pte_method import DelegateCall, Jump, KernelCall, Method, methods
+from openneutron.isa.pte_method import DelegateCall, Jump, KernelCall, Method, TensorValue, methods
 
 QUANTIZE = "quantized_decomposed::quantize_per_tensor.out"
 DEQUANTIZE = "quantized_decomposed::dequantize_per_tensor.out"
@@ -35,12 +36,26 @@ def read_pte(data: bytes, file: str, name: str) -> Deployment:
             f"'{file}' has no {pte.BACKEND_ID} delegate in it; its delegates: {others}. "
             "Compile the model first: openneutron compile MODEL -o MODEL.pte."
         )
-    payloads = [_payload(method, index, file) for index in range(len(method.delegates))]
     reader = _Reader(method, file, _constant_methods(found))
-    reader.refuse_cpu_operators()
-    made = tuple(reader.call(step, payloads[step.delegate]) for step in calls)
-    reader.refuse_what_is_not_computed(made)
+    try:
+        reader.refuse_cpu_operators()
+        payloads = {step.delegate: _payload(method, step.delegate, file) for step in calls}
+        made = tuple(reader.call(step, payloads[step.delegate]) for step in calls)
+    except IndexError as error:  # a value, operator or delegate that the file does not have
+        raise _damaged(file) from error
+    reader.refuse_what_is_not_computed()
     return Deployment(name, made, *reader.borders(), tuple(reader.between.values()))
+
+
+def _damaged(file: str) -> InvalidProgramError:
+    return InvalidProgramError(f"'{file}' is damaged: its delegate calls make no sense. Compile the model again.")
+
+
+def _size_bytes(tensor: TensorValue) -> int:
+    """Bytes of a tensor; 0 where a border can't have its type or shape."""
+    if tensor.dtype not in ITEM_BYTES or min(tensor.shape, default=1) < 1:
+        return 0
+    return math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
 
 
 def _payload(method: Method, index: int, file: str) -> Payload:
@@ -101,20 +116,27 @@ class _Reader:
 
     def _quantized(self, step: KernelCall) -> Quantization:
         scale, zero, least, most = (self.method.values[index] for index in step.arguments[1:5])
-        if not (
-            isinstance(scale, float) and isinstance(zero, int) and isinstance(least, int) and isinstance(most, int)
-        ):
-            raise InvalidProgramError(f"'{self.file}': {step.operator} has arguments that are no numbers.")
+        if not isinstance(scale, float):
+            raise _damaged(self.file)
+        if not (isinstance(zero, int) and isinstance(least, int) and isinstance(most, int)):
+            raise _damaged(self.file)
+        if not (0 < scale < math.inf and -128 <= least <= zero <= most <= 127):
+            raise InvalidModelError(
+                f"'{self.file}': {step.operator} has scale {scale}, zero point {zero} and the range {least} to {most}; a bundle "
+                "has int8 at its borders. Compile the model again with this version."
+            )
         return Quantization(scale, zero, least, most)
 
     def call(self, step: DelegateCall, contents: Payload) -> Call:
         """The call of a program, its tensors entered."""
         arguments, results = step.arguments[: contents.arguments], step.arguments[contents.arguments :]
-        if len(results) != len(contents.output_map):
-            raise InvalidProgramError(
-                f"'{self.file}': a delegate call has {len(results)} outputs, its program {len(contents.output_map)}. "
-                "Compile the model again."
-            )
+        if len(arguments) != contents.arguments or len(results) != len(contents.output_map):
+            raise _damaged(self.file)
+        microcode = decode(contents.program)
+        sizes = [binding["size"] for binding in (*microcode.inputs, *microcode.outputs)]
+        values = [arguments[index] for index in contents.input_map] + [results[index] for index in contents.output_map]
+        if [_size_bytes(self.method.tensor(value)) for value in values] != sizes:
+            raise _damaged(self.file)
         takes = [
             self._taken(arguments[index], form)
             for index, form in zip(contents.input_map, contents.input_formats, strict=True)
@@ -128,6 +150,8 @@ class _Reader:
     def _order(self, value: int, form: Format) -> tuple[int, ...]:
         rank = len(self.method.tensor(value).shape)
         if form is Format.CHANNELS_LAST:
+            if rank < 3:
+                raise _damaged(self.file)
             return (0, *range(2, rank), 1)
         return tuple(range(rank))
 
@@ -141,8 +165,6 @@ class _Reader:
                 )
             if value in self.outputs:
                 return Place(Where.OUTPUT, list(self.outputs).index(value))
-            tensor = self.method.tensor(value)
-            self.between.setdefault(value, Border("", tensor.dtype, tensor.shape, order, None, 0).size_bytes)
             return Place(Where.BETWEEN, list(self.between).index(value))
         if value not in self.inputs:
             self.inputs[value] = self._input(value, order)
@@ -172,8 +194,7 @@ class _Reader:
         if value in self.method.outputs:
             self.outputs[value] = self._border("output", value, self.method.outputs.index(value), order)
             return Place(Where.OUTPUT, list(self.outputs).index(value))
-        tensor = self.method.tensor(value)
-        self.between[value] = Border("", tensor.dtype, tensor.shape, order, None, 0).size_bytes
+        self.between[value] = _size_bytes(self.method.tensor(value))
         return Place(Where.BETWEEN, list(self.between).index(value))
 
     def _border(self, kind: str, value: int, index: int, order: tuple[int, ...]) -> Border:
@@ -191,7 +212,7 @@ class _Reader:
             quantization = Quantization(float(scale), int(zero), int(least), int(most))
         return Border(name, tensor.dtype, tensor.shape, order, quantization, index)
 
-    def refuse_what_is_not_computed(self, calls: tuple[Call, ...]) -> None:
+    def refuse_what_is_not_computed(self) -> None:
         """Raises InvalidModelError where an output of the model comes from no program."""
         given = {border.model_index for border in self.outputs.values()}
         computed = set(self.outputs)
@@ -201,7 +222,6 @@ class _Reader:
                     f"'{self.file}': output {index} is none that the NPU computes (an input, a constant, or one given twice). "
                     "Leave it out of what the model returns."
                 )
-        assert calls
 
     def borders(self) -> tuple[tuple[Border, ...], tuple[Border, ...]]:
         return tuple(self.inputs.values()), tuple(self.outputs.values())

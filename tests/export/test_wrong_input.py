@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a user may get wrong: one clear message, exit code 2, nothing written."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import openneutron
+from openneutron import litert, targets
+from openneutron.cli import main
+from openneutron.errors import InvalidModelError, OpenNeutronError
+from openneutron.export import export_bundle
+from openneutron.export.from_pte import read_pte
+from openneutron.isa import pte
+from openneutron.isa.rows import MAGIC
+from openneutron.mixed import compile_file
+from tests.export.bundles import cifarnet
+from tests.mixed.files import mixed_file
+
+
+class PartlyOnTheCpu(torch.nn.Module):
+    """A sort between two convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(2, 4, 3)
+        self.second = torch.nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.sort(self.first(x), 3)[0])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def run(*arguments: str) -> str:
+        before = sorted(folder.rglob("*"))
+        capsys.readouterr()
+        code = main(["export", *arguments])
+        said = capsys.readouterr()
+        assert (code, said.out) == (2, ""), said
+        assert sorted(folder.rglob("*")) == before
+        assert said.err.startswith("error: ") and said.err.count("\n") == 1
+        return said.err.removeprefix("error: ").rstrip("\n")
+
+    return run
+
+
+def test_no_such_file(refused: Callable[..., str]) -> None:
+    assert refused("model.pte", "--to", "out") == "'model.pte' does not exist."
+
+
+def test_neither_a_pte_nor_a_tflite(refused: Callable[..., str], folder: Path) -> None:
+    (folder / "model.onnx").write_bytes(b"\x08\x07")
+    assert refused("model.onnx", "--to", "out") == (
+        "'model.onnx' is neither a .pte nor a compiled .tflite; those are what a bundle is made of."
+    )
+
+
+def test_no_pte(refused: Callable[..., str], folder: Path) -> None:
+    (folder / "model.pte").write_bytes(b"no flatbuffer at all")
+    assert refused("model.pte", "--to", "out") == (
+        "'model.pte' is no ExecuTorch program: bytes 4 to 7 are b'latb'; a .pte file has b'ET12' there."
+    )
+
+
+def test_a_truncated_pte(refused: Callable[..., str], folder: Path) -> None:
+    data = cifarnet().buffer
+    (folder / "model.pte").write_bytes(data[: len(data) // 2])
+    assert refused("model.pte", "--to", "out") == (
+        "'model.pte' is damaged: its flatbuffer can't be read. Compile the model again."
+    )
+
+
+def test_without_a_delegate_of_ours(refused: Callable[..., str], folder: Path) -> None:
+    (folder / "model.pte").write_bytes(cifarnet().buffer.replace(b"NeutronBackend", b"XnnpackBackend"))
+    assert refused("model.pte", "--to", "out") == (
+        "'model.pte' has no NeutronBackend delegate in it; its delegates: XnnpackBackend. "
+        "Compile the model first: openneutron compile MODEL -o MODEL.pte."
+    )
+
+
+def test_microcode_of_nxp(refused: Callable[..., str], folder: Path) -> None:
+    magic = struct.pack("<I", MAGIC)
+    data = cifarnet().buffer
+    at = data.index(magic) + 4
+    (folder / "model.pte").write_bytes(data[:at] + struct.pack("<I", 0x40) + data[at + 4 :])
+    assert refused("model.pte", "--to", "out") == (
+        "'model.pte' (forward, delegate 0): microcode: its format is 0x00000040; this version reads 0x4f4e0001 alone "
+        "(NXP's own microcode included in what it refuses). Compile the model again."
+    )
+
+
+def test_operators_on_the_cpu(folder: Path) -> None:
+    x = torch.randn(1, 2, 8, 8)
+    program = openneutron.compile(PartlyOnTheCpu().eval(), (x,), calibration=[(x,)], name="partly")
+    with pytest.raises(InvalidModelError) as caught:
+        export_bundle(program, folder / "out")
+    assert str(caught.value) == (
+        "'partly' does not run on the NPU alone: quantized_decomposed::dequantize_per_tensor.out, aten::sort.values, "
+        "quantized_decomposed::quantize_per_tensor.out. A bundle has no CPU operators. See what stays on the CPU, and why, with "
+        "`openneutron explain MODEL`, or link the .pte with ExecuTorch's own runtime and runtime/delegate."
+    )
+    assert list(folder.iterdir()) == []
+
+
+def test_a_tflite_that_is_not_compiled(refused: Callable[..., str], folder: Path) -> None:
+    (folder / "mixed.tflite").write_bytes(mixed_file())
+    assert refused("mixed.tflite", "--to", "out") == (
+        "'mixed.tflite' has no NeutronGraph in it. Compile it first: openneutron compile mixed.tflite."
+    )
+
+
+def test_a_tflite_of_several_parts(refused: Callable[..., str], folder: Path) -> None:
+    model = litert.read(mixed_file())
+    compiled = compile_file(model, "mixed.tflite", targets.get("imxrt700"))
+    (folder / "compiled.tflite").write_bytes(compiled.to_bytes())
+    message = refused("compiled.tflite", "--to", "out")
+    assert message.startswith("'compiled.tflite' does not run on the NPU alone: it has LiteRT operators beside them (")
+    assert message.endswith("with `openneutron explain MODEL`.")
+
+
+def test_an_unknown_port(refused: Callable[..., str], folder: Path) -> None:
+    cifarnet().save(folder / "cifarnet.pte")
+    assert refused("cifarnet.pte", "--to", "out", "--port", "zephir") == (
+        "port: 'zephir' is none; there are cortex_m33, zephyr, mcuxpresso."
+    )
+
+
+def test_a_folder_in_no_folder(refused: Callable[..., str], folder: Path) -> None:
+    cifarnet().save(folder / "cifarnet.pte")
+    assert refused("cifarnet.pte", "--to", "no/out") == "--to 'no/out': there is no folder 'no'. Make it first."
+
+
+def test_damaged_files_are_refused() -> None:
+    """Whatever bytes around the payload are changed: an error of ours or a deployment, never another exception."""
+    random = np.random.default_rng(0)
+    data = cifarnet().buffer
+    (delegate,) = pte.delegates(data)
+    start = data.index(delegate.payload)
+    around = [*range(start), *range(start + len(delegate.payload), len(data))]
+    read = 0
+    for _ in range(1000):
+        damaged = bytearray(data)
+        for place in random.choice(around, int(random.integers(1, 4))):
+            damaged[place] = int(random.integers(0, 256))
+        with contextlib.suppress(OpenNeutronError):
+            read_pte(bytes(damaged), "model.pte", "model")
+            read += 1
+    assert 0 < read < 1000
