@@ -44,21 +44,16 @@ def built(folder: Path, *options: str) -> str:
     return said
 
 
+def execute(program: Path) -> subprocess.CompletedProcess[str]:
+    """A program for mps2-an505 in QEMU."""
+    quiet = ["-display", "none", "-monitor", "none", "-serial", "none"]
+    command = [required("qemu-system-arm"), "-M", "mps2-an505", *quiet, *SEMIHOSTING, "-kernel", str(program)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
 def run(folder: Path) -> subprocess.CompletedProcess[str]:
     """The bundle's example in QEMU."""
-    command = [
-        required("qemu-system-arm"),
-        "-M",
-        "mps2-an505",
-        "-display",
-        "none",
-        "-monitor",
-        "none",
-        "-serial",
-        "none",
-    ]
-    command += [*SEMIHOSTING, "-kernel", "build/example.elf"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    return execute(folder / "build" / "example.elf")
 
 
 def host_program(folder: Path, main: Path, work: Path) -> Path:

@@ -19,6 +19,8 @@ class Port:
     words: str
     table: str
     memory: str
+    executorch: str
+    """Where the README's part about ExecuTorch's own runtime is."""
     next_step: str
     """What to type next; ``{folder}`` is the bundle's."""
 
@@ -27,17 +29,65 @@ CORTEX_M33 = Port(
     name="cortex_m33",
     files={
         "CMakeLists.txt": "cortex_m33/CMakeLists.txt",
+        "example/board.h": "example/board.h",
         **{
             f"port/{name}": f"cortex_m33/{name}"
-            for name in ("board.c", "board.h", "memory.cmake", "mps2_an505.ld", "startup.c", "toolchain.cmake")
+            for name in (
+                "board.c",
+                "memory.cmake",
+                "mps2_an505.ld",
+                "startup.c",
+                "startup.h",
+                "toolchain.cmake",
+            )
         },
     },
     build="cortex_m33/BUILD.md",
     words=" for a Cortex-M33 with a GNU toolchain and CMake",
     table="| `port/` | toolchain file, start code, linker script and semihosting for QEMU's mps2-an505 |",
     memory="\nCode is counted once it is linked: the build ends with a table of it. The stack that a run takes is printed by the example.",
+    executorch="cortex_m33/EXECUTORCH.md",
     next_step="cmake -S {folder} -B {folder}/build && cmake --build {folder}/build --target run",
 )
 
-PORTS = {port.name: port for port in (CORTEX_M33,)}
+ZEPHYR = Port(
+    name="zephyr",
+    files={
+        "example/board.h": "example/board.h",
+        **{
+            f"zephyr/{name}": f"zephyr/{name}"
+            for name in ("module.yml", "CMakeLists.txt", "Kconfig", "port.c", "openneutron_zephyr.h")
+        },
+        "samples/selfcheck/CMakeLists.txt": "zephyr/sample_CMakeLists.txt",
+        "samples/selfcheck/prj.conf": "zephyr/prj.conf",
+        "samples/selfcheck/sample.yaml": "zephyr/sample.yaml",
+        "samples/selfcheck/src/board.c": "zephyr/board.c",
+    },
+    build="zephyr/BUILD.md",
+    words=" as a Zephyr module",
+    table="| `zephyr/` | the module: `module.yml`, `CMakeLists.txt`, `Kconfig`, Zephyr's clock for the driver |\n"
+    "| `samples/selfcheck/` | an application that checks the model |",
+    memory="\nCode is counted once it is linked: Zephyr's targets `rom_report` and `ram_report` say what it takes.",
+    executorch="EXECUTORCH.md",
+    next_step="west build -b BOARD {folder}/samples/selfcheck",
+)
+
+MCUXPRESSO = Port(
+    name="mcuxpresso",
+    files={
+        **{f"mcux/{name}": f"mcuxpresso/{name}" for name in ("module.yml", "CMakeLists.txt", "Kconfig")},
+        "example/CMakeLists.txt": "mcuxpresso/example_CMakeLists.txt",
+        "example/prj.conf": "mcuxpresso/prj.conf",
+        "example/board.c": "mcuxpresso/board.c",
+        "example/board.h": "example/board.h",
+    },
+    build="mcuxpresso/BUILD.md",
+    words=" as a component of the MCUXpresso SDK",
+    table="| `mcux/` | the component: `module.yml`, `CMakeLists.txt`, `Kconfig` |",
+    memory="\nCode is counted once it is linked: the SDK's build ends with the regions that the linker filled.",
+    executorch="EXECUTORCH.md",
+    next_step="west build -b BOARD {folder}/example --toolchain armgcc -Dcore_id=CORE",
+)
+
+PORTS = {port.name: port for port in (CORTEX_M33, ZEPHYR, MCUXPRESSO)}
 """By name, the default first."""

@@ -4,6 +4,7 @@
 #include "board.h"
 
 #include "cortex_m33_port.h"
+#include "startup.h"
 
 /* Arm, "Semihosting for AArch32 and AArch64": operations and reasons. */
 #define SYS_WRITE0 0x04u
@@ -20,7 +21,7 @@ static void semihost(uint32_t operation, const void *argument) {
 }
 
 void board_init(void) {
-    /* YOUR CHIP: clocks, power, a UART. */
+    /* YOUR CHIP: clocks, power, a UART, and a port with a clock, where runs shall have time-outs. */
     neutronSetPort(neutron_cortex_m33_port());
 }
 
@@ -28,7 +29,7 @@ void board_print(const char *text) { semihost(SYS_WRITE0, text); }
 
 uint32_t board_stack_used(void) {
     const uint32_t *word = board_stack_bottom;
-    while (word < board_stack_top && *word == BOARD_STACK_PAINT) ++word;
+    while (word < board_stack_top && *word == STACK_PAINT) ++word;
     return (uint32_t)((uintptr_t)board_stack_top - (uintptr_t)word);
 }
 

@@ -3,7 +3,7 @@
  * follow the sixteen entries below. */
 #include <stdint.h>
 
-#include "board.h"
+#include "startup.h"
 
 /* Set by the linker script. */
 extern uint32_t board_stack_bottom[];
@@ -28,7 +28,7 @@ __attribute__((section(".vectors"), used)) static const struct {
 #define VTOR ((volatile uint32_t *)0xE000ED08u)
 #define CPACR ((volatile uint32_t *)0xE000ED88u)
 
-/* Kept from the stack's own: it paints the stack, and sets up what C relies on. */
+/* Sets up what C relies on. */
 __attribute__((noinline, used)) _Noreturn static void start(void) {
     *VTOR = (uint32_t)&vectors;
 #ifdef __ARM_FP
@@ -38,7 +38,6 @@ __attribute__((noinline, used)) _Noreturn static void start(void) {
     const uint32_t *from = board_data_load;
     for (uint32_t *to = board_data_start; to < board_data_end;) *to++ = *from++;
     for (uint32_t *to = board_bss_start; to < board_bss_end;) *to++ = 0;
-    board_init();
     board_exit(main());
 }
 
@@ -53,10 +52,9 @@ __attribute__((naked)) _Noreturn void board_reset(void) {
                      "bhs 2f\n"
                      "str r2, [r0], #4\n"
                      "b 1b\n"
-                     "2: b %c1\n" ::"i"(BOARD_STACK_PAINT), "i"(start));
+                     "2: b %c1\n" ::"i"(STACK_PAINT), "i"(start));
 }
 
 _Noreturn static void fault(void) {
-    board_print("fault\n");
     board_exit(255);
 }

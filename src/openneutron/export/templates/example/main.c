@@ -49,6 +49,7 @@ int main(void) {
     void *outputs[OPENNEUTRON_OUTPUT_COUNT];
     uint32_t at = 0;
     uint32_t wrong = 0;
+    board_init();
     board_print(OPENNEUTRON_MODEL_NAME "\n");
     for (uint32_t i = 0; i < OPENNEUTRON_OUTPUT_COUNT; at += openneutron_outputs[i++].size_bytes) outputs[i] = &results[at];
 
@@ -58,9 +59,11 @@ int main(void) {
     if (error != ENONE) return refused("openneutron_run", error);
 
     for (uint32_t i = 0; i < OPENNEUTRON_OUTPUT_COUNT; ++i) wrong += compare(i, outputs[i]);
-    board_print("stack used: ");
-    print_number(board_stack_used());
-    board_print(" bytes\n");
+    if (board_stack_used() > 0) {
+        board_print("stack used: ");
+        print_number(board_stack_used());
+        board_print(" bytes\n");
+    }
     board_print(wrong == 0 ? "passed\n" : "FAILED\n");
     return wrong == 0 ? 0 : 1;
 }
