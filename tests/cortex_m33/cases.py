@@ -18,6 +18,9 @@ from tests.cortex_m33.firmware import Image, execute
 FAULT = 254
 """The exit code of a program that faults; it prints the fault's registers."""
 
+MOST_STACK = 4096
+"""Bytes that neutronModelPrepare and neutronRunBlocking may use below their entry."""
+
 INSTRUCTIONS_PER_TICK = 50
 """The timer's clock is 20 MHz, and QEMU's -icount gives an instruction one nanosecond."""
 

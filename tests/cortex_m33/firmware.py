@@ -27,6 +27,7 @@ CORE = ("-mcpu=cortex-m33", "-mthumb", "-std=c11", "-ffunction-sections", "-fdat
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
 RUNNER = (HERE / "runner.c", HERE / "board.c")
 SIZE = ("-Os",)
+SPEED = ("-O2",)
 PORTABLE = ("-Os", "-DNEUTRON_PORTABLE_ONLY")
 """Flags of a build without the kernels for the DSP extension."""
 

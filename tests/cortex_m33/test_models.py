@@ -8,14 +8,12 @@ import re
 import pytest
 
 from openneutron.isa import decode
-from tests.cortex_m33.cases import FAULT, Case, Flag, Run, run
+from tests.cortex_m33.cases import FAULT, MOST_STACK, Case, Flag, Run, run
 from tests.cortex_m33.firmware import Image, execute, image, library
 from tests.cortex_m33.models import CIFARNET, NAMES, TINY, Model, model, on_the_host, random_inputs
 
 RUNS = 3
 CHANNELS = 16
-MOST_STACK = 4096
-"""Bytes below the entry of neutronModelPrepare or neutronRunBlocking."""
 
 
 @pytest.fixture(scope="module", params=NAMES)

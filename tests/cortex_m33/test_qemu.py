@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The Cortex-M33 build in QEMU: the kernels on a 32-bit machine give the bytes that the host's fast ones do."""
+"""The Cortex-M33 build in QEMU: the kernels on a 32-bit machine give the bytes that the host's fast ones do, on little stack."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.layout import CALLER
@@ -14,8 +15,9 @@ from openneutron.isa import Program
 from openneutron.simulator import Simulator
 from oracle import TARGET
 from tests import random_graphs
-from tests.cortex_m33.cases import Case, Flag, run
-from tests.cortex_m33.firmware import image, library
+from tests.cortex_m33.cases import MOST_STACK, Case, Flag, run
+from tests.cortex_m33.firmware import SIZE, SPEED, image, library
+from tests.cortex_m33.instructions import BUILDS
 from tests.fuzz.test_fuzz import seeds
 
 FETCH = CompileOptions(io=CALLER, fetch_constants_to_sram=True)
@@ -33,17 +35,19 @@ def inputs_and_outputs(program: Program, random: np.random.Generator) -> tuple[b
     return b"".join(data.tobytes() for data in inputs), b"".join(data.tobytes() for data in outputs)
 
 
-def run_like_the_host(made: Sequence[Program], flags: Flag) -> None:
+def run_like_the_host(made: Sequence[Program], flags: Flag, build: tuple[str, ...] = SIZE) -> None:
     random = np.random.default_rng(0)
     both = [inputs_and_outputs(program, random) for program in made]
     cases = [Case(program, (given,), flags) for program, (given, _) in zip(made, both, strict=True)]
-    for number, (done, (_, want)) in enumerate(zip(run(image(library()), cases), both, strict=True)):
+    for number, (done, (_, want)) in enumerate(zip(run(image(library(build)), cases), both, strict=True)):
         assert (done.prepare, done.runs[0].error) == (0, 0), number
         assert done.runs[0].outputs == want, number
+        assert done.prepare_stack <= MOST_STACK and done.runs[0].stack <= MOST_STACK, number
 
 
-def test_every_kernel_gives_the_hosts_bytes() -> None:
-    run_like_the_host(seeds(), Flag.PLAIN)
+@pytest.mark.parametrize("flags", [*BUILDS.values(), SPEED], ids=[*BUILDS, "DSP, for speed"])
+def test_every_kernel_gives_the_hosts_bytes(flags: tuple[str, ...]) -> None:
+    run_like_the_host(seeds(), Flag.STACK, flags)
 
 
 def test_every_operator_with_its_constants_in_flash() -> None:
