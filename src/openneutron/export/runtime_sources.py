@@ -41,7 +41,7 @@ def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
     """
     folder = runtime_folder()
     wanted = {kernel.partition(":")[0] for kernel in kernels}
-    files = [path for pattern in ("include/*.h", "driver/*.[ch]", "delegate/*.cpp") for path in folder.glob(pattern)]
+    files = [path for pattern in ("include/*.h", "driver/*.[ch]", "delegate/*") for path in folder.glob(pattern)]
     files += [folder / name for name in ALWAYS]
     files += [path for path in folder.glob("kernels/*/*.c") if _kernel_of(path.stem) in wanted and _is_ours(path)]
     found: dict[str, bytes] = {}

@@ -92,7 +92,7 @@ def compiler() -> str:
 
 
 def sources() -> Path:
-    """The folder with the delegate's C++ file and the driver's headers: inside the installed package, or in the tree."""
+    """The folder with the delegate's C++ sources and the driver's headers: inside the installed package, or in the tree."""
     return runtime_folder()
 
 
@@ -125,9 +125,8 @@ def _key(command: str, runtime: Path, package: Path) -> str:
     version = importlib.metadata.version("executorch")
     identity = subprocess.run([command, "--version"], capture_output=True, check=False).stdout
     digest = hashlib.sha256()
-    headers = sorted((runtime / "include").glob("*.h"))
-    for part in (*(file.read_bytes() for file in (*headers, runtime / "delegate" / "neutron_backend.cpp")),):
-        digest.update(hashlib.sha256(part).digest())
+    for file in (*sorted((runtime / "include").glob("*.h")), *sorted((runtime / "delegate").iterdir())):
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
     for text in (version, str(package), command, identity.decode(errors="replace"), *FLAGS):
         digest.update(hashlib.sha256(text.encode()).digest())
     return f"{version}-{digest.hexdigest()[:16]}"
