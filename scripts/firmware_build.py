@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,6 +133,13 @@ def compile_library(build: Build, folder: Path, *definitions: str) -> Library:
     assert len(named) == len(sources), "two sources have one name"
     run(COMMANDS[build.compiler], *_flags(build), *definitions, "-c", *sources, folder=folder)
     return Library(build, folder, tuple(folder / name for name in named), named)
+
+
+def compile_libraries(folder: Path) -> dict[Build, Library]:
+    """Every build, as many at once as there are processors. Raises MissingToolError."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        made = pool.map(lambda build: compile_library(build, folder / str(build).replace(" ", "")), BUILDS)
+        return dict(zip(BUILDS, made, strict=True))
 
 
 def needed_symbols(library: Library) -> set[str]:

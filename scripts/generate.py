@@ -9,13 +9,14 @@ from pathlib import Path
 from openneutron.isa import c_header
 from openneutron.isa import document as microcode_page
 from openneutron.report import supported_ops
-from scripts import targets_page
+from scripts import firmware_page, targets_page
 
 ROOT = Path(__file__).parents[1]
 
 GENERATED: dict[str, Callable[[], str]] = {
     "runtime/include/neutron_isa.h": c_header.header_text,
     "runtime/kernels/kernels.def": c_header.kernels_def_text,
+    "docs/firmware.md": firmware_page.text,
     "docs/microcode.md": microcode_page.text,
     "docs/supported-ops.md": supported_ops.text,
     "docs/targets.md": targets_page.text,

@@ -18,6 +18,7 @@ typedef struct {
     NeutronCallHook after_call; /* NULL: no trace */
     void *user;
 } Model;
+_Static_assert(sizeof(Model) <= NEUTRON_MODEL_CONTEXT_SIZE, "what applications set aside for a model's context");
 
 static bool is_aligned(const void *pointer) { return ((uintptr_t)pointer & (NEUTRON_ALIGNMENT - 1)) == 0; }
 

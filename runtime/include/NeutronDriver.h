@@ -117,6 +117,8 @@ NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig
 
 /* Bytes that *handle must point to before neutronModelPrepare in a NEUTRON_NO_HEAP build. */
 size_t neutronGetModelContextSize(void);
+/* Ours. Not less than that, for memory that is laid out when compiling. */
+#define NEUTRON_MODEL_CONTEXT_SIZE (2 * sizeof(uint32_t) + 4 * sizeof(void *))
 
 /* Ours. Validates all that prepare does, without trusting the sizes in the header: microcode_size and weights_size are
  * what lies in memory. *detail (may be NULL) gets the word offset, kernel id or size the error is about. */

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from scripts.firmware_build import BUILDS, Build, Library, compile_library, missing_tools
+from scripts.firmware_build import Build, Library, compile_libraries, missing_tools
 
 
 @pytest.fixture(scope="session")
@@ -16,5 +14,4 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[Build, Library]:
     missing = missing_tools()
     if missing:
         pytest.skip(f"{', '.join(missing)}: not installed, and the library is built for the Cortex-M33 with them")
-    folder: Path = tmp_path_factory.mktemp("firmware")
-    return {build: compile_library(build, folder / str(build).replace(" ", "")) for build in BUILDS}
+    return compile_libraries(tmp_path_factory.mktemp("firmware"))

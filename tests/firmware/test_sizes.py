@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How much flash the library takes for size, and what docs/firmware.md says of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from openneutron import litert
+from scripts import firmware_page
+from scripts.firmware_build import COMMANDS, Build, Library, missing_tools, version
+from scripts.firmware_page import Measured, autoencoder, flash, kernels_text, measure, network_selections, selection_of
+
+KIB = 1024
+
+
+@pytest.fixture(scope="module")
+def measured(libraries: dict[Build, Library]) -> Measured:
+    """What gcc makes for size."""
+    return measure(libraries[Build("gcc", "-Os")], network_selections())
+
+
+def test_all_kernels_fit_into_64_kib(measured: Measured) -> None:
+    assert 10 * KIB < kernels_text(measured) <= 64 * KIB
+    assert flash(measured.whole) <= 64 * KIB, "with the driver, its texts and the C library"
+
+
+@pytest.mark.parametrize(
+    ("network", "limit"), [("CifarNet", 16 * KIB), ("FC autoencoder (MLPerf Tiny anomaly detection)", 8 * KIB)]
+)
+def test_a_network_with_its_kernels(network: str, limit: int, measured: Measured) -> None:
+    """Driver, kernels and C library as they are linked."""
+    assert 4 * KIB < flash(measured.networks[network]) <= limit
+
+
+def test_the_autoencoder_is_mlperf_tinys(shared_models: Path) -> None:
+    """The trained model calls the kernels that the page's network of its shape calls."""
+    model = litert.read(shared_models / "mlperf_tiny_ad01_int8.tflite")
+    assert selection_of(model.graph).kernels == selection_of(autoencoder()).kernels
+
+
+def test_the_page_stays_where_compilers_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = firmware_page.PAGE.read_text()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said: list[str] = []
+    monkeypatch.setattr(sys.stderr, "write", said.append)
+    assert firmware_page.text() == page
+    assert said == [
+        "docs/firmware.md stays as it is: arm-none-eabi-gcc, clang, arm-none-eabi-nm, arm-none-eabi-objdump: not installed. "
+        "`python -m scripts.firmware_page` makes it with those that are here.\n"
+    ]
+
+
+def test_the_page_stays_where_compilers_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    if missing_tools():
+        pytest.skip("the Cortex-M33's compilers are not installed, whose versions this compares")
+    here = " and ".join(version(compiler) for compiler in COMMANDS)
+    page = firmware_page.PAGE.read_text()
+    older = page.replace(firmware_page.made_with(page), "arm-none-eabi-gcc 9.9.9 and clang 9.9.9")
+    assert firmware_page.obstacle(older) == (
+        f"it was made with arm-none-eabi-gcc 9.9.9 and clang 9.9.9; here are {here}, which make other sizes"
+    )
+    assert firmware_page.obstacle("") is None
