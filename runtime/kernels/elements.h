@@ -14,6 +14,13 @@
 
 #define NEUTRON_INLINE inline __attribute__((always_inline))
 
+/* Unrolls the loop that follows, of at most 8 rounds, early enough for its arrays to become registers. */
+#if defined(__clang__)
+#define NEUTRON_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define NEUTRON_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 /* A kernel's body compiled once more for AVX2, and the question whether this machine has it. */
 #if defined(__x86_64__) && !defined(NEUTRON_PORTABLE_ONLY)
 #define NEUTRON_AVX2 __attribute__((target("avx2")))

@@ -31,6 +31,13 @@ static inline uint32_t neutron_add_high_product(uint32_t a, uint32_t b, uint32_t
     return (uint32_t)__smlatt((int16x2_t)a, (int16x2_t)b, (int32_t)sum);
 }
 
+/* (a * b + 2^31) >> 32: with a doubled, what neutron_high_mul() gives. */
+static inline int32_t neutron_rounded_high_word(int32_t a, int32_t b) {
+    int32_t high;
+    __asm__("smmulr %0, %1, %2" : "=r"(high) : "r"(a), "r"(b));
+    return high;
+}
+
 /* The low bytes of four numbers as a word. */
 static inline uint32_t neutron_packed_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     __asm__("bfi %0, %1, #8, #8\n\tbfi %0, %2, #16, #8\n\tbfi %0, %3, #24, #8" : "+&r"(a) : "r"(b), "r"(c), "r"(d));
@@ -47,6 +54,15 @@ static inline uint32_t neutron_stored_word(int32_t a, int32_t b, int32_t c, int3
 
 /* Four bytes to anywhere. */
 static inline void neutron_store_word(uint8_t *to, uint32_t word) { memcpy(to, &word, sizeof word); }
+
+/* Four elements of a line, or `count` of them where that is less, to a word; and back. */
+uint32_t neutron_load_some_dsp(const uint8_t *from, int32_t pitch, int32_t count);
+void neutron_store_some_dsp(uint8_t *to, int32_t pitch, uint32_t word, int32_t count);
+
+/* Sums over rows and columns of four channels, or of `count` where that is less. from: the first row's first column, in the
+ * first of the channels. */
+void neutron_sum_dsp(int32_t *sums, const NeutronBuffer *in, const uint8_t *from, int32_t first_row, int32_t rows,
+                     int32_t cols, int32_t count);
 
 #endif
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::AddFunc (integer_ops/add.h), and its quantized SUB (sub.h): there the scaled b is
  * subtracted, which is not the same as a multiplier of the other sign where a product lies halfway between two values. */
+#include "dsp.h"
 #include "elements_avx512.h"
 #include "two_operands.h"
 
@@ -19,6 +20,8 @@ bool add_s8_check(const NeutronProgramView *program, const void *params_block, c
            neutron_window_buffer(program, p->input_b, false, window) != NULL &&
            neutron_window_buffer(program, p->output, true, window) != NULL;
 }
+
+#if !NEUTRON_DSP
 
 typedef struct {
     int32_t zero_point, multiplier_high, multiplier_low;
@@ -186,3 +189,5 @@ void add_s8_run(const NeutronKernelCall *call) {
     neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
                          &numbers, run);
 }
+
+#endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::AveragePool (integer_ops/pooling.h). */
+#include "dsp.h"
 #include "elements_avx2.h"
 #include "pool.h"
 
@@ -13,6 +14,8 @@ bool average_pool_2d_s8_check(const NeutronProgramView *program, const void *par
     /* A sum of this many elements, and half their number, fit 32 bits. */
     return neutron_pool_is_sound(program, p, window, false) && (int64_t)p->kernel_h * p->kernel_w <= 1 << 23;
 }
+
+#if !NEUTRON_DSP
 
 /* Channels from `done` on, by blocks of this size. */
 static NEUTRON_INLINE int32_t average_blocks(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
@@ -101,3 +104,5 @@ void average_pool_2d_s8_run(const NeutronKernelCall *call) {
 #endif
     neutron_for_each_point(call, run);
 }
+
+#endif

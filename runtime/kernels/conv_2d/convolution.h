@@ -22,13 +22,6 @@
 #include <arm_neon.h>
 #endif
 
-/* Unrolls the loop that follows, of at most 8 rounds, early enough for its arrays to become registers. */
-#if defined(__clang__)
-#define NEUTRON_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define NEUTRON_UNROLL _Pragma("GCC unroll 8")
-#endif
-
 #if defined(__x86_64__) && !defined(NEUTRON_PORTABLE_ONLY)
 #define NEUTRON_X86_VARIANTS 1
 #else

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::MaxPool (integer_ops/pooling.h). */
+#include "dsp.h"
 #include "elements_avx2.h"
 #include "pool.h"
 
@@ -11,6 +12,8 @@ bool max_pool_2d_s8_check(const NeutronProgramView *program, const void *params_
                           const NeutronWindowExtents *window) {
     return neutron_pool_is_sound(program, params_block, window, true);
 }
+
+#if !NEUTRON_DSP
 
 /* Channels from `done` on, by blocks of this size. */
 static NEUTRON_INLINE int32_t max_blocks(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
@@ -83,3 +86,5 @@ void max_pool_2d_s8_run(const NeutronKernelCall *call) {
 #endif
     neutron_for_each_point(call, run);
 }
+
+#endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's MAXIMUM and MINIMUM (reference/maximum_minimum.h), on stored values. */
+#include "two_operands_dsp.h"
 #include "two_operands.h"
 
 bool maximum_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
@@ -11,6 +12,29 @@ bool maximum_s8_check(const NeutronProgramView *program, const void *params_bloc
            neutron_window_buffer(program, p->input_b, false, window) != NULL &&
            neutron_window_buffer(program, p->output, true, window) != NULL;
 }
+
+#if NEUTRON_DSP
+
+static void larger_words(const void *numbers, const uint8_t *a, const uint8_t *b, uint8_t *out, int32_t words) {
+    (void)numbers;
+    for (; words > 0; words--, a += 4, b += 4, out += 4) {
+        neutron_store_word(out, neutron_max_bytes(neutron_load_word(a), neutron_load_word(b)));
+    }
+}
+
+static void smaller_words(const void *numbers, const uint8_t *a, const uint8_t *b, uint8_t *out, int32_t words) {
+    (void)numbers;
+    for (; words > 0; words--, a += 4, b += 4, out += 4) {
+        neutron_store_word(out, neutron_min_bytes(neutron_load_word(a), neutron_load_word(b)));
+    }
+}
+
+void maximum_s8_run(const NeutronKernelCall *call) {
+    const NeutronMaximumS8 *p = call->params;
+    neutron_two_operands_dsp(call, p->input_a, p->input_b, p->output, NULL, p->smaller ? smaller_words : larger_words);
+}
+
+#else
 
 static NEUTRON_INLINE void larger_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
                                         int32_t size) {
@@ -51,3 +75,5 @@ void maximum_s8_run(const NeutronKernelCall *call) {
     neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output], NULL,
                          run);
 }
+
+#endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_ops::QuantizedMeanOrSum (reduce.h); the division by the number of elements is in the multiplier. */
+#include "dsp.h"
 #include "elements_avx2.h"
 
 bool mean_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
@@ -17,6 +18,8 @@ bool mean_s8_check(const NeutronProgramView *program, const void *params_block, 
            neutron_is_stored(p->output_zero_point) && neutron_is_stored(p->clamp_min) &&
            neutron_is_stored(p->clamp_max);
 }
+
+#if !NEUTRON_DSP
 
 /* Channels of one batch from `done` on, by blocks of this size. */
 static NEUTRON_INLINE int32_t mean_blocks(const NeutronKernelCall *call, int32_t n, int32_t done, const int32_t size) {
@@ -99,3 +102,5 @@ void mean_s8_run(const NeutronKernelCall *call) {
 #endif
     for (int32_t n = call->window.batch0; n < call->window.batch1; n++) run(call, n);
 }
+
+#endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::MulElementwise (integer_ops/mul.h). */
+#include "dsp.h"
 #include "elements_avx512.h"
 #include "two_operands.h"
 
@@ -15,6 +16,8 @@ bool mul_s8_check(const NeutronProgramView *program, const void *params_block, c
            neutron_window_buffer(program, p->input_b, false, window) != NULL &&
            neutron_window_buffer(program, p->output, true, window) != NULL;
 }
+
+#if !NEUTRON_DSP
 
 typedef struct {
     int32_t a_zero_point, b_zero_point, multiplier, left;
@@ -114,3 +117,5 @@ void mul_s8_run(const NeutronKernelCall *call) {
     neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
                          &numbers, run);
 }
+
+#endif
