@@ -42,7 +42,7 @@ def test_a_budget_names_what_the_largest_partition_needs(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
     made = openneutron.compile(model(), EXAMPLE, calibration=[EXAMPLE], sram_budget=needed, intermediates_dir=tmp_path)
     sizes = [part.compiled.report.sram_bytes for part in made.partitions]
-    assert max(sizes) == sizes[1] == caught.value.least_bytes
+    assert caught.value.least_bytes <= max(sizes) == sizes[1] <= needed * 1024
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"tag{number}_{kind}.et.tflite" for number in range(2) for kind in ("neutron", "pure")
     ]

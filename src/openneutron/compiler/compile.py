@@ -10,16 +10,18 @@ from openneutron.compiler.audit import audit
 from openneutron.compiler.bottleneck import bottleneck, idle_reason
 from openneutron.compiler.budget import budget_bytes
 from openneutron.compiler.calls import KernelCall
+from openneutron.compiler.cascade import in_place
 from openneutron.compiler.cost import call_cost
 from openneutron.compiler.emit import emit
+from openneutron.compiler.fit import TooLittle, fit
 from openneutron.compiler.layout import CALLER, Layout, lay_out
 from openneutron.compiler.legalize import VIEWS, legalize
 from openneutron.compiler.options import CompileOptions
-from openneutron.compiler.prefetch import choose_plan, fetched_sizes, prefetch_plans
-from openneutron.compiler.schedule import Fetch, Schedule, whole_schedule
+from openneutron.compiler.prefetch import fetched_sizes
+from openneutron.compiler.schedule import Fetch, Schedule
 from openneutron.compiler.select import select_node
 from openneutron.compiler.storage import Storages, share
-from openneutron.compiler.timeline import copy_cycles, durations, overlapped_cycles
+from openneutron.compiler.timeline import copy_cycles, durations, overlapped_cycles, spent_on_calls
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
 from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program
@@ -28,7 +30,7 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """What one kernel call costs, modelled.
+    """What one operator of the program costs, modelled, in all its ``stripes`` (1 where it is computed whole).
 
     ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: issue, memory or
     compute, whichever takes most. ``parallel``: what the pipelines share out among them.
@@ -43,6 +45,7 @@ class OperatorReport:
     parallel: str
     bottleneck: str
     idle: str
+    stripes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +130,19 @@ def compile_graph(graph: Graph, target: Target, options: CompileOptions = Compil
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
     legal = legalize(graph)
     storages, calls = select_calls(legal)
-    schedule = whole_schedule(calls)
-    compiled = finish(graph, legal, storages, schedule, target, options)
+    storages = in_place(storages, calls)
+    outside = _io_outside(graph, options)
+    budget = budget_bytes(options.sram_budget, target)
+    fitted = fit(calls, storages, target, options.io, options.fetch_constants_to_sram, budget - outside)
+    if isinstance(fitted, TooLittle):
+        raise _over_budget(graph, fitted.least_bytes + outside, budget)
+    compiled = finish(graph, legal, storages, fitted.schedule, target, options, fitted.layout)
     return checked(compiled) if options.check else compiled
+
+
+def _io_outside(graph: Graph, options: CompileOptions) -> int:
+    """Bytes of inputs and outputs that lie in the caller's buffers."""
+    return sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)) if options.io == CALLER else 0
 
 
 def checked(compiled: Compiled) -> Compiled:
@@ -159,28 +172,33 @@ def select_calls(legal: Graph) -> tuple[Storages, list[KernelCall]]:
 
 
 def finish(
-    graph: Graph, legal: Graph, storages: Storages, schedule: Schedule, target: Target, options: CompileOptions
+    graph: Graph,
+    legal: Graph,
+    storages: Storages,
+    schedule: Schedule,
+    target: Target,
+    options: CompileOptions,
+    layout: Layout | None = None,
 ) -> Compiled:
-    """Layout, copies of constants, budget, program and report of a schedule without copies."""
+    """Budget, program and report of a schedule, which is laid out here where ``layout`` is not given."""
     schedule.verify()
-    layout = lay_out(schedule, storages, options.io)
+    layout = lay_out(schedule, storages, options.io) if layout is None else layout
     io_bytes = sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs))
-    sram = layout.scratch_bytes + (io_bytes if options.io == CALLER else 0)
+    sram = layout.scratch_bytes + schedule.prefetch_bytes + _io_outside(graph, options)
     budget = budget_bytes(options.sram_budget, target)
-    if options.fetch_constants_to_sram:
-        plans = prefetch_plans(schedule, storages, target)
-        schedule = (choose_plan(plans, budget - sram) or plans[0]).schedule
-        layout = lay_out(schedule, storages, options.io)
-        sram += schedule.prefetch_bytes
     if sram > budget:
-        raise BudgetError(
-            f"'{graph.name}': it needs {_kib(sram)} of SRAM; the budget is {_kib(budget)}. "
-            f"Give it at least {-(-sram // 1024)} KiB with --sram-budget (or sram_budget=), or a smaller input.",
-            sram,
-        )
+        raise _over_budget(graph, sram, budget)
     program = emit(legal, schedule, storages, layout, target, options.io, options.profile)
     return Compiled(program, graph, _report(graph, schedule, storages, layout, program, target, io_bytes, sram, budget),
                     legal, schedule, storages, layout)  # fmt: skip
+
+
+def _over_budget(graph: Graph, least: int, budget: int) -> BudgetError:
+    return BudgetError(
+        f"'{graph.name}': it needs {_kib(least)} of SRAM; the budget is {_kib(budget)}. "
+        f"Give it at least {-(-least // 1024)} KiB with --sram-budget (or sram_budget=), or a smaller input.",
+        least,
+    )
 
 
 def _kib(size: int) -> str:
@@ -198,7 +216,10 @@ def _report(
     sram: int,
     budget: int,
 ) -> Report:
-    operators = tuple(_operator_report(call, target) for call in schedule.calls)
+    operators = tuple(
+        _operator_report(call, *spent, target)
+        for call, spent in zip(schedule.calls, spent_on_calls(schedule, target), strict=True)
+    )
     sizes = fetched_sizes(schedule, storages)
     header = program.header
     cycles = header["cycles_low"] | header["cycles_high"] << 32
@@ -226,8 +247,10 @@ def _report(
     )
 
 
-def _operator_report(call: KernelCall, target: Target) -> OperatorReport:
+def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target) -> OperatorReport:
     cost = call_cost(call, target)
+    issue = stripes * cost.issue_cycles
+    cost = replace(cost, issue_cycles=issue, compute_cycles=cycles - issue)
     utilisation = cost.macs / (cost.cycles * target.macs_per_cycle) if cost.cycles else 0.0
     return OperatorReport(
         call.name,
@@ -239,6 +262,7 @@ def _operator_report(call: KernelCall, target: Target) -> OperatorReport:
         cost.parallel,
         bottleneck(cost),
         idle_reason(call, cost, target),
+        stripes,
     )
 
 

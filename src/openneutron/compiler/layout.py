@@ -43,8 +43,8 @@ def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> i
     raise AssertionError(f"{storage.name} is a rolling buffer that no call uses")
 
 
-def lay_out(schedule: Schedule, storages: Storages, io: str) -> Layout:
-    """Homes of all storages that a call or the graph's border uses."""
+def lay_out(schedule: Schedule, storages: Storages, io: str, exact: bool = True) -> Layout:
+    """Homes of all storages that a call or the graph's border uses. ``exact``: see ``place``."""
     live: dict[str, tuple[int, int]] = {}
     last_step = len(schedule.steps)
     for index, step in enumerate(schedule.steps):
@@ -70,7 +70,9 @@ def lay_out(schedule: Schedule, storages: Storages, io: str) -> Layout:
             homes[name] = (base("OUTPUT", storage.output), 0)
         elif at_border or name in live:
             items.append(Item(name, max(aligned(storage_bytes(storage, schedule, storages)), aligned(1)), first, last))
-    placement = place(items)
-    placement.verify(items)
+    placed = {item.name for item in items}
+    overlaps = {pair: furthest for pair, furthest in schedule.overlaps.items() if placed.issuperset(pair)}
+    placement = place(items, overlaps, exact)
+    placement.verify(items, overlaps)
     homes.update((name, (base("SCRATCH"), offset)) for name, offset in placement.offsets.items())
     return Layout(homes, tuple(items), placement)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from openneutron.isa.rows import ALIGNMENT
 
@@ -13,6 +14,9 @@ EXACT_ITEMS = 400
 
 EXACT_WORK = 10.0
 """CP-SAT's deterministic time limit: work units, not seconds, so that every machine stops at the same place."""
+
+BUMPS = 24
+"""Tries of first fit in each direction with what ended highest moved to the front."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,10 @@ class Item:
         return self.first <= other.last and other.first <= self.last
 
 
+Overlaps = Mapping[tuple[str, str], int]
+"""(made, dying) to bytes: the first may start at most so far behind the second's start, though both are live."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """``offsets`` by item, the arena's ``size``, the ``bound`` no placement can beat, and which search found it."""
@@ -41,22 +49,34 @@ class Placement:
     def is_optimal(self) -> bool:
         return self.size == self.bound
 
-    def verify(self, items: Sequence[Item]) -> None:
-        """Asserts alignment, the arena's size, and that no two live items overlap."""
+    def verify(self, items: Sequence[Item], overlaps: Overlaps = MappingProxyType({})) -> None:
+        """Asserts alignment, the arena's size, and that no two live items overlap but as they may."""
         for index, item in enumerate(items):
             start = self.offsets[item.name]
             assert start >= 0 and start % ALIGNMENT == 0 and start + item.size <= self.size
             for other in items[index + 1 :]:
-                apart = start + item.size <= self.offsets[other.name] or self.offsets[other.name] + other.size <= start
-                assert apart or not item.overlaps(other), f"{item.name} and {other.name} overlap"
+                behind = self.offsets[other.name]
+                apart = start + item.size <= behind or behind + other.size <= start
+                allowed = start - behind <= overlaps.get((item.name, other.name), -other.size - item.size)
+                allowed = allowed or behind - start <= overlaps.get((other.name, item.name), -other.size - item.size)
+                assert apart or allowed or not item.overlaps(other), f"{item.name} and {other.name} overlap"
 
 
-def live_bound(items: Iterable[Item]) -> int:
-    """The most bytes live in one step: no placement takes fewer."""
+def live_bound(items: Iterable[Item], overlaps: Overlaps = MappingProxyType({})) -> int:
+    """The most bytes live in one step, less what overlaps can save there: no placement takes fewer."""
     changes: dict[int, int] = {}
+    by_name = {}
     for item in items:
+        by_name[item.name] = item
         changes[item.first] = changes.get(item.first, 0) + item.size
         changes[item.last + 1] = changes.get(item.last + 1, 0) - item.size
+    for (one, other), furthest in overlaps.items():
+        made, dying = by_name[one], by_name[other]
+        first, last = max(made.first, dying.first), min(made.last, dying.last)
+        if first <= last:
+            saved = made.size + dying.size - max(dying.size + max(0, -furthest), made.size)
+            changes[first] = changes.get(first, 0) - max(0, saved)
+            changes[last + 1] = changes.get(last + 1, 0) + max(0, saved)
     live = most = 0
     for step in sorted(changes):
         live += changes[step]
@@ -72,43 +92,81 @@ _ORDERS: tuple[tuple[str, Callable[[Item], tuple[int, ...]]], ...] = (
 )
 
 
-def place(items: Sequence[Item]) -> Placement:
-    """A placement of all items, the smallest that is found; deterministic."""
-    bound = live_bound(items)
+def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), exact: bool = True) -> Placement:
+    """A placement of all items, the smallest that is found; deterministic.
+
+    ``exact``: where first fit stays above the bound and nothing may overlap, CP-SAT searches too.
+    """
+    bound = live_bound(items, overlaps)
     if not items:
         return Placement({}, 0, 0, "nothing to place")
+    sizes = {item.name: item.size for item in items}
+    turned = {(dying, made): f + sizes[made] - sizes[dying] for (made, dying), f in overlaps.items()}
     best: Placement | None = None
+
+    def better(method: str, ordered: Sequence[Item], ceiling: int | None, from_top: bool) -> Placement:
+        offsets = _first_fit(ordered, ceiling, turned if from_top else overlaps)
+        size = max(offsets[item.name] + item.size for item in items)
+        if from_top:
+            offsets = {name: size - start - sizes[name] for name, start in offsets.items()}
+        return best if best is not None and best.size <= size else Placement(offsets, size, bound, method)
+
     for method, key in _ORDERS:
         ordered = sorted(items, key=lambda item: (*key(item), item.name))
         for ceiling in (None, bound):
-            offsets = _first_fit(ordered, ceiling)
-            size = max(offsets[item.name] + item.size for item in items)
-            if best is None or size < best.size:
-                best = Placement(offsets, size, bound, method)
+            for from_top in (False, True) if overlaps else (False,):
+                best = better(method, ordered, ceiling, from_top)
+                if best.size == bound:
+                    return best
+    assert best is not None
+    if exact and not overlaps:
+        return _exact(items, best) if len(items) <= EXACT_ITEMS else best
+    for from_top in (False, True):
+        ordered = sorted(items, key=lambda item: (-item.size, item.first, item.name))
+        for _ in range(BUMPS):
+            # Whoever ended highest comes first in the next try.
+            offsets = _first_fit(ordered, None, turned if from_top else overlaps)
+            highest = max(ordered, key=lambda item: (offsets[item.name] + item.size, item.name))
+            ordered.remove(highest)
+            ordered.insert(0, highest)
+            best = better("first fit, bumped", ordered, None, from_top)
             if best.size == bound:
                 return best
-    assert best is not None
-    return _exact(items, best) if len(items) <= EXACT_ITEMS else best
+    return best
 
 
-def _first_fit(ordered: Sequence[Item], ceiling: int | None) -> dict[str, int]:
+def _blocked(item: Item, start: int, other: Item, overlaps: Overlaps) -> tuple[int, int]:
+    """Starts between these two, both excluded, would put ``item`` on ``other``, which starts at ``start``."""
+    low, high = start - item.size, start + other.size
+    furthest = overlaps.get((item.name, other.name))
+    if furthest is not None:
+        low = max(low, start + furthest)
+    furthest = overlaps.get((other.name, item.name))
+    if furthest is not None:
+        high = min(high, start - furthest)
+    return low, high
+
+
+def _first_fit(ordered: Sequence[Item], ceiling: int | None, overlaps: Overlaps) -> dict[str, int]:
     """Each item at the lowest gap; with a ceiling, items go to the end of the arena they lie nearer to."""
     placed: list[tuple[int, Item]] = []
     offsets: dict[str, int] = {}
     for item in ordered:
-        neighbours = sorted(((start, other) for start, other in placed if other.overlaps(item)), key=lambda p: p[0])
+        blocked = sorted(_blocked(item, start, other, overlaps) for start, other in placed if other.overlaps(item))
         gaps: list[tuple[int, int]] = []
         end = 0
-        for start, other in neighbours:
-            if start - end >= item.size:
-                gaps.append((end, start))
-            end = max(end, start + other.size)
+        for low, high in blocked:
+            if low >= high:
+                continue
+            if low >= end:
+                gaps.append((end, low))
+            end = max(end, high)
         limit = ceiling if ceiling is not None and ceiling - end >= item.size else None
         offset = gaps[0][0] if gaps else end
         if ceiling is not None and not gaps and limit is not None and len(placed) % 2:
             offset = (limit - item.size) // ALIGNMENT * ALIGNMENT
-        elif ceiling is not None and gaps and gaps[0][1] - gaps[0][0] > item.size and gaps[0][0] > 0:
-            offset = gaps[0][1] - item.size
+        elif ceiling is not None and gaps and gaps[0][1] > gaps[0][0] > 0:
+            offset = gaps[0][1]
         offsets[item.name] = offset
         placed.append((offset, item))
     return offsets

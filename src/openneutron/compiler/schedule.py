@@ -70,12 +70,17 @@ Step = Whole | Rows | Window | Loop | Fetch | Wait
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Calls, the steps that run them, and how many rows are held of the tensors that are not held whole."""
+    """Calls, the steps that run them, and how many rows are held of the tensors that are not held whole.
+
+    ``overlaps``: of two storages (made, dying), the first may start at most so many bytes behind the second's start (below 0:
+    so many before it), though both are live: what is written to it then lies on what is not needed any more.
+    """
 
     calls: tuple[KernelCall, ...]
     steps: tuple[Step, ...]
     rings: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     prefetch_bytes: int = 0
+    overlaps: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
 
     def calls_of(self, step: Step) -> Iterator[KernelCall]:
         """The calls a step runs."""

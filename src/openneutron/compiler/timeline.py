@@ -45,6 +45,18 @@ def durations(schedule: Schedule, target: Target) -> dict[Step, int]:
     return {step: compute_cycles(step, schedule, target) for step in schedule.steps if calls_in(step)}
 
 
+def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
+    """For each call of the schedule how often it runs, and its cycles in all."""
+    runs, cycles = [0] * len(schedule.calls), [0] * len(schedule.calls)
+    for step in schedule.steps:
+        count, parts = (step.count, step.body) if isinstance(step, Loop) else (1, (step,))
+        for part in parts:
+            if isinstance(part, Whole | Rows | Window):
+                runs[part.call] += count
+                cycles[part.call] += count * part_cycles(part, schedule.calls[part.call], target)
+    return list(zip(runs, cycles, strict=True))
+
+
 def overlapped_cycles(
     schedule: Schedule, sizes: Mapping[int, int], computed: Mapping[Step, int], target: Target
 ) -> int:

@@ -226,7 +226,8 @@ def calls_table(part: PartitionSummary) -> RenderableType:
     """Each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work.
 
     ``parallel`` is what the pipelines share out among them, ``bound by`` what most of the time goes to: issue, memory or
-    compute. Below stands why the multipliers idle in calls that use less than half of them.
+    compute; ``stripes``, where there are any, how often the call runs. Below stands why the multipliers idle in calls that use
+    less than half of them.
     """
     report = part.report
     title = Text(f"{part.name}: {plural(len(report.operators), 'kernel call')}, modelled", "bold")
@@ -239,6 +240,9 @@ def calls_table(part: PartitionSummary) -> RenderableType:
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in ("parallel", "bound by"):
         table.add_column(heading, no_wrap=True)
+    striped = any(item.stripes > 1 for item in report.operators)
+    if striped:
+        table.add_column("stripes", justify="right", no_wrap=True)
     for item in report.operators:
         table.add_row(
             short_name(item.name),
@@ -251,6 +255,7 @@ def calls_table(part: PartitionSummary) -> RenderableType:
             _share(item.utilisation) if item.macs else "",
             item.parallel.removeprefix("output "),
             item.bottleneck,
+            *([str(item.stripes)] if striped else []),
         )
     return Group(title, table, *_idle_lines(report.operators))
 

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Schedules for a budget: the fastest plan whose buffers, with addresses, fit; or the least that any plan takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from openneutron.compiler.calls import KernelCall
+from openneutron.compiler.cascade.network import network
+from openneutron.compiler.cascade.search import Plan, Search
+from openneutron.compiler.cascade.steps import schedule_of
+from openneutron.compiler.layout import CALLER, Layout, lay_out
+from openneutron.compiler.schedule import Schedule
+from openneutron.compiler.storage import Storages
+from openneutron.targets import Target
+
+UNLIMITED = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A schedule with addresses, and its modelled cycles.
+
+    ``peak_bytes`` is what the search reckoned with: more than the arena where buffers of a segment turn out not to be live
+    at the same time, less where the addresses leave gaps.
+    """
+
+    schedule: Schedule
+    layout: Layout
+    cycles: int
+    peak_bytes: int
+
+    @property
+    def arena_bytes(self) -> int:
+        return self.layout.scratch_bytes
+
+
+@dataclass(slots=True)
+class Options:
+    """The schedules that the search knows for these calls.
+
+    ``constants_bytes``: where it is not 0, the constants of no cascade take more.
+    """
+
+    calls: Sequence[KernelCall]
+    storages: Storages
+    target: Target
+    io: str
+    constants_bytes: int = 0
+    _search: Search = field(init=False)
+    _placed: dict[int, Option] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        made = network(self.calls, self.storages, self.target, self.io == CALLER)
+        self._search = Search(made, self.constants_bytes)
+
+    def fastest(self, budget: int) -> Option | None:
+        """The fewest cycles in an arena of at most ``budget`` bytes; None where nothing fits.
+
+        A greater budget never costs more cycles: it is the first that fits of one list, from the fastest to the smallest.
+        """
+        for option in self._downwards(self._search.plan(budget)):
+            if option.arena_bytes <= budget:
+                return option
+        last = self._option(self._search.least())
+        return last if last.arena_bytes <= budget else None
+
+    def least_bytes(self) -> int:
+        """The least budget that ``fastest`` finds something for."""
+        last = self._option(self._search.least())
+        # A plan whose buffers take more may have an arena that takes less.
+        above = self._downwards(self._search.plan(last.arena_bytes - 1))
+        return min([last.arena_bytes, *(max(option.peak_bytes, option.arena_bytes) for option in above)])
+
+    def levels(self, ratio: float) -> Iterator[Option]:
+        """Options from the fastest to the smallest, each with at most ``ratio`` of the memory of the one before."""
+        plan = self._search.plan(UNLIMITED)
+        while plan is not None:
+            plan = self._least_of_its_speed(plan)
+            yield self._option(plan)
+            smaller = self._search.plan(min(plan.peak_bytes - 1, int(plan.peak_bytes * ratio)))
+            least = self._search.least()
+            plan = least if smaller is None and least.peak_bytes < plan.peak_bytes else smaller
+
+    def _downwards(self, plan: Plan | None) -> Iterator[Option]:
+        """Each number of cycles from the plan's on, with the least memory that it can be had for."""
+        while plan is not None:
+            plan = self._least_of_its_speed(plan)
+            yield self._option(plan)
+            plan = self._search.plan(plan.peak_bytes - 1)
+
+    def _least_of_its_speed(self, plan: Plan) -> Plan:
+        while (smaller := self._search.plan(plan.peak_bytes - 1)) is not None and smaller.cycles == plan.cycles:
+            plan = smaller
+        return plan
+
+    def _option(self, plan: Plan) -> Option:
+        if plan.peak_bytes not in self._placed:
+            # Of several plans of one speed and memory always the same, whatever budget led here.
+            found = self._search.plan(plan.peak_bytes)
+            assert found is not None and found.cycles == plan.cycles
+            schedule = schedule_of(found)
+            layout = lay_out(schedule, self.storages, self.io, exact=False)
+            self._placed[plan.peak_bytes] = Option(schedule, layout, found.cycles, found.peak_bytes)
+        return self._placed[plan.peak_bytes]

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernel calls in order, as the search for cascades sees them: which storages each reads and writes, and which rows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from openneutron.compiler.calls import KernelCall, View
+from openneutron.compiler.cascade.needs import RowNeeds, row_needs, written_in_place
+from openneutron.compiler.cost import call_cost
+from openneutron.compiler.schedule import fetched_bytes
+from openneutron.compiler.storage import Storage, Storages
+from openneutron.isa import aligned
+from openneutron.targets import Target
+
+AFTER = 1 << 30
+"""The position of whoever takes the graph's outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A storage: its bytes in the arena (0 where it lies outside), and which calls, by position, touch it.
+
+    ``first`` is the first writer (-1 for a graph input), ``last`` the last reader or writer (``AFTER`` for a graph
+    output). ``row_pitch`` is 0 where the calls do not agree on rows; ``can_roll`` says that a ring of rows may hold it.
+    """
+
+    name: str
+    size: int
+    first: int
+    last: int
+    writers: tuple[int, ...]
+    readers: tuple[int, ...]
+    row_pitch: int
+    rows: int
+    can_roll: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallRows:
+    """A call's rows: of its output, and what they need of each storage it reads, in rows of that storage (None: all).
+
+    ``offset`` is the storage's row that output row 0 is. ``in_place`` are the storages that its output may lie on.
+    ``by_rows`` says that the output can be computed row by row, in this storage's rows.
+    """
+
+    call: KernelCall
+    output: str
+    rows: int
+    offset: int
+    reads: Mapping[str, RowNeeds | None]
+    in_place: frozenset[str]
+    by_rows: bool
+    compute_cycles: int
+    row_cycles: int | None
+    constants_bytes: int
+
+    def cycles(self, rows: int, target: Target) -> int:
+        """Modelled compute cycles of so many rows."""
+        return (
+            self.row_cycles * rows if self.row_cycles is not None else call_cost(self.call, target, rows).compute_cycles
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Calls with their rows, and the storages that take part. Constants do not."""
+
+    calls: tuple[CallRows, ...]
+    pieces: Mapping[str, Piece]
+    target: Target
+    issue_cycles: int
+
+
+def in_row(view: View, row_pitch: int) -> tuple[int, bool]:
+    """The storage's row that the view's row 0 lies in, and whether each of its rows lies in one row of the storage."""
+    offset, inside = divmod(view.offset, row_pitch)
+    batches, rows, cols, channels = view.extents
+    last = inside + (cols - 1) * view.pitches[2] + (channels - 1) * view.pitches[3]
+    return offset, batches == 1 and (view.pitches[1] == row_pitch or rows == 1) and last < row_pitch
+
+
+def _row_pitch(views: Sequence[View]) -> int:
+    tall = [view.pitches[1] for view in views if view.extents[1] > 1]
+    return tall[0] if tall else 0
+
+
+def network(calls: Sequence[KernelCall], storages: Storages, target: Target, outside: bool) -> Network:
+    """The calls and storages as the search sees them; ``outside``: inputs and outputs lie in the caller's buffers."""
+    views: dict[str, list[View]] = {}
+    writers: dict[str, list[int]] = {}
+    readers: dict[str, list[int]] = {}
+    for position, call in enumerate(calls):
+        for field, view in call.views.items():
+            storage = storages[view.tensor]
+            if storage.constant is not None:
+                continue
+            side = writers if field == "output" else readers
+            if position not in side.setdefault(storage.name, []):
+                side[storage.name].append(position)
+            there = views.setdefault(storage.name, [])
+            there.insert(0, view) if field == "output" and len(writers[storage.name]) == 1 else there.append(view)
+    pieces = {}
+    for name, storage in storages.storages.items():
+        if storage.constant is None and (name in views or storage.input is not None):
+            seen = views.get(name, [])
+            pieces[name] = _piece(storage, seen, writers.get(name, []), readers.get(name, []), outside)
+    assert target.costs is not None, f"{target.name} has no cost constants"
+    rows = tuple(_call_rows(call, storages, pieces, target) for call in calls)
+    return Network(rows, pieces, target, int(target.costs.issue_cycles.value))
+
+
+def _piece(storage: Storage, views: Sequence[View], writers: list[int], readers: list[int], outside: bool) -> Piece:
+    touched = [*writers, *readers]
+    at_border = storage.input is not None or storage.output is not None
+    first = -1 if storage.input is not None else min(touched)
+    last = AFTER if storage.output is not None else max(touched, default=-1)
+    pitch = _row_pitch(views)
+    rows = storage.size_bytes // pitch if pitch else 0
+    rolls = pitch > 0 and not at_border and storage.size_bytes == rows * pitch
+    for view in views if rolls else ():
+        offset, fits = in_row(view, pitch)
+        rolls = rolls and fits and offset == 0 and view.extents[1] == rows
+    size = 0 if outside and at_border else max(aligned(storage.size_bytes), aligned(1))
+    return Piece(storage.name, size, first, last, tuple(writers), tuple(readers), pitch, rows, rolls)
+
+
+def _call_rows(call: KernelCall, storages: Storages, pieces: Mapping[str, Piece], target: Target) -> CallRows:
+    output = call.views["output"]
+    piece = pieces[storages.of[output.tensor]]
+    offset, by_rows = in_row(output, piece.row_pitch) if piece.row_pitch else (0, False)
+    reads: dict[str, RowNeeds | None] = {}
+    in_place = set()
+    for name, view in call.views.items():
+        storage = storages[view.tensor]
+        if name == "output" or storage.constant is not None:
+            continue
+        source = pieces[storage.name]
+        needs = row_needs(call, name)
+        start, fits = in_row(view, source.row_pitch) if source.row_pitch else (0, False)
+        if needs is not None:
+            needs = needs.moved(start) if fits else None
+        if storage.name in reads:
+            earlier = reads[storage.name]
+            needs = None if needs is None or earlier is None else needs.joined(earlier)
+        reads[storage.name] = needs
+        if written_in_place(call, name):
+            in_place.add(storage.name)
+    rows = output.extents[1]
+    whole = call_cost(call, target).compute_cycles
+    even = whole % rows == 0 and call_cost(call, target, 1).compute_cycles * rows == whole
+    return CallRows(call, piece.name, rows, offset, reads, frozenset(in_place), by_rows and output.extents[0] == 1,
+                    whole, whole // rows if even else None, fetched_bytes(call, storages))  # fmt: skip

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A segment in stripes: how far each call is after each round, and the memory and cycles that takes, exactly.
+
+In a round every call of the segment runs at most once, in order, on the rows between where the round before left it and
+where this one takes it. One call sets the pace: so many of its rows a round. Calls before it compute what they are asked
+for, calls behind it whatever can be computed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import sub
+
+from openneutron.compiler.cascade.needs import NEVER
+from openneutron.compiler.cascade.network import Piece
+from openneutron.compiler.cascade.segment import Segment
+from openneutron.isa import aligned
+from openneutron.isa.rows import ALIGNMENT
+
+Progress = Sequence[int]
+"""Output rows done after each round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stripes:
+    """A segment's way to run: the call that sets the pace, its rows a round, and what follows from it.
+
+    ``rings`` are rows held of inner pieces that roll. ``overlaps`` says for a piece that is made here and one that dies
+    here how many bytes behind the latter's start the former may start at most (below 0: before it).
+    """
+
+    segment: Segment = field(repr=False)
+    pace: int
+    height: int
+    rings: Mapping[str, int]
+    overlaps: Mapping[tuple[str, str], int]
+    peak_bytes: int
+    cycles: int
+
+
+def rounds(segment: Segment, pace: int, height: int) -> dict[int, Progress]:
+    """The progress of every call of the segment when call ``pace`` computes ``height`` rows a round."""
+    calls = segment.network.calls
+    total = calls[pace].rows
+    count = -(-total // height)
+    done: dict[int, Progress] = {pace: [min(total, (i + 1) * height) for i in range(count)]}
+    for position in range(pace + 1, segment.end):
+        rows, paced = calls[position].rows, None
+        for feed in segment.feeds[position]:
+            if feed.writer in done:
+                there = _possible(done[feed.writer], calls[feed.writer].rows, feed.needs.high, rows)
+                paced = there if paced is None else [*map(min, paced, there)]
+        if paced is not None:
+            done[position] = paced
+    asked: dict[int, list[Progress]] = {}
+    for position in reversed(segment.positions):
+        if position not in done:
+            demands = asked.get(position, [])
+            if not demands or segment.network.pieces[calls[position].output].last >= segment.end:
+                demands.append([-(-calls[position].rows * (i + 1) // count) for i in range(count)])
+            done[position] = [*map(max, *demands)] if len(demands) > 1 else demands[0]
+        for feed in segment.feeds[position]:
+            if feed.writer not in done:
+                rows, high = calls[feed.writer].rows, feed.needs.high
+                asked.setdefault(feed.writer, []).append([min(rows, max(0, high[x])) for x in done[position]])
+    return done
+
+
+def _possible(written: Progress, written_rows: int, high: Sequence[int], rows: int) -> list[int]:
+    """How far a reader can go once its writer is as far as that."""
+    found = {x: rows if x == written_rows else bisect_right(high, x) - 1 for x in set(written)}
+    return [found[x] for x in written]
+
+
+def _inside(segment: Segment, positions: Sequence[int]) -> list[int]:
+    return [position for position in positions if segment.first <= position < segment.end]
+
+
+def _still_needed(
+    segment: Segment, piece: Piece, done: Mapping[int, Progress], writer: int, in_place: bool
+) -> list[int]:
+    """For each round, the first row of a piece that is needed while call ``writer`` runs, or later.
+
+    With ``in_place`` the rows that the writer itself reads in that round do not count.
+    """
+    low: list[int] | None = None
+    for reader in _inside(segment, piece.readers):
+        needs = segment.network.calls[reader].reads[piece.name]
+        progress = done[reader]
+        if not (reader < writer or (reader == writer and in_place)):
+            progress = (0, *progress[:-1])
+        if needs is None:
+            rows = segment.network.calls[reader].rows
+            here = [NEVER if x == rows else 0 for x in progress]
+        else:
+            here = [needs.low[x] for x in progress]
+        low = here if low is None else [*map(min, low, here)]
+    return low if low is not None else [NEVER] * len(done[writer])
+
+
+def _ring(segment: Segment, piece: Piece, done: Mapping[int, Progress]) -> int:
+    """Rows of an inner piece that must be held at once."""
+    held = 1
+    for writer in piece.writers:
+        held = max(held, *map(sub, done[writer], _still_needed(segment, piece, done, writer, False)))
+    return min(held, piece.rows)
+
+
+def _overlap(segment: Segment, made: Piece, dying: Piece, done: Mapping[int, Progress]) -> int:
+    """How far behind the start of ``dying`` ``made`` may start, so that no row is written over one that is still needed."""
+    furthest = dying.size
+    for writer in _inside(segment, made.writers):
+        call = segment.network.calls[writer]
+        on_itself = dying.name in call.in_place
+        low = _still_needed(segment, dying, done, writer, on_itself)
+        furthest = min(
+            furthest,
+            *(
+                first * dying.row_pitch - (rows + call.offset) * made.row_pitch
+                for first, rows in zip(low, done[writer], strict=True)
+            ),
+        )
+        if on_itself:
+            furthest = min(furthest, 0)
+    return furthest // ALIGNMENT * ALIGNMENT
+
+
+def union_bytes(made: Piece, dying: Piece, furthest: int) -> int:
+    """The least bytes the two take where they may overlap so."""
+    return min(max(dying.size + max(0, -furthest), made.size), dying.size + made.size)
+
+
+def evaluate(segment: Segment, pace: int, height: int) -> Stripes:
+    """What it takes to run the segment so. A height of all rows is each call once, whole."""
+    network = segment.network
+    calls = network.calls
+    done = rounds(segment, pace, height)
+    rings: dict[str, int] = {}
+    memory = segment.through_bytes + sum(p.size for p in segment.dying) + sum(p.size for p in segment.made)
+    for piece in segment.inner:
+        size = piece.size
+        if piece.can_roll:
+            ring = _ring(segment, piece, done)
+            if ring < piece.rows:
+                rings[piece.name] = ring
+                size = aligned(ring * piece.row_pitch)
+        memory += size
+    overlaps, gains = {}, []
+    for made in segment.made:
+        for dying in segment.dying:
+            if not (made.size and dying.size):
+                continue
+            if made.row_pitch and dying.row_pitch and all(calls[w].by_rows for w in _inside(segment, made.writers)):
+                furthest = _overlap(segment, made, dying, done)
+            elif segment.end - segment.first == 1 and dying.name in calls[segment.first].in_place:
+                furthest = 0
+            else:
+                continue
+            gain = made.size + dying.size - union_bytes(made, dying, furthest)
+            if gain > 0:
+                overlaps[made.name, dying.name] = furthest
+                gains.append((gain, made.name, dying.name))
+    taken: set[str] = set()
+    for gain, one, other in sorted(gains, key=lambda g: (-g[0], g[1], g[2])):
+        if one not in taken and other not in taken:
+            taken |= {one, other}
+            memory -= gain
+    cycles = sum(_cycles(segment, position, done[position]) for position in segment.positions)
+    return Stripes(segment, pace, height, rings, overlaps, memory, cycles)
+
+
+def _cycles(segment: Segment, position: int, progress: Progress) -> int:
+    """Modelled cycles of a call in all its stripes."""
+    call, network = segment.network.calls[position], segment.network
+    steps = sorted({*progress} - {0})
+    if call.row_cycles is not None:
+        return call.row_cycles * progress[-1] + network.issue_cycles * len(steps)
+    return sum(
+        call.cycles(end - begin, network.target) + network.issue_cycles
+        for begin, end in zip((0, *steps), steps, strict=False)
+    )

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The schedule for a budget: whole tensors where they fit, otherwise cascades; with copies of constants where asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from openneutron.compiler.calls import KernelCall
+from openneutron.compiler.cascade import Options
+from openneutron.compiler.layout import Layout, lay_out
+from openneutron.compiler.prefetch import Plan, choose_plan, prefetch_plans
+from openneutron.compiler.schedule import Schedule, fetched_bytes, whole_schedule
+from openneutron.compiler.storage import Storages
+from openneutron.targets import Target
+
+PREFETCH_STEPS = (1, 2, 4)
+"""Constants of a cascade that are tried at most, where they are copied: so many times the largest call's."""
+
+LEVEL = 0.7
+"""Cascades that are tried with copies: each takes so much less of the memory than the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A schedule with addresses; ``sram_bytes`` is what its arena and its prefetch buffer take."""
+
+    schedule: Schedule
+    layout: Layout
+
+    @property
+    def sram_bytes(self) -> int:
+        return self.layout.scratch_bytes + self.schedule.prefetch_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TooLittle:
+    """Nothing fits; ``least_bytes`` would do."""
+
+    least_bytes: int
+
+
+def fit(
+    calls: Sequence[KernelCall], storages: Storages, target: Target, io: str, fetch_constants: bool, room: int
+) -> Fitted | TooLittle:
+    """The fastest schedule that is known to take at most ``room`` bytes of SRAM, inputs and outputs of the caller's aside.
+
+    More room never makes it slower: by modelled cycles, with copies by those of a port that copies in the background.
+    """
+    whole = whole_schedule(calls)
+    layout = lay_out(whole, storages, io)
+    if fetch_constants:
+        return _with_copies(Fitted(whole, layout), storages, target, io, room)
+    if layout.scratch_bytes <= room:
+        return Fitted(whole, layout)
+    options = Options(calls, storages, target, io)
+    chosen = options.fastest(room)
+    return TooLittle(options.least_bytes()) if chosen is None else Fitted(chosen.schedule, chosen.layout)
+
+
+def _with_copies(whole: Fitted, storages: Storages, target: Target, io: str, room: int) -> Fitted | TooLittle:
+    plans = prefetch_plans(whole.schedule, storages, target)
+    good = choose_plan(plans, plans[-1].size_bytes)
+    assert good is not None
+    if whole.layout.scratch_bytes + good.size_bytes <= room:
+        return _laid_out(good, storages, io)
+    found = [(plan, whole.layout.scratch_bytes) for plan in plans]
+    for option in _cascades(whole.schedule.calls, storages, target, io):
+        found += [(plan, option.layout.scratch_bytes) for plan in prefetch_plans(option.schedule, storages, target)]
+    # What would be nearly as good as whole tensors and enough room is left to them, so that more room is never slower.
+    slower = [(plan.cycles, arena + plan.size_bytes, plan) for plan, arena in found if plan.cycles >= good.cycles]
+    fitting = [choice for choice in slower if choice[1] <= room]
+    if not fitting:
+        return TooLittle(min(size for _, size, _ in slower))
+    return _laid_out(min(fitting, key=lambda choice: choice[:2])[2], storages, io)
+
+
+def _cascades(calls: Sequence[KernelCall], storages: Storages, target: Target, io: str) -> Iterator[Fitted]:
+    largest = max((fetched_bytes(call, storages) for call in calls), default=0)
+    for times in PREFETCH_STEPS:
+        options = Options(calls, storages, target, io, largest * times)
+        yield from (Fitted(option.schedule, option.layout) for option in options.levels(LEVEL))
+
+
+def _laid_out(plan: Plan, storages: Storages, io: str) -> Fitted:
+    """A plan with addresses: its copies are steps of their own, which moves the others."""
+    exact = not plan.schedule.rings and not plan.schedule.overlaps
+    return Fitted(plan.schedule, lay_out(plan.schedule, storages, io, exact))

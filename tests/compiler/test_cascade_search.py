@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Schedules for a budget: LiteRT's bytes whatever the budget, never above it, never slower for more, and the least is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import oracle
+import random_graphs
+from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.cascade import needs
+from openneutron.compiler.cascade.steps import compressed
+from openneutron.compiler.schedule import Loop, Rows
+from openneutron.errors import BudgetError
+from openneutron.ir import Graph, Tensor
+from openneutron.isa import rows
+
+SPATIAL = (
+    *("conv_2d", "conv_2d", "depthwise_conv_2d", "depthwise_conv_2d", "add", "mul", "max_pool_2d", "average_pool_2d"),
+    *("concatenation", "pad", "slice", "resize_nearest_neighbor", "resize_bilinear", "logistic", "maximum", "softmax"),
+)
+"""Operators that rows stream through, the usual ones twice."""
+
+
+def same_shape(b: random_graphs.Builder, source: Tensor) -> Tensor | None:
+    """A depthwise convolution that keeps the shape, and the sum with its own input."""
+    made = random_graphs.depthwise_conv_2d(b, source)
+    if made is not None and made.shape == source.shape:
+        made = b.node("add", [source, made], b.new(source.shape), activation="NONE")
+    return made
+
+
+def image_graph(seed: int) -> Graph:
+    """An image of up to 30 rows through 4 to 14 operators with branches; what nobody reads is an output."""
+    b = random_graphs.Builder(seed)
+    values = [b.input((1, 6 + b.up_to(24), b.up_to(6), b.up_to(9)))]
+    count = 3 + b.up_to(10)
+    while len(b.nodes) < count:
+        source = values[-1 - int(b.random.integers(min(3, len(values))))]
+        name = SPATIAL[int(b.random.integers(len(SPATIAL)))]
+        sampler = same_shape if b.random.random() < 0.25 else random_graphs.SAMPLERS[name]
+        output = sampler(b, source)
+        if output is None:
+            continue
+        if output.elements > 9000 or len(output.shape) != 4:
+            b.nodes.pop()
+            continue
+        values.append(output)
+    read = {name for node in b.nodes for name in node.inputs}
+    return b.graph([value for value in values if value.name not in read and value.name not in b.inputs])
+
+
+def least_budget(graph: Graph, io: str = "arena") -> int:
+    """The budget that the error for one byte names."""
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(graph, oracle.TARGET, CompileOptions(io=io, sram_budget=1))
+    return caught.value.least_bytes
+
+
+def assert_fits_and_is_exact(
+    graph: Graph, options: CompileOptions, inputs: list[np.ndarray], want: list[np.ndarray]
+) -> Compiled:
+    compiled = compile_graph(graph, oracle.TARGET, options)
+    assert options.sram_budget is not None and compiled.report.sram_bytes <= options.sram_budget
+    for name, got, expected in zip(graph.outputs, oracle.simulated_outputs(compiled, inputs), want, strict=True):
+        np.testing.assert_array_equal(got, expected, f"{name}, {options}\n{graph}")
+    return compiled
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_graphs_at_random_budgets(seed: int) -> None:
+    graph = image_graph(seed)
+    io = ("arena", "caller")[seed % 2]
+    fetch = seed % 5 == 0
+    unlimited = compile_graph(graph, oracle.TARGET, CompileOptions(io=io, fetch_constants_to_sram=fetch)).report
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(graph, oracle.TARGET, CompileOptions(1, io, fetch))
+    least = caught.value.least_bytes
+    assert least <= unlimited.sram_bytes
+    with pytest.raises(BudgetError) as again:
+        compile_graph(graph, oracle.TARGET, CompileOptions(least - 1, io, fetch))
+    assert again.value.least_bytes == least
+    inputs = oracle.random_inputs(graph, seed)
+    want = oracle.reference_outputs(graph, inputs)
+    between = np.random.default_rng(seed).integers(least, unlimited.sram_bytes + 1, 3)
+    cycles = [
+        assert_fits_and_is_exact(graph, CompileOptions(budget, io, fetch), inputs, want).report.overlapped_cycles
+        for budget in sorted({least, unlimited.sram_bytes, *map(int, between)})
+    ]
+    assert cycles == sorted(cycles, reverse=True)
+    assert cycles[-1] == unlimited.overlapped_cycles
+
+
+def test_cascades_are_what_makes_a_network_fit() -> None:
+    """Of the graphs above most get smaller than whole tensors allow, and rings, loops and overlaps all take part."""
+    seen = {"smaller": 0, "rings": 0, "loops": 0, "overlaps": 0}
+    for seed in range(40):
+        graph = image_graph(seed)
+        least = least_budget(graph)
+        compiled = compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=least))
+        seen["smaller"] += least < compile_graph(graph, oracle.TARGET).report.sram_bytes
+        seen["rings"] += bool(compiled.schedule.rings)
+        seen["loops"] += any(isinstance(step, Loop) for step in compiled.schedule.steps)
+        seen["overlaps"] += bool(compiled.schedule.overlaps)
+    assert min(seen.values()) >= 8, seen
+
+
+def test_every_kernel_says_which_rows_it_needs() -> None:
+    assert set(needs.RULES) == {row.name for row in rows.KERNELS}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_loops_run_the_same_stripes_in_the_same_order(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    starts = [0, 0, 0]
+    rounds = []
+    for index in range(int(generator.integers(1, 30))):
+        stripes = []
+        for call in range(3):
+            height = int((2, 1, index % 2)[call] if generator.random() < 0.9 else generator.integers(0, 4))
+            if height:
+                stripes.append(Rows(call, starts[call], starts[call] + height))
+                starts[call] += height
+        rounds.append(tuple(stripes))
+    ran = []
+    for step in compressed(rounds):
+        if isinstance(step, Loop):
+            ran += [
+                Rows(part.call, part.row0 + i * part.step, part.row1 + i * part.step)
+                for i in range(step.count)
+                for part in step.body
+                if isinstance(part, Rows)
+            ]
+        else:
+            ran.append(step)
+    assert ran == [stripe for stripes in rounds for stripe in stripes]

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Five networks within budgets: LiteRT's bytes, the least memory, and never slower for more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openneutron import litert
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.errors import BudgetError
+from tests import oracle
+
+LEAST_KIB = {
+    "mobilenet_v2_224_random_int8": 287,
+    "mlperf_tiny_vww96_int8": 34,
+    "mlperf_tiny_resnet8_int8": 25,
+    "mlperf_tiny_kws_int8": 15.6,
+    "mlperf_tiny_ad01_int8": 0.75,
+}
+"""What the least budget must stay within, input and output included."""
+
+BUDGETS = 12
+
+
+@pytest.mark.parametrize("model", LEAST_KIB)
+def test_budgets(model: str, shared_models: Path) -> None:
+    path = shared_models / f"{model}.tflite"
+    graph = litert.read(path).graph
+    unlimited = compile_graph(graph, oracle.TARGET).report
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=1))
+    least = caught.value.least_bytes
+    assert least <= LEAST_KIB[model] * 1024
+    budgets = np.linspace(least, unlimited.sram_bytes, BUDGETS).astype(int).tolist()
+    compiled = {budget: compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=budget)) for budget in budgets}
+    assert all(made.report.sram_bytes <= budget for budget, made in compiled.items())
+    cycles = [compiled[budget].report.cycles for budget in budgets]
+    assert cycles == sorted(cycles, reverse=True)
+    assert cycles[-1] == unlimited.cycles
+    inputs = oracle.random_inputs(graph, 3)
+    want = oracle.reference_outputs(path.read_bytes(), inputs)
+    for budget in (budgets[0], budgets[BUDGETS // 4], budgets[BUDGETS // 2]):
+        for got, expected in zip(oracle.simulated_outputs(compiled[budget], inputs), want, strict=True):
+            np.testing.assert_array_equal(got, expected, f"{model} at {budget} bytes")
