@@ -4,6 +4,12 @@
 #ifndef NEUTRON_DSP_H
 #define NEUTRON_DSP_H
 
+/* From -O2 on gcc orders instructions before it gives out registers, and then runs out of them: what it spills would make a
+ * third more instructions. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__ARM_FEATURE_DSP)
+#pragma GCC optimize("no-schedule-insns")
+#endif
+
 #include "kernel.h"
 
 /* -mcpu=cortex-m33+nodsp, or a build with NEUTRON_PORTABLE_ONLY, has the portable kernels. */
