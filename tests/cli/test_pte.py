@@ -14,6 +14,7 @@ from openneutron.isa import pte
 from tests.cli.conftest import Command
 from tests.delegate.test_delegate import SHAPE, Inverts, method, plain, random_bytes
 from tests.driver import programs
+from tests.isa.foreign import foreign_program, refusal
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,16 @@ def test_its_programs_are_listed(openneutron: Command, file: str) -> None:
     assert ended.code == 0
     assert ended.out.splitlines()[0] == "; forward, delegate 0"
     assert "  CALL operator=0 cycles=10" in ended.out.splitlines()
+
+
+def test_microcode_of_nxps_converter(refused: Callable[..., str], inverting: bytes, folder: Path) -> None:
+    """As the public facts have it, in the place of ours: every command says whose it is."""
+    program = foreign_program(1, 0)
+    ours = programs.through_scratch().microcode
+    begin = program.microcode[:24] + ours[24:32] + program.microcode[32:36] + ours[36:60]
+    (folder / "nxp.pte").write_bytes(inverting.replace(ours, begin + program.microcode[60 : len(ours)]))
+    for command in (("run",), ("disasm",), ("kernels", "list")):
+        assert refused(*command, "nxp.pte") == f"'nxp.pte' (forward, delegate 0): {refusal(program)}"
 
 
 def test_a_truncated_or_corrupt_file_is_refused(refused: Callable[..., str], inverting: bytes, folder: Path) -> None:

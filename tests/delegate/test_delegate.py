@@ -22,6 +22,7 @@ from openneutron.isa.payload import Format, Payload
 from openneutron.pytorch import delegate
 from openneutron.simulator import Simulator
 from tests.driver import programs
+from tests.isa.foreign import foreign_payload
 
 SHAPE = (1, 2, 8, 8)  # of programs.through_scratch, which reads and writes it channels-last as 1 x 2 x 8 x 8 NHWC
 UNCHECKED = EdgeCompileConfig(_check_ir_validity=False)
@@ -231,14 +232,6 @@ def _damaged(at: int, value: int) -> bytes:
     return bytes(blob)
 
 
-def _of_another_format() -> bytes:
-    program = programs.through_scratch()
-    blob = bytearray(program.microcode)
-    blob[4:8] = (7).to_bytes(4, "little")
-    other = with_checksum(dataclasses.replace(program, microcode=bytes(blob)))
-    return bytes([1, 1, 1, 0, 0, 0, 0, 1] + [0] * 8) + other.microcode + other.weights + other.kernels
-
-
 def _of_another_kernel(identifier: int) -> bytes:
     program = programs.through_scratch()
     blob = bytearray(program.microcode)
@@ -263,7 +256,14 @@ def _without_end_of_weights() -> bytes:
         (_damaged(5, 1), "the payload maps input 0 to argument 1; there are 1."),
         (_damaged(16, 0), "the payload does not contain Neutron microcode."),
         (_damaged(16 + 9 * 4, 0xFF), "the microcode's checksum is wrong; the file is corrupt."),
-        (_of_another_format(), "microcode of another compiler, such as NXP's eIQ Neutron converter"),
+        (
+            foreign_payload(0, 0),
+            "NeutronBackend: this is microcode of another compiler, such as NXP's eIQ Neutron converter",
+        ),
+        (
+            foreign_payload(1, 0),
+            "NeutronBackend: this is microcode of another compiler, such as NXP's eIQ Neutron converter",
+        ),
         (
             _of_another_kernel(300),
             "validation of the program failed with 0x12c0613: kernel of an unknown name (300) is not registered: link the "

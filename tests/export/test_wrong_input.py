@@ -98,8 +98,9 @@ def test_microcode_of_nxp(refused: Callable[..., str], folder: Path) -> None:
     at = data.index(magic) + 4
     (folder / "model.pte").write_bytes(data[:at] + struct.pack("<I", 0x40) + data[at + 4 :])
     assert refused("model.pte", "--to", "out") == (
-        "'model.pte' (forward, delegate 0): microcode: its format is 0x00000040; this version reads 0x4f4e0001 alone "
-        "(NXP's own microcode included in what it refuses). Compile the model again."
+        "'model.pte' (forward, delegate 0): microcode: its version word is 0x00000040, and OpenNeutron's start with 0x4f4e: "
+        "another compiler made it, such as NXP's eIQ Neutron converter, and only NXP's firmware runs that. Compile the model "
+        "with OpenNeutron to run it here."
     )
 
 

@@ -181,8 +181,8 @@ def damaged(change: str) -> bytes:
         ("cut short", "microcode: it is 64 bytes; its header alone has 128."),
         (
             "another format",
-            "microcode: its format is 0x00000007; this version reads 0x4f4e0001 alone (NXP's own microcode included in what "
-            "it refuses). Compile the model again.",
+            "microcode: its version word is 0x00000007, and OpenNeutron's start with 0x4f4e: another compiler made it, such as "
+            "NXP's eIQ Neutron converter, and only NXP's firmware runs that. Compile the model with OpenNeutron to run it here.",
         ),
     ],
 )

@@ -194,6 +194,20 @@ def _encode_names(microcode: Microcode) -> bytes:
     return text + bytes(aligned(len(text)) - len(text))
 
 
+def refuse_foreign(microcode: bytes) -> None:
+    """Raises InvalidProgramError where these bytes begin as microcode that another compiler made.
+
+    Public of NXP's is the magic word, and where some sizes are; all other words may be anything.
+    """
+    magic, version = (int.from_bytes(microcode[at : at + 4], "little") for at in (0, 4))
+    if magic == rows.MAGIC and version >> 16 != rows.FORMAT_VERSION >> 16:
+        raise InvalidProgramError(
+            f"microcode: its version word is 0x{version:08x}, and OpenNeutron's start with 0x{rows.FORMAT_VERSION >> 16:04x}: "
+            "another compiler made it, such as NXP's eIQ Neutron converter, and only NXP's firmware runs that. Compile the "
+            "model with OpenNeutron to run it here."
+        )
+
+
 def _read_header(blob: bytes) -> Record:
     count = len(rows.HEADER.fields)
     if len(blob) < 4 * count:
@@ -203,10 +217,11 @@ def _read_header(blob: bytes) -> Record:
         raise InvalidProgramError(
             f"microcode: its first word is 0x{header['magic']:08x}; microcode starts with 0x{rows.MAGIC:08x}."
         )
+    refuse_foreign(blob)
     if header["format_version"] != rows.FORMAT_VERSION:
         raise InvalidProgramError(
-            f"microcode: its format is 0x{header['format_version']:08x}; this version reads 0x{rows.FORMAT_VERSION:08x}"
-            " alone (NXP's own microcode included in what it refuses). Compile the model again."
+            f"microcode: its format is 0x{header['format_version']:08x}; this version reads 0x{rows.FORMAT_VERSION:08x} "
+            "alone. Compile the model again."
         )
     return header
 

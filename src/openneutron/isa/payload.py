@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from openneutron.errors import InvalidProgramError
-from openneutron.isa.microcode import Program, aligned
+from openneutron.isa.microcode import Program, aligned, refuse_foreign
 from openneutron.isa.rows import HEADER, MAGIC
 
 VERSION = 1
@@ -110,6 +110,7 @@ def parse(blob: bytes) -> Payload:
         raise InvalidProgramError(
             f"payload: it is {len(blob)} bytes; its headers alone have {start + 4 * len(HEADER.fields)}."
         )
+    refuse_foreign(blob[start:])
     if blob[size - 1] != VERSION:
         raise InvalidProgramError(
             f"payload: its version is {blob[size - 1]}; this one reads version {VERSION}. Compile the model again."
