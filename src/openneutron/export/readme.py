@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from openneutron.export.c_text import aligned_sizes
 from openneutron.export.deployment import Border, Deployment
 
-CONTEXT_BYTES = 256
-"""For each program: CONTEXT_BYTES of openneutron.c."""
+CONTEXT_BYTES = 32
+"""For each program: NEUTRON_MODEL_CONTEXT_SIZE of NeutronDriver.h, to a multiple of 16, where pointers have 32 bits."""
 
 AXES = {3: "NCW", 4: "NCHW"}
 """PyTorch's names of an image's dimensions."""

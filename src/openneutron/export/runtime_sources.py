@@ -88,7 +88,13 @@ def _header(folder: Path, source: Path, name: str) -> Path | None:
 
 
 def _implementations(header: Path) -> list[Path]:
-    """Sources beside a header that belong to no kernel: what its functions are in."""
-    if header.parent.name in ("include", "driver", "kernels"):
+    """Sources beside a header that belong to no kernel: what its functions are in.
+
+    In a kernel's folder all of them, in the folder of all kernels those that are named after the header.
+    """
+    if header.parent.name in ("include", "driver"):
         return []
-    return [path for path in sorted(header.parent.glob("*.c")) if _kernel_of(path.stem) is None and _is_ours(path)]
+    beside = [path for path in sorted(header.parent.glob("*.c")) if _kernel_of(path.stem) is None and _is_ours(path)]
+    if header.parent.name != "kernels":
+        return beside
+    return [path for path in beside if path.stem == header.stem]

@@ -13,19 +13,18 @@
 #endif
 
 #define AT_LEAST_ONE(count) ((count) > 0 ? (count) : 1)
-#define CONTEXT_BYTES 256 /* openneutron_init compares it with what the driver asks for */
+#define ALIGNED(size) (((size) + 15) / 16 * 16)
 
 static _Alignas(16) OPENNEUTRON_ARENA uint8_t openneutron_arena[AT_LEAST_ONE(OPENNEUTRON_ARENA_BYTES)];
 static _Alignas(16) OPENNEUTRON_ARENA uint8_t openneutron_prefetch[AT_LEAST_ONE(OPENNEUTRON_PREFETCH_BYTES)];
 static _Alignas(16) uint8_t openneutron_between[AT_LEAST_ONE(OPENNEUTRON_BETWEEN_BYTES)];
 static _Alignas(16) uint8_t openneutron_profile[AT_LEAST_ONE(OPENNEUTRON_PROFILE_BYTES)];
-static _Alignas(16) uint8_t openneutron_context[OPENNEUTRON_CALL_COUNT][CONTEXT_BYTES];
+static _Alignas(16) uint8_t openneutron_context[OPENNEUTRON_CALL_COUNT][ALIGNED(NEUTRON_MODEL_CONTEXT_SIZE)];
 static NeutronModelHandle handles[OPENNEUTRON_CALL_COUNT];
 
 NeutronError openneutron_init(void) {
     NeutronError error = neutronInit();
     if (error != ENONE) return error;
-    if (neutronGetModelContextSize() > CONTEXT_BYTES) return ENEUTRON_MEMORY;
     for (uint32_t i = 0; i < OPENNEUTRON_CALL_COUNT; ++i) {
         const NeutronModelConfig config = {openneutron_calls[i].microcode, openneutron_calls[i].weights, NULL, 0};
         handles[i] = openneutron_context[i];
