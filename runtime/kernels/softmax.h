@@ -4,6 +4,7 @@
 #define NEUTRON_SOFTMAX_H
 
 #include "elements.h"
+#include "elements_dsp.h"
 
 /* Bits before the point of the sum of exponentials; the exponentials have none. */
 enum { SUM_INTEGER_BITS = 12 };
@@ -28,6 +29,15 @@ static inline int32_t softmax_reciprocal_above_one(int32_t x) {
 /* The largest of a row's stored values. */
 static inline int32_t softmax_largest(const uint8_t *from, ptrdiff_t pitch, int32_t count) {
     int8_t largest = INT8_MIN;
+#if NEUTRON_DSP
+    if (pitch == 1 && count >= 4) {
+        uint32_t four = neutron_load_word(from);
+        /* The last four may have been there before. */
+        for (int32_t k = 4; k < count; k += 4) four = neutron_max_bytes(four, neutron_load_word(from + (k < count - 4 ? k : count - 4)));
+        four = neutron_max_bytes(four, four >> 16 | four << 16);
+        return (int8_t)neutron_max_bytes(four, four >> 8);
+    }
+#endif
     if (pitch == 1) {
         for (int32_t k = 0; k < count; k++) largest = (int8_t)from[k] > largest ? (int8_t)from[k] : largest;
     } else {

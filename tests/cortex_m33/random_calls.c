@@ -19,6 +19,7 @@ CHECKED(pad_s8)
 CHECKED(copy_s8)
 CHECKED(lookup_s8)
 CHECKED(softmax_s8)
+CHECKED(batch_matmul_s8)
 
 /* ---- random numbers: splitmix64 ------------------------------------------------------------------------------------ */
 
@@ -57,6 +58,7 @@ typedef struct {
         NeutronCopyS8 copy;
         NeutronLookupS8 lookup;
         NeutronSoftmaxS8 softmax;
+        NeutronBatchMatmulS8 batch_matmul;
     } params;
 } Case;
 
@@ -370,6 +372,22 @@ static void make_softmax(Case *c) {
     }
 }
 
+static void make_batch_matmul(Case *c) {
+    NeutronBatchMatmulS8 *p = &c->params.batch_matmul;
+    const NeutronWindowExtents *w = &c->window;
+    make_output(c, 6, 1, 30);
+    const NeutronBuffer *out = &c->buffers[2];
+    const int32_t depth = between(1, one_in(6) ? 420 : 24), more = between(0, 2);
+    make_input(c, 0, out->rows, 1, depth + more, (int32_t[]){0, 1, 0, depth});
+    make_input(c, 1, depth + more, 1, out->channels, (int32_t[]){0, 1, w->channel0, w->channel1});
+    *p = (NeutronBatchMatmulS8){.input_a = 0, .input_b = 1, .output = 2, .depth = depth};
+    p->a_zero_point = between(-128, 127);
+    p->b_zero_point = between(-128, 127);
+    p->output_multiplier = one_in(8) ? (int32_t)random_word() : multiplier();
+    p->output_shift = one_in(3) ? between(-31, 30) : between(-12, -6);
+    p->output_zero_point = between(-128, 127);
+}
+
 typedef struct {
     void (*make)(Case *c);
     NeutronKernelCheck check;
@@ -391,6 +409,7 @@ static const Kernel KERNELS[] = {
     {make_copy, copy_s8_check, copy_s8_run},
     {make_lookup, lookup_s8_check, lookup_s8_run},
     {make_softmax, softmax_s8_check, softmax_s8_run},
+    {make_batch_matmul, batch_matmul_s8_check, batch_matmul_s8_run},
 };
 
 /* Some tensors have all values, some only the outermost, so that sums become large. */

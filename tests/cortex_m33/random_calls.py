@@ -30,6 +30,7 @@ KERNELS = (
     "copy_s8",
     "lookup_s8",
     "softmax_s8",
+    "batch_matmul_s8",
 )
 """In the order of random_calls.c."""
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_ops::BatchMatMul for int8 (reference/batch_matmul.h). */
+#include "dsp.h"
 #include "elements.h"
 
 bool batch_matmul_s8_check(const NeutronProgramView *program, const void *params_block,
@@ -23,6 +24,8 @@ bool batch_matmul_s8_check(const NeutronProgramView *program, const void *params
            neutron_is_stored(p->b_zero_point) && neutron_shift_is_sound(p->output_shift) &&
            neutron_is_stored(p->output_zero_point);
 }
+
+#if !NEUTRON_DSP
 
 /* Channels of one row from `done` on, by blocks of this size. */
 static NEUTRON_INLINE int32_t product_blocks(const NeutronKernelCall *call, int32_t n, int32_t r, int32_t done,
@@ -74,3 +77,5 @@ void batch_matmul_s8_run(const NeutronKernelCall *call) {
         for (int32_t r = w->row0; r < w->row1; r++) run(call, n, r);
     }
 }
+
+#endif

@@ -18,18 +18,25 @@ bool softmax_s8_check(const NeutronProgramView *program, const void *params_bloc
            neutron_range_is_sound(program, p->exp_base, p->exp_offset, (uint64_t)p->exp_count * 4, 4);
 }
 
-/* Each difference's result, from the sum of all exponentials. */
-static void divide(uint8_t *results, const int32_t *table, int32_t count, int64_t sum) {
+/* How a row's exponentials become results: times `scale`, then shifted right. */
+typedef struct {
+    int32_t scale, exponent;
+} Division;
+
+/* By the sum of all exponentials. */
+static Division division_by(int64_t sum) {
     /* LiteRT gives up at 512 times the largest exponential; a sum that large makes every result 0. */
     const uint32_t bounded = sum < 1 ? 1 : (sum > INT32_MAX ? INT32_MAX : (uint32_t)sum);
     const int32_t headroom = softmax_leading_zeros(bounded);
-    const int32_t scale = softmax_reciprocal_above_one((int32_t)((bounded << headroom) - (UINT32_C(1) << 31)));
-    const int32_t exponent = SUM_INTEGER_BITS - headroom + 31 - 8;
-    for (int32_t i = 0; i < count; i++) {
-        const int32_t product = neutron_high_mul(scale, table[i]);
-        const int32_t result = exponent > 31 ? 0 : neutron_rounding_shift_right(product, exponent);
-        results[i] = (uint8_t)(neutron_bound(result, 0, 255) + INT8_MIN);
-    }
+    const Division by = {softmax_reciprocal_above_one((int32_t)((bounded << headroom) - (UINT32_C(1) << 31))),
+                         SUM_INTEGER_BITS - headroom + 31 - 8};
+    const Division zero = {0, 0};
+    return by.exponent > 31 ? zero : by;
+}
+
+static NEUTRON_INLINE uint8_t divided(int32_t exponential, Division by) {
+    const int32_t result = neutron_rounding_shift_right(neutron_high_mul(by.scale, exponential), by.exponent);
+    return (uint8_t)(neutron_bound(result, 0, 255) + INT8_MIN);
 }
 
 void softmax_s8_run(const NeutronKernelCall *call) {
@@ -39,6 +46,8 @@ void softmax_s8_run(const NeutronKernelCall *call) {
     const int32_t *table = (const int32_t *)(const void *)(neutron_base_address(call->bases, p->exp_base) + p->exp_offset);
     const ptrdiff_t in_pitch = in->channel_pitch, out_pitch = out->channel_pitch;
     const uint32_t count = (uint32_t)p->exp_count;
+    /* With vector instructions it is fastest to divide all there are, else only where the row is longer. */
+    const bool all = NEUTRON_BLOCK > 1 || w->channel1 - w->channel0 >= p->exp_count;
     uint8_t results[256];
     for (int32_t n = w->batch0; n < w->batch1; n++) {
         for (int32_t r = w->row0; r < w->row1; r++) {
@@ -51,11 +60,14 @@ void softmax_s8_run(const NeutronKernelCall *call) {
                     const uint32_t difference = (uint32_t)(largest - (int8_t)from[k * in_pitch]);
                     if (difference < count) sum += neutron_rounding_shift_right(table[difference], SUM_INTEGER_BITS);
                 }
-                divide(results, table, p->exp_count, sum);
+                const Division by = division_by(sum);
+                for (uint32_t i = 0; i < count && all; i++) results[i] = divided(table[i], by);
                 for (int32_t k = w->channel0; k < w->channel1; k++) {
                     /* Unsigned: an output that overlaps its input may have put something larger there meanwhile. */
                     const uint32_t difference = (uint32_t)(largest - (int8_t)from[k * in_pitch]);
-                    to[(k - w->channel0) * out_pitch] = difference < count ? results[difference] : 0x80u;
+                    uint8_t result = 0x80u;
+                    if (difference < count) result = all ? results[difference] : divided(table[difference], by);
+                    to[(k - w->channel0) * out_pitch] = result;
                 }
                 from += in->col_pitch;
                 to += out->col_pitch;
