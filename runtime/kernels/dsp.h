@@ -64,6 +64,12 @@ static inline uint32_t neutron_kept(uint32_t value) {
     return value;
 }
 
+/* The same for an address, where a compiler would count one from another. */
+static inline const uint8_t *neutron_kept_pointer(const uint8_t *pointer) {
+    __asm__("" : "+r"(pointer));
+    return pointer;
+}
+
 /* Four bytes from anywhere. */
 static inline uint32_t neutron_load_word(const uint8_t *from) {
     uint32_t word;

@@ -4,29 +4,25 @@
 
 #if NEUTRON_DSP
 
-enum { BLOCK_BYTES = NEUTRON_LANES * NEUTRON_LANES };
+enum { BLOCK_BYTES = NEUTRON_LANES * NEUTRON_LANES, LANES_OF_A_PIXEL = 4 };
 
-static NEUTRON_INLINE void widen_word(uint32_t *to, uint32_t word) {
-    to[0] = neutron_even_bytes(word);
-    to[1] = neutron_odd_bytes(word);
-}
+static inline int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
+static inline int32_t first_of_block(int32_t channel) { return channel & -NEUTRON_LANES; }
 
 void neutron_widen_dsp(uint32_t *to, size_t pitch, const uint8_t *from, int32_t channel_pitch, int32_t channels,
                        uint32_t words) {
-    uint32_t *const end = to + words * pitch;
-    if (channel_pitch == 1) {
-        for (; channels >= 4 && to != end; channels -= 4, from += 4, to += pitch) {
-            widen_word(to, neutron_load_word(from));
-        }
+    uint32_t whole = channel_pitch == 1 ? (uint32_t)channels / 4 : 0;
+    if (whole > words) whole = words;
+    words -= whole;
+    channels -= (int32_t)(4 * whole);
+    for (; whole > 0; whole--, to += pitch) {
+        neutron_widen_word_dsp(to, neutron_load_word(from));
+        from = neutron_kept_pointer(from + 4);
     }
-    for (; to != end; channels -= 4, to += pitch) {
-        uint32_t word = 0;
-        for (int32_t i = 0; i < 4 && i < channels; i++, from += channel_pitch) word |= (uint32_t)*from << 8 * i;
-        widen_word(to, word);
+    for (; words > 0; words--, channels -= 4, from += 4 * channel_pitch, to += pitch) {
+        neutron_widen_word_dsp(to, neutron_gathered_word_dsp(from, channel_pitch, channels));
     }
 }
-
-static inline int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* ---- sums of products ----------------------------------------------------------------------------------------------- */
 
@@ -35,69 +31,57 @@ static NEUTRON_INLINE uint32_t multiply_word(uint32_t sum, const uint32_t *input
     return neutron_add_products(sum, even, odd, inputs[0], inputs[1]);
 }
 
-static NEUTRON_INLINE void multiply_pixels(uint32_t *sums, const int32_t *start, const uint32_t *inputs,
-                                           const int8_t *weights, uint32_t count, int32_t lane0, int32_t lane1,
-                                           const uint32_t words) {
-    const uint32_t *const end = inputs + (size_t)count * words * 2 * NEUTRON_PIXELS_DSP;
-    for (int32_t lane = lane0; lane < lane1; lane++) {
-        uint32_t *const to = sums + lane * NEUTRON_PIXELS_DSP;
-        const int8_t *w = weights + lane * NEUTRON_LANES;
-        const uint32_t *from = inputs;
-        uint32_t sum[NEUTRON_PIXELS_DSP];
+static NEUTRON_INLINE void multiply_pixels(uint32_t *sums, const uint32_t *inputs, const uint32_t *end,
+                                           const int8_t *weights, const int32_t *start, const uint32_t words) {
+    uint32_t sum[NEUTRON_PIXELS_DSP];
+    NEUTRON_UNROLL
+    for (int i = 0; i < NEUTRON_PIXELS_DSP; i++) sum[i] = start != NULL ? (uint32_t)*start : sums[i];
+    do {
         NEUTRON_UNROLL
-        for (int i = 0; i < NEUTRON_PIXELS_DSP; i++) sum[i] = start != NULL ? (uint32_t)start[lane] : to[i];
-        do {
+        for (uint32_t j = 0; j < words; j++) {
+            const uint32_t word = neutron_load_aligned_word(weights + 4 * j);
+            const uint32_t even = neutron_even_bytes(word), odd = neutron_odd_bytes(word);
             NEUTRON_UNROLL
-            for (uint32_t j = 0; j < words; j++) {
-                const uint32_t word = neutron_load_aligned_word(w + 4 * j);
-                const uint32_t even = neutron_even_bytes(word), odd = neutron_odd_bytes(word);
-                NEUTRON_UNROLL
-                for (int i = 0; i < NEUTRON_PIXELS_DSP; i++) sum[i] = multiply_word(sum[i], from + 2 * i, even, odd);
-                from += 2 * NEUTRON_PIXELS_DSP;
-            }
-            w += BLOCK_BYTES;
-        } while (from != end);
+            for (int i = 0; i < NEUTRON_PIXELS_DSP; i++) sum[i] = multiply_word(sum[i], inputs + 2 * i, even, odd);
+            inputs += 2 * NEUTRON_PIXELS_DSP;
+        }
+        weights += BLOCK_BYTES;
+    } while (inputs != end);
+    NEUTRON_UNROLL
+    for (int i = 0; i < NEUTRON_PIXELS_DSP; i++) sums[i] = sum[i];
+}
+
+void neutron_multiply_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
+                          const int32_t *start) {
+    multiply_pixels(sums, inputs, end, weights, start, 2);
+}
+
+void neutron_multiply_thin_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
+                               const int32_t *start) {
+    multiply_pixels(sums, inputs, end, weights, start, 1);
+}
+
+/* Of one pixel: four lanes share the inputs. */
+static void multiply_pixel(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
+                           const int32_t *start) {
+    uint32_t sum[LANES_OF_A_PIXEL];
+    NEUTRON_UNROLL
+    for (int k = 0; k < LANES_OF_A_PIXEL; k++) sum[k] = start != NULL ? (uint32_t)start[k] : sums[k];
+    do {
         NEUTRON_UNROLL
-        for (int i = 0; i < NEUTRON_PIXELS_DSP; i++) to[i] = sum[i];
-    }
-}
-
-void neutron_multiply_dsp(uint32_t *sums, const int32_t *start, const uint32_t *inputs, const int8_t *weights,
-                          uint32_t count, int32_t lane0, int32_t lane1) {
-    multiply_pixels(sums, start, inputs, weights, count, lane0, lane1, 2);
-}
-
-void neutron_multiply_thin_dsp(uint32_t *sums, const int32_t *start, const uint32_t *inputs, const int8_t *weights,
-                               uint32_t count, int32_t lane0, int32_t lane1) {
-    multiply_pixels(sums, start, inputs, weights, count, lane0, lane1, 1);
-}
-
-/* Of one pixel: four lanes at a time share the inputs. */
-static void multiply_pixel(uint32_t *sums, const int32_t *start, const uint32_t *inputs, const int8_t *weights,
-                           uint32_t count, int32_t lane0, int32_t lane1) {
-    const uint32_t *const end = inputs + (size_t)count * 4;
-    for (int32_t lane = lane0 & ~3; lane < lane1; lane += 4) {
-        const int8_t *w = weights + lane * NEUTRON_LANES;
-        const uint32_t *from = inputs;
-        uint32_t sum[4];
-        NEUTRON_UNROLL
-        for (int k = 0; k < 4; k++) sum[k] = start != NULL ? (uint32_t)start[lane + k] : sums[lane + k];
-        do {
+        for (int j = 0; j < 2; j++) {
+            const uint32_t x[2] = {neutron_kept(inputs[2 * j]), neutron_kept(inputs[2 * j + 1])};
             NEUTRON_UNROLL
-            for (int j = 0; j < 2; j++) {
-                const uint32_t x[2] = {neutron_kept(from[2 * j]), neutron_kept(from[2 * j + 1])};
-                NEUTRON_UNROLL
-                for (int k = 0; k < 4; k++) {
-                    const uint32_t word = neutron_load_aligned_word(w + NEUTRON_LANES * k + 4 * j);
-                    sum[k] = multiply_word(sum[k], x, neutron_even_bytes(word), neutron_odd_bytes(word));
-                }
+            for (int k = 0; k < LANES_OF_A_PIXEL; k++) {
+                const uint32_t word = neutron_load_aligned_word(weights + NEUTRON_LANES * k + 4 * j);
+                sum[k] = multiply_word(sum[k], x, neutron_even_bytes(word), neutron_odd_bytes(word));
             }
-            from += 4;
-            w += BLOCK_BYTES;
-        } while (from != end);
-        NEUTRON_UNROLL
-        for (int k = 0; k < 4; k++) sums[lane + k] = sum[k];
-    }
+        }
+        inputs += 4;
+        weights += BLOCK_BYTES;
+    } while (inputs != end);
+    NEUTRON_UNROLL
+    for (int k = 0; k < LANES_OF_A_PIXEL; k++) sums[k] = sum[k];
 }
 
 /* ---- requantization ------------------------------------------------------------------------------------------------- */
@@ -120,6 +104,18 @@ typedef struct {
     const NeutronRequantBlock *table;
 } Lanes;
 
+/* The sums of all lanes. start: biases, or NULL. */
+static __attribute__((noinline)) void multiply_lanes(const Tile *tile, const Lanes *lanes, uint32_t *sums,
+                                                     const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
+                                                     const int32_t *start) {
+    const NeutronMultiplyDsp multiply = tile->size == 1 ? multiply_pixel : tile->layer->multiply;
+    const int32_t step = tile->size == 1 ? LANES_OF_A_PIXEL : 1;
+    for (int32_t lane = lanes->lane0 & -step; lane < lanes->lane1; lane += step) {
+        multiply(sums + lane * tile->size, inputs, end, weights + lane * NEUTRON_LANES,
+                 start != NULL ? start + lane : NULL);
+    }
+}
+
 /* Sums to stored values before they are bounded, [pixel][lane]. */
 static __attribute__((noinline)) void rescale_lanes(const NeutronConv2dS8 *p, const Tile *tile, const Lanes *lanes,
                                                     const uint32_t *sums, uint8_t *stored) {
@@ -141,13 +137,15 @@ static __attribute__((noinline)) void rescale_lanes(const NeutronConv2dS8 *p, co
             /* 20 bits behind the point, as a signed number. */
             const int32_t fraction = (int32_t)((uint32_t)word >> 8 << 12);
             if (fraction < 0) scale.multiplier++;
-            for (; from != end; to += NEUTRON_LANES) {
+            do {
                 *to = neutron_dsp_byte(neutron_dsp_rounded_once((int32_t)*from++, scale, fraction));
-            }
+                to += NEUTRON_LANES;
+            } while (from != end);
         } else {
-            for (; from != end; to += NEUTRON_LANES) {
+            do {
                 *to = neutron_dsp_byte(neutron_dsp_rounded_twice((int32_t)*from++, scale));
-            }
+                to += NEUTRON_LANES;
+            } while (from != end);
         }
     }
 }
@@ -175,53 +173,66 @@ static void store_lanes(const Tile *tile, const Lanes *lanes, const uint32_t *su
 static void fill_tile(const Tile *tile, const NeutronPartDsp *part, uint32_t *inputs) {
     for (int32_t i = 0; i < tile->size; i++) {
         /* Pixels past the last repeat it, and are not stored. */
-        const NeutronPixelDsp *pixel = &tile->pixels[i < tile->count ? i : tile->count - 1];
+        const NeutronPixelDsp *pixel = &tile->pixels[min_of(i, tile->count - 1)];
         tile->layer->fill(tile->layer, pixel, part, inputs + 2 * i, 2 * (size_t)tile->size);
     }
 }
 
-/* All output channels: those of one group, and at most 32 of them, at a time. Inputs that fit into the buffer whole are
- * widened once for all channels of a group. */
+/* Adds a part of the inputs to the output channels [channel, end), which are at most 32 and of one group; stores what is
+ * then complete. */
+static void compute_channels(const Tile *tile, const NeutronPartDsp *part, const uint32_t *inputs, uint32_t *sums,
+                             int32_t channel, int32_t end) {
+    const NeutronLayerDsp *layer = tile->layer;
+    const NeutronConv2dS8 *p = layer->call->params;
+    const uint32_t *const inputs_end = inputs + 2 * part->count * layer->words * (uint32_t)tile->size;
+    const size_t block_bytes = (size_t)layer->blocks * BLOCK_BYTES;
+    Lanes lanes = {.channel = first_of_block(channel)};
+    const size_t block = (size_t)(lanes.channel - p->constant_channel0) / NEUTRON_LANES;
+    const int8_t *weights = neutron_packed_weights(layer->call, p) + block * block_bytes + part->first * BLOCK_BYTES;
+    lanes.table = neutron_requant_blocks(layer->call, p) + block;
+    lanes.lane0 = channel - lanes.channel;
+    while (lanes.channel < end) {
+        lanes.lane1 = min_of(end - lanes.channel, NEUTRON_LANES);
+        multiply_lanes(tile, &lanes, sums, inputs, inputs_end, weights, part->first == 0 ? lanes.table->bias : NULL);
+        if (part->first + part->count == layer->blocks) store_lanes(tile, &lanes, sums);
+        weights += block_bytes;
+        sums += NEUTRON_LANES * tile->size;
+        lanes.table++;
+        lanes.channel += NEUTRON_LANES;
+        lanes.lane0 = 0;
+    }
+}
+
+/* All output channels. Inputs that fit into the buffer whole are widened once for a group. */
 static void compute_tile(const Tile *tile) {
     const NeutronLayerDsp *layer = tile->layer;
     const NeutronConv2dS8 *p = layer->call->params;
     const NeutronWindowExtents *w = &layer->call->window;
-    const NeutronMultiplyDsp multiply = tile->size == 1 ? multiply_pixel : layer->multiply;
     const uint32_t most = NEUTRON_WORDS_DSP / ((uint32_t)tile->size * layer->words);
     uint32_t inputs[2 * NEUTRON_WORDS_DSP], sums[NEUTRON_CHANNELS_DSP * NEUTRON_PIXELS_DSP];
     NeutronPartDsp part = {.channel0 = -1};
     for (int32_t channel = w->channel0, end; channel < w->channel1; channel = end) {
-        const int32_t group = channel / p->group_outputs, block = channel / NEUTRON_LANES * NEUTRON_LANES;
-        const int32_t channel0 = group * p->group_inputs;
-        end = min_of(min_of(block + NEUTRON_CHANNELS_DSP, w->channel1), (group + 1) * p->group_outputs);
-        for (uint32_t first = 0; first < layer->blocks; first += part.count) {
+        const int32_t group = channel / p->group_outputs, channel0 = group * p->group_inputs;
+        end = min_of(first_of_block(channel) + NEUTRON_CHANNELS_DSP, w->channel1);
+        end = min_of(end, (group + 1) * p->group_outputs);
+        for (part.first = 0; part.first < layer->blocks; part.first += part.count) {
             if (layer->blocks > most || part.channel0 != channel0) {
                 part.channel0 = channel0;
-                part.first = first;
-                part.count = layer->blocks - first < most ? layer->blocks - first : most;
+                part.count = layer->blocks - part.first < most ? layer->blocks - part.first : most;
                 fill_tile(tile, &part, inputs);
             }
-            const bool last = first + part.count == layer->blocks;
-            uint32_t *block_sums = sums;
-            Lanes lanes = {.channel = block, .lane0 = channel - block};
-            for (; lanes.channel < end; lanes.channel += NEUTRON_LANES, lanes.lane0 = 0) {
-                const size_t constants = (size_t)(lanes.channel - p->constant_channel0) / NEUTRON_LANES;
-                lanes.lane1 = min_of(end - lanes.channel, NEUTRON_LANES);
-                lanes.table = neutron_requant_blocks(layer->call, p) + constants;
-                multiply(block_sums, first == 0 ? lanes.table->bias : NULL, inputs,
-                         neutron_packed_weights(layer->call, p) + (constants * layer->blocks + first) * BLOCK_BYTES,
-                         part.count, lanes.lane0, lanes.lane1);
-                if (last) store_lanes(tile, &lanes, block_sums);
-                block_sums += NEUTRON_LANES * tile->size;
-            }
+            compute_channels(tile, &part, inputs, sums, channel, end);
         }
     }
 }
 
-void neutron_convolution_dsp(const NeutronLayerDsp *layer) {
+void neutron_convolution_dsp(NeutronLayerDsp *layer) {
     const NeutronKernelCall *call = layer->call;
     const NeutronConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *output = &call->buffers[p->output];
+    uint8_t *const first = neutron_element_address(call->bases, output, 0, 0, 0, 0);
+    layer->input = neutron_element_address(call->bases, &call->buffers[p->input], 0, 0, 0, 0);
     int32_t n = w->batch0, r = w->row0, c = w->col0;
     do {
         NeutronPixelDsp pixels[NEUTRON_PIXELS_DSP];
@@ -231,7 +242,7 @@ void neutron_convolution_dsp(const NeutronLayerDsp *layer) {
             pixel->n = n;
             pixel->row = r * p->stride_h - p->pad_top;
             pixel->col = c * p->stride_w - p->pad_left;
-            pixel->out = neutron_element_address(call->bases, &call->buffers[p->output], n, r, c, 0);
+            pixel->out = neutron_place_dsp(first, output, n, r, c);
             if (++c < w->col1) continue;
             c = w->col0;
             if (++r < w->row1) continue;

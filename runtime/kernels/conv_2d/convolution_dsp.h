@@ -20,23 +20,22 @@ typedef struct {
     uint8_t *out; /* channel 0's */
 } NeutronPixelDsp;
 
-typedef struct NeutronLayerDsp NeutronLayerDsp;
-
-/* A part of the inputs of one group's outputs: `count` blocks from block `first` on, the blocks of all taps counted through.
- */
+/* A part of the inputs of one group's outputs: blocks [first, first + count), the blocks of all taps counted through. */
 typedef struct {
     int32_t channel0; /* the group's first input channel */
     uint32_t first, count;
 } NeutronPartDsp;
 
+typedef struct NeutronLayerDsp NeutronLayerDsp;
+
 /* Widens a pixel's part of the inputs. `pitch`: from the pairs of 4 inputs to the next ones, in 32-bit words. */
 typedef void (*NeutronFillDsp)(const NeutronLayerDsp *layer, const NeutronPixelDsp *pixel, const NeutronPartDsp *part,
                                uint32_t *to, size_t pitch);
 
-/* Adds up `count` blocks of inputs for lanes [lane0, lane1) of 8 output channels and all pixels of a tile. sums: [8][pixels];
- * they begin with the lanes' `start`, or where that is NULL with what they are. */
-typedef void (*NeutronMultiplyDsp)(uint32_t *sums, const int32_t *start, const uint32_t *inputs, const int8_t *weights,
-                                   uint32_t count, int32_t lane0, int32_t lane1);
+/* Adds the products of a lane's weights (of four lanes' where there is one pixel) with the inputs, [block][word][pixel][2],
+ * to the sums, [lane][pixel]; where `start` is not NULL, to the biases there. */
+typedef void (*NeutronMultiplyDsp)(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
+                                   const int32_t *start);
 
 struct NeutronLayerDsp {
     const NeutronKernelCall *call;
@@ -44,24 +43,45 @@ struct NeutronLayerDsp {
     NeutronMultiplyDsp multiply; /* 6 pixels; NULL where there is one alone */
     uint32_t blocks;             /* of 8 inputs, of all taps of an output */
     uint32_t words;              /* of 4 inputs in a block that hold any: 2, or 1 where there are at most 4 */
+    uint8_t *input;              /* element (0, 0, 0, 0) */
 };
 
-/* An accumulator and a channel's two words of the requantization table: scales that the short forms do not take. */
-int32_t neutron_rescaled_dsp(const NeutronConv2dS8 *p, int32_t x, int32_t multiplier, int32_t shift);
+/* All of the call. The layer's `input` is filled in. */
+void neutron_convolution_dsp(NeutronLayerDsp *layer);
 
-/* All of the call. */
-void neutron_convolution_dsp(const NeutronLayerDsp *layer);
-
-void neutron_multiply_dsp(uint32_t *sums, const int32_t *start, const uint32_t *inputs, const int8_t *weights,
-                          uint32_t count, int32_t lane0, int32_t lane1);
+void neutron_multiply_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
+                          const int32_t *start);
 
 /* For blocks of one word. */
-void neutron_multiply_thin_dsp(uint32_t *sums, const int32_t *start, const uint32_t *inputs, const int8_t *weights,
-                               uint32_t count, int32_t lane0, int32_t lane1);
+void neutron_multiply_thin_dsp(uint32_t *sums, const uint32_t *inputs, const uint32_t *end, const int8_t *weights,
+                               const int32_t *start);
+
+/* Element (n, r, c, 0) of a buffer whose element (0, 0, 0, 0) is at `first`. */
+static inline uint8_t *neutron_place_dsp(uint8_t *first, const NeutronBuffer *buffer, int32_t n, int32_t r, int32_t c) {
+    return first + n * buffer->batch_pitch + r % buffer->ring * buffer->row_pitch + c * buffer->col_pitch;
+}
 
 /* Widens `words` words of 4 inputs, of which the first `channels` are there and the others are 0. */
 void neutron_widen_dsp(uint32_t *to, size_t pitch, const uint8_t *from, int32_t channel_pitch, int32_t channels,
                        uint32_t words);
+
+static inline void neutron_widen_word_dsp(uint32_t *to, uint32_t word) {
+    to[0] = neutron_even_bytes(word);
+    to[1] = neutron_odd_bytes(word);
+}
+
+/* Up to 4 inputs as a word; the rest of it is 0. */
+static inline uint32_t neutron_gathered_word_dsp(const uint8_t *from, int32_t channel_pitch, int32_t channels) {
+    uint32_t word = 0;
+    if (channels > 0) word = *from;
+    if (channels > 1) word |= (uint32_t)*(from += channel_pitch) << 8;
+    if (channels > 2) word |= (uint32_t)*(from += channel_pitch) << 16;
+    if (channels > 3) word |= (uint32_t)from[channel_pitch] << 24;
+    return word;
+}
+
+/* An accumulator and a channel's two words of the requantization table: scales that the short forms do not take. */
+int32_t neutron_rescaled_dsp(const NeutronConv2dS8 *p, int32_t x, int32_t multiplier, int32_t shift);
 
 #endif
 #endif

@@ -9,14 +9,14 @@ static void fill(const NeutronLayerDsp *layer, const NeutronPixelDsp *pixel, con
     const NeutronConv2d1x1S8 *p = layer->call->params;
     const NeutronBuffer *input = &layer->call->buffers[p->input];
     const int32_t channel = (int32_t)part->first * NEUTRON_LANES;
-    neutron_widen_dsp(to, pitch,
-                      neutron_element_address(layer->call->bases, input, pixel->n, pixel->row, pixel->col, channel),
-                      input->channel_pitch, p->group_inputs - channel, 2 * part->count);
+    const uint8_t *const from = neutron_place_dsp(layer->input, input, pixel->n, pixel->row, pixel->col);
+    neutron_widen_dsp(to, pitch, from + channel * input->channel_pitch, input->channel_pitch, p->group_inputs - channel,
+                      2 * part->count);
 }
 
 static void run(const NeutronKernelCall *call, NeutronMultiplyDsp multiply) {
     const NeutronConv2d1x1S8 *p = call->params;
-    const NeutronLayerDsp layer = {
+    NeutronLayerDsp layer = {
         .call = call,
         .fill = fill,
         .multiply = multiply,
