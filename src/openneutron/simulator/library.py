@@ -75,6 +75,9 @@ def library() -> ctypes.CDLL:
     handle, status = c_void_p, c_int32
     driver.neutronErrorText.restype = c_char_p
     driver.neutronErrorText.argtypes = [status]
+    for name in ("getNeutronErrorComponent", "getNeutronErrorCategory"):
+        getattr(driver, name).restype = c_char_p
+        getattr(driver, name).argtypes = [status]
     driver.neutronErrorKernelName.restype = c_char_p
     driver.neutronErrorKernelName.argtypes = [status]
     driver.neutron_host_port.restype = c_void_p
