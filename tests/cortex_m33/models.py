@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The models that the Cortex-M33 runs: MLPerf Tiny's four, and CifarNet from PyTorch as it lies in its ``.pte``."""
+"""The models that the Cortex-M33 runs: MLPerf Tiny's four, and two from PyTorch as they lie in their ``.pte``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ TINY = {
     "MobileNetV1 0.25": "mlperf_tiny_vww96_int8",
 }
 CIFARNET = "CifarNet"
-NAMES = (*TINY, CIFARNET)
+BUILT_IN = {CIFARNET: "cifarnet", "autoencoder": "autoencoder"}
+NAMES = (*TINY, *BUILT_IN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +52,27 @@ TARGET = targets.get("imxrt700")
 @functools.cache
 def model(name: str, fetch_constants_to_sram: bool = False) -> Model:
     """A model by its name, compiled once. The tests' fixture ``shared_models`` says whether MLPerf Tiny's are there."""
-    if name == CIFARNET and not fetch_constants_to_sram:
-        (delegate,) = pte.delegates(_cifarnet().buffer)
-        return Model(payload.parse(delegate.payload).program, _cifarnet().partitions[0].compiled.report)
+    if name in BUILT_IN and not fetch_constants_to_sram:
+        compiled = _built_in(name)
+        (delegate,) = pte.delegates(compiled.buffer)
+        return Model(payload.parse(delegate.payload).program, compiled.partitions[0].compiled.report)
     options = CompileOptions(io=CALLER, fetch_constants_to_sram=fetch_constants_to_sram)
-    compiled = compile_graph(_graph(name), TARGET, options)
-    return Model(compiled.program, compiled.report)
+    result = compile_graph(_graph(name), TARGET, options)
+    return Model(result.program, result.report)
 
 
 def _graph(name: str) -> Graph:
-    if name == CIFARNET:
-        return _cifarnet().partitions[0].compiled.graph
+    if name in BUILT_IN:
+        return _built_in(name).partitions[0].compiled.graph
     return litert.read(SHARED_MODELS / f"{TINY[name]}.tflite").graph
 
 
 @functools.cache
-def _cifarnet() -> CompiledModel:
+def _built_in(name: str) -> CompiledModel:
     from openneutron.pytorch import models
 
-    network, example = models.get("cifarnet")
-    return openneutron.compile(network, example, calibration=models.samples("cifarnet", 4), name="cifarnet")
+    network, example = models.get(BUILT_IN[name])
+    return openneutron.compile(network, example, calibration=models.samples(BUILT_IN[name], 4), name=BUILT_IN[name])
 
 
 def random_inputs(program: Program, count: int, seed: int = 0) -> tuple[bytes, ...]:

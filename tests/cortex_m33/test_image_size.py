@@ -10,6 +10,7 @@ from tests.cortex_m33.firmware import image, library
 from tests.cortex_m33.models import CIFARNET, model
 
 TABLE, COUNT = ".rodata.neutron_kernels", ".rodata.neutron_kernel_count"
+SELECTION = "kernel_selection.o"
 KERNELS = sorted((row.name for row in rows.KERNELS), key=len, reverse=True)
 
 
@@ -25,8 +26,9 @@ def kernels_in(found: link_map.LinkMap) -> set[str]:
 
 def test_the_linker_drops_exactly_the_kernels_that_are_not_selected() -> None:
     text = model(CIFARNET).selection
-    names = parse("cifarnet", text).kernels
-    selected = {name.split(":")[0] for name in names}
+    names = [name.split(":") for name in parse("cifarnet", text).kernels]
+    selected = {kernel for kernel, *_ in names}
+    variants = [(kernel, variant) for kernel, *rest in names for variant in rest]
     every = link_map.read(image(library()).map)
     chosen = link_map.read(image(library(), selection=text).map)
     assert kernels_in(every) == set(KERNELS)
@@ -39,16 +41,21 @@ def test_the_linker_drops_exactly_the_kernels_that_are_not_selected() -> None:
     assert all(every.sections[key] == size for key, size in chosen.sections.items() if key not in added)
 
     own_table = {key: dropped.pop(key) for key in list(dropped) if key[0] == "libneutron.a(table.o)"}
-    assert {section for _, section in own_table} == {section for _, section in added} == {TABLE, COUNT}
-    assert {member for member, _ in added} == {"kernel_selection.o"}
-    assert {kernel_of(member) for member, _ in dropped} == set(KERNELS) - selected
+    assert {section for _, section in own_table} == {TABLE, COUNT}
+    # The selection's own table and, for each variant in it, which calls it takes; the library's table has none.
+    table = {(SELECTION, section): added.pop((SELECTION, section)) for section in (TABLE, COUNT)}
+    assert {section for _, section in added} == {
+        f".text.{kernel}_{part}_{variant}" for kernel, variant in variants for part in ("takes", "run")
+    }
+    of_variants = {kernel for kernel, _ in variants}
+    assert {kernel_of(member) for member, _ in dropped} - of_variants == set(KERNELS) - selected
 
-    of_kernels = sum(dropped.values())
-    tables = sum(own_table.values()) - sum(added.values())
+    kernels, extra = sum(dropped.values()), sum(added.values())
+    tables = sum(own_table.values()) - sum(table.values())
     padding = every.padding - chosen.padding
-    print(f"{every.size} bytes with all kernels, {chosen.size} with CifarNet's: {of_kernels} of kernels, {tables} of")
-    print(f"their table, {padding} of padding")
-    assert every.size - chosen.size == of_kernels + tables + padding
+    print(f"{every.size} bytes with all kernels, {chosen.size} with CifarNet's: {kernels} of kernels less {extra} of")
+    print(f"variants, {tables} of the table, {padding} of padding")
+    assert every.size - chosen.size == kernels - extra + tables + padding
     # A table is as long as it has entries, and padding is below a word for each section that went.
-    assert own_table["libneutron.a(table.o)", TABLE] * len(names) == added["kernel_selection.o", TABLE] * len(KERNELS)
+    assert own_table["libneutron.a(table.o)", TABLE] * len(names) == table[SELECTION, TABLE] * len(KERNELS)
     assert abs(padding) < 4 * len(dropped)
