@@ -29,17 +29,10 @@ static Model *model_of(NeutronModelHandle handle) {
 
 /* ---- models --------------------------------------------------------------------------------------------------------- */
 
-const NeutronKernel *neutron_find_kernel(uint32_t id) {
-    for (uint32_t i = 0; i < neutron_kernel_count; ++i) {
-        if (neutron_kernels[i].id == id) return &neutron_kernels[i];
-    }
-    return NULL;
-}
-
 const NeutronKernel *neutron_find_variant(uint32_t id, const NeutronBuffer *buffers, const void *params) {
     for (uint32_t i = 0; i < neutron_kernel_count; ++i) {
         const NeutronKernel *kernel = &neutron_kernels[i];
-        if (kernel->id == id && (kernel->takes == NULL || kernel->takes(buffers, params))) return kernel;
+        if (kernel->id == id && (params == NULL || kernel->takes == NULL || kernel->takes(buffers, params))) return kernel;
     }
     return NULL;
 }

@@ -38,10 +38,8 @@ static inline uint32_t neutron_length_of(uint32_t word) { return word >> 16; }
 /* CRC-32 (zlib's) of a microcode with the header's microcode_crc taken as 0. */
 uint32_t neutron_microcode_crc(const void *microcode, uint32_t size_bytes);
 
-/* The first registered kernel, or variant of it, of this id, or NULL. */
-const NeutronKernel *neutron_find_kernel(uint32_t id);
-
-/* The one that takes the call, which the kernel's check has accepted, or NULL. */
+/* The registered kernel, or variant of it, of this id that takes the call, which the kernel's check has accepted, or NULL.
+ * Without params: the first one of this id, whatever it takes. */
 const NeutronKernel *neutron_find_variant(uint32_t id, const NeutronBuffer *buffers, const void *params);
 
 /* The window that a CALL, ROWS or WINDOW computes in iteration i of its loop, clipped to the output's extents; false

@@ -6,6 +6,9 @@
 /* Far above any graph's needs and small enough for the index in a base word. */
 #define MAX_BINDINGS 256u
 
+/* The place of a field in the header. */
+#define WORD(field) (offsetof(NeutronHeader, field) / 4)
+
 /* What an instruction counts for beside its kernel's work: about what its check and its dispatch cost. */
 #define INSTRUCTION_WORK 256u
 
@@ -27,9 +30,8 @@ static NeutronError refused(Validation *v, NeutronError error, uint32_t detail) 
 
 /* ---- the header and its sections ----------------------------------------------------------------------------------- */
 
-static bool section_fits(const Validation *v, uint32_t offset, uint32_t count, size_t record_bytes) {
-    return (uint64_t)offset + (uint64_t)count * (record_bytes / 4) <= v->word_count;
-}
+/* [offset, offset + size) lies in what has `total`. */
+static bool is_inside(uint32_t offset, uint64_t size, uint32_t total) { return offset <= total && size <= total - offset; }
 
 static NeutronError check_header(Validation *v, size_t microcode_size, size_t weights_size) {
     const NeutronHeader *header = v->program.header;
@@ -43,40 +45,42 @@ static NeutronError check_header(Validation *v, size_t microcode_size, size_t we
     const uint32_t size = header->microcode_size;
     if (size > microcode_size) return refused(v, ENEUTRON_TRUNCATED, size);
     if (size < sizeof *header || size % NEUTRON_ALIGNMENT != 0) {
-        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, microcode_size) / 4);
+        return refused(v, ENEUTRON_LAYOUT, WORD(microcode_size));
     }
     if (neutron_microcode_crc(header, size) != header->microcode_crc) {
         return refused(v, ENEUTRON_CHECKSUM, header->microcode_crc);
     }
     if (header->weights_size > weights_size) return refused(v, ENEUTRON_TRUNCATED, header->weights_size);
     v->word_count = size / 4;
-    if (header->flags != 0) return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, flags) / 4);
-    for (uint32_t i = offsetof(NeutronHeader, reserved0) / 4; i < sizeof *header / 4; ++i) {
+    if (header->flags != 0) return refused(v, ENEUTRON_LAYOUT, WORD(flags));
+    for (uint32_t i = WORD(reserved0); i < sizeof *header / 4; ++i) {
         if (v->program.words[i] != 0) return refused(v, ENEUTRON_LAYOUT, i);
     }
     return ENONE;
 }
 
+/* Words of the header: where a section begins, how many records it has, and how many words each of those. */
+typedef struct {
+    uint8_t offset, count, record_words;
+} Section;
+
 static NeutronError check_sections(Validation *v) {
-    const NeutronHeader *header = v->program.header;
-    if (header->input_count >= MAX_BINDINGS) {
-        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, input_count) / 4);
-    }
-    if (header->output_count >= MAX_BINDINGS) {
-        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, output_count) / 4);
-    }
-    const uint32_t bindings = header->input_count + header->output_count;
-    if (!section_fits(v, header->bindings_offset, bindings, sizeof(NeutronBinding))) {
-        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, bindings_offset) / 4);
-    }
-    if (!section_fits(v, header->buffers_offset, header->buffer_count, sizeof(NeutronBuffer))) {
-        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, buffers_offset) / 4);
-    }
-    if (!section_fits(v, header->operators_offset, header->operator_count, 4)) {
-        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, operators_offset) / 4);
-    }
-    if (!section_fits(v, header->code_offset, header->code_words, 4)) {
-        return refused(v, ENEUTRON_LAYOUT, offsetof(NeutronHeader, code_offset) / 4);
+    static const Section sections[] = {
+        {WORD(bindings_offset), WORD(input_count), sizeof(NeutronBinding) / 4},
+        {WORD(buffers_offset), WORD(buffer_count), sizeof(NeutronBuffer) / 4},
+        {WORD(operators_offset), WORD(operator_count), 1},
+        {WORD(code_offset), WORD(code_words), 1},
+    };
+    const uint32_t *header = v->program.words;
+    const uint32_t inputs = header[WORD(input_count)], outputs = header[WORD(output_count)];
+    if (inputs >= MAX_BINDINGS) return refused(v, ENEUTRON_LAYOUT, WORD(input_count));
+    if (outputs >= MAX_BINDINGS) return refused(v, ENEUTRON_LAYOUT, WORD(output_count));
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; ++i) {
+        const Section *section = &sections[i];
+        const uint64_t count = (uint64_t)header[section->count] + (i == 0 ? outputs : 0);
+        if (!is_inside(header[section->offset], count * section->record_words, v->word_count)) {
+            return refused(v, ENEUTRON_LAYOUT, section->offset);
+        }
     }
     return ENONE;
 }
@@ -89,8 +93,8 @@ static NeutronError check_bindings(Validation *v) {
         const uint32_t index = is_input ? i : i - view->input_count;
         const uint32_t own = (is_input ? NEUTRON_BASE_INPUT : NEUTRON_BASE_OUTPUT) | index << 8;
         const bool in_own = binding->base == own && binding->offset == 0;
-        const bool in_scratch = binding->base == NEUTRON_BASE_SCRATCH &&
-                                (uint64_t)binding->offset + binding->size <= view->scratch_size;
+        const bool in_scratch =
+            binding->base == NEUTRON_BASE_SCRATCH && is_inside(binding->offset, binding->size, view->scratch_size);
         if (!in_own && !in_scratch) return refused(v, ENEUTRON_BUFFER, word_offset(v, binding));
     }
     return ENONE;
@@ -111,12 +115,12 @@ static NeutronError check_operators(Validation *v) {
         const uint32_t at = v->program.operators[i];
         if (at >= v->word_count) return refused(v, ENEUTRON_LAYOUT, word_offset(v, &v->program.operators[i]));
         const uint32_t word = v->program.words[at];
-        const NeutronKernel *kernel = neutron_find_kernel(neutron_code_of(word));
+        const NeutronKernel *kernel = neutron_find_variant(neutron_code_of(word), NULL, NULL);
         if (kernel == NULL) {
             return refused(v, getNeutronKernelError(neutron_code_of(word), 0), neutron_code_of(word));
         }
         const uint32_t length = neutron_length_of(word);
-        if (length != kernel->params_words || (uint64_t)at + 1 + length > v->word_count) {
+        if (length != kernel->params_words || length >= v->word_count - at) {
             return refused(v, ENEUTRON_LAYOUT, at);
         }
         const uint32_t output = v->program.words[at + 1 + kernel->output_word];
@@ -127,14 +131,14 @@ static NeutronError check_operators(Validation *v) {
 
 /* ---- how long a run can take ---------------------------------------------------------------------------------------- */
 
-/* a * b, or NEUTRON_MAX_WORK + 1 where that is less; a is at most that, and b at most 2^31. */
-static uint64_t bounded_product(uint64_t a, uint64_t b) {
+/* a * b, or NEUTRON_MAX_WORK + 1 where that is less; a is at most that, and b at most 2^31. One copy of it for six uses. */
+__attribute__((noinline)) static uint64_t bounded_product(uint64_t a, uint32_t b) {
     if ((a >> 8) * b > NEUTRON_MAX_WORK) return NEUTRON_MAX_WORK + 1; /* keeps a * b below 2^49 */
     const uint64_t product = a * b;
     return product > NEUTRON_MAX_WORK ? NEUTRON_MAX_WORK + 1 : product;
 }
 
-static uint64_t extent(int32_t first, int32_t end) { return (uint64_t)(end - first); }
+static uint32_t extent(int32_t first, int32_t end) { return (uint32_t)(end - first); }
 
 static uint64_t call_work(const NeutronProgramView *view, const NeutronKernel *kernel, const uint32_t *params,
                           const NeutronWindowExtents *window) {
@@ -143,12 +147,12 @@ static uint64_t call_work(const NeutronProgramView *view, const NeutronKernel *k
     work = bounded_product(work, extent(window->channel0, window->channel1));
     for (uint32_t i = 0; i < kernel->params_words; ++i) {
         const int32_t taps = (int32_t)params[i];
-        if ((kernel->taps_words >> i & 1u) != 0 && taps > 0) work = bounded_product(work, (uint64_t)taps);
+        if ((kernel->taps_words >> i & 1u) != 0 && taps > 0) work = bounded_product(work, (uint32_t)taps);
     }
     if ((kernel->taps_words & NEUTRON_TAPS_INPUT_PLANE) != 0) {
         const NeutronBuffer *input = &view->buffers[params[0]];
-        work = bounded_product(work, (uint64_t)input->rows);
-        work = bounded_product(work, (uint64_t)input->cols);
+        work = bounded_product(work, (uint32_t)input->rows);
+        work = bounded_product(work, (uint32_t)input->cols);
     }
     return work;
 }
@@ -170,7 +174,7 @@ static NeutronError check_call(Validation *v, uint32_t opcode, const uint32_t *f
     }
     const uint32_t *params = v->program.words + v->program.operators[operator_index];
     const uint32_t id = neutron_code_of(*params++);
-    const NeutronKernel *kernel = neutron_find_kernel(id);
+    const NeutronKernel *kernel = neutron_find_variant(id, NULL, NULL);
     const NeutronBuffer *output = &v->program.view.buffers[params[kernel->output_word]];
     /* Every iteration, not the first and last alone: clipping can make those two the smallest. */
     for (uint32_t i = 0; i < iterations; ++i) {
@@ -189,8 +193,8 @@ static NeutronError check_fetch(Validation *v, const uint32_t *fields, uint32_t 
     const NeutronFetch *fetch = (const NeutronFetch *)(const void *)fields;
     const NeutronProgramView *view = &v->program.view;
     const uint32_t at = word_offset(v, fields) - 1;
-    if (fetch->channel >= NEUTRON_CHANNELS || (uint64_t)fetch->source + fetch->size > view->weights_size ||
-        (uint64_t)fetch->destination + fetch->size > view->prefetch_size) {
+    if (fetch->channel >= NEUTRON_CHANNELS || !is_inside(fetch->source, fetch->size, view->weights_size) ||
+        !is_inside(fetch->destination, fetch->size, view->prefetch_size)) {
         return refused(v, ENEUTRON_INSTRUCTION, at);
     }
     return add_work(v, bounded_product(fetch->size, iterations)) ? ENONE : refused(v, ENEUTRON_WORK, at);
