@@ -14,6 +14,7 @@ from openneutron.compiler.cascade import in_place
 from openneutron.compiler.cost import call_cost
 from openneutron.compiler.emit import emit
 from openneutron.compiler.fit import TooLittle, fit
+from openneutron.compiler.fold_moves import fold_moves
 from openneutron.compiler.layout import CALLER, Layout, lay_out
 from openneutron.compiler.legalize import VIEWS, legalize
 from openneutron.compiler.options import CompileOptions
@@ -168,7 +169,7 @@ def select_calls(legal: Graph) -> tuple[Storages, list[KernelCall]]:
             calls += select_node(legal, node)
         for name in node.outputs:
             calls += copies.get(name, [])
-    return storages, calls
+    return storages, fold_moves(storages, calls)
 
 
 def finish(

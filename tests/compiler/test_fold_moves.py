@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Copies and tables that the calls around them do along."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from openneutron.compiler import Compiled
+from openneutron.ir import Graph, Node, Tensor, constant
+from tests import oracle, random_graphs
+
+AXIS = {"axis": 3, "activation": "NONE"}
+
+
+def kernels(compiled: Compiled) -> list[str]:
+    return [call.kernel for call in compiled.schedule.calls]
+
+
+def integers(name: str, *values: int) -> Tensor:
+    return constant(name, np.array(values, np.int32))
+
+
+def test_tables_in_a_row_are_one() -> None:
+    graph = oracle.graph_of(
+        [oracle.activation("x", (1, 4, 4, 8))],
+        [Node("logistic", ("x",), ("a",), {}), Node("abs", ("a",), ("b",), {}), Node("tanh", ("b",), ("c",), {})],
+        [
+            oracle.activation("a", (1, 4, 4, 8), 1 / 256, -128),
+            oracle.activation("b", (1, 4, 4, 8), 1 / 256, -128),
+            oracle.activation("c", (1, 4, 4, 8), 1 / 128, 0),
+        ],
+    )
+    compiled = oracle.assert_bit_exact(graph)
+    assert kernels(compiled) == ["lookup_s8"]
+    assert compiled.report.arena_bytes == 2 * 128
+
+
+def concatenated(readers: tuple[Node, ...] = (), more: tuple[Tensor, ...] = ()) -> Graph:
+    """Two max pools side by side."""
+    pool = {"padding": "SAME", "kernel_h": 2, "kernel_w": 2, "stride_h": 1, "stride_w": 1, "activation": "NONE"}
+    return oracle.graph_of(
+        [oracle.activation("x", (1, 6, 6, 8))],
+        [
+            Node("max_pool_2d", ("x",), ("a",), pool),
+            Node("max_pool_2d", ("a",), ("b",), pool),
+            Node("concatenation", ("a", "b"), ("c",), AXIS),
+            *readers,
+        ],
+        [*(oracle.activation(name, (1, 6, 6, 8)) for name in "ab"), oracle.activation("c", (1, 6, 6, 16)), *more],
+    )
+
+
+def test_what_one_call_alone_reads_is_written_to_its_place() -> None:
+    # b goes straight to its half; a, which the second pool reads too, is copied.
+    assert kernels(oracle.assert_bit_exact(concatenated())) == ["max_pool_2d_s8", "max_pool_2d_s8", "copy_s8"]
+
+
+def test_a_slice_is_read_where_it_lies() -> None:
+    graph = concatenated(
+        (Node("slice", ("c", "begin", "size"), ("s",), {}), Node("relu", ("s",), ("y",), {})),
+        (
+            integers("begin", 0, 1, 1, 4), integers("size", 1, 3, 4, 8),
+            oracle.activation("s", (1, 3, 4, 8)), oracle.activation("y", (1, 3, 4, 8)),
+        ),
+    )  # fmt: skip
+    made = kernels(oracle.assert_bit_exact(graph))
+    assert made == ["max_pool_2d_s8", "max_pool_2d_s8", "copy_s8", "lookup_s8"]
+
+
+def test_a_transposed_copy_stays_in_front_of_what_sums_channels() -> None:
+    pool = {"padding": "SAME", "kernel_h": 3, "kernel_w": 3, "stride_h": 1, "stride_w": 1, "activation": "NONE"}
+    graph = oracle.graph_of(
+        [oracle.activation("x", (1, 6, 8, 4))],
+        [Node("transpose", ("x", "order"), ("t",), {}), Node("average_pool_2d", ("t",), ("y",), pool)],
+        [
+            integers("order", 0, 3, 1, 2),
+            oracle.activation("t", (1, 4, 6, 8)),
+            oracle.activation("y", (1, 4, 6, 8)),
+        ],
+    )
+    assert kernels(oracle.assert_bit_exact(graph)) == ["copy_s8", "average_pool_2d_s8"]
+
+
+def test_random_graphs_keep_their_bytes() -> None:
+    for seed in range(2000, 2040):
+        oracle.assert_bit_exact(random_graphs.several(seed), (seed,))
