@@ -109,9 +109,8 @@ def test_the_list_has_variants(openneutron: Command, folder: Path) -> None:
 
 
 def test_a_program_with_a_buffer_that_is_not_there(refused: Refused, folder: Path) -> None:
-    operator = programs.kernel(
-        "conv_2d_1x1_s8", **{item.name: 9 if item.name == "output" else 0 for item in rows.KERNEL_BY_CODE[2].fields}
-    )
+    words = dict.fromkeys((column.name for column in rows.KERNEL_BY_NAME["conv_2d_1x1_s8"].fields), 0)
+    operator = programs.kernel("conv_2d_1x1_s8", **words | {"single_rounding": 1, "output": 9})
     program = programs.program(
         inputs=(programs.binding("INPUT", 0, 8),),
         outputs=(programs.binding("OUTPUT", 0, 8),),

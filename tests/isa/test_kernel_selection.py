@@ -21,7 +21,12 @@ def selection(kernels: set[str]) -> KernelSelection:
 
 
 def registered(kernels: set[str]) -> set[str]:
-    """These, without variants of kernels that are there whole."""
+    """These, without variants of kernels that are there whole, or are for the sake of another kernel."""
+    there = {name.partition(":")[0] for name in kernels}
+    for row in rows.KERNELS:
+        for item in row.variants:
+            if f"{row.name}:{item.name}" in kernels and there & set(item.not_beside):
+                kernels = kernels | {row.name}
     return {name for name in kernels if name.partition(":")[0] not in kernels - {name}}
 
 
@@ -53,6 +58,11 @@ def test_all_of_a_kernel_has_its_variants_in_it() -> None:
     assert selection({"compare_s8", each[0]}).kernels == ("compare_s8",)
 
 
+def test_a_variant_that_gives_way_to_the_kernel() -> None:
+    assert selection({"conv_2d_1x1_s8:vector", "add_s8"}).kernels == ("conv_2d_1x1_s8:vector", "add_s8")
+    assert selection({"conv_2d_1x1_s8:vector", "conv_2d_s8"}).kernels == ("conv_2d_s8", "conv_2d_1x1_s8")
+
+
 @pytest.mark.parametrize("row", [row for row in rows.KERNELS if row.variants], ids=lambda row: row.name)
 def test_conditions_are_about_words_that_there_are(row: rows.Row) -> None:
     names = [item.name for item in row.variants]
@@ -62,6 +72,9 @@ def test_conditions_are_about_words_that_there_are(row: rows.Row) -> None:
         (column,) = (column for column in row.fields if column.name == field)
         assert (column.refers == "buffer") == bool(dot)
         assert not dot or of_buffer in {column.name for column in rows.BUFFER.fields}
+    assert {name for item in row.variants for name in item.not_beside} <= {other.name for other in rows.KERNELS} - {
+        row.name
+    }
 
 
 def test_files_of_two_versions() -> None:

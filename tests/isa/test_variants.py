@@ -71,7 +71,7 @@ def test_the_driver_and_the_compiler_choose_alike(takes: ctypes.CDLL, row: rows.
 
 def test_a_buffer_that_is_not_there() -> None:
     row = rows.KERNEL_BY_NAME["conv_2d_1x1_s8"]
-    words = tuple(7 if column.name == "output" else 0 for column in row.fields)
+    words = tuple({"input": 7, "single_rounding": 1}.get(column.name, 0) for column in row.fields)
     with pytest.raises(InvalidProgramError) as caught:
         variant_of(Record(row, words), ())
     assert str(caught.value) == "microcode: conv_2d_1x1_s8 refers to buffer 7; there are 0."

@@ -28,7 +28,4 @@ static void run(const NeutronKernelCall *call, NeutronMultiplyDsp multiply) {
 
 void conv_2d_1x1_s8_run(const NeutronKernelCall *call) { run(call, neutron_multiply_dsp); }
 
-/* There are never 6 pixels. */
-void conv_2d_1x1_s8_run_vector(const NeutronKernelCall *call) { run(call, NULL); }
-
 #endif

@@ -17,7 +17,7 @@ from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
 from openneutron.isa.c_header import kernel_line, variant_line
 from openneutron.isa.microcode import Program, decode
-from openneutron.isa.rows import Row
+from openneutron.isa.rows import Row, Variant
 from openneutron.isa.variants import variant_of
 
 _MADE_BY = re.compile(
@@ -140,6 +140,14 @@ def _lines_of(row: Row) -> list[tuple[str, str]]:
 
 def _ordered(found: set[str]) -> tuple[str, ...]:
     """The names in the order of the table, and behind them any that it has not. Beside all of a kernel its variants are
-    left out."""
-    names = [name for name, _ in _lines() if name in found and (name.partition(":")[0] not in found or ":" not in name)]
+    left out; one that must not be beside another kernel gives way to all of its own."""
+    whole = {
+        row.name for row in rows.KERNELS if row.name in found or any(_gives_way(row, v, found) for v in row.variants)
+    }
+    names = [name for name, _ in _lines() if name in whole or (name in found and name.partition(":")[0] not in whole)]
     return (*names, *sorted(found - {name for name, _ in _lines()}))
+
+
+def _gives_way(row: Row, variant: Variant, found: set[str]) -> bool:
+    kernels = {name.partition(":")[0] for name in found}
+    return _name(row.name, variant.name) in found and not kernels.isdisjoint(variant.not_beside)

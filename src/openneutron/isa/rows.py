@@ -51,12 +51,15 @@ class Variant:
     """Code of a kernel that takes the calls which meet all conditions, C function ``<kernel>_run_<name>``.
 
     ``<kernel>_run`` takes every call, and is what the library's own table registers; a kernel selection registers variants
-    where these take all calls of its programs. Of several variants that take a call the first one counts.
+    where these take all calls of its programs. Of several variants that take a call the first one counts. ``not_beside``
+    names kernels that share their code with the whole kernel, not with the variant: firmware that has one of them is smaller
+    with the whole kernel.
     """
 
     name: str
     doc: str
     conditions: tuple[Condition, ...]
+    not_beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +236,15 @@ KERNELS = (
         (
             Variant(
                 "vector",
-                "a fully connected layer of one input",
-                (Condition("output.batches", 1), Condition("output.rows", 1), Condition("output.cols", 1)),
+                "a fully connected layer of one input, where there is no other convolution",
+                (
+                    Condition("single_rounding", 1),
+                    Condition("input.channel_pitch", 1),
+                    Condition("output.batches", 1),
+                    Condition("output.rows", 1),
+                    Condition("output.cols", 1),
+                ),
+                ("conv_2d_s8", "depthwise_conv_2d_s8"),
             ),
         ),
     ),
