@@ -3,8 +3,8 @@
 
 Frames are those that the compiler states (-fstack-usage), and for the C library's functions, which come without, what their
 code pushes. Who calls whom is read from the objects' relocations, so that it holds for any compiler. A call through a
-pointer goes, in the driver, to the functions of the kernel table, and in a kernel to each function of its own object whose
-address is taken there. What an application gives the driver (NeutronConfig, NeutronPort, a trace) is not in the sums.
+pointer goes, in the driver, to the functions of the kernel table, and in a kernel to each function whose address is taken in
+its own object or in one that calls it. What an application gives the driver (NeutronConfig, NeutronPort, a trace) is not in the sums.
 """
 
 from __future__ import annotations
@@ -83,27 +83,35 @@ class CallGraph:
             raise UnboundedStackError(f"stack: {' -> '.join((*above, function.name))} is a recursion")
         if key not in known:
             deepest = Depth(0, ())
-            for callee in sorted(self._callees(function, runs)):
-                below = self._below(self.find(function.object, callee), runs, (*above, function.name), known)
+            for place, callee in sorted(self._callees(function, runs)):
+                below = self._below(self.find(place, callee), runs, (*above, function.name), known)
                 deepest = max(deepest, below, key=lambda depth: depth.bytes)
             known[key] = Depth(function.frame + deepest.bytes, (function.name, *deepest.chain))
         return known[key]
 
-    def _callees(self, function: Function, runs: frozenset[str]) -> set[str]:
+    def _users(self, place: str) -> set[str]:
+        """The objects whose functions call those of another object, and may give them pointers to functions."""
+        there = {name for where, name in self.functions if where == place}
+        return {where for (where, _), function in self.functions.items() if where != place and function.calls & there}
+
+    def _callees(self, function: Function, runs: frozenset[str]) -> set[tuple[str, str]]:
+        """The functions that it may call, each with the object that means it by this name."""
+        direct = {(function.object, name) for name in function.calls}
         if not function.calls_pointers:
-            return function.calls
+            return direct
         if function.object not in self.driver:
-            own = self.addressed[function.object]
-            if not own:
+            places = {function.object, *self._users(function.object)}
+            given = {(place, name) for place in places for name in self.addressed[place]}
+            if not given:
                 raise UnboundedStackError(f"stack: {function.name} calls through a pointer from elsewhere")
-            return function.calls | own
+            return direct | given
         pointed = self.addressed[TABLE]
-        conditions = {name for name in pointed if "_takes_" in name}
-        if function.name.startswith("neutron_find_variant"):
-            return function.calls | conditions
+        called = {name for name in pointed if "_takes_" in name}
         if function.object == "validate.o":
-            return function.calls | conditions | {name for name in pointed if name.endswith("_check")}
-        return function.calls | conditions | runs
+            called |= {name for name in pointed if name.endswith("_check")}
+        elif not function.name.startswith("neutron_find_variant"):
+            called |= runs
+        return direct | {(TABLE, name) for name in called}
 
 
 def call_graph(library: Library) -> CallGraph:
