@@ -106,7 +106,7 @@ def part_of(library: Library, member: str) -> str:
     if source is None:
         return "table of kernels" if member.endswith("_kernel_selection.o") else "C library"
     if source.parent.name == "kernels":
-        return "table of kernels" if member == "table.o" else "checks that kernels share"
+        return "table of kernels" if member == "table.o" else "what kernels share"
     return {"driver": "driver", "cortex_m33": "port"}.get(source.parent.name, source.parent.name)
 
 
@@ -129,7 +129,7 @@ def kernel_folders() -> list[str]:
     return sorted(path.name for path in (ROOT / "runtime" / "kernels").iterdir() if path.is_dir())
 
 
-FIRST = ("driver", "checks that kernels share", "table of kernels", "port", "C library")
+FIRST = ("driver", "what kernels share", "table of kernels", "port", "C library")
 
 
 def _code(measured: dict[Build, Measured]) -> str:
