@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import SkipTest
 
+from scripts.firmware_build import COMMANDS, machine_flags
+
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"
 HERE = Path(__file__).parent
@@ -57,12 +59,15 @@ def _run(command: list[str | Path], folder: Path) -> str:
 
 
 @functools.cache
-def library(flags: tuple[str, ...] = SIZE) -> Path:
-    """A static library of driver and kernels, without a heap; the objects lie beside it. ``flags`` are added to the core's."""
+def library(flags: tuple[str, ...] = SIZE, compiler: str = "gcc") -> Path:
+    """A static library of driver and kernels, without a heap; the objects lie beside it. ``flags`` are added to the core's,
+    and to those of the toolchain file for clang."""
     folder = new_folder()
     sources = [*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/**/*.c"))]
-    compiler = required("arm-none-eabi-gcc")
-    _run([compiler, *CORE, *WARNINGS, *INCLUDES, "-DNEUTRON_NO_HEAP", *flags, "-c", *sources], folder)
+    command: list[str | Path] = [required(COMMANDS[compiler])]
+    required(COMMANDS["gcc"])  # links, and brings the C library along
+    command += machine_flags(compiler) if compiler == "clang" else []
+    _run([*command, *CORE, *WARNINGS, *INCLUDES, "-DNEUTRON_NO_HEAP", *flags, "-c", *sources], folder)
     _run([required("arm-none-eabi-ar"), "rcs", "libneutron.a", *sorted(folder.glob("*.o"))], folder)
     return folder / "libneutron.a"
 

@@ -14,12 +14,18 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.cortex_m33.firmware import HERE, ROOT, execute, image, library
+from tests.cortex_m33.firmware import HERE, ROOT, SIZE, SPEED, execute, image, library
 from tests.runtime.convolution_calls import FLAGS, SOURCES
 
-SEED, CASES = 7, 1500
+SEED, CASES = 7, 1000
 CALLS = ROOT / "tests" / "runtime"
-BUILDS = {"for size": ("-Os",), "for speed": ("-O2",), "portable": ("-Os", "-mcpu=cortex-m33+nodsp")}
+BUILDS = {
+    "for size": (SIZE, "gcc"),
+    "for speed": (SPEED, "gcc"),
+    "clang, for size": (SIZE, "clang"),
+    "portable": (("-Os", "-mcpu=cortex-m33+nodsp"), "gcc"),
+}
+"""Flags and a compiler."""
 
 
 @functools.cache
@@ -37,7 +43,7 @@ def wanted() -> npt.NDArray[np.uint32]:
 @pytest.mark.parametrize("build", BUILDS)
 def test_random_calls_give_the_portable_kernels_bytes(build: str) -> None:
     want = wanted()
-    firmware = image(library(BUILDS[build]), (HERE / "convolutions.c", HERE / "board.c"), includes=(CALLS,))
+    firmware = image(library(*BUILDS[build]), (HERE / "convolutions.c", HERE / "board.c"), includes=(CALLS,))
     done = execute(firmware.elf, {"seed": struct.pack("<2I", SEED, CASES)})
     assert done.exit_code == 0, done.console
     got = np.frombuffer(done.files["results"], np.uint32)

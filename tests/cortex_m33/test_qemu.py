@@ -35,11 +35,13 @@ def inputs_and_outputs(program: Program, random: np.random.Generator) -> tuple[b
     return b"".join(data.tobytes() for data in inputs), b"".join(data.tobytes() for data in outputs)
 
 
-def run_like_the_host(made: Sequence[Program], flags: Flag, build: tuple[str, ...] = SIZE) -> None:
+def run_like_the_host(
+    made: Sequence[Program], flags: Flag, build: tuple[str, ...] = SIZE, compiler: str = "gcc"
+) -> None:
     random = np.random.default_rng(0)
     both = [inputs_and_outputs(program, random) for program in made]
     cases = [Case(program, (given,), flags) for program, (given, _) in zip(made, both, strict=True)]
-    for number, (done, (_, want)) in enumerate(zip(run(image(library(build)), cases), both, strict=True)):
+    for number, (done, (_, want)) in enumerate(zip(run(image(library(build, compiler)), cases), both, strict=True)):
         assert (done.prepare, done.runs[0].error) == (0, 0), number
         assert done.runs[0].outputs == want, number
         assert done.prepare_stack <= MOST_STACK and done.runs[0].stack <= MOST_STACK, number
@@ -48,6 +50,11 @@ def run_like_the_host(made: Sequence[Program], flags: Flag, build: tuple[str, ..
 @pytest.mark.parametrize("flags", [*BUILDS.values(), SPEED], ids=[*BUILDS, "DSP, for speed"])
 def test_every_kernel_gives_the_hosts_bytes(flags: tuple[str, ...]) -> None:
     run_like_the_host(seeds(), Flag.STACK, flags)
+
+
+@pytest.mark.parametrize("build", [SIZE, SPEED], ids=["for size", "for speed"])
+def test_every_kernel_built_by_clang_gives_the_hosts_bytes(build: tuple[str, ...]) -> None:
+    run_like_the_host(seeds(), Flag.STACK, build, "clang")
 
 
 def test_every_operator_with_its_constants_in_flash() -> None:
