@@ -17,6 +17,7 @@ from openneutron.litert.neutron_graph import graph_file
 from openneutron.pytorch import models
 from tests.cortex_m33.firmware import required
 
+HOST_BOARD = Path(__file__).parent / "host_board.c"
 SEMIHOSTING = ("-semihosting-config", "enable=on,target=native")
 
 
@@ -56,14 +57,12 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
     return execute(folder / "build" / "example.elf")
 
 
-def host_program(folder: Path, main: Path, work: Path) -> Path:
-    """The bundle's library and a ``main`` of a test, for this computer and without the port."""
+def host_program(folder: Path, work: Path, *mains: Path) -> Path:
+    """The bundle's library and a ``main``, for this computer and without the port."""
     sources = [*folder.glob("src/*.c"), *folder.glob("model/*.c"), *folder.glob("runtime/driver/*.c")]
-    sources += [*folder.glob("runtime/kernels/**/*.c"), *folder.glob("model/*.S"), main]
-    includes = [f"-I{folder / name}" for name in ("include", "src", "model", "runtime/include", "runtime/kernels")]
-    includes.append(f"-I{folder / 'runtime/driver'}")
+    sources += [*folder.glob("runtime/kernels/**/*.c"), *folder.glob("model/*.S"), *mains]
+    places = ("include", "src", "model", "runtime/include", "runtime/kernels", "runtime/driver", "example")
     program = work / "program"
-    compiler = shutil.which("cc") or "cc"
     flags = [
         "-std=c11",
         "-O1",
@@ -74,10 +73,19 @@ def host_program(folder: Path, main: Path, work: Path) -> Path:
         "-Wconversion",
         "-Werror",
     ]
-    command = [compiler, *flags, *includes, *map(str, sources), "-o", str(program)]
+    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    includes = [f"-I{folder / place}" for place in places]
+    command = [shutil.which("cc") or "cc", *flags, *sanitizers, *includes, *map(str, sources), "-o", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return program
+
+
+def checked_on_the_host(folder: Path, work: Path) -> subprocess.CompletedProcess[str]:
+    """The bundle's example, for this computer."""
+    example = folder / "example"
+    program = host_program(folder, work, example / "main.c", example / "golden.c", example / "golden.S", HOST_BOARD)
+    return subprocess.run([program], capture_output=True, text=True, check=False)
 
 
 def piped(program: Path, arguments: Sequence[str], data: bytes) -> bytes:

@@ -49,7 +49,7 @@ def test_real_values_as_in_executorch(make: Callable[[], Any], tmp_path: Path) -
     program = make()
     bundle = export_bundle(program, tmp_path / "bundle")
     assert [border.is_permuted for border in bundle.deployment.inputs] == [make is not two_and_two, False]
-    built = host_program(tmp_path / "bundle", MAIN, tmp_path)
+    built = host_program(tmp_path / "bundle", tmp_path, MAIN)
     torch.manual_seed(4)
     for _ in range(5):
         inputs = (torch.randn(1, 3, 6, 5), torch.randn(1, 7))
@@ -88,7 +88,7 @@ def test_quantizing_as_executorch_rounds(tmp_path: Path) -> None:
         torch.int8,
         out=wanted,
     )
-    built = host_program(tmp_path / "bundle", MAIN, tmp_path)
+    built = host_program(tmp_path / "bundle", tmp_path, MAIN)
     assert piped(built, ["quantize"], values.tobytes()) == wanted.numpy().tobytes()
     extremes = np.zeros(border.elements, np.float32)
     extremes[:3] = np.nan, np.inf, -np.inf

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -58,5 +59,5 @@ def _summary(bundle: Bundle, port: Port) -> Group:
         Text.assemble((str(bundle.folder), "bold"), f": {len(bundle.files)} files{port.words}"),
         table,
         Text(f"kernels: {', '.join(bundle.kernels)}"),
-        Text(f"next: {port.next_step.format(folder=bundle.folder)}"),
+        Text(f"next: {port.next_step.format(folder=shlex.quote(str(bundle.folder)))}"),
     )

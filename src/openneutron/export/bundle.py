@@ -108,7 +108,12 @@ def _contents(deployment: Deployment, source: str, kernels: tuple[str, ...], por
     contents |= {name: template(path) for name, path in port.files.items()}
     contents["sources.cmake"] = _sources(contents).encode()
     words = readme.values(deployment, kernels)
-    words |= {"MADE_BY": MADE_BY, "SOURCE": source, "PORT_WORDS": port.words, "PORT_FILES": port.table}
+    words |= {
+        "MADE_BY": MADE_BY,
+        "SOURCE": c_text.plain_name(source),
+        "PORT_WORDS": port.words,
+        "PORT_FILES": port.table,
+    }
     words |= {"BUILD": template(port.build).decode().rstrip(), "MEMORY_WORDS": port.memory}
     words["EXECUTORCH"] = template(port.executorch).decode().rstrip()
     contents["README.md"] = filled(template("README.md").decode(), words).encode()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -76,7 +77,12 @@ def model_header(deployment: Deployment) -> str:
 
 
 def _comment(border: Border) -> str:
-    return f"{border.name}: {described(border)}".replace("*/", "* /").encode("ascii", "replace").decode()
+    return f"{plain_name(border.name)}: {described(border)}"
+
+
+def plain_name(name: str) -> str:
+    """A tensor's or model's name as it may stand in a comment or a table: letters, digits, blanks and a few signs."""
+    return re.sub(r"[^A-Za-z0-9_./:;,+ -]", "?", name)
 
 
 def described(border: Border) -> str:

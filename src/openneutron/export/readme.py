@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openneutron.export.c_text import aligned_sizes
+from openneutron.export.c_text import aligned_sizes, plain_name
 from openneutron.export.deployment import Border, Deployment
 
 CONTEXT_BYTES = 32
@@ -19,7 +19,7 @@ def values(deployment: Deployment, kernels: Sequence[str]) -> dict[str, str]:
     """What README.md's placeholders about the model stand for."""
     sizes = memory(deployment)
     return {
-        "NAME": deployment.name,
+        "NAME": plain_name(deployment.name),
         "KERNELS": ", ".join(f"`{kernel}`" for kernel in kernels),
         "BORDERS": _borders(deployment),
         "BORDER_WORDS": _border_words(deployment),
@@ -67,7 +67,9 @@ def _borders(deployment: Deployment) -> str:
                 else f"{quantization.scale:.9g} * (stored - {quantization.zero_point})"
             )
             shape = ", ".join(map(str, border.shape))
-            rows.append(f"| `{kind}[{index}]` | {border.name} | {border.dtype}[{shape}] | {_order(border)} | {real} |")
+            rows.append(
+                f"| `{kind}[{index}]` | {plain_name(border.name)} | {border.dtype}[{shape}] | {_order(border)} | {real} |"
+            )
     return "\n".join(rows)
 
 

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Models of other forms than one image in and one row out: their bundles' examples check themselves on this computer."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from executorch.exir import ExecutorchBackendConfig, to_edge
+from executorch.exir.lowered_backend_module import LoweredBackendModule
+
+import openneutron
+from openneutron.errors import InvalidModelError
+from openneutron.export import export_bundle
+from openneutron.export.from_pte import read_pte
+from openneutron.isa.payload import Format, Payload
+from tests.delegate.test_delegate import SHAPE, UNCHECKED, Inverts
+from tests.driver import programs
+from tests.export.bundles import checked_on_the_host
+
+
+def lowered(form: Format) -> LoweredBackendModule:
+    """A delegate call that inverts all bits."""
+    exported = torch.export.export(Inverts(), (torch.zeros(SHAPE, dtype=torch.int8),), strict=False)
+    payload = Payload(programs.through_scratch(), (form,), (form,), (0,), (0,), 1)
+    return LoweredBackendModule(
+        edge_program=to_edge(exported, compile_config=UNCHECKED).exported_program(),
+        backend_id="NeutronBackend",
+        processed_bytes=payload.compose(),
+        compile_specs=[],
+    )
+
+
+class InTurn(torch.nn.Module):
+    """Three delegate calls behind each other; ``every``: the second one's result is an output too."""
+
+    def __init__(self, every: bool, *forms: Format) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (lowered(form) for form in forms)
+        self.every = every
+
+    def forward(self, x: torch.Tensor) -> Any:
+        (first,) = self.first(x)
+        (second,) = self.second(first)
+        (third,) = self.third(second)
+        return (third, second) if self.every else (third,)
+
+
+def in_turn(every: bool, *forms: Format) -> bytes:
+    inputs = (torch.zeros(SHAPE, dtype=torch.int8),)
+    edge = to_edge(torch.export.export(InTurn(every, *forms), inputs, strict=False), compile_config=UNCHECKED)
+    return bytes(edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False)).buffer)
+
+
+@pytest.mark.parametrize(("every", "form"), [(False, Format.CONTIGUOUS), (True, Format.CHANNELS_LAST)])
+def test_calls_behind_each_other(every: bool, form: Format, tmp_path: Path) -> None:
+    path = tmp_path / "turns.pte"
+    path.write_bytes(in_turn(every, form, form, form))
+    bundle = export_bundle(path, tmp_path / "bundle")
+    assert len(bundle.deployment.calls) == 3
+    assert len(bundle.deployment.between) == (1 if every else 2)
+    done = checked_on_the_host(tmp_path / "bundle", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("128 of 128 bytes as expected\n") == len(bundle.deployment.outputs)
+    given, wanted = (
+        (tmp_path / "bundle" / "example" / f"golden_{name}0.bin").read_bytes() for name in ("input", "output")
+    )
+    inverted = bytes(byte ^ 0xFF for byte in given)
+    if every:
+        assert (tmp_path / "bundle" / "example" / "golden_output1.bin").read_bytes() in (given, inverted)
+    assert wanted in (given, inverted)
+
+
+def test_calls_that_pass_a_tensor_on_in_two_orders() -> None:
+    data = in_turn(False, Format.CONTIGUOUS, Format.CHANNELS_LAST, Format.CHANNELS_LAST)
+    with pytest.raises(InvalidModelError) as caught:
+        read_pte(data, "turns.pte", "turns")
+    assert str(caught.value) == (
+        "'turns.pte': two of its programs pass a tensor on in two memory orders. "
+        "Compile the model with use_neutron_for_format_conversion=True."
+    )
+
+
+class Looks(torch.nn.Module):
+    """Indices and a mask in, values out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 8)
+        self.fc = torch.nn.Linear(8, 4)
+
+    def forward(self, index: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.table(index)).masked_fill(mask, 0.5)
+
+
+def test_integers_and_truth_values(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sample = (torch.randint(0, 10, (1, 6)), torch.rand(1, 6, 4) > 0.5)
+    program = openneutron.compile(
+        Looks().eval(), sample, calibration=[sample], name="looks up, a 'name' of \\ \"signs\" */"
+    )
+    bundle = openneutron.export_bundle(program, tmp_path / "bundle")
+    assert [border.dtype for border in bundle.deployment.inputs] == ["int64", "bool"]
+    done = checked_on_the_host(tmp_path / "bundle", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "looks up, a 'name' of \\ \"signs\" */\noutput0: 24 of 24 bytes as expected\npassed\n"
+
+
+def test_the_header_is_cpp_too(tmp_path: Path) -> None:
+    path = tmp_path / "turns.pte"
+    path.write_bytes(in_turn(False, *[Format.CONTIGUOUS] * 3))
+    export_bundle(path, tmp_path / "bundle")
+    (tmp_path / "main.cpp").write_text('#include "openneutron.h"\nint main() { return openneutron_init() != ENONE; }\n')
+    places = (tmp_path / "bundle" / name for name in ("include", "model", "runtime/include"))
+    command = ["c++", "-std=c++17", "-fsyntax-only", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+    command += [*(f"-I{place}" for place in places), str(tmp_path / "main.cpp")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
