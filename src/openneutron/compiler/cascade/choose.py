@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from openneutron.compiler.calls import KernelCall
-from openneutron.compiler.cascade.network import network
+from openneutron.compiler.cascade.network import Network, mirrored, network
 from openneutron.compiler.cascade.search import Plan, Search
 from openneutron.compiler.cascade.steps import schedule_of
+from openneutron.compiler.cascade.stripes import Stripes, turned
 from openneutron.compiler.layout import CALLER, Layout, lay_out
 from openneutron.compiler.schedule import Schedule
 from openneutron.compiler.storage import Storages
@@ -49,11 +50,13 @@ class Options:
     io: str
     constants_bytes: int = 0
     _search: Search = field(init=False)
+    _mirror: Network = field(init=False)
     _placed: dict[int, Option] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         made = network(self.calls, self.storages, self.target, self.io == CALLER)
         self._search = Search(made, self.constants_bytes)
+        self._mirror = mirrored(made)
 
     def fastest(self, budget: int) -> Option | None:
         """The fewest cycles in an arena of at most ``budget`` bytes; None where nothing fits.
@@ -100,7 +103,26 @@ class Options:
             # Of several plans of one speed and memory always the same, whatever budget led here.
             found = self._search.plan(plan.peak_bytes)
             assert found is not None and found.cycles == plan.cycles
-            schedule = schedule_of(found)
-            layout = lay_out(schedule, self.storages, self.io, exact=False)
-            self._placed[plan.peak_bytes] = Option(schedule, layout, found.cycles, found.peak_bytes)
+            self._placed[plan.peak_bytes] = self._with_addresses(found)
         return self._placed[plan.peak_bytes]
+
+    def _with_addresses(self, plan: Plan) -> Option:
+        """The plan in the smallest arena that is found when its cascades are turned, one after the other."""
+
+        def placed(parts: Sequence[Stripes]) -> Option:
+            schedule = schedule_of(parts)
+            layout = lay_out(schedule, self.storages, self.io, exact=False)
+            return Option(schedule, layout, plan.cycles, plan.peak_bytes)
+
+        parts = list(plan.parts)
+        best = placed(parts)
+        for index, part in enumerate(plan.parts):
+            if best.layout.placement.is_optimal or not part.overlaps:
+                continue
+            other = turned(part, self._mirror)
+            if other is None:
+                continue
+            tried = placed([*parts[:index], other, *parts[index + 1 :]])
+            if tried.arena_bytes < best.arena_bytes:
+                best, parts[index] = tried, other
+        return best

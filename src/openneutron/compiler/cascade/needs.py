@@ -29,6 +29,12 @@ class RowNeeds:
         """The same needs, counted from ``rows`` rows earlier."""
         return RowNeeds((*(row + rows for row in self.low[:-1]), NEVER), (0, *(row + rows for row in self.high[1:])))
 
+    def mirrored(self, rows: int) -> RowNeeds:
+        """The same needs where both the output and the input, of ``rows`` rows, are counted from the last row on."""
+        low = (*(rows - end for end in reversed(self.high[1:])), NEVER)
+        high = (0, *(rows - first for first in reversed(self.low[:-1])))
+        return RowNeeds(low, high)
+
     def joined(self, other: RowNeeds) -> RowNeeds:
         """What either needs."""
         return RowNeeds(tuple(map(min, self.low, other.low)), tuple(map(max, self.high, other.high)))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from openneutron.compiler.calls import KernelCall, View
 from openneutron.compiler.cascade.needs import RowNeeds, row_needs, written_in_place
@@ -71,6 +71,19 @@ class Network:
     pieces: Mapping[str, Piece]
     target: Target
     issue_cycles: int
+
+
+def mirrored(made: Network) -> Network:
+    """The same network with all rows counted from the last one on: its cascades run from the last rows to the first.
+
+    Kernels still go through the rows of a stripe in ascending order, so that nothing is written in place.
+    """
+    calls = []
+    for each in made.calls:
+        reads = {name: needs and needs.mirrored(made.pieces[name].rows) for name, needs in each.reads.items()}
+        offset = made.pieces[each.output].rows - each.offset - each.rows
+        calls.append(replace(each, reads=reads, offset=offset, in_place=frozenset()))
+    return replace(made, calls=tuple(calls))
 
 
 def in_row(view: View, row_pitch: int) -> tuple[int, bool]:

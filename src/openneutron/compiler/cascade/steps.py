@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import chain
 from types import MappingProxyType
 
-from openneutron.compiler.cascade.search import Plan
 from openneutron.compiler.cascade.stripes import Stripes, rounds
 from openneutron.compiler.schedule import Loop, Rows, Schedule, Step, Whole
 
@@ -17,13 +16,13 @@ PERIODS = (1, 2, 3, 4)
 Round = tuple[Rows, ...]
 
 
-def schedule_of(plan: Plan) -> Schedule:
-    """The plan's schedule, without copies of constants."""
-    calls = tuple(part.call for part in plan.parts[0].segment.network.calls) if plan.parts else ()
+def schedule_of(parts: Sequence[Stripes]) -> Schedule:
+    """The schedule of a plan's parts, without copies of constants."""
+    calls = tuple(part.call for part in parts[0].segment.network.calls) if parts else ()
     steps: list[Step] = []
     rings: dict[str, int] = {}
     overlaps: dict[tuple[str, str], int] = {}
-    for part in plan.parts:
+    for part in parts:
         steps += part_steps(part)
         rings |= part.rings
         overlaps |= part.overlaps
@@ -43,10 +42,15 @@ def part_steps(part: Stripes) -> list[Step]:
         for position in part.segment.positions:
             row = done[position][index]
             if row > passed[position]:
-                stripes.append(Rows(position, passed[position], row))
+                stripes.append(_rows(part, position, passed[position], row))
                 passed[position] = row
         made.append(tuple(stripes))
     return compressed(made)
+
+
+def _rows(part: Stripes, position: int, row0: int, row1: int) -> Rows:
+    total = part.segment.network.calls[position].rows
+    return Rows(position, total - row1, total - row0) if part.backwards else Rows(position, row0, row1)
 
 
 def compressed(all_rounds: Sequence[Round]) -> list[Step]:

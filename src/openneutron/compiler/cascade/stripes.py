@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import sub
 
 from openneutron.compiler.cascade.needs import NEVER
-from openneutron.compiler.cascade.network import Piece
-from openneutron.compiler.cascade.segment import Segment
+from openneutron.compiler.cascade.network import Network, Piece
+from openneutron.compiler.cascade.segment import Segment, segment
 from openneutron.isa import aligned
 from openneutron.isa.rows import ALIGNMENT
 
@@ -27,8 +27,9 @@ Progress = Sequence[int]
 class Stripes:
     """A segment's way to run: the call that sets the pace, its rows a round, and what follows from it.
 
-    ``rings`` are rows held of inner pieces that roll. ``overlaps`` says for a piece that is made here and one that dies
-    here how many bytes behind the latter's start the former may start at most (below 0: before it).
+    ``backwards``: from the last rows to the first, in a mirrored network. ``rings`` are rows held of inner pieces that roll. ``overlaps`` says for a piece that is made here and one that dies
+    here how many bytes behind the latter's start the former may start at most (below 0: before it); backwards it is the one
+    that dies which may start so far behind the other.
     """
 
     segment: Segment = field(repr=False)
@@ -38,6 +39,7 @@ class Stripes:
     overlaps: Mapping[tuple[str, str], int]
     peak_bytes: int
     cycles: int
+    backwards: bool = False
 
 
 def rounds(segment: Segment, pace: int, height: int) -> dict[int, Progress]:
@@ -181,3 +183,23 @@ def _cycles(segment: Segment, position: int, progress: Progress) -> int:
         call.cycles(end - begin, network.target) + network.issue_cycles
         for begin, end in zip((0, *steps), steps, strict=False)
     )
+
+
+def turned(part: Stripes, mirror: Network) -> Stripes | None:
+    """The same cascade from the last rows to the first, or None where it is none or would take other cycles.
+
+    What is made then lies above what dies instead of below it. ``mirror`` is the mirrored network.
+    """
+    first, end = part.segment.first, part.segment.end
+    found = segment(mirror, first, end) if end - first > 1 else None
+    if found is None:
+        return None
+    made = evaluate(found, part.pace, part.height)
+    if made.cycles != part.cycles:
+        return None
+    held = {piece.name: piece.rows * piece.row_pitch for piece in (*found.made, *found.dying)}
+    overlaps = {
+        (dying, one): (furthest + held[one] - held[dying]) // ALIGNMENT * ALIGNMENT
+        for (one, dying), furthest in made.overlaps.items()
+    }
+    return replace(made, overlaps=overlaps, backwards=True)
