@@ -151,8 +151,16 @@ def _first_fit(ordered: Sequence[Item], ceiling: int | None, overlaps: Overlaps)
     """Each item at the lowest gap; with a ceiling, items go to the end of the arena they lie nearer to."""
     placed: list[tuple[int, Item]] = []
     offsets: dict[str, int] = {}
+    free = {name for pair in overlaps for name in pair}
     for item in ordered:
-        blocked = sorted(_blocked(item, start, other, overlaps) for start, other in placed if other.overlaps(item))
+        name, size, first, last = item.name, item.size, item.first, item.last
+        if name in free:
+            blocked = [
+                _blocked(item, start, it, overlaps) for start, it in placed if first <= it.last and it.first <= last
+            ]
+        else:
+            blocked = [(start - size, start + it.size) for start, it in placed if first <= it.last and it.first <= last]
+        blocked.sort()
         gaps: list[tuple[int, int]] = []
         end = 0
         for low, high in blocked:
@@ -167,7 +175,7 @@ def _first_fit(ordered: Sequence[Item], ceiling: int | None, overlaps: Overlaps)
             offset = (limit - item.size) // ALIGNMENT * ALIGNMENT
         elif ceiling is not None and gaps and gaps[0][1] > gaps[0][0] > 0:
             offset = gaps[0][1]
-        offsets[item.name] = offset
+        offsets[name] = offset
         placed.append((offset, item))
     return offsets
 

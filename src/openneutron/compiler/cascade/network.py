@@ -65,12 +65,16 @@ class CallRows:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Calls with their rows, and the storages that take part. Constants do not."""
+    """Calls with their rows, and the storages that take part. Constants do not.
+
+    ``backwards``: rows are counted from the last one on.
+    """
 
     calls: tuple[CallRows, ...]
     pieces: Mapping[str, Piece]
     target: Target
     issue_cycles: int
+    backwards: bool = False
 
 
 def mirrored(made: Network) -> Network:
@@ -83,7 +87,7 @@ def mirrored(made: Network) -> Network:
         reads = {name: needs and needs.mirrored(made.pieces[name].rows) for name, needs in each.reads.items()}
         offset = made.pieces[each.output].rows - each.offset - each.rows
         calls.append(replace(each, reads=reads, offset=offset, in_place=frozenset()))
-    return replace(made, calls=tuple(calls))
+    return replace(made, calls=tuple(calls), backwards=True)
 
 
 def in_row(view: View, row_pitch: int) -> tuple[int, bool]:

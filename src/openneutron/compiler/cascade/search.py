@@ -27,6 +27,10 @@ FINE = (1, 2, 4)
 """Rows of a cascade's first call in a round that are tried where it has more rows than the last one."""
 
 
+EVEN = 4
+"""Rounds from which on even ones are tried too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Segments in order, with their stripes; ``peak_bytes`` is an estimate until everything has an address."""
@@ -36,15 +40,16 @@ class Plan:
     cycles: int
 
 
-def heights(found: Segment) -> Iterator[tuple[int, int]]:
-    """(call that sets the pace, its rows a round) that are tried for a cascade."""
+def ways(found: Segment) -> Iterator[tuple[int, int, bool]]:
+    """What is tried for a cascade: the call that sets the pace, its rows a round, and whether the rounds are even."""
     calls = found.network.calls
     first, last = calls[found.first].rows, calls[found.end - 1].rows
-    yield from (
-        (found.end - 1, height) for height in dict.fromkeys(-(-last // n) for n in (*STRIPES, last) if n <= last)
-    )
+    for height in dict.fromkeys(-(-last // n) for n in (*STRIPES, last) if n <= last):
+        yield found.end - 1, height, False
+        if height * EVEN <= last:
+            yield found.end - 1, height, True
     if first > last:
-        yield from ((found.first, height) for height in FINE if height * last < first * 2)
+        yield from ((found.first, height, True) for height in FINE if height * last < first * 2)
 
 
 @dataclass(slots=True)
@@ -57,12 +62,17 @@ class Search:
     network: Network
     constants_bytes: int = 0
     _window_rows: dict[str, int] = field(init=False)
+    _constants: list[int] = field(init=False)
+    _compute: list[int] = field(init=False)
+    _smallest: Plan | None = None
     _segments: dict[tuple[int, int], Segment | None] = field(default_factory=dict)
     _least: dict[tuple[int, int], int] = field(default_factory=dict)
     _candidates: dict[tuple[int, int], tuple[Stripes, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._window_rows = window_rows(self.network)
+        self._constants = [0, *accumulate(each.constants_bytes for each in self.network.calls)]
+        self._compute = [0, *accumulate(each.compute_cycles for each in self.network.calls)]
 
     def whole(self, position: int) -> Stripes:
         """A call computed whole."""
@@ -79,70 +89,90 @@ class Search:
         """All that is tried for calls [first, end); nothing where none of it can fit the budget."""
         key = (first, end)
         if key not in self._segments:
-            found = self._segments[key] = segment(self.network, first, end)
-            self._least[key] = found.least_bytes(self._window_rows) if found is not None else 0
+            made = self._segments[key] = segment(self.network, first, end)
+            self._least[key] = made.least_bytes(self._window_rows) if made is not None else 0
         found = self._segments[key]
         if found is None or self._least[key] > budget:
             return ()
         if key not in self._candidates:
-            self._candidates[key] = tuple(evaluate(found, pace, height) for pace, height in heights(found))
+            self._candidates[key] = tuple(evaluate(found, *way) for way in ways(found))
         return self._candidates[key]
+
+    def _ends_at(self, end: int) -> Iterator[int]:
+        """Where cascades that end at ``end`` may begin, the shortest first."""
+        for first in range(end - 2, max(-1, end - LONGEST - 1), -1):
+            constants = self._constants[end] - self._constants[first]
+            if self.constants_bytes and constants > self.constants_bytes:
+                return
+            yield first
+            if not self.network.calls[first].by_rows:
+                return
 
     def plan(self, budget: int) -> Plan | None:
         """The plan of the fewest cycles that takes at most ``budget`` bytes, or None where there is none."""
         count = len(self.network.calls)
         wholes = [self.whole(position) for position in range(count)]
-        tight = [0]
-        for part in wholes:
-            tight.append(tight[-1] + (part.peak_bytes > budget))
-        constants = [0, *accumulate(each.constants_bytes for each in self.network.calls)]
-        best: list[tuple[int, int, Stripes | None, int] | None] = [(0, 0, None, -1), *[None] * count]
-        for first in range(count):
-            start = best[first]
-            if start is None:
-                continue
-            if wholes[first].peak_bytes <= budget:
-                _improve(best, first, first + 1, wholes[first])
-            for end in range(first + 2, min(first + LONGEST, count) + 1):
-                if self.constants_bytes and constants[end] - constants[first] > self.constants_bytes:
-                    break
+        tight = [0, *accumulate(part.peak_bytes > budget for part in wholes)]
+        issue = self.network.issue_cycles
+        best: list[_Way | None] = [_Way(0, 0, None, -1), *[None] * count]
+        for end in range(1, count + 1):
+            if wholes[end - 1].peak_bytes <= budget:
+                _improve(best, end - 1, end, wholes[end - 1])
+            for first in self._ends_at(end):
+                start, there = best[first], best[end]
                 # A cascade of calls that all fit whole gains nothing.
-                if tight[end] == tight[first]:
+                if start is None or tight[end] == tight[first]:
+                    continue
+                least = start.cycles + self._compute[end] - self._compute[first] + 2 * issue
+                if there is not None and least + issue * (end - first - 1) > there.cycles:
                     continue
                 for part in self.cascades(first, end, budget):
                     if part.peak_bytes <= budget:
                         _improve(best, first, end, part)
-                if self._segments[first, end] is None:
-                    break
         return _plan(best)
 
     def least(self) -> Plan:
         """The plan of the least memory."""
-        high = max((self.whole(position).peak_bytes for position in range(len(self.network.calls))), default=0)
-        found = self.plan(high)
-        assert found is not None
-        while True:
-            smaller = self.plan(found.peak_bytes - 1)
-            if smaller is None:
-                return found
-            found = smaller
+        if self._smallest is None:
+            peaks = [0]
+            for end in range(1, len(self.network.calls) + 1):
+                best = max(peaks[end - 1], self.whole(end - 1).peak_bytes)
+                for first in self._ends_at(end):
+                    if peaks[first] < best:
+                        parts = self.cascades(first, end, best - 1)
+                        best = min([best, *(max(peaks[first], part.peak_bytes) for part in parts)])
+                peaks.append(best)
+            self._smallest = self.plan(peaks[-1])
+        assert self._smallest is not None
+        return self._smallest
 
 
-def _improve(best: list[tuple[int, int, Stripes | None, int] | None], first: int, end: int, part: Stripes) -> None:
-    start = best[first]
-    assert start is not None
-    cycles, peak = start[0] + part.cycles, max(start[1], part.peak_bytes)
-    there = best[end]
-    if there is None or (cycles, peak) < there[:2]:
-        best[end] = (cycles, peak, part, first)
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """The best way to a cut: cycles and memory up to there, the part that ends there and where it begins."""
+
+    cycles: int
+    peak_bytes: int
+    part: Stripes | None
+    first: int
 
 
-def _plan(best: list[tuple[int, int, Stripes | None, int] | None]) -> Plan | None:
+def _improve(best: list[_Way | None], first: int, end: int, part: Stripes) -> None:
+    start, there = best[first], best[end]
+    if start is None:
+        return
+    way = _Way(start.cycles + part.cycles, max(start.peak_bytes, part.peak_bytes), part, first)
+    if there is None or (way.cycles, way.peak_bytes) < (there.cycles, there.peak_bytes):
+        best[end] = way
+
+
+def _plan(best: list[_Way | None]) -> Plan | None:
     at = best[-1]
     if at is None:
         return None
-    cycles, peak, parts = at[0], at[1], []
-    while at is not None and at[2] is not None:
-        parts.append(at[2])
-        at = best[at[3]]
+    cycles, peak = at.cycles, at.peak_bytes
+    parts = []
+    while at is not None and at.part is not None:
+        parts.append(at.part)
+        at = best[at.first]
     return Plan(tuple(reversed(parts)), peak, cycles)

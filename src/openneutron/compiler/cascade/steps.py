@@ -34,7 +34,7 @@ def part_steps(part: Stripes) -> list[Step]:
     first, end = part.segment.first, part.segment.end
     if end - first == 1:
         return [Whole(first)]
-    done = rounds(part.segment, part.pace, part.height)
+    done = rounds(part.segment, part.pace, part.height, part.even)
     passed = dict.fromkeys(part.segment.positions, 0)
     made: list[Round] = []
     for index in range(len(done[part.pace])):
@@ -49,8 +49,9 @@ def part_steps(part: Stripes) -> list[Step]:
 
 
 def _rows(part: Stripes, position: int, row0: int, row1: int) -> Rows:
-    total = part.segment.network.calls[position].rows
-    return Rows(position, total - row1, total - row0) if part.backwards else Rows(position, row0, row1)
+    network = part.segment.network
+    total = network.calls[position].rows
+    return Rows(position, total - row1, total - row0) if network.backwards else Rows(position, row0, row1)
 
 
 def compressed(all_rounds: Sequence[Round]) -> list[Step]:

@@ -9,7 +9,7 @@ for, calls behind it whatever can be computed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import sub
 
@@ -25,9 +25,9 @@ Progress = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Stripes:
-    """A segment's way to run: the call that sets the pace, its rows a round, and what follows from it.
+    """A segment's way to run: the call that sets the pace, its rows a round, see ``rounds``, and what follows from it.
 
-    ``backwards``: from the last rows to the first, in a mirrored network. ``rings`` are rows held of inner pieces that roll. ``overlaps`` says for a piece that is made here and one that dies
+    ``rings`` are rows held of inner pieces that roll. ``overlaps`` says for a piece that is made here and one that dies
     here how many bytes behind the latter's start the former may start at most (below 0: before it); backwards it is the one
     that dies which may start so far behind the other.
     """
@@ -35,42 +35,90 @@ class Stripes:
     segment: Segment = field(repr=False)
     pace: int
     height: int
+    even: bool
     rings: Mapping[str, int]
     overlaps: Mapping[tuple[str, str], int]
     peak_bytes: int
     cycles: int
-    backwards: bool = False
 
 
-def rounds(segment: Segment, pace: int, height: int) -> dict[int, Progress]:
-    """The progress of every call of the segment when call ``pace`` computes ``height`` rows a round."""
+def rounds(segment: Segment, pace: int, height: int, even: bool = False) -> dict[int, Progress]:
+    """The progress of every call of the segment when call ``pace`` computes ``height`` rows a round.
+
+    With ``even`` no call computes more rows in a round than its share, neither at the start, where borders are asked for
+    too, nor at the end, where the padding takes their place: there are rounds before and behind for that.
+    """
     calls = segment.network.calls
     total = calls[pace].rows
     count = -(-total // height)
-    done: dict[int, Progress] = {pace: [min(total, (i + 1) * height) for i in range(count)]}
+    done: dict[int, list[int]] = {pace: [min(total, (i + 1) * height) for i in range(count)]}
+
+    def share(position: int) -> int:
+        return -(-calls[position].rows * height // total)
+
     for position in range(pace + 1, segment.end):
         rows, paced = calls[position].rows, None
         for feed in segment.feeds[position]:
             if feed.writer in done:
                 there = _possible(done[feed.writer], calls[feed.writer].rows, feed.needs.high, rows)
-                paced = there if paced is None else [*map(min, paced, there)]
+                paced = there if paced is None else _merged(min, paced, there)
         if paced is not None:
-            done[position] = paced
-    asked: dict[int, list[Progress]] = {}
+            done[position] = _held_back(paced, share(position)) if even else paced
+    count = max(map(len, done.values()))
+    for position, progress in done.items():
+        done[position] = progress + progress[-1:] * (count - len(progress))
+    asked: dict[int, list[list[int]]] = {}
     for position in reversed(segment.positions):
         if position not in done:
             demands = asked.get(position, [])
             if not demands or segment.network.pieces[calls[position].output].last >= segment.end:
                 demands.append([-(-calls[position].rows * (i + 1) // count) for i in range(count)])
-            done[position] = [*map(max, *demands)] if len(demands) > 1 else demands[0]
+            most = demands[0]
+            for other in demands[1:]:
+                most = _merged(max, most[::-1], other[::-1])[::-1]
+            done[position] = _begun_early(most, share(position)) if even else most
         for feed in segment.feeds[position]:
             if feed.writer not in done:
                 rows, high = calls[feed.writer].rows, feed.needs.high
                 asked.setdefault(feed.writer, []).append([min(rows, max(0, high[x])) for x in done[position]])
-    return done
+    count = max(map(len, done.values()))
+    return {position: [0] * (count - len(progress)) + progress for position, progress in done.items()}
 
 
-def _possible(written: Progress, written_rows: int, high: Sequence[int], rows: int) -> list[int]:
+def _merged(choose: Callable[[int, int], int], one: list[int], other: list[int]) -> list[int]:
+    """The two step by step; the shorter one goes on as it ends."""
+    length = max(len(one), len(other))
+    one, other = (each + each[-1:] * (length - len(each)) for each in (one, other))
+    return [*map(choose, one, other)]
+
+
+def _held_back(progress: list[int], share: int) -> list[int]:
+    """At most ``share`` rows a round, with more rounds at the end."""
+    held: list[int] = []
+    now = 0
+    for there in progress:
+        now = min(there, now + share)
+        held.append(now)
+    while now < progress[-1]:
+        now = min(progress[-1], now + share)
+        held.append(now)
+    return held
+
+
+def _begun_early(progress: list[int], share: int) -> list[int]:
+    """At most ``share`` rows a round, with more rounds at the start."""
+    begun: list[int] = []
+    now = progress[-1]
+    for there in reversed(progress):
+        now = max(there, now - share)
+        begun.append(now)
+    while now > share:
+        now -= share
+        begun.append(now)
+    return begun[::-1]
+
+
+def _possible(written: Sequence[int], written_rows: int, high: Sequence[int], rows: int) -> list[int]:
     """How far a reader can go once its writer is as far as that."""
     found = {x: rows if x == written_rows else bisect_right(high, x) - 1 for x in set(written)}
     return [found[x] for x in written]
@@ -107,6 +155,9 @@ def _ring(segment: Segment, piece: Piece, done: Mapping[int, Progress]) -> int:
     held = 1
     for writer in piece.writers:
         held = max(held, *map(sub, done[writer], _still_needed(segment, piece, done, writer, False)))
+        if segment.network.backwards:
+            # The kernel writes a stripe's last rows first, as they are counted here: none may lie on another.
+            held = max(held, *map(sub, done[writer], (0, *done[writer])))
     return min(held, piece.rows)
 
 
@@ -134,11 +185,11 @@ def union_bytes(made: Piece, dying: Piece, furthest: int) -> int:
     return min(max(dying.size + max(0, -furthest), made.size), dying.size + made.size)
 
 
-def evaluate(segment: Segment, pace: int, height: int) -> Stripes:
-    """What it takes to run the segment so. A height of all rows is each call once, whole."""
+def evaluate(segment: Segment, pace: int, height: int, even: bool = False) -> Stripes:
+    """What it takes to run the segment so, see ``rounds``. A height of all rows is each call once, whole."""
     network = segment.network
     calls = network.calls
-    done = rounds(segment, pace, height)
+    done = rounds(segment, pace, height, even)
     rings: dict[str, int] = {}
     memory = segment.through_bytes + sum(p.size for p in segment.dying) + sum(p.size for p in segment.made)
     for piece in segment.inner:
@@ -170,7 +221,7 @@ def evaluate(segment: Segment, pace: int, height: int) -> Stripes:
             taken |= {one, other}
             memory -= gain
     cycles = sum(_cycles(segment, position, done[position]) for position in segment.positions)
-    return Stripes(segment, pace, height, rings, overlaps, memory, cycles)
+    return Stripes(segment, pace, height, even, rings, overlaps, memory, cycles)
 
 
 def _cycles(segment: Segment, position: int, progress: Progress) -> int:
@@ -194,7 +245,7 @@ def turned(part: Stripes, mirror: Network) -> Stripes | None:
     found = segment(mirror, first, end) if end - first > 1 else None
     if found is None:
         return None
-    made = evaluate(found, part.pace, part.height)
+    made = evaluate(found, part.pace, part.height, part.even)
     if made.cycles != part.cycles:
         return None
     held = {piece.name: piece.rows * piece.row_pitch for piece in (*found.made, *found.dying)}
@@ -202,4 +253,4 @@ def turned(part: Stripes, mirror: Network) -> Stripes | None:
         (dying, one): (furthest + held[one] - held[dying]) // ALIGNMENT * ALIGNMENT
         for (one, dying), furthest in made.overlaps.items()
     }
-    return replace(made, overlaps=overlaps, backwards=True)
+    return replace(made, overlaps=overlaps)
