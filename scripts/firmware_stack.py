@@ -4,7 +4,7 @@
 Frames are those that the compiler states (-fstack-usage), and for the C library's functions, which come without, what their
 code pushes. Who calls whom is read from the objects' relocations, so that it holds for any compiler. A call through a
 pointer goes, in the driver, to the functions of the kernel table, and in a kernel to each function whose address is taken in
-its own object or in one that calls it. What an application gives the driver (NeutronConfig, NeutronPort, a trace) is not in the sums.
+its own object or in one that led to it. What an application gives the driver (NeutronConfig, NeutronPort, a trace) is not in the sums.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class UnboundedStackError(ValueError):
     """A function calls itself, has a frame whose size is not known before it runs, or calls what nobody knows."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Function:
     """A function as it lies in an object."""
 
@@ -34,6 +34,10 @@ class Function:
     """What its instructions take, all of them together: not less than its frame."""
     calls: set[str] = field(default_factory=set)
     calls_pointers: bool = False
+
+
+_Place = tuple[str, str, frozenset[str]]
+"""Object and name of a function, and the objects of the chain that leads to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,42 +80,39 @@ class CallGraph:
         return self._below(self.find(TABLE, root), frozenset(runs), (), {})
 
     def _below(
-        self, function: Function, runs: frozenset[str], above: tuple[str, ...], known: dict[tuple[str, str], Depth]
+        self, function: Function, runs: frozenset[str], above: tuple[Function, ...], known: dict[_Place, Depth]
     ) -> Depth:
-        key = (function.object, function.name)
-        if function.name in above:
-            raise UnboundedStackError(f"stack: {' -> '.join((*above, function.name))} is a recursion")
-        if key not in known:
+        chain = (*above, function)
+        if function in above:
+            raise UnboundedStackError(f"stack: {' -> '.join(item.name for item in chain)} is a recursion")
+        place = (function.object, function.name, frozenset(item.object for item in chain))
+        if place not in known:
             deepest = Depth(0, ())
-            for place, callee in sorted(self._callees(function, runs)):
-                below = self._below(self.find(place, callee), runs, (*above, function.name), known)
+            for home, callee in sorted(self._callees(chain, runs)):
+                below = self._below(self.find(home, callee), runs, chain, known)
                 deepest = max(deepest, below, key=lambda depth: depth.bytes)
-            known[key] = Depth(function.frame + deepest.bytes, (function.name, *deepest.chain))
-        return known[key]
+            known[place] = Depth(function.frame + deepest.bytes, (function.name, *deepest.chain))
+        return known[place]
 
-    def _users(self, place: str) -> set[str]:
-        """The objects whose functions call those of another object, and may give them pointers to functions."""
-        there = {name for where, name in self.functions if where == place}
-        return {where for (where, _), function in self.functions.items() if where != place and function.calls & there}
-
-    def _callees(self, function: Function, runs: frozenset[str]) -> set[tuple[str, str]]:
-        """The functions that it may call, each with the object that means it by this name."""
-        direct = {(function.object, name) for name in function.calls}
+    def _callees(self, chain: tuple[Function, ...], runs: frozenset[str]) -> set[tuple[str, str]]:
+        """What the last function of a chain can call: (object that names it, name)."""
+        function = chain[-1]
+        calls = {(function.object, name) for name in function.calls}
         if not function.calls_pointers:
-            return direct
+            return calls
         if function.object not in self.driver:
-            places = {function.object, *self._users(function.object)}
-            given = {(place, name) for place in places for name in self.addressed[place]}
+            kernels = {item.object for item in chain} - self.driver
+            given = {(place, name) for place in kernels for name in self.addressed[place]}
             if not given:
                 raise UnboundedStackError(f"stack: {function.name} calls through a pointer from elsewhere")
-            return direct | given
+            return calls | given
         pointed = self.addressed[TABLE]
-        called = {name for name in pointed if "_takes_" in name}
+        chosen = {name for name in pointed if "_takes_" in name}
         if function.object == "validate.o":
-            called |= {name for name in pointed if name.endswith("_check")}
+            chosen |= {name for name in pointed if name.endswith("_check")}
         elif not function.name.startswith("neutron_find_variant"):
-            called |= runs
-        return direct | {(TABLE, name) for name in called}
+            chosen |= runs
+        return calls | {(TABLE, name) for name in chosen}
 
 
 def call_graph(library: Library) -> CallGraph:
