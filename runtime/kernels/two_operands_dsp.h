@@ -7,6 +7,42 @@
 
 #if NEUTRON_DSP
 
+/* How an operand becomes a number of the common scale. */
+typedef struct {
+    uint32_t zero_points; /* less two */
+    int32_t multiplier;
+    NeutronRounding rounding;
+} NeutronOperandDsp;
+
+static inline NeutronOperandDsp neutron_operand_dsp(int32_t zero_point, int32_t multiplier, int32_t shift) {
+    const NeutronOperandDsp operand = {neutron_twice(-zero_point), multiplier, neutron_rounding(-shift)};
+    return operand;
+}
+
+/* `doubled` is twice what is multiplied. */
+static NEUTRON_INLINE int32_t neutron_scaled_dsp(int32_t doubled, const NeutronOperandDsp *operand) {
+    return neutron_shift_rounding(neutron_rounded_high_word(doubled, operand->multiplier), operand->rounding);
+}
+
+/* Twice the lower number of a pair, or the upper one, times 2^left. */
+static NEUTRON_INLINE int32_t neutron_lower_dsp(uint32_t pair, const int32_t left) {
+    return left >= 15 ? (int32_t)(pair << (left + 1)) : (int32_t)(pair << 16) >> (15 - left);
+}
+static NEUTRON_INLINE int32_t neutron_upper_dsp(uint32_t pair, const int32_t left) {
+    return neutron_lower_dsp(pair >> 16, left);
+}
+
+/* Four elements, (value - zero point) * 2^left each, scaled. left: 0 to 22, a constant. */
+static NEUTRON_INLINE void neutron_scale_word_dsp(int32_t *to, uint32_t word, const NeutronOperandDsp *operand,
+                                                  const int32_t left) {
+    const uint32_t even = neutron_add_even_bytes(operand->zero_points, word);
+    const uint32_t odd = neutron_add_odd_bytes(operand->zero_points, word);
+    to[0] = neutron_scaled_dsp(neutron_lower_dsp(even, left), operand);
+    to[1] = neutron_scaled_dsp(neutron_lower_dsp(odd, left), operand);
+    to[2] = neutron_scaled_dsp(neutron_upper_dsp(even, left), operand);
+    to[3] = neutron_scaled_dsp(neutron_upper_dsp(odd, left), operand);
+}
+
 /* `words` words of both operands, one at least, to the result: each word is read before it is written. */
 typedef void (*NeutronTwoOperandWords)(const void *numbers, const uint8_t *a, const uint8_t *b, uint8_t *out,
                                        int32_t words);

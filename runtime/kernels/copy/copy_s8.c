@@ -61,7 +61,12 @@ static void copy_crossed(uint8_t *to, const NeutronBuffer *out, const uint8_t *f
             uint8_t *tile_to = to + (ptrdiff_t)c0 * out->col_pitch + (ptrdiff_t)k0 * out->channel_pitch;
             const uint8_t *tile_from = from + (ptrdiff_t)c0 * in->col_pitch + (ptrdiff_t)k0 * in->channel_pitch;
             if (c_count == TILE && k_count == TILE && turned_tile(tile_to, out, tile_from, in)) continue;
-            for (int32_t c = 0; c < c_count; c++) {
+            /* By the longer lines. */
+            for (int32_t k = 0; k < k_count && k_count < c_count; k++) {
+                neutron_copy_line(tile_to + (ptrdiff_t)k * out->channel_pitch, out->col_pitch,
+                                  tile_from + (ptrdiff_t)k * in->channel_pitch, in->col_pitch, c_count);
+            }
+            for (int32_t c = 0; c < c_count && k_count >= c_count; c++) {
                 neutron_copy_line(tile_to + (ptrdiff_t)c * out->col_pitch, out->channel_pitch,
                                   tile_from + (ptrdiff_t)c * in->col_pitch, in->channel_pitch, k_count);
             }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's SquaredDifference of two int8 values (squared_difference.cc). */
 #include "two_operands.h"
+#include "two_operands_dsp.h"
 
 bool squared_difference_s8_check(const NeutronProgramView *program, const void *params_block,
                                  const NeutronWindowExtents *window);
@@ -25,6 +26,42 @@ bool squared_difference_s8_check(const NeutronProgramView *program, const void *
            neutron_window_buffer(program, p->input_b, false, window) != NULL &&
            neutron_window_buffer(program, p->output, true, window) != NULL;
 }
+
+#if NEUTRON_DSP
+
+typedef struct {
+    NeutronOperandDsp a, b, output;
+    int32_t zero_point;
+} Numbers;
+
+static void squared_difference_words(const void *numbers, const uint8_t *a, const uint8_t *b, uint8_t *out,
+                                     int32_t words) {
+    const Numbers *p = numbers;
+    for (; words > 0; words--, a += 4, b += 4, out += 4) {
+        int32_t x[4], y[4];
+        neutron_scale_word_dsp(x, neutron_load_word(a), &p->a, FRACTION_BITS);
+        neutron_scale_word_dsp(y, neutron_load_word(b), &p->b, FRACTION_BITS);
+        NEUTRON_UNROLL
+        for (int i = 0; i < 4; i++) {
+            const int32_t difference = x[i] - y[i];
+            x[i] = neutron_scaled_dsp(2 * difference * difference, &p->output) + p->zero_point;
+        }
+        neutron_store_word(out, neutron_stored_word(x[0], x[1], x[2], x[3]));
+    }
+}
+
+void squared_difference_s8_run(const NeutronKernelCall *call) {
+    const NeutronSquaredDifferenceS8 *p = call->params;
+    const Numbers numbers = {
+        .a = neutron_operand_dsp(p->a_zero_point, p->a_multiplier, p->a_shift),
+        .b = neutron_operand_dsp(p->b_zero_point, p->b_multiplier, p->b_shift),
+        .output = neutron_operand_dsp(0, p->output_multiplier, p->output_shift),
+        .zero_point = p->output_zero_point,
+    };
+    neutron_two_operands_dsp(call, p->input_a, p->input_b, p->output, &numbers, squared_difference_words);
+}
+
+#else
 
 typedef struct {
     int32_t zero_point, multiplier;
@@ -81,3 +118,5 @@ void squared_difference_s8_run(const NeutronKernelCall *call) {
     neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
                          &numbers, run);
 }
+
+#endif
