@@ -40,7 +40,7 @@ typedef void (*NeutronMultiplyDsp)(uint32_t *sums, const uint32_t *inputs, const
 struct NeutronLayerDsp {
     const NeutronKernelCall *call;
     NeutronFillDsp fill;
-    NeutronMultiplyDsp multiply; /* 6 pixels; NULL where there is one alone */
+    NeutronMultiplyDsp multiply; /* 6 pixels */
     uint32_t blocks;             /* of 8 inputs, of all taps of an output */
     uint32_t words;              /* of 4 inputs in a block that hold any: 2, or 1 where there are at most 4 */
     uint8_t *input;              /* element (0, 0, 0, 0) */

@@ -14,18 +14,16 @@ static void fill(const NeutronLayerDsp *layer, const NeutronPixelDsp *pixel, con
                       2 * part->count);
 }
 
-static void run(const NeutronKernelCall *call, NeutronMultiplyDsp multiply) {
+void conv_2d_1x1_s8_run(const NeutronKernelCall *call) {
     const NeutronConv2d1x1S8 *p = call->params;
     NeutronLayerDsp layer = {
         .call = call,
         .fill = fill,
-        .multiply = multiply,
+        .multiply = neutron_multiply_dsp,
         .blocks = (uint32_t)neutron_blocks_of(p->group_inputs),
         .words = 2,
     };
     neutron_convolution_dsp(&layer);
 }
-
-void conv_2d_1x1_s8_run(const NeutronKernelCall *call) { run(call, neutron_multiply_dsp); }
 
 #endif
