@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import openneutron
-from openneutron.cli import compile, disasm, doctor, explain, export, kernels, run_file, targets
+from openneutron.cli import compile, disasm, doctor, explain, export, kernels, pareto, run_file, targets
 from openneutron.errors import OpenNeutronError
 
 USER_FAULT = 2
@@ -50,6 +50,7 @@ app.command("compile")(compile.compile_model)
 app.command("run")(run_file.run_file)
 app.command("explain")(explain.explain)
 app.command("export")(export.export_model)
+app.command("pareto")(pareto.show_pareto)
 app.command("disasm")(disasm.disasm)
 app.add_typer(kernels.app, name="kernels")
 app.command("targets")(targets.show_targets)

@@ -12,6 +12,7 @@ from openneutron.cli.needs_pytorch import needs_pytorch
 from openneutron.cli.options import Border, ConverterName, Request, Results
 from openneutron.cli.progress import Steps
 from openneutron.hushed import hushed
+from openneutron.ir import Graph
 from openneutron.report import Summary
 
 
@@ -34,6 +35,13 @@ def explain_pytorch(source: PyTorchModel, asked: Request, steps: Steps) -> Summa
     with hushed():
         report: Summary = _compiled(source, asked, steps, must_delegate=False).report
     return dataclasses.replace(report, file_bytes=None)
+
+
+def graphs_of_pytorch(source: PyTorchModel, asked: Request, steps: Steps) -> list[Graph]:
+    """The graphs of what the NPU would run of it, as ``explain_pytorch`` finds them."""
+    with hushed():
+        made = _compiled(source, asked, steps, must_delegate=False)
+        return [part.compiled.graph for part in made.partitions]
 
 
 def _compiled(source: PyTorchModel, asked: Request, steps: Steps, must_delegate: bool) -> Any:

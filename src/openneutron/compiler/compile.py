@@ -132,7 +132,7 @@ def compile_graph(graph: Graph, target: Target, options: CompileOptions = Compil
     legal = legalize(graph)
     storages, calls = select_calls(legal)
     storages = in_place(storages, calls)
-    outside = _io_outside(graph, options)
+    outside = io_outside(graph, options)
     budget = budget_bytes(options.sram_budget, target)
     fitted = fit(calls, storages, target, options.io, options.fetch_constants_to_sram, budget - outside)
     if isinstance(fitted, TooLittle):
@@ -141,7 +141,7 @@ def compile_graph(graph: Graph, target: Target, options: CompileOptions = Compil
     return checked(compiled) if options.check else compiled
 
 
-def _io_outside(graph: Graph, options: CompileOptions) -> int:
+def io_outside(graph: Graph, options: CompileOptions) -> int:
     """Bytes of inputs and outputs that lie in the caller's buffers."""
     return sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)) if options.io == CALLER else 0
 
@@ -185,7 +185,7 @@ def finish(
     schedule.verify()
     layout = lay_out(schedule, storages, options.io) if layout is None else layout
     io_bytes = sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs))
-    sram = layout.scratch_bytes + schedule.prefetch_bytes + _io_outside(graph, options)
+    sram = layout.scratch_bytes + schedule.prefetch_bytes + io_outside(graph, options)
     budget = budget_bytes(options.sram_budget, target)
     if sram > budget:
         raise _over_budget(graph, sram, budget)
@@ -273,4 +273,13 @@ def _memory(layout: Layout) -> tuple[MemoryItem, ...]:
     return tuple(MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last) for i in ordered)
 
 
-__all__ = ["Compiled", "MemoryItem", "OperatorReport", "Report", "compile_graph", "finish", "select_calls"]
+__all__ = [
+    "Compiled",
+    "MemoryItem",
+    "OperatorReport",
+    "Report",
+    "compile_graph",
+    "finish",
+    "io_outside",
+    "select_calls",
+]

@@ -36,6 +36,11 @@ class Option:
     def arena_bytes(self) -> int:
         return self.layout.scratch_bytes
 
+    @property
+    def budget_bytes(self) -> int:
+        """The budget from which on ``Options.fastest`` finds it, or something faster."""
+        return max(self.peak_bytes, self.arena_bytes)
+
 
 @dataclass(slots=True)
 class Options:
@@ -74,7 +79,7 @@ class Options:
         last = self._option(self._search.least())
         # A plan whose buffers take more may have an arena that takes less.
         above = self._downwards(self._search.plan(last.arena_bytes - 1))
-        return min([last.arena_bytes, *(max(option.peak_bytes, option.arena_bytes) for option in above)])
+        return min([last.arena_bytes, *(option.budget_bytes for option in above)])
 
     def levels(self, ratio: float) -> Iterator[Option]:
         """Options from the fastest to the smallest, each with at most ``ratio`` of the memory of the one before."""

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron pareto``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openneutron import files, litert
+from openneutron.cli import output
+from openneutron.cli.model_source import LiteRTFile
+from openneutron.cli.options import (
+    IoPlaceOption,
+    KeepFloatOption,
+    ModelArgument,
+    NotDelegatedOption,
+    TargetOption,
+    WeightsOption,
+    request,
+)
+from openneutron.cli.progress import Steps
+from openneutron.compiler.pareto import one_after_the_other, pareto
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.mixed import analyse_file
+from openneutron.report.pareto import pareto_svg, pareto_table
+
+
+def show_pareto(
+    model: ModelArgument,
+    target: TargetOption = "imxrt700",
+    weights: WeightsOption = None,
+    io_place: IoPlaceOption = None,
+    operators_not_to_delegate: NotDelegatedOption = None,
+    keep_float: KeepFloatOption = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: a .svg.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the points as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Show what each amount of SRAM costs in modelled time.
+
+    From the least memory the NPU's part of the model can run in to whole tensors; each line is a --sram-budget and the time
+    that compiling with it gives.
+    """
+    if plot is not None and plot.suffix != ".svg":
+        raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
+    asked = request(
+        model,
+        target,
+        calibration=None,
+        weights=weights,
+        sram_budget=None,
+        io_place=io_place,
+        fetch_constants_to_sram=False,
+        check=False,
+        operators_not_to_delegate=operators_not_to_delegate,
+        keep_float=keep_float,
+    )
+    source = asked.source
+    with Steps(quiet) as steps:
+        if isinstance(source, LiteRTFile):
+            steps("Reading", 0, 1)
+            read = litert.read(source.path)
+            found = analyse_file(read, str(source), asked.target, asked.options, asked.not_delegated, steps)
+            graphs = [part.graph for part in found.parts]
+        else:
+            from openneutron.cli.pytorch_model import graphs_of_pytorch
+
+            graphs = graphs_of_pytorch(source, asked, steps)
+        fronts = []
+        for index, graph in enumerate(graphs):
+            steps("Searching", index, len(graphs))
+            fronts.append(pareto(graph, asked.target, asked.options))
+    if not fronts:
+        raise InvalidModelError(f"'{source}': none of it runs on the NPU. `openneutron explain` says why.")
+    points = one_after_the_other(fronts)
+    if plot is not None:
+        files.write({plot: pareto_svg(str(source), points, asked.target).encode()})
+    if as_json:
+        rows = [
+            {
+                "sram_bytes": p.sram_bytes,
+                "modelled_cycles": p.cycles,
+                "modelled_ms": asked.target.milliseconds(p.cycles),
+            }
+            for p in points
+        ]
+        output.show_json({"model": str(source), "target": asked.target.name, "points": rows})
+    else:
+        output.show(pareto_table(str(source), points, asked.target))

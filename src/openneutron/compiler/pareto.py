@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Memory against modelled time: what each amount of SRAM makes of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openneutron.compiler.cascade import Options, in_place
+from openneutron.compiler.compile import io_outside, select_calls
+from openneutron.compiler.fit import Fitted, fit
+from openneutron.compiler.layout import lay_out
+from openneutron.compiler.legalize import legalize
+from openneutron.compiler.options import CompileOptions
+from openneutron.compiler.schedule import whole_schedule
+from openneutron.compiler.timeline import spent_on_calls
+from openneutron.ir import Graph
+from openneutron.targets import Target
+
+STEP = 0.93
+"""Each point is looked for at so much of the memory of the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """With a budget of ``sram_bytes``, inputs and outputs included, a run takes at most ``cycles`` modelled cycles."""
+
+    sram_bytes: int
+    cycles: int
+
+
+def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> tuple[Point, ...]:
+    """Points from the least memory to whole tensors, each faster than all with less memory.
+
+    Where constants are fetched, what they take comes on top.
+    """
+    legal = legalize(graph)
+    storages, calls = select_calls(legal)
+    storages = in_place(storages, calls)
+    outside = io_outside(graph, options)
+    whole = whole_schedule(calls)
+    arena = lay_out(whole, storages, options.io).scratch_bytes
+    points = [Point(arena + outside, sum(cycles for _, cycles in spent_on_calls(whole, target)))]
+    search = Options(calls, storages, target, options.io)
+    points += [Point(option.budget_bytes + outside, option.cycles) for option in search.levels(STEP)]
+    least = fit(calls, storages, target, options.io, False, search.least_bytes())
+    assert isinstance(least, Fitted)
+    cycles = sum(cycles for _, cycles in spent_on_calls(least.schedule, target))
+    return front([*points, Point(least.sram_bytes + outside, cycles)])
+
+
+def front(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Those that no other one is better than, by growing memory."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.sram_bytes, point.cycles)):
+        if not kept or point.cycles < kept[-1].cycles:
+            kept.append(point)
+    return tuple(kept)
+
+
+def one_after_the_other(fronts: Sequence[Sequence[Point]]) -> tuple[Point, ...]:
+    """What several graphs come to that run one after the other in the same memory."""
+    least = max((points[0].sram_bytes for points in fronts), default=0)
+    sizes = sorted({point.sram_bytes for points in fronts for point in points if point.sram_bytes >= least})
+    return front(
+        [Point(size, sum(min(p.cycles for p in points if p.sram_bytes <= size) for points in fronts)) for size in sizes]
+    )

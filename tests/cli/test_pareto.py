@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron pareto``."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+
+@pytest.mark.parametrize("place", ["arena", "caller"])
+def test_each_point_is_what_compiling_with_it_gives(openneutron: Command, folder: Path, place: str) -> None:
+    model = ("mixed.tflite", "--io-place", place)
+    points = json.loads(openneutron("pareto", *model, "--json", "--plot", "mixed.svg").out)["points"]
+    cycles = [point["modelled_cycles"] for point in points]
+    assert points
+    assert cycles == sorted(cycles, reverse=True)
+    for point in points:
+        kib = -(-point["sram_bytes"] // 1024)
+        made = json.loads(openneutron("compile", *model, "--json", "--sram-budget", str(kib)).out)
+        assert made["modelled_cycles"] <= point["modelled_cycles"]
+    drawing = ElementTree.fromstring((folder / "mixed.svg").read_text())
+    assert len(drawing.findall("{http://www.w3.org/2000/svg}circle")) == len(points)
+
+
+def test_the_table_has_a_line_for_each_point(openneutron: Command) -> None:
+    lines = openneutron("pareto", "mixed.tflite").out.splitlines()
+    assert lines[0] == "mixed.tflite: SRAM against modelled time on imxrt700"
+    assert lines[1].split() == ["SRAM", "time", "times", "the", "fastest"]
+    assert lines[-1].split()[4] == "1.00"
+
+
+def test_what_can_not_be_drawn_or_does_not_run_is_refused(openneutron: Command) -> None:
+    for arguments, message in (
+        (("mixed.tflite", "--plot", "x.png"), "error: --plot: 'x.png' is no .svg; nothing else is drawn.\n"),
+        (
+            ("float.tflite",),
+            "error: 'float.tflite': none of it runs on the NPU. `openneutron explain` says why.\n",
+        ),
+    ):
+        ended = openneutron("pareto", *arguments)
+        assert (ended.code, ended.out, ended.err) == (2, "", message)

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Memory against time: each point can be had, and none is worse than a smaller one."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+import oracle
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.pareto import Point, one_after_the_other, pareto
+from openneutron.errors import BudgetError
+from tests.compiler.test_cascade_search import image_graph
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_point_can_be_had(seed: int) -> None:
+    graph = image_graph(seed)
+    options = CompileOptions(io=("arena", "caller")[seed % 2])
+    points = pareto(graph, oracle.TARGET, options)
+    for smaller, larger in pairwise(points):
+        assert smaller.sram_bytes < larger.sram_bytes
+        assert smaller.cycles > larger.cycles
+    for point in points:
+        report = compile_graph(graph, oracle.TARGET, CompileOptions(point.sram_bytes, options.io)).report
+        assert report.sram_bytes <= point.sram_bytes
+        assert report.cycles <= point.cycles
+    assert points[-1].cycles == compile_graph(graph, oracle.TARGET, options).report.cycles
+    with pytest.raises(BudgetError):
+        compile_graph(graph, oracle.TARGET, CompileOptions(points[0].sram_bytes - 1, options.io))
+
+
+def test_graphs_one_after_the_other_share_their_memory() -> None:
+    one = (Point(10, 9), Point(20, 5))
+    other = (Point(15, 8), Point(18, 4), Point(30, 1))
+    assert one_after_the_other([one, other]) == (Point(15, 17), Point(18, 13), Point(20, 9), Point(30, 6))
