@@ -18,6 +18,7 @@ from openneutron.pytorch import models
 from tests.cortex_m33.firmware import required
 
 HOST_BOARD = Path(__file__).parent / "host_board.c"
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 SEMIHOSTING = ("-semihosting-config", "enable=on,target=native")
 
 
@@ -57,7 +58,7 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
     return execute(folder / "build" / "example.elf")
 
 
-def host_program(folder: Path, work: Path, *mains: Path) -> Path:
+def host_program(folder: Path, work: Path, *mains: Path, sanitizers: Sequence[str] = ()) -> Path:
     """The bundle's library and a ``main``, for this computer and without the port."""
     sources = [*folder.glob("src/*.c"), *folder.glob("model/*.c"), *folder.glob("runtime/driver/*.c")]
     sources += [*folder.glob("runtime/kernels/**/*.c"), *folder.glob("model/*.S"), *mains]
@@ -73,7 +74,6 @@ def host_program(folder: Path, work: Path, *mains: Path) -> Path:
         "-Wconversion",
         "-Werror",
     ]
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     includes = [f"-I{folder / place}" for place in places]
     command = [shutil.which("cc") or "cc", *flags, *sanitizers, *includes, *map(str, sources), "-o", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -82,9 +82,11 @@ def host_program(folder: Path, work: Path, *mains: Path) -> Path:
 
 
 def checked_on_the_host(folder: Path, work: Path) -> subprocess.CompletedProcess[str]:
-    """The bundle's example, for this computer."""
+    """The bundle's example, for this computer, with the address and undefined-behaviour sanitizers."""
     example = folder / "example"
-    program = host_program(folder, work, example / "main.c", example / "golden.c", example / "golden.S", HOST_BOARD)
+    program = host_program(
+        folder, work, example / "main.c", example / "golden.c", example / "golden.S", HOST_BOARD, sanitizers=SANITIZERS
+    )
     return subprocess.run([program], capture_output=True, text=True, check=False)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class TwoInputsTwoOutputs(torch.nn.Module):
         return self.fc(row) * 2, torch.relu(self.conv(image))
 
 
+@cache
 def two_and_two(**options: Any) -> Any:
     torch.manual_seed(3)
     samples = [(torch.randn(1, 3, 6, 5), torch.randn(1, 7)) for _ in range(4)]
