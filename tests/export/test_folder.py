@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from openneutron import targets
+from openneutron.cli import main
+from openneutron.cli.export import WORDS
 from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidOptionError
 from openneutron.export import export_bundle
@@ -103,3 +106,23 @@ def test_nothing_is_left_of_an_export_that_fails(model: Path, tmp_path: Path, mo
     with pytest.raises(InvalidOptionError, match="No space left on device"):
         export_bundle(model, tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()
+
+
+def test_what_the_command_says(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(model), "--to", "a bundle"]) == 0
+    bundle = export_bundle(model, tmp_path / "other")
+    sizes = "".join(f"{WORDS[name]:<39}    {f'{size:,} bytes':>13}\n" for name, size in bundle.memory.items())
+    assert capsys.readouterr().out == (
+        f"a bundle: {len(bundle.files)} files for a Cortex-M33 with a GNU toolchain and CMake\n{sizes}"
+        f"kernels: {', '.join(bundle.kernels)}\n"
+        "next: cmake -S 'a bundle' -B 'a bundle'/build && cmake --build 'a bundle'/build --target run\n"
+    )
+    assert main(["export", str(model), "--to", "b", "--port", "zephyr", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["folder"] == "b" and said["port"] == "zephyr" and said["memory"] == bundle.memory
+    assert set(said["files"]) == {
+        path.relative_to(tmp_path / "b").as_posix() for path in (tmp_path / "b").rglob("*") if path.is_file()
+    }

@@ -7,19 +7,27 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from executorch.exir import ExecutorchBackendConfig, to_edge
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
 import openneutron
+from openneutron import targets
+from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.errors import InvalidModelError
 from openneutron.export import export_bundle
 from openneutron.export.from_pte import read_pte
 from openneutron.isa.payload import Format, Payload
+from openneutron.litert.neutron_graph import graph_file
+from openneutron.simulator import Simulator
+from scripts.published_networks import cifarnet
 from tests.delegate.test_delegate import SHAPE, UNCHECKED, Inverts
 from tests.driver import programs
-from tests.export.bundles import checked_on_the_host
+from tests.export.bundles import checked_on_the_host, host_program, piped
+
+PROFILE = Path(__file__).parent / "profile_main.c"
 
 
 def lowered(form: Format) -> LoweredBackendModule:
@@ -107,6 +115,21 @@ def test_integers_and_truth_values(tmp_path: Path) -> None:
     done = checked_on_the_host(tmp_path / "bundle", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "looks up, a 'name' of \\ \"signs\" */\noutput0: 24 of 24 bytes as expected\npassed\n"
+
+
+def test_a_profile(tmp_path: Path) -> None:
+    """What a program compiled with profiling says of its kernel calls, as on the simulator."""
+    graph = cifarnet()
+    program = compile_graph(graph, targets.get("imxrt700"), CompileOptions(profile=True)).program
+    (tmp_path / "profiled.tflite").write_bytes(graph_file(graph, program))
+    bundle = export_bundle(tmp_path / "profiled.tflite", tmp_path / "bundle")
+    example = tmp_path / "bundle" / "example"
+    built = host_program(tmp_path / "bundle", tmp_path, PROFILE, example / "golden.c", example / "golden.S")
+    with Simulator(program) as simulator:
+        events = simulator.profile([np.zeros(border.size_bytes, np.uint8) for border in bundle.deployment.inputs])
+    wanted = "".join(f"{event.kernel} {event.stop_cycles - event.start_cycles}\n" for event in events)
+    assert wanted.count("\n") > 5
+    assert piped(built, [], b"").decode() == wanted
 
 
 def test_the_header_is_cpp_too(tmp_path: Path) -> None:

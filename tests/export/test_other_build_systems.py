@@ -88,7 +88,8 @@ def test_kconfig_has_what_the_build_files_ask_for(bundle: tuple[str, Path]) -> N
     assert parsed.warnings == []
     switch = {"zephyr": "OPENNEUTRON", "mcuxpresso": f"MCUX_COMPONENT_{module['name'].upper()}"}[port]
     text = (folder / module["build"]["cmake"] / "CMakeLists.txt").read_text()
-    for name in {switch, "OPENNEUTRON_ARENA_SECTION", "OPENNEUTRON_PORTABLE_KERNELS"}:
+    options = {f"OPENNEUTRON_{name}" for name in ("ARENA_SECTION", "PORTABLE_KERNELS", "TIMEOUT_SECONDS")}
+    for name in {switch, *options}:
         assert f"CONFIG_{name}" in text
         assert name in parsed.syms
     assert parsed.syms["OPENNEUTRON_PORTABLE_KERNELS"].visibility == 0
@@ -126,6 +127,7 @@ def test_options_reach_the_compiler(bundle: tuple[str, Path], tmp_path: Path) ->
     stand_in = STAND_INS / port
     options = [f"-DSTARTUP={STARTUP}", f"-DSdkRootDirPath={stand_in}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
     options += ["-DCONFIG_OPENNEUTRON_ARENA_SECTION=.sram.npu", "-DCONFIG_OPENNEUTRON_PORTABLE_KERNELS=y"]
+    options += ["-DCONFIG_OPENNEUTRON_TIMEOUT_SECONDS=7"]
     command = ["cmake", "-S", str(folder / source), "-B", str(tmp_path), *options]
     environment = {**os.environ, "ZEPHYR_BASE": str(stand_in)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -133,3 +135,4 @@ def test_options_reach_the_compiler(bundle: tuple[str, Path], tmp_path: Path) ->
     commands = (tmp_path / "compile_commands.json").read_text()
     assert "-DNEUTRON_PORTABLE_ONLY" in commands
     assert ".sram.npu" in commands
+    assert "-DOPENNEUTRON_TIMEOUT_SECONDS=7" in commands

@@ -17,6 +17,15 @@ from openneutron.cli.model_source import existing
 from openneutron.export import PORTS, Bundle, export_bundle
 from openneutron.export.ports import Port
 
+WORDS = {
+    "microcode": "microcode, flash",
+    "weights": "weights, flash",
+    "arena": "arena, SRAM",
+    "prefetch": "prefetch buffer, SRAM",
+    "others": "driver's context and the like, SRAM",
+    "callers": "inputs and outputs, the caller's memory",
+}
+
 
 def export_model(
     model: Annotated[
@@ -54,7 +63,7 @@ def _summary(bundle: Bundle, port: Port) -> Group:
     table.add_column(style="cyan")
     table.add_column(justify="right")
     for name, size in bundle.memory.items():
-        table.add_row(name, f"{size:,} bytes")
+        table.add_row(WORDS[name], f"{size:,} bytes")
     return Group(
         Text.assemble((str(bundle.folder), "bold"), f": {len(bundle.files)} files{port.words}"),
         table,

@@ -172,6 +172,7 @@ def blobs_assembler(section: str, files: Sequence[tuple[str, str]]) -> str:
     lines = [LICENCE, GENERATED, f'    .section .rodata.{section}, "a", %progbits']
     for symbol, name in files:
         lines += ["    .balign 16", f"    .global {symbol}", f"{symbol}:", f'    .incbin "{name}"', "    .balign 16"]
+    lines.append('    .section .note.GNU-stack, "", %progbits')  # Linux: the stack stays without code
     return "\n".join(lines) + "\n"
 
 

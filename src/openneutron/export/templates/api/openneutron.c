@@ -12,6 +12,11 @@
 #define OPENNEUTRON_ARENA
 #endif
 
+/* How long a run may take; 0: for ever. Counted by the port's clock, and not at all where it has none. */
+#ifndef OPENNEUTRON_TIMEOUT_SECONDS
+#define OPENNEUTRON_TIMEOUT_SECONDS 0
+#endif
+
 #define AT_LEAST_ONE(count) ((count) > 0 ? (count) : 1)
 #define ALIGNED(size) (((size) + 15) / 16 * 16)
 
@@ -26,7 +31,8 @@ NeutronError openneutron_init(void) {
     NeutronError error = neutronInit();
     if (error != ENONE) return error;
     for (uint32_t i = 0; i < OPENNEUTRON_CALL_COUNT; ++i) {
-        const NeutronModelConfig config = {openneutron_calls[i].microcode, openneutron_calls[i].weights, NULL, 0};
+        const NeutronModelConfig config = {openneutron_calls[i].microcode, openneutron_calls[i].weights, NULL,
+                                           OPENNEUTRON_TIMEOUT_SECONDS};
         handles[i] = openneutron_context[i];
         error = neutronModelPrepare(&config, &handles[i]);
         if (error != ENONE) {
@@ -67,6 +73,8 @@ NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_COUNT],
     }
     return ENONE;
 }
+
+const void *openneutron_profile_events(void) { return OPENNEUTRON_PROFILE_BYTES > 0 ? openneutron_profile : NULL; }
 
 const char *openneutron_error_text(NeutronError error) { return neutronErrorText(error); }
 

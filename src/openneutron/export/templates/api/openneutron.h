@@ -60,6 +60,10 @@ NeutronError openneutron_init(void);
 NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_COUNT],
                              void *const outputs[OPENNEUTRON_OUTPUT_COUNT]);
 
+/* The kernel calls of the last program that ran: NeutronEvent records (NeutronDriver.h) in OPENNEUTRON_PROFILE_BYTES, those
+ * that are not used all zeros. NULL where the model was compiled without profiling. */
+const void *openneutron_profile_events(void);
+
 /* An error in words; static text. */
 const char *openneutron_error_text(NeutronError error);
 
