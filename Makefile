@@ -61,7 +61,7 @@ cortex_m33: $(VENV)/.dev
 	    for type in MinSizeRel Release; do \
 	        folder=build/cortex_m33/$${compiler%/*}-$$type && \
 	        cmake -S . -B $$folder -G Ninja --toolchain runtime/ports/cortex_m33/$${compiler#*/}.cmake \
-	            -DCMAKE_BUILD_TYPE=$$type -DOPENNEUTRON_WERROR=ON -Wno-dev --log-level=WARNING && \
+	            -DCMAKE_BUILD_TYPE=$$type -DOPENNEUTRON_WERROR=ON --log-level=WARNING && \
 	        cmake --build $$folder --target neutron -- --quiet || exit 1; \
 	    done; \
 	done; \

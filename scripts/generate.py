@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[1]
 GENERATED: dict[str, Callable[[], str]] = {
     "runtime/include/neutron_isa.h": c_header.header_text,
     "runtime/kernels/kernels.def": c_header.kernels_def_text,
-    "docs/firmware.md": firmware_page.text,
     "docs/microcode.md": microcode_page.text,
     "docs/supported-ops.md": supported_ops.text,
     "docs/targets.md": targets_page.text,
+    "docs/firmware.md": firmware_page.text,  # last: it compiles what the ones before it wrote
 }
 """Each generated file and what makes its text."""
 
