@@ -50,13 +50,13 @@ TARGET = targets.get("imxrt700")
 
 
 @functools.cache
-def model(name: str, fetch_constants_to_sram: bool = False) -> Model:
+def model(name: str, fetch_constants_to_sram: bool = False, sram_budget: int | None = None) -> Model:
     """A model by its name, compiled once. The tests' fixture ``shared_models`` says whether MLPerf Tiny's are there."""
-    if name in BUILT_IN and not fetch_constants_to_sram:
+    if name in BUILT_IN and not fetch_constants_to_sram and sram_budget is None:
         compiled = _built_in(name)
         (delegate,) = pte.delegates(compiled.buffer)
         return Model(payload.parse(delegate.payload).program, compiled.partitions[0].compiled.report)
-    options = CompileOptions(io=CALLER, fetch_constants_to_sram=fetch_constants_to_sram)
+    options = CompileOptions(sram_budget, CALLER, fetch_constants_to_sram)
     result = compile_graph(_graph(name), TARGET, options)
     return Model(result.program, result.report)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,14 @@ def test_constants_in_flash_are_fetched_whole_and_once(name: str, engine: Flag) 
     assert sum(stated) == given.report.fetched_bytes > 0
     for done in run_like_the_host(image(library()), given, engine):
         assert done.fetched == stated
+
+
+def test_stripes_with_a_small_ring_of_constants_from_flash(shared_models: Path) -> None:
+    """MobileNetV1 0.25 in 60 KiB, where whole tensors take 81 and its constants 238."""
+    given = model("MobileNetV1 0.25", fetch_constants_to_sram=True, sram_budget=60 * 1024)
+    assert {item.row.name for item in decode(given.program).code} >= {"ROWS", "LOOP", "FETCH", "WAIT"}
+    for done in run_like_the_host(image(library()), given, Flag.FLASH | Flag.ASYNCHRONOUS):
+        assert sum(done.fetched) == given.report.fetched_bytes
 
 
 def test_a_kernel_that_reads_flash_faults() -> None:
