@@ -33,8 +33,10 @@ def payload(program: Program) -> bytes:
 
 def test_a_file_of_the_model_and_one_of_each_partition(openneutron: Command, folder: Path) -> None:
     before = set(folder.iterdir())
-    assert openneutron("compile", "mixed.tflite", "--dump-kernel-selection").code == 0
+    ended = openneutron("compile", "mixed.tflite", "--dump-kernel-selection")
     stem = "mixed_neutron"
+    assert ended.code == 0
+    assert f"  Kernels      {stem}_kernel_selection.c, for the firmware's linker" in ended.out.splitlines()
     assert {path.name for path in set(folder.iterdir()) - before} == {
         f"{stem}.tflite",
         f"{stem}_kernel_selection.c",
@@ -54,7 +56,10 @@ def test_a_file_of_the_model_and_one_of_each_partition(openneutron: Command, fol
 
 def test_a_file_where_it_is_asked_for(openneutron: Command, folder: Path) -> None:
     (folder / "firmware").mkdir()
-    openneutron("compile", "mixed.tflite", "-o", "m.tflite", "--kernel-selection", "firmware/net_kernel_selection.c")
+    ended = openneutron(
+        "compile", "mixed.tflite", "-o", "m.tflite", "--kernel-selection", "firmware/net_kernel_selection.c", "--json"
+    )
+    assert json.loads(ended.out)["kernel_selection"] == "firmware/net_kernel_selection.c"
     assert sorted(path.name for path in (folder / "firmware").iterdir()) == [
         "net_kernel_selection.c",
         "net_neutron_graph_0_kernel_selection.c",

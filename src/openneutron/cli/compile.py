@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -110,6 +111,8 @@ def compile_model(
             from openneutron.cli.pytorch_model import compile_pytorch
 
             summary = compile_pytorch(source, asked, results, steps)
+    if results.kernel_selection is not None:
+        summary = dataclasses.replace(summary, kernel_selection=str(results.kernel_selection))
     if as_json:
         output.show_json(summary.to_dict())
     elif not quiet:

@@ -45,7 +45,7 @@ class Summary:
     """What a compile came to. Sizes are bytes; times and cycles are modelled, of the NPU's part alone.
 
     ``budget_bytes`` holds for each partition: they run one after the other in the same memory. ``file_bytes`` is the size
-    of ``file``, the result; None where nothing was written.
+    of ``file``, the result; None where nothing was written. ``kernel_selection`` is the C file of its kernels, if asked for.
     """
 
     model: str
@@ -56,6 +56,7 @@ class Summary:
     budget_bytes: int
     file: str | None = None
     file_bytes: int | None = None
+    kernel_selection: str | None = None
     converted: tuple[ConvertedSummary, ...] = field(default=(), repr=False)
 
     @property
@@ -131,6 +132,7 @@ class Summary:
             "microcode_bytes": self.microcode_bytes,
             "file": self.file,
             "file_bytes": self.file_bytes,
+            "kernel_selection": self.kernel_selection,
         }
 
 

@@ -127,6 +127,8 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ]
     if summary.file is not None and summary.file_bytes is not None:
         rows.append(("File", f"{summary.file}, {size_text(summary.file_bytes)}"))
+    if summary.kernel_selection is not None:
+        rows.append(("Kernels", f"{summary.kernel_selection}, for the firmware's linker"))
     return rows
 
 
