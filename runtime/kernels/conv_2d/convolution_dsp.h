@@ -11,7 +11,7 @@
 enum {
     NEUTRON_PIXELS_DSP = 6,    /* outputs at a time */
     NEUTRON_CHANNELS_DSP = 32, /* output channels at a time, a multiple of 8 */
-    NEUTRON_WORDS_DSP = 192    /* of 4 inputs, 8 bytes each, all outputs together: 128 inputs of each of 6 */
+    NEUTRON_WORDS_DSP = 240    /* of 4 inputs, 8 bytes each, all outputs together: 160 inputs of each of 6 */
 };
 
 /* An output, and the input position of its tap (0, 0). */
