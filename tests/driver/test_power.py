@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from openneutron.simulator.library import KERNEL_LEVEL, CallHook, TraceConfig, library
 from tests.driver import programs
-from tests.driver.c_api import Buffers, Port, Power, Prepared
+from tests.driver.c_api import Buffers, Config, Copy, Counter, Port, Power, Prepared, memory_at
 from tests.driver.test_validation import CODES
 
 STEPS = ("Init", "Deinit", "Suspend", "Resume")
@@ -118,3 +118,29 @@ def test_a_port_set_while_the_power_is_on_hears_of_the_next_change(port: Port) -
     library().neutronSetPort(None)
     call("Resume")
     assert switched == [False]
+
+
+@pytest.mark.parametrize("without", ["Suspend", "Deinit"])
+def test_what_needs_no_power(without: str, port: Port, config: Config) -> None:
+    """Checks, settings, traces and the end of a model; all of it is there when the power is back."""
+    heard: list[int] = []
+    fetched: list[int] = []
+    driver, program = library(), programs.fetched()
+    model, other = Prepared(program), Prepared(programs.inverted_twice())
+    trace = TraceConfig(KERNEL_LEVEL, None, 0, CallHook(lambda _user, operator, *_: heard.append(operator)), None)
+    port.now_cycles = Counter(lambda: 7)
+    config.copy = Copy(lambda _to, _source, size, _channel: fetched.append(size))
+    call(without)
+    try:
+        assert driver.neutronSetPort(byref(port)) == 0
+        assert driver.neutronSetConfig(byref(config)) == 0
+        assert driver.neutronSetTrace(model.handle, byref(trace)) == 0
+        assert driver.neutronModelCheck(byref(model.config), len(program.microcode), len(program.weights), None) == 0
+        other.close()
+    finally:
+        call("Init")
+    buffers, (prefetch, _prefetch) = Buffers(320), memory_at(0, 320)
+    places = [buffers.x.ctypes.data], [buffers.y.ctypes.data, None, None, None]
+    assert model.run(*places, prefetch.ctypes.data) == 0
+    assert (heard, fetched) == ([0], [256])
+    model.close()
