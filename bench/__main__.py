@@ -12,11 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import aot_steps, arena, calibration, compile_cost, cortex_m33, depth, prefetch, simulator_speed
+from bench import aot_steps, arena, budgets, calibration, compile_cost, cortex_m33, depth, prefetch, simulator_speed
 
 SECTIONS = {
     "compile_cost": compile_cost,
     "arena": arena,
+    "budgets": budgets,
     "prefetch": prefetch,
     "simulator_speed": simulator_speed,
     "aot_steps": aot_steps,
