@@ -34,6 +34,8 @@ def test_cifarnet_builds_and_checks_itself(tmp_path: Path) -> None:
     assert linked == {kernel.partition(":")[0] for kernel in bundle.kernels}
     done = run(folder)
     assert done.returncode == 0, done.stderr
+    (stack,) = re.findall(r"stack used: (\d+) bytes", done.stdout + done.stderr)
+    assert int(stack) < 4096
     said = re.sub(r"\d+ bytes\npassed", "N bytes\npassed", done.stdout + done.stderr)
     assert said == "cifarnet\noutput0: 10 of 10 bytes as expected\nstack used: N bytes\npassed\n"
 

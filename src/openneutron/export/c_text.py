@@ -229,7 +229,7 @@ def sources_cmake(
     text += listed("OPENNEUTRON_GOLDEN", rooted([path for path in golden if not path.endswith(".bin")]))
     text += listed("OPENNEUTRON_INCLUDES", rooted(includes))
     text += listed("OPENNEUTRON_PRIVATE_INCLUDES", rooted(private))
-    text += listed("OPENNEUTRON_DEFINITIONS", ["NEUTRON_NO_HEAP"])
+    text += listed("OPENNEUTRON_DEFINITIONS", ["NO_HEAP_USAGE=1"])
     for path in (*sources, *golden):
         if path.endswith(".S"):
             folder = path.rpartition("/")[0]

@@ -45,7 +45,7 @@ CORTEX_M33 = Port(
     build="cortex_m33/BUILD.md",
     words=" for a Cortex-M33 with a GNU toolchain and CMake",
     table="| `port/` | toolchain file, start code, linker script and semihosting for QEMU's mps2-an505 |",
-    memory="\nCode is counted once it is linked: the build ends with a table of it. The stack that a run takes is printed by the example.",
+    memory="The example prints what it used. Code is counted once it is linked: the build ends with a table of flash, SRAM and stack.",
     executorch="cortex_m33/EXECUTORCH.md",
     next_step="cmake -S {folder} -B {folder}/build && cmake --build {folder}/build --target run",
 )
@@ -67,7 +67,7 @@ ZEPHYR = Port(
     words=" as a Zephyr module",
     table="| `zephyr/` | the module: `module.yml`, `CMakeLists.txt`, `Kconfig`, Zephyr's clock for the driver |\n"
     "| `samples/selfcheck/` | an application that checks the model |",
-    memory="\nCode is counted once it is linked: Zephyr's targets `rom_report` and `ram_report` say what it takes.",
+    memory="Code is counted once it is linked: Zephyr's targets `rom_report` and `ram_report` say what it takes.",
     executorch="EXECUTORCH.md",
     next_step="west build -b BOARD {folder}/samples/selfcheck",
 )
@@ -84,7 +84,7 @@ MCUXPRESSO = Port(
     build="mcuxpresso/BUILD.md",
     words=" as a component of the MCUXpresso SDK",
     table="| `mcux/` | the component: `module.yml`, `CMakeLists.txt`, `Kconfig` |",
-    memory="\nCode is counted once it is linked: the SDK's build ends with the regions that the linker filled.",
+    memory="Code is counted once it is linked: the SDK's build ends with the regions that the linker filled.",
     executorch="EXECUTORCH.md",
     next_step="west build -b BOARD {folder}/example --toolchain armgcc -Dcore_id=CORE",
 )
