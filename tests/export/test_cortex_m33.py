@@ -3,11 +3,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
+import pytest
+
+from openneutron.cli import main
 from openneutron.export import export_bundle
-from tests.export.bundles import built, cifarnet, compiled_tflite, run
+from tests.cortex_m33.firmware import required
+from tests.export.bundles import built, compiled_tflite, run
 
 
 def sections(said: str) -> dict[str, int]:
@@ -16,37 +23,52 @@ def sections(said: str) -> dict[str, int]:
     return {words: int(size) for size, words in re.findall(r"^ +(\d+)  +(\S.*)$", table, re.MULTILINE)}
 
 
-def test_cifarnet_builds_and_checks_itself(tmp_path: Path) -> None:
+def commands(root: Path) -> list[str]:
+    """The three commands that the README names, with a model in MODEL's place."""
+    section = (root / "README.md").read_text().partition("## On a microcontroller\n")[2]
+    return section.split("```\n")[1].replace("MODEL", "cifarnet").splitlines()
+
+
+def test_the_commands_of_the_readme(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CifarNet from PyTorch to a bundle that builds, runs and passes; with a spoiled expectation it fails."""
+    required("arm-none-eabi-gcc")
+    required("qemu-system-arm")
+    monkeypatch.chdir(tmp_path)
+    compiling, exporting, building = commands(root)
+    assert main([*shlex.split(compiling)[1:], "--quiet"]) == 0
+    capsys.readouterr()
+    assert main([*shlex.split(exporting)[1:], "--json"]) == 0
+    bundle = json.loads(capsys.readouterr().out)
+    done = subprocess.run(building, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    memory = sections(done.stdout + done.stderr)
+    assert memory["microcode and weights"] == bundle["memory"]["microcode"] + bundle["memory"]["weights"]
+    assert 0 <= memory["arena and prefetch buffer"] - bundle["memory"]["arena"] <= 32
+    parts = ("code, constants, startup", "microcode and weights", "golden inputs and outputs (the example's alone)")
+    assert memory["flash"] == sum(memory[part] for part in parts)
     folder = tmp_path / "bundle"
-    bundle = export_bundle(cifarnet(), folder)
-    memory = sections(built(folder, "-DOPENNEUTRON_WERROR=ON"))
-    assert memory["microcode and weights"] == bundle.memory["microcode"] + bundle.memory["weights"]
-    assert 0 <= memory["arena and prefetch buffer"] - bundle.memory["arena"] <= 32
-    assert memory["flash"] == sum(
-        memory[part]
-        for part in (
-            "code, constants, startup",
-            "microcode and weights",
-            "golden inputs and outputs (the example's alone)",
-        )
-    )
     linked = set(re.findall(r"^ \.text\.(\w+_s8)_run$", (folder / "build" / "example.map").read_text(), re.MULTILINE))
-    assert linked == {kernel.partition(":")[0] for kernel in bundle.kernels}
-    done = run(folder)
-    assert done.returncode == 0, done.stderr
-    (stack,) = re.findall(r"stack used: (\d+) bytes", done.stdout + done.stderr)
+    assert linked == {kernel.partition(":")[0] for kernel in bundle["kernels"]}
+
+    passed = run(folder)
+    said = passed.stdout + passed.stderr
+    (stack,) = re.findall(r"stack used: (\d+) bytes", said)
     assert int(stack) < 4096
-    said = re.sub(r"\d+ bytes\npassed", "N bytes\npassed", done.stdout + done.stderr)
-    assert said == "cifarnet\noutput0: 10 of 10 bytes as expected\nstack used: N bytes\npassed\n"
+    assert passed.returncode == 0
+    assert said == f"model\noutput0: 10 of 10 bytes as expected\nstack used: {stack} bytes\npassed\n"
+    assert said in done.stdout + done.stderr
 
     golden = folder / "example" / "golden_output0.bin"
     spoiled = bytearray(golden.read_bytes())
     spoiled[3] ^= 1
     golden.write_bytes(spoiled)
     built(folder)
-    done = run(folder)
-    assert done.returncode == 1
-    assert "output0: 9 of 10 bytes as expected\n" in done.stdout + done.stderr
+    failed = run(folder)
+    assert failed.returncode == 1
+    assert "output0: 9 of 10 bytes as expected\n" in failed.stdout + failed.stderr
 
 
 def test_constants_are_fetched_from_flash(shared_models: Path, tmp_path: Path) -> None:
@@ -54,7 +76,7 @@ def test_constants_are_fetched_from_flash(shared_models: Path, tmp_path: Path) -
     model.write_bytes(compiled_tflite(shared_models / "mlperf_tiny_kws_int8.tflite", fetch_constants_to_sram=True))
     bundle = export_bundle(model, tmp_path / "bundle")
     assert bundle.memory["prefetch"] > 0
-    memory = sections(built(tmp_path / "bundle"))
+    memory = sections(built(tmp_path / "bundle", "-DOPENNEUTRON_WERROR=ON"))
     assert memory["arena and prefetch buffer"] >= bundle.memory["arena"] + bundle.memory["prefetch"]
     done = run(tmp_path / "bundle")
     assert done.returncode == 0, done.stdout + done.stderr
