@@ -180,11 +180,20 @@ def run_depths(graph: CallGraph, library: Library) -> dict[str, int]:
     return found
 
 
+def other_depth(graph: CallGraph) -> int:
+    """Bytes below any function of the header that is neither prepare nor run."""
+    others = set(api()) - {"neutronModelPrepare", "neutronRunBlocking"}
+    return max(graph.depth(name).bytes for name in others)
+
+
 def _stack(measured: dict[Build, Measured]) -> str:
     lines = [_head("function")]
     depths = {build: run_depths(item.graph, item.library) for build, item in measured.items()}
     prepare = [item.graph.depth("neutronModelPrepare").bytes for item in measured.values()]
     lines.append(_row("`neutronModelPrepare`, any kernels", *map(_number, prepare)))
+    lines.append(
+        _row("any other function of the header", *(_number(other_depth(item.graph)) for item in measured.values()))
+    )
     deepest = (max(depth.values()) for depth in depths.values())
     lines.append(_row("`neutronRunBlocking`, any kernels", *map(_number, deepest)))
     for folder in sorted(depths[BUILDS[0]]):

@@ -82,7 +82,7 @@ set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
 
 
 def test_a_toolchain_of_ones_own(root: Path, tmp_path: Path, libraries: dict[Build, Library]) -> None:
-    """Another core and float ABI, a port that the toolchain does not name, and the library inside of a project."""
+    """Another core and float ABI, a port that the toolchain does not name, every option, and the library inside of a project."""
     if shutil.which("cmake") is None or shutil.which("ninja") is None:
         pytest.skip("cmake or ninja is not installed: this builds a project with a toolchain of its own")
     assert libraries.keys() == set(BUILDS)
@@ -96,9 +96,14 @@ def test_a_toolchain_of_ones_own(root: Path, tmp_path: Path, libraries: dict[Bui
         "target_link_libraries(app PRIVATE neutron)\n"
     )
     options = ["--toolchain", "toolchain.cmake", "-DOPENNEUTRON_WERROR=ON", "-DNEUTRON_PORT=cortex_m33"]
+    options += ["-DNEUTRON_PORTABLE_ONLY=ON", "-DNEUTRON_MAX_WORK=1000000000"]
     run("cmake", "-S", ".", "-B", "build", "-G", "Ninja", *options, folder=tmp_path)
     run("cmake", "--build", "build", folder=tmp_path)
     archive = tmp_path / "build" / "openneutron" / "libneutron.a"
     symbols = run("arm-none-eabi-nm", archive)
     assert " T neutron_cortex_m33_port\n" in symbols and " T neutronRunBlocking\n" in symbols
+    assert re.search(r" [Tt] \w+_dsp$", symbols, re.MULTILINE) is None, "these are not portable"
+    assert re.search(r" [Tt] \w+_dsp$", run("arm-none-eabi-nm", *libraries[BUILDS[0]].objects), re.MULTILINE)
+    commands = (tmp_path / "build" / "build.ninja").read_text()
+    assert "-DNEUTRON_MAX_WORK=1000000000 " in commands and "-DNO_HEAP_USAGE=1" in commands
     assert needed_symbols(Library(Build("gcc", "-Os"), tmp_path, (archive,), {})) == {"memcpy", "memset"}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.firmware_build import BUILDS, ROOT, Build, Library, machine_flags, run
+from scripts.firmware_page import other_depth
 from scripts.firmware_stack import CallGraph, Depth, UnboundedStackError, call_graph, pushed_bytes
 
 LIMIT = 4096
@@ -26,6 +27,7 @@ def test_prepare_and_run_stay_below_the_limit(build: Build, graphs: dict[Build, 
     assert len(runs) == len(re.findall(r"^NEUTRON_KERNEL\(", (ROOT / "runtime/kernels/kernels.def").read_text(), re.M))
     depths = {name: graph.depth("neutronRunBlocking", [name]) for name in runs}
     depths["prepare"] = graph.depth("neutronModelPrepare")
+    assert other_depth(graph) <= depths["prepare"].bytes, "the validation alone, and what is shallower"
     assert {name: depth for name, depth in depths.items() if depth.bytes > LIMIT} == {}
     for name, depth in depths.items():
         assert depth.chain[0] in ("neutronRunBlocking", "neutronModelPrepare")
