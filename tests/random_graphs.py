@@ -320,7 +320,7 @@ def _pad(op: str) -> Sampler:
 
 
 def concatenation(b: Builder, source: Tensor) -> Tensor | None:
-    if len(source.shape) > 4:
+    if not 1 <= len(source.shape) <= 4:
         return None
     axis = int(b.random.integers(len(source.shape)))
     pieces = [source]
@@ -604,7 +604,8 @@ def several(seed: int, least: int = 3, most: int = 12) -> Graph:
         if output.elements > MOST_ELEMENTS:
             b.nodes.pop()
             continue
-        (values if output.dtype is DType.INT8 else others).append(output)
+        # Not every sampler takes a single number.
+        (values if output.dtype is DType.INT8 and output.shape else others).append(output)
     read = {name for node in b.nodes for name in node.inputs}
     unread = [value for value in values + others if value.name not in read and value.name not in b.inputs]
     if b.random.random() < 0.3:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.cascade import Options
-from openneutron.compiler.layout import Layout, lay_out
+from openneutron.compiler.layout import Layout, lay_out, with_steps_of
 from openneutron.compiler.prefetch import Plan, choose_plan, prefetch_plans
 from openneutron.compiler.schedule import Schedule, fetched_bytes, whole_schedule
 from openneutron.compiler.storage import Storages
@@ -63,16 +63,21 @@ def _with_copies(whole: Fitted, storages: Storages, target: Target, io: str, roo
     good = choose_plan(plans, plans[-1].size_bytes)
     assert good is not None
     if whole.layout.scratch_bytes + good.size_bytes <= room:
-        return _laid_out(good, storages, io)
-    found = [(plan, whole.layout.scratch_bytes) for plan in plans]
+        return _laid_out(good, whole.layout, storages, io)
+    found = [(plan, whole.layout) for plan in plans]
     for option in _cascades(whole.schedule.calls, storages, target, io):
-        found += [(plan, option.layout.scratch_bytes) for plan in prefetch_plans(option.schedule, storages, target)]
+        found += [(plan, option.layout) for plan in prefetch_plans(option.schedule, storages, target)]
     # What would be nearly as good as whole tensors and enough room is left to them, so that more room is never slower.
-    slower = [(plan.cycles, arena + plan.size_bytes, plan) for plan, arena in found if plan.cycles >= good.cycles]
+    slower = [
+        (plan.cycles, layout.scratch_bytes + plan.size_bytes, plan, layout)
+        for plan, layout in found
+        if plan.cycles >= good.cycles
+    ]
     fitting = [choice for choice in slower if choice[1] <= room]
     if not fitting:
-        return TooLittle(min(size for _, size, _ in slower))
-    return _laid_out(min(fitting, key=lambda choice: choice[:2])[2], storages, io)
+        return TooLittle(min(size for _, size, *_ in slower))
+    _, _, plan, layout = min(fitting, key=lambda choice: choice[:2])
+    return _laid_out(plan, layout, storages, io)
 
 
 def _cascades(calls: Sequence[KernelCall], storages: Storages, target: Target, io: str) -> Iterator[Fitted]:
@@ -82,7 +87,6 @@ def _cascades(calls: Sequence[KernelCall], storages: Storages, target: Target, i
         yield from (Fitted(option.schedule, option.layout) for option in options.levels(LEVEL))
 
 
-def _laid_out(plan: Plan, storages: Storages, io: str) -> Fitted:
-    """A plan with addresses: its copies are steps of their own, which moves the others."""
-    exact = not plan.schedule.rings and not plan.schedule.overlaps
-    return Fitted(plan.schedule, lay_out(plan.schedule, storages, io, exact))
+def _laid_out(plan: Plan, layout: Layout, storages: Storages, io: str) -> Fitted:
+    """A plan at the addresses that were reckoned with: its copies are steps of their own, which moves the others."""
+    return Fitted(plan.schedule, with_steps_of(layout, plan.schedule, storages, io))

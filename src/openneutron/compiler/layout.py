@@ -45,6 +45,28 @@ def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> i
 
 def lay_out(schedule: Schedule, storages: Storages, io: str, exact: bool = True) -> Layout:
     """Homes of all storages that a call or the graph's border uses. ``exact``: see ``place``."""
+    items, homes = _items(schedule, storages, io)
+    return _layout(items, homes, place(items, _overlaps(schedule, items), exact), schedule)
+
+
+def with_steps_of(layout: Layout, schedule: Schedule, storages: Storages, io: str) -> Layout:
+    """The same addresses for a schedule that has more steps (copies of constants, calls cut in pieces) in the same order."""
+    return _layout(*_items(schedule, storages, io), layout.placement, schedule)
+
+
+def _layout(items: list[Item], homes: dict[str, tuple[int, int]], placement: Placement, schedule: Schedule) -> Layout:
+    placement.verify(items, _overlaps(schedule, items))
+    homes.update((name, (base("SCRATCH"), offset)) for name, offset in placement.offsets.items())
+    return Layout(homes, tuple(items), placement)
+
+
+def _overlaps(schedule: Schedule, items: list[Item]) -> dict[tuple[str, str], int]:
+    placed = {item.name for item in items}
+    return {pair: furthest for pair, furthest in schedule.overlaps.items() if placed.issuperset(pair)}
+
+
+def _items(schedule: Schedule, storages: Storages, io: str) -> tuple[list[Item], dict[str, tuple[int, int]]]:
+    """What is placed in the arena, and the homes of what lies with the caller."""
     live: dict[str, tuple[int, int]] = {}
     last_step = len(schedule.steps)
     for index, step in enumerate(schedule.steps):
@@ -70,9 +92,4 @@ def lay_out(schedule: Schedule, storages: Storages, io: str, exact: bool = True)
             homes[name] = (base("OUTPUT", storage.output), 0)
         elif at_border or name in live:
             items.append(Item(name, max(aligned(storage_bytes(storage, schedule, storages)), aligned(1)), first, last))
-    placed = {item.name for item in items}
-    overlaps = {pair: furthest for pair, furthest in schedule.overlaps.items() if placed.issuperset(pair)}
-    placement = place(items, overlaps, exact)
-    placement.verify(items, overlaps)
-    homes.update((name, (base("SCRATCH"), offset)) for name, offset in placement.offsets.items())
-    return Layout(homes, tuple(items), placement)
+    return items, homes

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random graphs at random budgets: ``python -m tests.fuzz.budgets FIRST END`` goes through the seeds from FIRST up to END.
+
+Each graph of 3 to 30 operators with branches is compiled for the least budget, for two between that and what whole tensors take, and
+for that; with and without copies of constants, with inputs and outputs in the arena and with the caller. Each program goes through
+the compiler's check and is compared with LiteRT byte by byte; it takes no more than its budget, and no more cycles than one of a
+smaller budget.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.errors import BudgetError, InvalidModelError
+from openneutron.ir import Graph
+from tests import oracle, random_graphs
+
+MOST_OPERATORS = 30
+
+
+def least_budget(graph: Graph, fetch: bool, io: str) -> int:
+    """The least budget that the compiler names, bytes; 1 where nothing is needed."""
+    options = CompileOptions(sram_budget=1, fetch_constants_to_sram=fetch, io=io)
+    try:
+        compile_graph(graph, oracle.TARGET, options)
+    except BudgetError as error:
+        return error.least_bytes
+    return 1
+
+
+def modelled(compiled: Compiled) -> int:
+    """The cycles that a budget buys: those of a port that copies in the background."""
+    return compiled.report.overlapped_cycles
+
+
+def check(seed: int) -> int:
+    """Compiles and compares the graph of this seed at several budgets; how many programs there were.
+
+    A graph that is no valid model (a scale that LiteRT refuses) counts as none. Raises AssertionError for any difference.
+    """
+    graph = random_graphs.several(seed, 3, MOST_OPERATORS)
+    fetch, io = bool(seed % 2), ("arena", "caller")[seed // 2 % 2]
+    try:
+        whole = compile_graph(graph, oracle.TARGET, CompileOptions(fetch_constants_to_sram=fetch, io=io))
+    except InvalidModelError:
+        return 0
+    least, most = least_budget(graph, fetch, io), whole.report.sram_bytes
+    assert least <= most, f"seed {seed}: the least budget is {least}, whole tensors take {most}"
+    random = np.random.default_rng(seed)
+    budgets = sorted({least, *(int(value) for value in random.integers(least, most + 1, 2)), most})
+    before: int | None = None
+    for budget in budgets:
+        options = CompileOptions(sram_budget=budget, fetch_constants_to_sram=fetch, io=io)
+        compiled = oracle.assert_bit_exact(graph, (seed,), options)
+        assert compiled.report.sram_bytes <= budget, f"seed {seed}: {compiled.report.sram_bytes} of {budget} bytes"
+        assert before is None or modelled(compiled) <= before, f"seed {seed}: slower with {budget} bytes"
+        before = modelled(compiled)
+    if least > 1:
+        options = CompileOptions(sram_budget=least - 1, fetch_constants_to_sram=fetch, io=io)
+        try:
+            compile_graph(graph, oracle.TARGET, options)
+        except BudgetError as error:
+            assert error.least_bytes == least, f"seed {seed}: the least is {least} once, {error.least_bytes} then"
+        else:
+            raise AssertionError(f"seed {seed}: {least} bytes are said to be the least, and {least - 1} do")
+    return len(budgets)
+
+
+def main(first: int, end: int) -> int:
+    """Checks seeds [first, end); prints each failure, and the sum. 1 where anything failed."""
+    graphs = programs = failures = 0
+    for seed in range(first, end):
+        try:
+            made = check(seed)
+        except Exception as error:
+            failures += 1
+            print(f"seed {seed}: {type(error).__name__}: {str(error)[:400]}", flush=True)
+            continue
+        graphs += made > 0
+        programs += made
+    print(f"{graphs} graphs, {programs} programs, {failures} failures")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

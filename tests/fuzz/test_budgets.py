@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A short run of the fuzzer of budgets; tests/fuzz/budgets.py runs longer by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.budgets import check
+
+
+@pytest.mark.parametrize("seed", [10089, *range(48)])
+def test_random_graphs_at_random_budgets(seed: int) -> None:
+    check(seed)
