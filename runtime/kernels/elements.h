@@ -12,8 +12,6 @@
 
 #include "kernel.h"
 
-#define NEUTRON_INLINE inline __attribute__((always_inline))
-
 /* Unrolls the loop that follows, of at most 8 rounds, early enough for its arrays to become registers. */
 #if defined(__clang__)
 #define NEUTRON_UNROLL _Pragma("clang loop unroll(full)")

@@ -36,8 +36,13 @@ void neutron_sum_dsp(int32_t *sums, const NeutronBuffer *in, const uint8_t *from
                 left = MOST;
             }
             some = rest < left ? rest : left;
-            for (int32_t i = some; i > 0; i--, at += in->col_pitch) {
-                const uint32_t word = whole ? neutron_load_word(at) : neutron_load_some_dsp(at, in->channel_pitch, count);
+            for (int32_t i = some; i > 0 && !whole; i--, at += in->col_pitch) {
+                const uint32_t word = neutron_load_some_dsp(at, in->channel_pitch, count);
+                even = neutron_add_even_bytes(even, word);
+                odd = neutron_add_odd_bytes(odd, word);
+            }
+            for (int32_t i = some; i > 0 && whole; i--, at += in->col_pitch) {
+                const uint32_t word = neutron_load_word(at);
                 even = neutron_add_even_bytes(even, word);
                 odd = neutron_add_odd_bytes(odd, word);
             }

@@ -24,6 +24,8 @@
 #include "NeutronErrors.h"
 #include "neutron_isa.h"
 
+#define NEUTRON_INLINE inline __attribute__((always_inline))
+
 /* Output window [batch0, batch1) x [row0, row1) x [col0, col1) x [channel0, channel1), inside the output's extents. */
 typedef struct {
     int32_t batch0, batch1, row0, row1, col0, col1, channel0, channel1;
@@ -147,7 +149,7 @@ static inline int32_t neutron_doubling_high_mul(int32_t a, int32_t b) {
 
 /* round(x / 2^exponent), ties away from zero; exponent 0 to 31. gemmlowp's RoundingDivideByPOT, from the magnitude, to
  * which half the divisor can be added without an overflow. */
-static inline int32_t neutron_rounding_shift_right(int32_t x, int32_t exponent) {
+static NEUTRON_INLINE int32_t neutron_rounding_shift_right(int32_t x, int32_t exponent) {
     const uint32_t sign = (uint32_t)(x >> 31), half = (UINT32_C(1) << exponent) >> 1;
     const uint32_t magnitude = ((uint32_t)x ^ sign) - sign;
     return (int32_t)((((magnitude + half) >> exponent) ^ sign) - sign);

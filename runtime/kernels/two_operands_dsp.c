@@ -16,7 +16,11 @@ typedef struct {
 static const uint8_t *gathered(uint8_t *block, const uint8_t *line, int32_t pitch, int32_t first, int32_t size) {
     line += (ptrdiff_t)first * pitch;
     if (pitch == 1 && size % 4 == 0) return line;
-    for (int32_t i = 0; i < size; i++, line += pitch) block[i] = *line;
+    if (pitch == 0) {
+        memset(block, *line, BLOCK);
+    } else {
+        for (int32_t i = 0; i < size; i++, line += pitch) block[i] = *line;
+    }
     return block;
 }
 

@@ -62,17 +62,25 @@ static __attribute__((noinline)) void multiply(Product *product, const uint8_t *
     for (int c = 0; c < COLUMNS; c++) product->sums[c] = sums[c];
 }
 
+/* A sum whose scale does not fit, with the zero point. */
+static __attribute__((noinline)) int32_t rescaled(const NeutronBatchMatmulS8 *p, int32_t sum) {
+    return __qadd(neutron_requantize(sum, p->output_multiplier, p->output_shift), p->output_zero_point);
+}
+
 static void store(const Product *product, uint8_t *to) {
-    const NeutronBatchMatmulS8 *p = product->p;
     const int32_t pitch = product->out->channel_pitch;
     int32_t x[COLUMNS];
+    NEUTRON_UNROLL
     for (int c = 0; c < COLUMNS; c++) {
         const int32_t sum = (int32_t)product->sums[c];
-        x[c] = product->scale_fits
-                   ? neutron_dsp_rounded_twice(sum, product->scale)
-                   : __qadd(neutron_requantize(sum, p->output_multiplier, p->output_shift), p->output_zero_point);
+        x[c] = product->scale_fits ? neutron_dsp_rounded_twice(sum, product->scale) : rescaled(product->p, sum);
     }
-    neutron_store_some_dsp(to, pitch, neutron_stored_word(x[0], x[1], x[2], x[3]), product->columns);
+    const uint32_t word = neutron_stored_word(x[0], x[1], x[2], x[3]);
+    if (pitch == 1 && product->columns == COLUMNS) {
+        neutron_store_word(to, word);
+    } else {
+        neutron_store_some_dsp(to, pitch, word, product->columns);
+    }
 }
 
 static void compute_columns(Product *product) {
@@ -80,16 +88,19 @@ static void compute_columns(Product *product) {
     const NeutronBases *bases = product->call->bases;
     const NeutronWindowExtents *w = &product->call->window;
     const bool whole = p->depth <= MOST_DEPTH;
+    const NeutronBuffer *a = product->a, *out = product->out;
+    const uint8_t *const rows = neutron_element_address(bases, a, product->n, 0, 0, 0);
+    uint8_t *const results = neutron_element_address(bases, out, product->n, 0, 0, product->channel);
     if (whole) lay_out(product, 0, p->depth);
     for (int32_t r = w->row0; r < w->row1; r++) {
-        const uint8_t *row = neutron_element_address(bases, product->a, product->n, r, 0, 0);
-        memset(product->sums, 0, sizeof product->sums);
+        const uint8_t *row = rows + (ptrdiff_t)(r % a->ring) * a->row_pitch;
+        product->sums[0] = product->sums[1] = product->sums[2] = product->sums[3] = 0;
         for (int32_t done = 0; done < p->depth; done += MOST_DEPTH) {
             const int32_t count = p->depth - done < MOST_DEPTH ? p->depth - done : MOST_DEPTH;
             if (!whole) lay_out(product, done, count);
-            multiply(product, row + (ptrdiff_t)done * product->a->channel_pitch, count);
+            multiply(product, row + (ptrdiff_t)done * a->channel_pitch, count);
         }
-        store(product, neutron_element_address(bases, product->out, product->n, r, 0, product->channel));
+        store(product, results + (ptrdiff_t)(r % out->ring) * out->row_pitch);
     }
 }
 

@@ -62,12 +62,14 @@ void softmax_s8_run(const NeutronKernelCall *call) {
                 }
                 const Division by = division_by(sum);
                 for (uint32_t i = 0; i < count && all; i++) results[i] = divided(table[i], by);
-                for (int32_t k = w->channel0; k < w->channel1; k++) {
+                const uint8_t *value = from + (ptrdiff_t)w->channel0 * in_pitch;
+                uint8_t *place = to;
+                for (int32_t k = w->channel0; k < w->channel1; k++, value += in_pitch, place += out_pitch) {
                     /* Unsigned: an output that overlaps its input may have put something larger there meanwhile. */
-                    const uint32_t difference = (uint32_t)(largest - (int8_t)from[k * in_pitch]);
+                    const uint32_t difference = (uint32_t)(largest - (int8_t)*value);
                     uint8_t result = 0x80u;
                     if (difference < count) result = all ? results[difference] : divided(table[difference], by);
-                    to[(k - w->channel0) * out_pitch] = result;
+                    *place = result;
                 }
                 from += in->col_pitch;
                 to += out->col_pitch;
