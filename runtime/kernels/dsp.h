@@ -43,19 +43,14 @@ static inline uint32_t neutron_odd_bytes(uint32_t word) {
 #endif
 }
 
-/* sum + the products of 4 numbers, given as two pairs, with 4 others, modulo 2^32. */
+/* sum + the products of 4 numbers, given as two pairs, with 4 others, modulo 2^32. Compilers give the result of __smlad a
+ * register of its own, and run out of them where many sums are added up. */
 static inline uint32_t neutron_add_products(uint32_t sum, uint32_t even, uint32_t odd, uint32_t other_even,
                                             uint32_t other_odd) {
-#if defined(__clang__)
-    sum = (uint32_t)__smlad((int16x2_t)even, (int16x2_t)other_even, (int32_t)sum);
-    return (uint32_t)__smlad((int16x2_t)odd, (int16x2_t)other_odd, (int32_t)sum);
-#else
-    /* gcc 12 gives the result of __smlad a register of its own, and runs out of them. */
     __asm__("smlad %0, %1, %3, %0\n\tsmlad %0, %2, %4, %0"
             : "+&r"(sum)
             : "r"(even), "r"(odd), "r"(other_even), "r"(other_odd));
     return sum;
-#endif
 }
 
 /* A value that was loaded and is to stay in its register, where a compiler would load it again and again. */

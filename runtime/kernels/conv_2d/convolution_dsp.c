@@ -34,8 +34,13 @@ static NEUTRON_INLINE uint32_t multiply_word(uint32_t sum, const uint32_t *input
 static NEUTRON_INLINE void multiply_pixels(uint32_t *sums, const uint32_t *inputs, const uint32_t *end,
                                            const int8_t *weights, const int32_t *start, const uint32_t words) {
     uint32_t sum[NEUTRON_PIXELS_DSP];
-    NEUTRON_UNROLL
-    for (int i = 0; i < NEUTRON_PIXELS_DSP; i++) sum[i] = start != NULL ? (uint32_t)*start : sums[i];
+    if (start != NULL) {
+        NEUTRON_UNROLL
+        for (int i = 0; i < NEUTRON_PIXELS_DSP; i++) sum[i] = (uint32_t)*start;
+    } else {
+        NEUTRON_UNROLL
+        for (int i = 0; i < NEUTRON_PIXELS_DSP; i++) sum[i] = sums[i];
+    }
     do {
         NEUTRON_UNROLL
         for (uint32_t j = 0; j < words; j++) {
