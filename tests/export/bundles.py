@@ -23,10 +23,10 @@ SEMIHOSTING = ("-semihosting-config", "enable=on,target=native")
 
 
 @cache
-def cifarnet() -> Any:
-    """CifarNet from PyTorch, compiled, with float borders."""
+def cifarnet(io: str = "float32") -> Any:
+    """CifarNet from PyTorch, compiled."""
     model, example = models.get("cifarnet")
-    return openneutron.compile(model, example, calibration=models.samples("cifarnet", 4), name="cifarnet")
+    return openneutron.compile(model, example, calibration=models.samples("cifarnet", 4), name="cifarnet", io=io)
 
 
 def compiled_tflite(source: Path, **options: Any) -> bytes:

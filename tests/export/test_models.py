@@ -87,7 +87,7 @@ def test_calls_that_pass_a_tensor_on_in_two_orders() -> None:
     with pytest.raises(InvalidModelError) as caught:
         read_pte(data, "turns.pte", "turns")
     assert str(caught.value) == (
-        "'turns.pte': two of its programs pass a tensor on in two memory orders. "
+        "'turns.pte': two of its programs have a tensor in two memory orders. "
         "Compile the model with use_neutron_for_format_conversion=True."
     )
 

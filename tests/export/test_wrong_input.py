@@ -145,10 +145,11 @@ def test_a_folder_in_no_folder(refused: Callable[..., str], folder: Path) -> Non
     assert refused("cifarnet.pte", "--to", "no/out") == "--to 'no/out': there is no folder 'no'. Make it first."
 
 
-def test_damaged_files_are_refused() -> None:
+@pytest.mark.parametrize("io", ["float32", "int8"])
+def test_damaged_files_are_refused(io: str) -> None:
     """Whatever bytes around the payload are changed: an error of ours or a deployment, never another exception."""
     random = np.random.default_rng(0)
-    data = cifarnet().buffer
+    data = cifarnet(io).buffer
     (delegate,) = pte.delegates(data)
     start = data.index(delegate.payload)
     around = [*range(start), *range(start + len(delegate.payload), len(data))]

@@ -36,8 +36,8 @@ def read_pte(data: bytes, file: str, name: str) -> Deployment:
             f"'{file}' has no {pte.BACKEND_ID} delegate in it; its delegates: {others}. "
             "Compile the model first: openneutron compile MODEL -o MODEL.pte."
         )
-    reader = _Reader(method, file, _constant_methods(found))
     try:
+        reader = _Reader(method, file, _constant_methods(found))
         reader.refuse_cpu_operators()
         payloads = {step.delegate: _payload(method, step.delegate, file) for step in calls}
         made = tuple(reader.call(step, payloads[step.delegate]) for step in calls)
@@ -158,17 +158,22 @@ class _Reader:
     def _taken(self, value: int, form: Format) -> Place:
         order = self._order(value, form)
         if value in self.orders:
-            if order != self.orders[value]:
-                raise InvalidModelError(
-                    f"'{self.file}': two of its programs pass a tensor on in two memory orders. "
-                    "Compile the model with use_neutron_for_format_conversion=True."
-                )
+            self._agree(order, self.orders[value])
             if value in self.outputs:
                 return Place(Where.OUTPUT, list(self.outputs).index(value))
             return Place(Where.BETWEEN, list(self.between).index(value))
         if value not in self.inputs:
             self.inputs[value] = self._input(value, order)
+        self._agree(order, self.inputs[value].order)
         return Place(Where.INPUT, list(self.inputs).index(value))
+
+    def _agree(self, order: tuple[int, ...], other: tuple[int, ...]) -> None:
+        """Raises InvalidModelError where two programs have a tensor in different orders."""
+        if order != other:
+            raise InvalidModelError(
+                f"'{self.file}': two of its programs have a tensor in two memory orders. "
+                "Compile the model with use_neutron_for_format_conversion=True."
+            )
 
     def _input(self, value: int, order: tuple[int, ...]) -> Border:
         for step in self.method.instructions:

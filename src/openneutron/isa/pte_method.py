@@ -31,8 +31,6 @@ CALL_INDEX = 0
 CALL_ARGUMENTS = 1
 TENSOR_TYPE = 0
 TENSOR_SIZES = 2
-TENSOR_DIM_ORDER = 3
-TENSOR_DATA = 5
 
 SCALAR_TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 6: "float32", 7: "float64", 11: "bool"}
 """Of scalar_type.fbs, those that a border of ours can have; others keep their number."""
@@ -40,12 +38,10 @@ SCALAR_TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 6: "f
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor: its shape, and the order of its dimensions in memory, outermost first."""
+    """A tensor. In which order it lies in memory is the delegate's matter (``payload.Format``)."""
 
     dtype: str
     shape: tuple[int, ...]
-    dim_order: tuple[int, ...]
-    is_constant: bool
 
 
 Value = TensorValue | int | float | None
@@ -135,12 +131,9 @@ def _value(table: Table) -> Value:
         return None
     tensor = table.table(UNION_VALUE)
     number = tensor.number(TENSOR_TYPE, "<b")
-    shape = tensor.numbers(TENSOR_SIZES, "<i")
     return TensorValue(
         dtype=SCALAR_TYPES.get(number, f"type {number}"),
-        shape=shape,
-        dim_order=tensor.numbers(TENSOR_DIM_ORDER, "<B") or tuple(range(len(shape))),
-        is_constant=tensor.number(TENSOR_DATA, "<I") > 0,
+        shape=tensor.numbers(TENSOR_SIZES, "<i"),
     )
 
 
