@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_ops::Prelu for int8 (reference/prelu.h). */
 #include "two_operands.h"
+#include "two_operands_dsp.h"
 
 bool prelu_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
 void prelu_s8_run(const NeutronKernelCall *call);
@@ -35,6 +36,32 @@ static NEUTRON_INLINE int32_t scaled(int32_t x, const Scale *by) {
     return neutron_shift_rounding(neutron_high_mul(shifted, by->multiplier), by->rounding);
 }
 
+#if NEUTRON_DSP
+
+/* Of a less its zero point, and b less its own. */
+static __attribute__((noinline)) int32_t result_of(const Numbers *p, int32_t a, int32_t b) {
+    return __qadd(scaled(a >= 0 ? a : a * b, a >= 0 ? &p->positive : &p->negative), p->output_zero_point);
+}
+
+static void prelu_words(const void *numbers, const uint8_t *a, const uint8_t *b, uint8_t *out, int32_t words) {
+    const Numbers *p = numbers;
+    const uint32_t a_zero_points = neutron_twice(-p->a_zero_point), b_zero_points = neutron_twice(-p->b_zero_point);
+    for (; words > 0; words--, a += 4, b += 4, out += 4) {
+        const uint32_t word_a = neutron_load_word(a), word_b = neutron_load_word(b);
+        const uint32_t even_a = neutron_add_even_bytes(a_zero_points, word_a);
+        const uint32_t even_b = neutron_add_even_bytes(b_zero_points, word_b);
+        const uint32_t odd_a = neutron_add_odd_bytes(a_zero_points, word_a);
+        const uint32_t odd_b = neutron_add_odd_bytes(b_zero_points, word_b);
+        const int32_t first = result_of(p, (int16_t)even_a, (int16_t)even_b);
+        const int32_t second = result_of(p, (int16_t)odd_a, (int16_t)odd_b);
+        const int32_t third = result_of(p, (int32_t)even_a >> 16, (int32_t)even_b >> 16);
+        const int32_t fourth = result_of(p, (int32_t)odd_a >> 16, (int32_t)odd_b >> 16);
+        neutron_store_word(out, neutron_stored_word(first, second, third, fourth));
+    }
+}
+
+#else
+
 static NEUTRON_INLINE void prelu_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
                                        int32_t size) {
     const Numbers *p = numbers;
@@ -56,6 +83,8 @@ NEUTRON_AVX2 static void prelu_row_avx2(const void *numbers, const NeutronTwoOpe
 }
 #endif
 
+#endif
+
 void prelu_s8_run(const NeutronKernelCall *call) {
     const NeutronPreluS8 *p = call->params;
     const Numbers numbers = {
@@ -65,10 +94,14 @@ void prelu_s8_run(const NeutronKernelCall *call) {
         .positive = scale(p->positive_multiplier, p->positive_shift),
         .negative = scale(p->negative_multiplier, p->negative_shift),
     };
+#if NEUTRON_DSP
+    neutron_two_operands_dsp(call, p->input_a, p->input_b, p->output, &numbers, prelu_words);
+#else
     NeutronTwoOperandRun run = prelu_row;
 #ifdef NEUTRON_AVX2
     if (neutron_has_avx2()) run = prelu_row_avx2;
 #endif
     neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
                          &numbers, run);
+#endif
 }

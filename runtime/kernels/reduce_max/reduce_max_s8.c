@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's REDUCE_MAX and REDUCE_MIN (reference/reduce.h), on stored values. */
 #include "elements.h"
+#include "elements_dsp.h"
 
 bool reduce_max_s8_check(const NeutronProgramView *program, const void *params_block,
                          const NeutronWindowExtents *window);
@@ -15,6 +16,36 @@ bool reduce_max_s8_check(const NeutronProgramView *program, const void *params_b
     return (p->smaller == 0 || p->smaller == 1) &&
            neutron_buffer_holds(in, 0, in->cols, window->channel0, window->channel1);
 }
+
+#if NEUTRON_DSP
+
+void reduce_max_s8_run(const NeutronKernelCall *call) {
+    const NeutronReduceMaxS8 *p = call->params;
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
+    /* The smallest value is the largest of those whose bits are all turned. */
+    const uint32_t turned = p->smaller ? UINT32_MAX : 0;
+    for (int32_t n = w->batch0; n < w->batch1; n++) {
+        const uint8_t *plane = neutron_element_address(call->bases, in, n, 0, 0, w->channel0);
+        uint8_t *to = neutron_element_address(call->bases, out, n, 0, 0, w->channel0);
+        for (int32_t left = w->channel1 - w->channel0; left > 0; left -= 4) {
+            const bool whole = left >= 4 && in->channel_pitch == 1;
+            uint32_t largest = neutron_four_bytes(INT8_MIN);
+            for (int32_t r = 0; r < in->rows; r++) {
+                const uint8_t *from = plane + (ptrdiff_t)(r % in->ring) * in->row_pitch;
+                for (int32_t c = 0; c < in->cols; c++, from += in->col_pitch) {
+                    const uint32_t word = whole ? neutron_load_word(from) : neutron_load_some_dsp(from, in->channel_pitch, left);
+                    largest = neutron_max_bytes(largest, word ^ turned);
+                }
+            }
+            neutron_store_some_dsp(to, out->channel_pitch, largest ^ turned, left);
+            plane += 4 * (ptrdiff_t)in->channel_pitch;
+            to += 4 * (ptrdiff_t)out->channel_pitch;
+        }
+    }
+}
+
+#else
 
 /* Channels of one batch from `done` on, by blocks of this size. The smallest value is the largest of those whose bits
  * are all turned. */
@@ -64,3 +95,5 @@ void reduce_max_s8_run(const NeutronKernelCall *call) {
 #endif
     for (int32_t n = call->window.batch0; n < call->window.batch1; n++) run(call, n);
 }
+
+#endif
