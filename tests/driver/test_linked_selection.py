@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.isa import Program, base, rows
+from openneutron.isa import Program, Record, base, decode, encode, rows
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from tests.driver import programs
 from tests.driver.test_builds import INCLUDES, WARNINGS, c_compiler, driver_sources, kernel_sources, written
@@ -111,6 +112,30 @@ def test_several_variants(library: Path, tmp_path: Path) -> None:
     assert ran(tmp_path, runner, comparison("equal")) == (0, bytes(90).hex())
     assert ran(tmp_path, runner, comparison("not_equal")) == (0, bytes([1] * 90).hex())
     assert ran(tmp_path, runner, comparison("less")) == (PREPARE_REFUSED, "")
+
+
+def with_an_empty_call(program: Program, operator: Record) -> Program:
+    """The program with one call more in front, of an operator that nothing has checked: its window holds no element."""
+    microcode = decode(program)
+    added = dataclasses.replace(
+        microcode,
+        operators=(*microcode.operators, operator),
+        code=(programs.rows(len(microcode.operators), 3, 3), *microcode.code),
+        names=(),
+    )
+    return encode(added, program.weights)
+
+
+@pytest.mark.parametrize("far", [2**31 - 1, 3], ids=["far away", "next"])
+def test_a_call_of_nothing_is_no_call(library: Path, tmp_path: Path, far: int) -> None:
+    """Its parameters are not looked at: neither to check them, nor to find the variant that would take them."""
+    runner, names = linked(tmp_path, library, ("conv_2d_1x1_s8:vector", "compare_s8:less"))
+    assert names >= {"conv_2d_1x1_s8_run_vector", "compare_s8_run_less"}
+    words = dict.fromkeys((field.name for field in rows.KERNEL_BY_NAME["conv_2d_1x1_s8"].fields), 0)
+    vector = programs.kernel("conv_2d_1x1_s8", **{**words, "single_rounding": 1, "input": far, "output": 2})
+    less, greater = comparison("less"), decode(comparison("greater")).operators[0]
+    for operator in (vector, greater):
+        assert ran(tmp_path, runner, with_an_empty_call(less, operator)) == ran(tmp_path, runner, less)
 
 
 @pytest.mark.parametrize("compiler", ["arm-none-eabi-gcc", "clang"])
