@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from openneutron.compiler.place import Item, Placement, place
+from openneutron.compiler.place import EXACT_WORK, Item, Placement, place
 from openneutron.compiler.schedule import Schedule
 from openneutron.compiler.storage import Storage, Storages
 from openneutron.isa import aligned, base
@@ -43,10 +43,10 @@ def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> i
     raise AssertionError(f"{storage.name} is a rolling buffer that no call uses")
 
 
-def lay_out(schedule: Schedule, storages: Storages, io: str, exact: bool = True) -> Layout:
-    """Homes of all storages that a call or the graph's border uses. ``exact``: see ``place``."""
+def lay_out(schedule: Schedule, storages: Storages, io: str, work: float = EXACT_WORK) -> Layout:
+    """Homes of all storages that a call or the graph's border uses. ``work``: see ``place``."""
     items, homes = _items(schedule, storages, io)
-    return _layout(items, homes, place(items, _overlaps(schedule, items), exact), schedule)
+    return _layout(items, homes, place(items, _overlaps(schedule, items), work), schedule)
 
 
 def with_steps_of(layout: Layout, schedule: Schedule, storages: Storages, io: str) -> Layout:

@@ -92,10 +92,10 @@ _ORDERS: tuple[tuple[str, Callable[[Item], tuple[int, ...]]], ...] = (
 )
 
 
-def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), exact: bool = True) -> Placement:
+def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work: float = EXACT_WORK) -> Placement:
     """A placement of all items, the smallest that is found; deterministic.
 
-    ``exact``: where first fit stays above the bound and nothing may overlap, CP-SAT searches too.
+    ``work``: where first fit stays above the bound, CP-SAT searches for so long; 0: not at all.
     """
     bound = live_bound(items, overlaps)
     if not items:
@@ -119,8 +119,11 @@ def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), exac
                 if best.size == bound:
                     return best
     assert best is not None
-    if exact and not overlaps:
-        return _exact(items, best) if len(items) <= EXACT_ITEMS else best
+    if work and len(items) <= EXACT_ITEMS:
+        # Imported here: most graphs never get this far, and the solver takes longer to load than they take to compile.
+        from openneutron.compiler.place_exact import place_exactly
+
+        return place_exactly(items, overlaps, best, work)
     for from_top in (False, True):
         ordered = sorted(items, key=lambda item: (-item.size, item.first, item.name))
         for _ in range(BUMPS):
@@ -178,33 +181,3 @@ def _first_fit(ordered: Sequence[Item], ceiling: int | None, overlaps: Overlaps)
         offsets[name] = offset
         placed.append((offset, item))
     return offsets
-
-
-def _exact(items: Sequence[Item], best: Placement) -> Placement:
-    """CP-SAT's placement where it is smaller; one worker and a limit in work keep it deterministic."""
-    # Imported here: most graphs never get this far, and the solver takes longer to load than they take to compile.
-    from ortools.sat.python import cp_model
-
-    model = cp_model.CpModel()
-    units = {item.name: item.size // ALIGNMENT for item in items}
-    bound, ceiling = best.bound // ALIGNMENT, best.size // ALIGNMENT
-    starts = {item.name: model.new_int_var(0, ceiling - units[item.name], f"s{i}") for i, item in enumerate(items)}
-    arena = model.new_int_var(bound, ceiling, "arena")
-    times, places = [], []
-    for i, item in enumerate(items):
-        times.append(model.new_fixed_size_interval_var(item.first, item.last - item.first + 1, f"t{i}"))
-        places.append(model.new_fixed_size_interval_var(starts[item.name], units[item.name], f"p{i}"))
-        model.add(starts[item.name] + units[item.name] <= arena)
-        model.add_hint(starts[item.name], best.offsets[item.name] // ALIGNMENT)
-    model.add_no_overlap_2d(times, places)
-    model.minimize(arena)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 0
-    solver.parameters.max_deterministic_time = EXACT_WORK
-    status = solver.solve(model)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE) or solver.value(arena) * ALIGNMENT >= best.size:
-        return best
-    offsets = {name: solver.value(start) * ALIGNMENT for name, start in starts.items()}
-    size = max(offsets[item.name] + item.size for item in items)
-    return Placement(offsets, size, best.bound, "exact search")

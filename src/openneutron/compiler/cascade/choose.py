@@ -18,6 +18,9 @@ from openneutron.targets import Target
 
 UNLIMITED = 1 << 40
 
+EXACT_WORK = 0.5
+"""CP-SAT's deterministic time limit for a plan; there are several."""
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -56,7 +59,7 @@ class Options:
     constants_bytes: int = 0
     _search: Search = field(init=False)
     _mirror: Network = field(init=False)
-    _placed: dict[int, Option] = field(default_factory=dict)
+    _placed: dict[int, _Placing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         made = network(self.calls, self.storages, self.target, self.io == CALLER)
@@ -68,10 +71,11 @@ class Options:
 
         A greater budget never costs more cycles: it is the first that fits of one list, from the fastest to the smallest.
         """
-        for option in self._downwards(self._search.plan(budget)):
+        for plan in self._downwards(self._search.plan(budget)):
+            option = self._option(plan, budget)
             if option.arena_bytes <= budget:
                 return option
-        last = self._option(self._search.least())
+        last = self._option(self._search.least(), budget)
         return last if last.arena_bytes <= budget else None
 
     def least_bytes(self) -> int:
@@ -79,7 +83,7 @@ class Options:
         last = self._option(self._search.least())
         # A plan whose buffers take more may have an arena that takes less.
         above = self._downwards(self._search.plan(last.arena_bytes - 1))
-        return min([last.arena_bytes, *(option.budget_bytes for option in above)])
+        return min([last.arena_bytes, *(self._option(plan).budget_bytes for plan in above)])
 
     def levels(self, ratio: float) -> Iterator[Option]:
         """Options from the fastest to the smallest, each with at most ``ratio`` of the memory of the one before."""
@@ -91,11 +95,11 @@ class Options:
             least = self._search.least()
             plan = least if smaller is None and least.peak_bytes < plan.peak_bytes else smaller
 
-    def _downwards(self, plan: Plan | None) -> Iterator[Option]:
-        """Each number of cycles from the plan's on, with the least memory that it can be had for."""
+    def _downwards(self, plan: Plan | None) -> Iterator[Plan]:
+        """For each number of cycles from the plan's on the plan that takes the least memory."""
         while plan is not None:
             plan = self._least_of_its_speed(plan)
-            yield self._option(plan)
+            yield plan
             plan = self._search.plan(plan.peak_bytes - 1)
 
     def _least_of_its_speed(self, plan: Plan) -> Plan:
@@ -103,24 +107,27 @@ class Options:
             plan = smaller
         return plan
 
-    def _option(self, plan: Plan) -> Option:
-        if plan.peak_bytes not in self._placed:
+    def _option(self, plan: Plan, enough: int = 0) -> Option:
+        """The plan with addresses, in the smallest arena that is found, or in the first of at most ``enough`` bytes."""
+        placing = self._placed.get(plan.peak_bytes)
+        if placing is None:
             # Of several plans of one speed and memory always the same, whatever budget led here.
             found = self._search.plan(plan.peak_bytes)
             assert found is not None and found.cycles == plan.cycles
-            self._placed[plan.peak_bytes] = self._with_addresses(found)
-        return self._placed[plan.peak_bytes]
+            placing = self._placed[plan.peak_bytes] = _Placing(self._arenas(found))
+        return placing.within(enough)
 
-    def _with_addresses(self, plan: Plan) -> Option:
-        """The plan in the smallest arena that is found when its cascades are turned, one after the other."""
+    def _arenas(self, plan: Plan) -> Iterator[Option]:
+        """The plan in smaller and smaller arenas: with cascades turned, one after the other, and then placed exactly."""
 
-        def placed(parts: Sequence[Stripes]) -> Option:
+        def placed(parts: Sequence[Stripes], work: float = 0.0) -> Option:
             schedule = schedule_of(parts)
-            layout = lay_out(schedule, self.storages, self.io, exact=False)
+            layout = lay_out(schedule, self.storages, self.io, work)
             return Option(schedule, layout, plan.cycles, plan.peak_bytes)
 
         parts = list(plan.parts)
         best = placed(parts)
+        yield best
         for index, part in enumerate(plan.parts):
             if best.layout.placement.is_optimal or not part.overlaps:
                 continue
@@ -130,4 +137,26 @@ class Options:
             tried = placed([*parts[:index], other, *parts[index + 1 :]])
             if tried.arena_bytes < best.arena_bytes:
                 best, parts[index] = tried, other
-        return best
+                yield best
+        if not best.layout.placement.is_optimal:
+            tried = placed(parts, EXACT_WORK)
+            if tried.arena_bytes < best.arena_bytes:
+                yield tried
+
+
+@dataclass(slots=True)
+class _Placing:
+    """A plan's arenas, as far as somebody has asked for smaller ones."""
+
+    arenas: Iterator[Option]
+    seen: list[Option] = field(default_factory=list)
+
+    def within(self, enough: int) -> Option:
+        for option in self.seen:
+            if option.arena_bytes <= enough:
+                return option
+        for option in self.arenas:
+            self.seen.append(option)
+            if option.arena_bytes <= enough:
+                break
+        return self.seen[-1]
