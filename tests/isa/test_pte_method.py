@@ -40,9 +40,8 @@ def value(theirs: Any) -> Any:
         return TensorValue(
             {"CHAR": "int8", "FLOAT": "float32", "LONG": "int64"}[theirs.scalar_type.name], tuple(theirs.sizes)
         )
-    return {"Int": "int_val", "Bool": "bool_val", "Double": "double_val"}.get(kind) and next(
-        iter(vars(theirs).values())
-    )
+    field = {"Int": "int_val", "Bool": "bool_val", "Double": "double_val"}.get(kind)
+    return None if field is None else getattr(theirs, field)
 
 
 @pytest.mark.parametrize("make", FILES.values(), ids=FILES.keys())

@@ -114,7 +114,7 @@ def _contents(deployment: Deployment, source: str, kernels: tuple[str, ...], por
         "PORT_WORDS": port.words,
         "PORT_FILES": port.table,
     }
-    words |= {"BUILD": template(port.build).decode().rstrip(), "MEMORY_WORDS": port.memory}
+    words |= {"BUILD": template(port.build).decode().rstrip(), "MEMORY_WORDS": port.memory, "OPTIONS": port.options}
     words["EXECUTORCH"] = template(port.executorch).decode().rstrip()
     contents["README.md"] = filled(template("README.md").decode(), words).encode()
     return contents

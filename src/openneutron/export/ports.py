@@ -19,6 +19,8 @@ class Port:
     words: str
     table: str
     memory: str
+    options: str
+    """Where options are given."""
     executorch: str
     """Where the README's part about ExecuTorch's own runtime is."""
     next_step: str
@@ -46,6 +48,7 @@ CORTEX_M33 = Port(
     words=" for a Cortex-M33 with a GNU toolchain and CMake",
     table="| `port/` | toolchain file, start code, linker script and semihosting for QEMU's mps2-an505 |",
     memory="The example prints what it used. Code is counted once it is linked: the build ends with a table of flash, SRAM and stack.",
+    options="given to CMake as `-DNAME=VALUE`",
     executorch="cortex_m33/EXECUTORCH.md",
     next_step="cmake -S {folder} -B {folder}/build && cmake --build {folder}/build --target run",
 )
@@ -68,6 +71,7 @@ ZEPHYR = Port(
     table="| `zephyr/` | the module: `module.yml`, `CMakeLists.txt`, `Kconfig`, Zephyr's clock for the driver |\n"
     "| `samples/selfcheck/` | an application that checks the model |",
     memory="Code is counted once it is linked: Zephyr's targets `rom_report` and `ram_report` say what it takes.",
+    options="given in `prj.conf` as `CONFIG_NAME=VALUE`",
     executorch="EXECUTORCH.md",
     next_step="west build -b BOARD {folder}/samples/selfcheck",
 )
@@ -85,6 +89,7 @@ MCUXPRESSO = Port(
     words=" as a component of the MCUXpresso SDK",
     table="| `mcux/` | the component: `module.yml`, `CMakeLists.txt`, `Kconfig` |",
     memory="Code is counted once it is linked: the SDK's build ends with the regions that the linker filled.",
+    options="given in `prj.conf` as `CONFIG_NAME=VALUE`",
     executorch="EXECUTORCH.md",
     next_step="west build -b BOARD {folder}/example --toolchain armgcc -Dcore_id=CORE",
 )
