@@ -59,10 +59,10 @@ def on_host(kernel: str, first: int, count: int) -> Checksums:
     return np.array([call(KERNELS.index(kernel), first + i, *ends) for i in range(count)], np.uint32)
 
 
-def on_cortex_m33(kernels: Sequence[str], first: int, count: int) -> dict[str, Checksums]:
-    """The same of the Cortex-M33's kernels."""
+def on_cortex_m33(kernels: Sequence[str], first: int, count: int, build: tuple[str, ...]) -> dict[str, Checksums]:
+    """The same of the Cortex-M33's kernels, compiled with these flags."""
     sources = (HERE / "random_calls_main.c", HERE / "random_calls.c", HERE / "board.c")
-    elf = firmware.image(firmware.library(), sources).elf
+    elf = firmware.image(firmware.library(build), sources).elf
     cases = b"".join(np.array([KERNELS.index(kernel), first, count], np.uint32).tobytes() for kernel in kernels)
     done = firmware.execute(elf, {"cases": cases})
     assert done.exit_code == 0, done.console
@@ -70,9 +70,9 @@ def on_cortex_m33(kernels: Sequence[str], first: int, count: int) -> dict[str, C
     return dict(zip(kernels, results, strict=True))
 
 
-def compare(kernels: Sequence[str], first: int, count: int) -> None:
+def compare(kernels: Sequence[str], first: int, count: int, build: tuple[str, ...] = firmware.SIZE) -> None:
     """Fails where a call differs, or is none."""
-    got = on_cortex_m33(kernels, first, count)
+    got = on_cortex_m33(kernels, first, count, build)
     for kernel in kernels:
         want = on_host(kernel, first, count)
         missing = {first + i: NO_CALL[value] for i, value in enumerate(want.tolist()) if value in NO_CALL}

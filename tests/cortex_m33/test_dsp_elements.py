@@ -8,3 +8,7 @@ from tests.cortex_m33 import random_calls
 
 def test_random_calls_leave_the_portable_kernels_bytes() -> None:
     random_calls.compare(random_calls.KERNELS[1:], 0, 300)
+
+
+def test_they_do_so_too_when_built_for_speed() -> None:
+    random_calls.compare(random_calls.KERNELS, 1000, 100, ("-O2",))
