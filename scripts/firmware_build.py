@@ -10,9 +10,11 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from openneutron.errors import MissingToolError
@@ -135,8 +137,18 @@ def compile_library(build: Build, folder: Path, *definitions: str) -> Library:
     return Library(build, folder, tuple(folder / name for name in named), named)
 
 
-def compile_libraries(folder: Path) -> dict[Build, Library]:
-    """Every build, as many at once as there are processors. Raises MissingToolError."""
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="openneutron-firmware-")
+
+
+@cache
+def libraries() -> Mapping[Build, Library]:
+    """Every build, compiled once and kept until Python ends, as many at once as there are processors.
+
+    Raises MissingToolError.
+    """
+    folder = Path(_folder().name)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         made = pool.map(lambda build: compile_library(build, folder / str(build).replace(" ", "")), BUILDS)
         return dict(zip(BUILDS, made, strict=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from scripts.firmware_build import (
     Build,
     Image,
     Library,
-    compile_libraries,
+    libraries,
     link,
     missing_tools,
     version,
@@ -252,21 +251,19 @@ def text() -> str:
 
 def made() -> str:
     """docs/firmware.md of the compilers that are here. Raises MissingToolError where one is missing."""
-    with tempfile.TemporaryDirectory() as folder:
-        selections = network_selections()
-        libraries = compile_libraries(Path(folder))
-        measured = {build: measure(library, selections) for build, library in libraries.items()}
-        return fill(
-            {
-                "VERSIONS": _versions(),
-                "BSS": _library_bytes(measured),
-                "CODE": _code(measured),
-                "IMAGES": _images(measured),
-                "PARTS": _parts(measured),
-                "STACK": _stack(measured),
-                "CALLS": _listed(API),
-            }
-        )
+    selections = network_selections()
+    measured = {build: measure(library, selections) for build, library in libraries().items()}
+    return fill(
+        {
+            "VERSIONS": _versions(),
+            "BSS": _library_bytes(measured),
+            "CODE": _code(measured),
+            "IMAGES": _images(measured),
+            "PARTS": _parts(measured),
+            "STACK": _stack(measured),
+            "CALLS": _listed(API),
+        }
+    )
 
 
 def _listed(names: Iterable[str]) -> str:

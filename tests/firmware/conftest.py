@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from scripts.firmware_build import Build, Library, compile_libraries, missing_tools
+from scripts import firmware_build
+from scripts.firmware_build import Build, Library, missing_tools
 
 
 @pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[Build, Library]:
+def libraries() -> Mapping[Build, Library]:
     """The library as each compiler makes it at each level."""
     missing = missing_tools()
     if missing:
         pytest.skip(f"{', '.join(missing)}: not installed, and the library is built for the Cortex-M33 with them")
-    return compile_libraries(tmp_path_factory.mktemp("firmware"))
+    return firmware_build.libraries()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_the_example_runs(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compiler", COMMANDS)
 def test_the_example_compiles_for_the_chip(
-    compiler: str, root: Path, tmp_path: Path, libraries: dict[Build, Library]
+    compiler: str, root: Path, tmp_path: Path, libraries: Mapping[Build, Library]
 ) -> None:
     assert libraries.keys() == set(BUILDS)
     (tmp_path / "app.c").write_text(example(root))
@@ -81,7 +82,7 @@ set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
 """
 
 
-def test_a_toolchain_of_ones_own(root: Path, tmp_path: Path, libraries: dict[Build, Library]) -> None:
+def test_a_toolchain_of_ones_own(root: Path, tmp_path: Path, libraries: Mapping[Build, Library]) -> None:
     """Another core and float ABI, a port that the toolchain does not name, every option, and the library inside of a project."""
     if shutil.which("cmake") is None or shutil.which("ninja") is None:
         pytest.skip("cmake or ninja is not installed: this builds a project with a toolchain of its own")

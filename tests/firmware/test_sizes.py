@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ KIB = 1024
 
 
 @pytest.fixture(scope="module")
-def measured(libraries: dict[Build, Library]) -> Measured:
+def measured(libraries: Mapping[Build, Library]) -> Measured:
     """What gcc makes for size."""
     return measure(libraries[Build("gcc", "-Os")], network_selections())
 

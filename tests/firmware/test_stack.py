@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ LIMIT = 4096
 
 
 @pytest.fixture(scope="module")
-def graphs(libraries: dict[Build, Library]) -> dict[Build, CallGraph]:
+def graphs(libraries: Mapping[Build, Library]) -> dict[Build, CallGraph]:
     return {build: call_graph(library) for build, library in libraries.items()}
 
 
@@ -50,7 +51,7 @@ def test_only_the_validation_calls_checks(root: Path) -> None:
     assert [name for name, text in sources.items() if "->run(" in text] == ["driver.c"]
 
 
-def graph_of(text: str, folder: Path, libraries: dict[Build, Library]) -> CallGraph:
+def graph_of(text: str, folder: Path, libraries: Mapping[Build, Library]) -> CallGraph:
     """The graph of one more source beside the library."""
     library = libraries[BUILDS[0]]
     (folder / "added.c").write_text(text)
@@ -58,7 +59,7 @@ def graph_of(text: str, folder: Path, libraries: dict[Build, Library]) -> CallGr
     return call_graph(Library(library.build, folder, (*library.objects, folder / "added.o"), library.sources))
 
 
-def test_a_chain_adds_up(tmp_path: Path, libraries: dict[Build, Library]) -> None:
+def test_a_chain_adds_up(tmp_path: Path, libraries: Mapping[Build, Library]) -> None:
     text = """
 void use(char *at);
 char *kept;
@@ -73,7 +74,7 @@ void outer(int which) { char block[1000]; (which ? inner : other)(); use(block);
     assert graph.depth("outer") == Depth(outer.frame + inner.frame + use.frame, ("outer", "inner", "use"))
 
 
-def test_a_recursion_is_refused(tmp_path: Path, libraries: dict[Build, Library]) -> None:
+def test_a_recursion_is_refused(tmp_path: Path, libraries: Mapping[Build, Library]) -> None:
     text = """
 int even(unsigned n); int odd(unsigned n); int asked(unsigned n);
 __attribute__((noinline)) int even(unsigned n) { int r = n == 0 || odd(n - 1); __asm volatile("" : "+r"(r)); return r; }
@@ -84,13 +85,13 @@ int asked(unsigned n) { return even(n) + 1; }
         graph_of(text, tmp_path, libraries).depth("asked")
 
 
-def test_a_frame_of_unknown_size_is_refused(tmp_path: Path, libraries: dict[Build, Library]) -> None:
+def test_a_frame_of_unknown_size_is_refused(tmp_path: Path, libraries: Mapping[Build, Library]) -> None:
     text = "void use(char *at); void sized(int n); void sized(int n) { char block[n]; use(block); }"
     with pytest.raises(UnboundedStackError, match=r"^stack: added\.c:1:\d+:sized has a dynamic frame: its size is not"):
         graph_of(text, tmp_path, libraries)
 
 
-def test_a_pointer_to_nothing_known_is_refused(tmp_path: Path, libraries: dict[Build, Library]) -> None:
+def test_a_pointer_to_nothing_known_is_refused(tmp_path: Path, libraries: Mapping[Build, Library]) -> None:
     text = "int through(int (*f)(void)); int through(int (*f)(void)) { return f() + 1; }"
     with pytest.raises(UnboundedStackError, match=r"^stack: through calls through a pointer from elsewhere$"):
         graph_of(text, tmp_path, libraries).depth("through")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -21,7 +21,7 @@ from tests.cortex_m33.models import random_inputs
 
 
 @pytest.mark.parametrize("make", [cifarnet, autoencoder])
-def test_measured_and_computed(make: Callable[[], Graph], libraries: dict[Build, Library]) -> None:
+def test_measured_and_computed(make: Callable[[], Graph], libraries: Mapping[Build, Library]) -> None:
     """No shape takes the deepest way through every kernel, but each of these comes near it."""
     program = compile_graph(make(), targets.get(TARGET)).program
     (done,) = run(image(library()), [Case(program, random_inputs(program, 1), Flag.STACK)])

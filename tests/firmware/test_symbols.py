@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,13 @@ alignment. No helper of 5.1 and 5.2 is among them: no division of 64 bits, no fl
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=str)
-def test_memcpy_and_memset_are_all(build: Build, libraries: dict[Build, Library]) -> None:
+def test_memcpy_and_memset_are_all(build: Build, libraries: Mapping[Build, Library]) -> None:
     needed = needed_symbols(libraries[build])
     assert {name for name in needed if name not in C_LIBRARY and not ARM_NAMES.fullmatch(name)} == set()
     assert needed, "nothing at all is needed: are these the library's objects?"
 
 
-def test_a_heap_is_seen(tmp_path: Path, libraries: dict[Build, Library]) -> None:
+def test_a_heap_is_seen(tmp_path: Path, libraries: Mapping[Build, Library]) -> None:
     """What the test above looks for is there in a driver with a heap."""
     library = libraries[BUILDS[0]]
     flags = [*machine_flags("gcc"), *INCLUDES]
@@ -33,7 +34,7 @@ def test_a_heap_is_seen(tmp_path: Path, libraries: dict[Build, Library]) -> None
     assert needed_symbols(with_heap) - needed_symbols(library) == {"free", "malloc"}
 
 
-def test_floats_are_seen(tmp_path: Path, libraries: dict[Build, Library]) -> None:
+def test_floats_are_seen(tmp_path: Path, libraries: Mapping[Build, Library]) -> None:
     """Helpers for arithmetic would be in the list: the M33 of the toolchain file computes with integers alone."""
     library = libraries[BUILDS[0]]
     source = tmp_path / "average.c"
@@ -44,7 +45,7 @@ def test_floats_are_seen(tmp_path: Path, libraries: dict[Build, Library]) -> Non
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=str)
-def test_the_library_links_without_startup_code(build: Build, libraries: dict[Build, Library]) -> None:
+def test_the_library_links_without_startup_code(build: Build, libraries: Mapping[Build, Library]) -> None:
     image = link(libraries[build], "all")
     assert image.bytes_of(".text") > 10000
     assert image.bytes_of(".data") == 0, "nothing has to be copied to RAM when the chip starts"
