@@ -66,7 +66,7 @@ def test_the_driver_and_the_compiler_choose_alike(takes: ctypes.CDLL, row: rows.
         ]
         assert wanted == (taken[0] if taken else None)
         chosen.add(None if wanted is None else wanted.name)
-    assert chosen == {None, *(variant.name for variant in row.variants)}
+    assert chosen - {None} == {variant.name for variant in row.variants}
 
 
 def test_a_buffer_that_is_not_there() -> None:

@@ -17,7 +17,7 @@ from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
 from openneutron.isa.c_header import kernel_line, variant_line
 from openneutron.isa.microcode import Program, decode
-from openneutron.isa.rows import Row, Variant
+from openneutron.isa.rows import Row
 from openneutron.isa.variants import variant_of
 
 _MADE_BY = re.compile(
@@ -140,14 +140,15 @@ def _lines_of(row: Row) -> list[tuple[str, str]]:
 
 def _ordered(found: set[str]) -> tuple[str, ...]:
     """The names in the order of the table, and behind them any that it has not. Beside all of a kernel its variants are
-    left out; one that must not be beside another kernel gives way to all of its own."""
-    whole = {
-        row.name for row in rows.KERNELS if row.name in found or any(_gives_way(row, v, found) for v in row.variants)
-    }
+    left out."""
+    whole = {row.name for row in rows.KERNELS if _is_whole(row, found)}
     names = [name for name, _ in _lines() if name in whole or (name in found and name.partition(":")[0] not in whole)]
     return (*names, *sorted(found - {name for name, _ in _lines()}))
 
 
-def _gives_way(row: Row, variant: Variant, found: set[str]) -> bool:
+def _is_whole(row: Row, found: set[str]) -> bool:
+    """Whether all of the kernel is registered: where it is called for, and where variants would be no less code."""
     kernels = {name.partition(":")[0] for name in found}
-    return _name(row.name, variant.name) in found and not kernels.isdisjoint(variant.not_beside)
+    taken = [item for item in row.variants if _name(row.name, item.name) in found]
+    every = len(taken) == len(row.variants) > 1
+    return row.name in found or every or any(not kernels.isdisjoint(item.not_beside) for item in taken)
