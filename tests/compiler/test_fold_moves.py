@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from openneutron.compiler import Compiled
 from openneutron.ir import Graph, Node, Tensor, constant
@@ -79,6 +80,30 @@ def test_a_transposed_copy_stays_in_front_of_what_sums_channels() -> None:
         ],
     )
     assert kernels(oracle.assert_bit_exact(graph)) == ["copy_s8", "average_pool_2d_s8"]
+
+
+@pytest.mark.parametrize("reshaped", [False, True])
+def test_a_sum_with_its_own_transpose_lies_apart(reshaped: bool) -> None:
+    """The sum reads one tensor by two views, also where they have two tensors' names: written over it, one would change."""
+    pool = {"padding": "SAME", "kernel_h": 2, "kernel_w": 2, "stride_h": 1, "stride_w": 1, "activation": "NONE"}
+    there_and_back = [Node("reshape", ("a", "long"), ("r",), {}), Node("reshape", ("r", "square"), ("b",), {})]
+    graph = oracle.graph_of(
+        [oracle.activation("x", (1, 8, 8, 4))],
+        [
+            Node("max_pool_2d", ("x",), ("a",), pool),
+            *(there_and_back if reshaped else ()),
+            Node("transpose", ("b" if reshaped else "a", "order"), ("t",), {}),
+            Node("add", ("a", "t"), ("y",), {"activation": "NONE"}),
+        ],
+        [
+            integers("long", 1, 64, 1, 4), integers("square", 1, 8, 8, 4), integers("order", 0, 2, 1, 3),
+            oracle.activation("r", (1, 64, 1, 4)),
+            *(oracle.activation(name, (1, 8, 8, 4)) for name in "abt"), oracle.activation("y", (1, 8, 8, 4), 0.1, 0),
+        ],
+    )  # fmt: skip
+    compiled = oracle.assert_bit_exact(graph)
+    assert kernels(compiled) == ["max_pool_2d_s8", "add_s8"]
+    assert compiled.storages.of["y"] != compiled.storages.of["a"]
 
 
 def test_random_graphs_keep_their_bytes() -> None:

@@ -27,7 +27,7 @@ def in_place(storages: Storages, calls: Sequence[KernelCall]) -> Storages:
         result = pieces[of[call.views["output"].tensor]]
         for name, view in call.views.items():
             source = pieces[of[view.tensor]]
-            if name == "output" or source.name == result.name or not written_in_place(call, name):
+            if name == "output" or source.name == result.name or not written_in_place(call, name, of):
                 continue
             if source.constant is not None or source.input is not None or source.output is not None:
                 continue

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from openneutron.compiler.calls import KernelCall
+from openneutron.compiler.calls import KernelCall, View
 
 NEVER = 1 << 30
 """A row beyond every tensor's last: what outputs without a need need first."""
@@ -144,13 +144,19 @@ def row_needs(call: KernelCall, name: str) -> RowNeeds | None:
     return RULES[call.kernel](call, name)
 
 
-def written_in_place(call: KernelCall, name: str) -> bool:
-    """Whether the call's output may take the memory of its input ``name`` element by element."""
-    output, view = call.views["output"], call.views[name]
-    return (
-        call.kernel in ELEMENT_BY_ELEMENT
-        and (view.extents, view.pitches, view.offset) == (output.extents, output.pitches, output.offset)
-        and all(
-            other.tensor != view.tensor or other == view for field, other in call.views.items() if field != "output"
-        )
+def written_in_place(call: KernelCall, name: str, of: Mapping[str, str]) -> bool:
+    """Whether the call's output may take the memory of its input ``name`` element by element.
+
+    Everything that the call reads of that memory, by whatever tensor's name, then lies as the output does. ``of``: the
+    storage of each tensor.
+    """
+    storage = of[call.views[name].tensor]
+    return call.kernel in ELEMENT_BY_ELEMENT and all(
+        _place(view) == _place(call.views["output"])
+        for field, view in call.views.items()
+        if field != "output" and of[view.tensor] == storage
     )
+
+
+def _place(view: View) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    return view.extents, view.pitches, view.offset

@@ -162,7 +162,7 @@ def _call_rows(call: KernelCall, storages: Storages, pieces: Mapping[str, Piece]
             earlier = reads[storage.name]
             needs = None if needs is None or earlier is None else needs.joined(earlier)
         reads[storage.name] = needs
-        if written_in_place(call, name):
+        if written_in_place(call, name, storages.of):
             in_place.add(storage.name)
     rows = output.extents[1]
     whole = call_cost(call, target).compute_cycles
