@@ -18,6 +18,7 @@ from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.errors import InvalidModelError
 from openneutron.export import export_bundle
+from openneutron.export.deployment import Place, Where
 from openneutron.export.from_pte import read_pte
 from openneutron.isa.payload import Format, Payload
 from openneutron.litert.neutron_graph import graph_file
@@ -42,6 +43,17 @@ def lowered(form: Format) -> LoweredBackendModule:
     )
 
 
+class SideBySide(torch.nn.Module):
+    """Two delegate calls that take one input."""
+
+    def __init__(self, *forms: Format) -> None:
+        super().__init__()
+        self.first, self.second = (lowered(form) for form in forms)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.first(x)[0], self.second(x)[0]
+
+
 class InTurn(torch.nn.Module):
     """Three delegate calls behind each other; ``every``: the second one's result is an output too."""
 
@@ -57,10 +69,14 @@ class InTurn(torch.nn.Module):
         return (third, second) if self.every else (third,)
 
 
-def in_turn(every: bool, *forms: Format) -> bytes:
+def written(model: torch.nn.Module) -> bytes:
     inputs = (torch.zeros(SHAPE, dtype=torch.int8),)
-    edge = to_edge(torch.export.export(InTurn(every, *forms), inputs, strict=False), compile_config=UNCHECKED)
+    edge = to_edge(torch.export.export(model, inputs, strict=False), compile_config=UNCHECKED)
     return bytes(edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False)).buffer)
+
+
+def in_turn(every: bool, *forms: Format) -> bytes:
+    return written(InTurn(every, *forms))
 
 
 @pytest.mark.parametrize(("every", "form"), [(False, Format.CONTIGUOUS), (True, Format.CHANNELS_LAST)])
@@ -88,6 +104,19 @@ def test_calls_that_pass_a_tensor_on_in_two_orders() -> None:
         read_pte(data, "turns.pte", "turns")
     assert str(caught.value) == (
         "'turns.pte': two of its programs have a tensor in two memory orders. "
+        "Compile the model with use_neutron_for_format_conversion=True."
+    )
+
+
+def test_calls_that_take_an_input_in_two_orders() -> None:
+    data = written(SideBySide(Format.CONTIGUOUS, Format.CONTIGUOUS))
+    both = read_pte(data, "both.pte", "both")
+    assert [call.inputs for call in both.calls] == [(Place(Where.INPUT, 0),)] * 2
+    assert [border.model_index for border in both.outputs] == [0, 1]
+    with pytest.raises(InvalidModelError) as caught:
+        read_pte(written(SideBySide(Format.CONTIGUOUS, Format.CHANNELS_LAST)), "both.pte", "both")
+    assert str(caught.value) == (
+        "'both.pte': two of its programs have a tensor in two memory orders. "
         "Compile the model with use_neutron_for_format_conversion=True."
     )
 
