@@ -50,7 +50,8 @@ Read these with care:
 * There are two fitted constants and two published figures, so the fit is no proof. The model has been checked against no third
   measurement, and none of our own exists: we have no silicon run, because this project's microcode does not run on NXP's firmware.
 * The fit of the issue cost took the 11 kernel calls that are published for CifarNet (NXP's converter adds pads and a slice around
-  convolution and softmax). Our program has {calls}: that is why its estimate is lower.
+  convolution and softmax), and one multiplier for each of the first layer's 3 channels. Our program has {calls} calls, of which 3 compute
+  the first layer with the columns under a kernel's row as channels: that is why its estimate is lower.
 * NXP's own converter prints a static estimate; in the one published pair of estimate and measurement it was 28% too low.
 * So take an estimate as good to about a third, the band that summaries give, and use it to compare two versions of one network
   rather than to plan a frame rate.

@@ -10,7 +10,6 @@ from openneutron.compiler.audit import audit
 from openneutron.compiler.bottleneck import bottleneck, idle_reason
 from openneutron.compiler.budget import budget_bytes
 from openneutron.compiler.calls import KernelCall
-from openneutron.compiler.cascade import in_place
 from openneutron.compiler.cost import call_cost
 from openneutron.compiler.emit import emit
 from openneutron.compiler.fit import TooLittle, fit
@@ -131,13 +130,13 @@ def compile_graph(graph: Graph, target: Target, options: CompileOptions = Compil
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
     legal = legalize(graph)
     storages, calls = select_calls(legal)
-    storages = in_place(storages, calls)
     outside = io_outside(graph, options)
     budget = budget_bytes(options.sram_budget, target)
-    fitted = fit(calls, storages, target, options.io, options.fetch_constants_to_sram, budget - outside)
+    room = budget - outside
+    fitted = fit(calls, storages, target, options.io, options.fetch_constants_to_sram, room)
     if isinstance(fitted, TooLittle):
         raise _over_budget(graph, fitted.least_bytes + outside, budget)
-    compiled = finish(graph, legal, storages, fitted.schedule, target, options, fitted.layout)
+    compiled = finish(graph, legal, fitted.storages, fitted.schedule, target, options, fitted.layout)
     return checked(compiled) if options.check else compiled
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from openneutron.compiler.calls import KernelCall
-from openneutron.compiler.cascade import Options
+from openneutron.compiler.cascade import Options, in_place
 from openneutron.compiler.layout import Layout, lay_out, with_steps_of
+from openneutron.compiler.merge_columns import merge_columns
 from openneutron.compiler.prefetch import Plan, choose_plan, prefetch_plans
 from openneutron.compiler.schedule import Schedule, fetched_bytes, whole_schedule
 from openneutron.compiler.storage import Storages
@@ -27,6 +28,7 @@ class Fitted:
 
     schedule: Schedule
     layout: Layout
+    storages: Storages
 
     @property
     def sram_bytes(self) -> int:
@@ -46,47 +48,85 @@ def fit(
     """The fastest schedule that is known to take at most ``room`` bytes of SRAM, inputs and outputs of the caller's aside.
 
     More room never makes it slower: by modelled cycles, with copies by those of a port that copies in the background.
+    ``storages`` are those before ``in_place``.
     """
+    merged = fit_merged(calls, storages, target, io, fetch_constants)
+    if merged is not None and merged.sram_bytes <= room:
+        return merged
+    found = fit_plain(calls, in_place(storages, calls), target, io, fetch_constants, room)
+    if merged is not None and isinstance(found, TooLittle):
+        return TooLittle(min(found.least_bytes, merged.sram_bytes))
+    return found
+
+
+def fit_plain(
+    calls: Sequence[KernelCall], storages: Storages, target: Target, io: str, fetch_constants: bool, room: int
+) -> Fitted | TooLittle:
+    """``fit`` with each convolution in one piece, as cascades take it: every stripe of a piece is a call more."""
     whole = whole_schedule(calls)
     layout = lay_out(whole, storages, io)
     if fetch_constants:
-        return _with_copies(Fitted(whole, layout), storages, target, io, room)
+        return _with_copies(Fitted(whole, layout, storages), target, io, room)
     if layout.scratch_bytes <= room:
-        return Fitted(whole, layout)
+        return Fitted(whole, layout, storages)
     options = Options(calls, storages, target, io)
     chosen = options.fastest(room)
-    return TooLittle(options.least_bytes()) if chosen is None else Fitted(chosen.schedule, chosen.layout)
+    return TooLittle(options.least_bytes()) if chosen is None else Fitted(chosen.schedule, chosen.layout, storages)
 
 
-def _with_copies(whole: Fitted, storages: Storages, target: Target, io: str, room: int) -> Fitted | TooLittle:
-    plans = prefetch_plans(whole.schedule, storages, target)
+def fit_merged(
+    calls: Sequence[KernelCall], storages: Storages, target: Target, io: str, fetch_constants: bool
+) -> Fitted | None:
+    """Whole tensors with convolutions in the pieces of ``merge_columns``; None where nothing is faster so."""
+    merged = merge_columns(calls, target)
+    if merged == list(calls):
+        return None
+    found = []
+    for each in (merged, calls):
+        own = in_place(storages, each)
+        whole = Fitted(whole_schedule(each), lay_out(whole_schedule(each), own, io), own)
+        cycles = 0
+        if fetch_constants:
+            plans = prefetch_plans(whole.schedule, own, target)
+            good = choose_plan(plans, plans[-1].size_bytes)
+            assert good is not None
+            whole, cycles = _laid_out(good, whole, io), good.cycles
+        found.append((whole, cycles))
+    (fast, cycles), (_, plain) = found
+    return fast if cycles <= plain else None
+
+
+def _with_copies(whole: Fitted, target: Target, io: str, room: int) -> Fitted | TooLittle:
+    plans = prefetch_plans(whole.schedule, whole.storages, target)
     good = choose_plan(plans, plans[-1].size_bytes)
     assert good is not None
     if whole.layout.scratch_bytes + good.size_bytes <= room:
-        return _laid_out(good, whole.layout, storages, io)
-    found = [(plan, whole.layout) for plan in plans]
-    for option in _cascades(whole.schedule.calls, storages, target, io):
-        found += [(plan, option.layout) for plan in prefetch_plans(option.schedule, storages, target)]
+        return _laid_out(good, whole, io)
+    found = [(plan, whole) for plan in plans]
+    for option in _cascades(whole, target, io):
+        found += [(plan, option) for plan in prefetch_plans(option.schedule, whole.storages, target)]
     # What would be nearly as good as whole tensors and enough room is left to them, so that more room is never slower.
     slower = [
-        (plan.cycles, layout.scratch_bytes + plan.size_bytes, plan, layout)
-        for plan, layout in found
+        (plan.cycles, option.layout.scratch_bytes + plan.size_bytes, plan, option)
+        for plan, option in found
         if plan.cycles >= good.cycles
     ]
     fitting = [choice for choice in slower if choice[1] <= room]
     if not fitting:
         return TooLittle(min(size for _, size, *_ in slower))
-    _, _, plan, layout = min(fitting, key=lambda choice: choice[:2])
-    return _laid_out(plan, layout, storages, io)
+    _, _, plan, option = min(fitting, key=lambda choice: choice[:2])
+    return _laid_out(plan, option, io)
 
 
-def _cascades(calls: Sequence[KernelCall], storages: Storages, target: Target, io: str) -> Iterator[Fitted]:
+def _cascades(whole: Fitted, target: Target, io: str) -> Iterator[Fitted]:
+    calls, storages = whole.schedule.calls, whole.storages
     largest = max((fetched_bytes(call, storages) for call in calls), default=0)
     for times in PREFETCH_STEPS:
         options = Options(calls, storages, target, io, largest * times)
-        yield from (Fitted(option.schedule, option.layout) for option in options.levels(LEVEL))
+        yield from (Fitted(option.schedule, option.layout, storages) for option in options.levels(LEVEL))
 
 
-def _laid_out(plan: Plan, layout: Layout, storages: Storages, io: str) -> Fitted:
+def _laid_out(plan: Plan, without: Fitted, io: str) -> Fitted:
     """A plan at the addresses that were reckoned with: its copies are steps of their own, which moves the others."""
-    return Fitted(plan.schedule, with_steps_of(layout, plan.schedule, storages, io))
+    storages = without.storages
+    return Fitted(plan.schedule, with_steps_of(without.layout, plan.schedule, storages, io), storages)

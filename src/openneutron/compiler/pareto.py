@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from openneutron.compiler.cascade import Options, in_place
 from openneutron.compiler.compile import io_outside, select_calls
-from openneutron.compiler.fit import Fitted, fit
+from openneutron.compiler.fit import Fitted, fit_merged, fit_plain
 from openneutron.compiler.layout import lay_out
 from openneutron.compiler.legalize import legalize
 from openneutron.compiler.options import CompileOptions
@@ -35,18 +35,24 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
     Where constants are fetched, what they take comes on top.
     """
     legal = legalize(graph)
-    storages, calls = select_calls(legal)
-    storages = in_place(storages, calls)
+    separate, calls = select_calls(legal)
+    storages = in_place(separate, calls)
     outside = io_outside(graph, options)
     whole = whole_schedule(calls)
     arena = lay_out(whole, storages, options.io).scratch_bytes
     points = [Point(arena + outside, sum(cycles for _, cycles in spent_on_calls(whole, target)))]
     search = Options(calls, storages, target, options.io)
+    merged = fit_merged(calls, separate, target, options.io, False)
+    if merged is not None:
+        points.append(Point(merged.sram_bytes + outside, _cycles(merged, target)))
     points += [Point(option.budget_bytes + outside, option.cycles) for option in search.levels(STEP)]
-    least = fit(calls, storages, target, options.io, False, search.least_bytes())
+    least = fit_plain(calls, storages, target, options.io, False, search.least_bytes())
     assert isinstance(least, Fitted)
-    cycles = sum(cycles for _, cycles in spent_on_calls(least.schedule, target))
-    return front([*points, Point(least.sram_bytes + outside, cycles)])
+    return front([*points, Point(least.sram_bytes + outside, _cycles(least, target))])
+
+
+def _cycles(fitted: Fitted, target: Target) -> int:
+    return sum(cycles for _, cycles in spent_on_calls(fitted.schedule, target))
 
 
 def front(points: Sequence[Point]) -> tuple[Point, ...]:

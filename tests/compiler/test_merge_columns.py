@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Convolutions of few channels whose columns are taken for channels: the same bytes, for every window there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from openneutron.compiler import CompileOptions, fit
+from openneutron.compiler.calls import KernelCall
+from openneutron.compiler.compile import select_calls
+from openneutron.compiler.cost import call_cost
+from openneutron.compiler.legalize import legalize
+from openneutron.compiler.merge_columns import _is_mergeable, _pieces, merge_columns
+from openneutron.targets import Target
+from scripts.published_networks import Chain, cifarnet, mobilenet_v1
+from tests import oracle, random_graphs
+
+
+def wherever_possible(calls: Sequence[KernelCall], _target: Target) -> list[KernelCall]:
+    return [piece for call in calls for piece in ((_is_mergeable(call) and _pieces(call)) or [call])]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_any_window_gives_the_same_bytes(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "merge_columns", wherever_possible)
+    merged = 0
+    for seed in range(part * 60, part * 60 + 60):
+        compiled = oracle.assert_bit_exact(random_graphs.single("conv_2d", seed), (seed,))
+        merged += any(call.name.endswith("/middle") for call in compiled.schedule.calls)
+    assert merged >= 2
+
+
+def test_first_layers_are_merged_where_that_is_faster() -> None:
+    for graph in (cifarnet(), mobilenet_v1()):
+        _, calls = select_calls(legalize(graph))
+        merged = merge_columns(calls, oracle.TARGET)
+        cycles = [sum(call_cost(call, oracle.TARGET).cycles for call in each) for each in (merged, calls)]
+        assert cycles[0] < cycles[1]
+        assert [call.name for call in merged if "/" in call.name][-1] == "conv_2d_0/right"
+    _, calls = select_calls(legalize(Chain("small", (1, 8, 8, 3)).conv(8, 3).graph()))
+    assert merge_columns(calls, oracle.TARGET) == calls
+
+
+def test_in_little_memory_they_stay_whole() -> None:
+    graph = cifarnet()
+    fast = oracle.assert_bit_exact(graph, (0,))
+    small = oracle.assert_bit_exact(graph, (0,), CompileOptions(sram_budget=16 * 1024))
+    assert any("/middle" in call.name for call in fast.schedule.calls)
+    assert not any("/middle" in call.name for call in small.schedule.calls)
+    assert fast.report.cycles < small.report.cycles
+    assert fast.report.arena_bytes == fast.report.bound_bytes == 40 * 1024
