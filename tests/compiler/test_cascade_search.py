@@ -112,6 +112,21 @@ def test_every_kernel_says_which_rows_it_needs() -> None:
     assert set(needs.RULES) == {row.name for row in rows.KERNELS}
 
 
+@pytest.mark.parametrize(
+    ("rows", "stride", "before", "extent"), [(9, 1, 1, 3), (8, 2, 0, 3), (7, 3, 2, 4), (5, 1, 0, 1)]
+)
+def test_needs_from_the_last_rows_on_are_the_same_needs(rows: int, stride: int, before: int, extent: int) -> None:
+    taken = [range(max(0, r * stride - before), min(rows, r * stride - before + extent)) for r in range(rows // stride)]
+    low = tuple(min(min(each) for each in taken[r:]) for r in range(len(taken)))
+    high = tuple(max(max(each) + 1 for each in taken[:r]) for r in range(1, len(taken) + 1))
+    made = needs.RowNeeds((*low, needs.NEVER), (0, *high))
+    turned = made.mirrored(rows)
+    assert turned.mirrored(rows) == made
+    for row, each in enumerate(reversed(taken)):
+        assert turned.low[row] <= rows - 1 - max(each)
+        assert turned.high[row + 1] >= rows - min(each)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_loops_run_the_same_stripes_in_the_same_order(seed: int) -> None:
     generator = np.random.default_rng(seed)

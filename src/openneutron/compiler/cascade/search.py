@@ -53,6 +53,15 @@ def ways(found: Segment) -> Iterator[tuple[int, int, bool]]:
 
 
 @dataclass(slots=True)
+class _Try:
+    """A way to run a segment, what it takes at least, and what it comes to once somebody had to know."""
+
+    way: tuple[int, int, bool]
+    least_bytes: int
+    made: Stripes | None = None
+
+
+@dataclass(slots=True)
 class Search:
     """Plans of one network. What was evaluated once is kept.
 
@@ -67,7 +76,8 @@ class Search:
     _smallest: Plan | None = None
     _segments: dict[tuple[int, int], Segment | None] = field(default_factory=dict)
     _least: dict[tuple[int, int], int] = field(default_factory=dict)
-    _candidates: dict[tuple[int, int], tuple[Stripes, ...]] = field(default_factory=dict)
+    _tries: dict[tuple[int, int], list[_Try]] = field(default_factory=dict)
+    _wholes: dict[int, Stripes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._window_rows = window_rows(self.network)
@@ -76,27 +86,40 @@ class Search:
 
     def whole(self, position: int) -> Stripes:
         """A call computed whole."""
-        found = self._candidates.get((position, position + 1))
+        found = self._wholes.get(position)
         if found is None:
             alone = segment(self.network, position, position + 1)
             assert alone is not None
-            alone.feeds[position] = ()  # type: ignore[index]
-            found = (evaluate(alone, position, max(1, self.network.calls[position].rows)),)
-            self._candidates[position, position + 1] = found
-        return found[0]
+            found = evaluate(alone, position, max(1, self.network.calls[position].rows))
+            self._wholes[position] = found
+        return found
 
-    def cascades(self, first: int, end: int, budget: int) -> tuple[Stripes, ...]:
-        """All that is tried for calls [first, end); nothing where none of it can fit the budget."""
+    def cascades(self, first: int, end: int, budget: int) -> Iterator[Stripes]:
+        """What is tried for calls [first, end) and fits the budget."""
         key = (first, end)
         if key not in self._segments:
             made = self._segments[key] = segment(self.network, first, end)
             self._least[key] = made.least_bytes(self._window_rows) if made is not None else 0
         found = self._segments[key]
         if found is None or self._least[key] > budget:
-            return ()
-        if key not in self._candidates:
-            self._candidates[key] = tuple(evaluate(found, *way) for way in ways(found))
-        return self._candidates[key]
+            return
+        if key not in self._tries:
+            self._tries[key] = [_Try(way, self._least_of(found, way)) for way in ways(found)]
+        for each in self._tries[key]:
+            if each.least_bytes > budget:
+                continue
+            if each.made is None:
+                each.made = evaluate(found, *each.way)
+                assert each.made.peak_bytes >= each.least_bytes, "a bound is above what it bounds"
+                each.least_bytes = each.made.peak_bytes
+            if each.made.peak_bytes <= budget:
+                yield each.made
+
+    def _least_of(self, found: Segment, way: tuple[int, int, bool]) -> int:
+        pace, height, even = way
+        if pace != found.end - 1:
+            return self._least[found.first, found.end]
+        return found.least_bytes(found.held_at_once(height, even, self._window_rows))
 
     def _ends_at(self, end: int) -> Iterator[int]:
         """Where cascades that end at ``end`` may begin, the shortest first."""
@@ -127,8 +150,7 @@ class Search:
                 if there is not None and least + issue * (end - first - 1) > there.cycles:
                     continue
                 for part in self.cascades(first, end, budget):
-                    if part.peak_bytes <= budget:
-                        _improve(best, first, end, part)
+                    _improve(best, first, end, part)
         return _plan(best)
 
     def least(self) -> Plan:

@@ -38,11 +38,28 @@ class Segment:
     def positions(self) -> range:
         return range(self.first, self.end)
 
-    def least_bytes(self, window_rows: Mapping[str, int]) -> int:
-        """What no way to run the segment stays below: ``window_rows`` of each inner piece, and the larger border."""
-        inner = sum(min(window_rows[p.name] * p.row_pitch, p.size) if p.can_roll else p.size for p in self.inner)
+    def least_bytes(self, held_rows: Mapping[str, int]) -> int:
+        """What the segment can't stay below: ``held_rows`` of each inner piece that rolls, and the larger border."""
+        inner = sum(min(held_rows[p.name] * p.row_pitch, p.size) if p.can_roll else p.size for p in self.inner)
         dying, made = sum(p.size for p in self.dying), sum(p.size for p in self.made)
         return self.through_bytes + inner + max(dying, made)
+
+    def held_at_once(self, height: int, even: bool, held_rows: Mapping[str, int]) -> dict[str, int]:
+        """At least so many rows of each piece are held where the last call computes ``height`` rows a round.
+
+        Its own stripes take their inputs' rows at once; without even rounds the first one asks the same of all calls.
+        """
+        held = dict(held_rows)
+        asked = {self.end - 1: min(height, self.network.calls[self.end - 1].rows)}
+        for position in reversed(self.positions):
+            rows = asked.get(position, 0)
+            for feed in self.feeds[position] if rows else ():
+                name = self.network.calls[feed.writer].output
+                end = feed.needs.high[rows]
+                held[name] = max(held[name], end - feed.needs.low[0])
+                if not even:
+                    asked[feed.writer] = max(asked.get(feed.writer, 0), min(end, self.network.calls[feed.writer].rows))
+        return held
 
 
 def segment(network: Network, first: int, end: int) -> Segment | None:
@@ -60,7 +77,7 @@ def segment(network: Network, first: int, end: int) -> Segment | None:
             through += piece.size
         else:
             dying.append(piece)
-    feeds = {}
+    feeds: dict[int, tuple[Feed, ...]] = {first: ()}
     if end - first > 1:
         for position in range(first, end):
             if not network.calls[position].by_rows:
