@@ -66,7 +66,7 @@ def host_program(folder: Path, work: Path, *mains: Path, sanitizers: Sequence[st
     program = work / "program"
     flags = [
         "-std=c11",
-        "-O1",
+        "-O0",
         "-DNEUTRON_NO_HEAP",
         "-DNEUTRON_PORTABLE_ONLY",
         "-Wall",

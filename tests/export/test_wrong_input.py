@@ -154,11 +154,11 @@ def test_damaged_files_are_refused(io: str) -> None:
     start = data.index(delegate.payload)
     around = [*range(start), *range(start + len(delegate.payload), len(data))]
     read = 0
-    for _ in range(1000):
+    for _ in range(400):
         damaged = bytearray(data)
         for place in random.choice(around, int(random.integers(1, 4))):
             damaged[place] = int(random.integers(0, 256))
         with contextlib.suppress(OpenNeutronError):
             read_pte(bytes(damaged), "model.pte", "model")
             read += 1
-    assert 0 < read < 1000
+    assert 0 < read < 400
