@@ -11,6 +11,7 @@ import pytest
 from openneutron import litert
 from openneutron.compiler import CompileOptions
 from openneutron.diagnostics import OnCpu
+from openneutron.errors import BudgetError
 from openneutron.mixed import compile_file
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.memory import memory_table
@@ -24,6 +25,7 @@ from openneutron.report.text import (
     size_text,
     summary_rows,
 )
+from tests.compiler.test_cascade_search import image_graph
 from tests.mixed.files import mixed_file
 from tests.oracle import TARGET
 
@@ -116,3 +118,25 @@ def test_words_for_figures() -> None:
     assert [duration_text(time) for time in (0.0201, 0.9, 1.0, 1234.5)] == ["20 us", "900 us", "1.00 ms", "1,234.50 ms"]
     assert short_name("a/b/Relu;a/b/BiasAdd") == "a/b/BiasAdd"
     assert short_name("x" * 30 + "tail", 10) == "...xxxtail"
+
+
+def test_stripes_are_counted_and_what_they_cost_is_said() -> None:
+    model = litert.read(litert.write(image_graph(1)))
+
+    def made(budget: int | None) -> Summary:
+        return of_compiled_file(compile_file(model, "image", TARGET, CompileOptions(budget)))
+
+    assert "Stripes" not in dict(summary_rows(made(None)))
+    with pytest.raises(BudgetError) as caught:
+        made(1)
+    small = made(caught.value.least_bytes)
+    (part,) = small.partitions
+    striped = [item.stripes for item in part.report.operators if item.stripes > 1]
+    assert len(striped) >= 2
+    assert TARGET.costs is not None
+    more = TARGET.milliseconds((sum(striped) - len(striped)) * int(TARGET.costs.issue_cycles.value))
+    assert dict(summary_rows(small))["Stripes"] == (
+        f"{len(striped)} kernel calls in {sum(striped)} stripes, which saves memory and takes {duration_text(more)} more"
+    )
+    assert "stripes" in plain(calls_table(part), 200).splitlines()[1]
+    assert sum(item.cycles for item in part.report.operators) == part.report.cycles

@@ -121,6 +121,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             *_copies_rows(summary),
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
             ("Peak SRAM", _sram_text(summary)),
+            *_stripes_rows(summary),
             *_check_rows(summary),
             ("Weights", size_text(summary.weights_bytes)),
             ("Microcode", size_text(summary.microcode_bytes)),
@@ -130,6 +131,18 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.kernel_selection is not None:
         rows.append(("Kernels", f"{summary.kernel_selection}, for the firmware's linker"))
     return rows
+
+
+def _stripes_rows(summary: Summary) -> list[tuple[str, str]]:
+    """Where the budget is smaller than whole tensors: which calls run in stripes, and what issuing them so often costs."""
+    striped = [item for part in summary.partitions for item in part.report.operators if item.stripes > 1]
+    costs = summary.target.costs
+    if not striped or costs is None:
+        return []
+    runs = sum(item.stripes for item in striped)
+    more = summary.target.milliseconds((runs - len(striped)) * int(costs.issue_cycles.value))
+    said = f"{plural(len(striped), 'kernel call')} in {runs} stripes, which saves memory and takes {duration_text(more)} more"
+    return [("Stripes", said)]
 
 
 def _copies_rows(summary: Summary) -> list[tuple[str, str]]:
