@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from openneutron.report.pareto import ticks
 from tests.cli.conftest import Command
 
 
@@ -20,7 +21,8 @@ def test_each_point_is_what_compiling_with_it_gives(openneutron: Command, folder
     assert points
     assert cycles == sorted(cycles, reverse=True)
     for point in points:
-        kib = -(-point["sram_bytes"] // 1024)
+        kib = point["sram_budget_kib"]
+        assert 0 <= kib * 1024 - point["sram_bytes"] < 1024
         made = json.loads(openneutron("compile", *model, "--json", "--sram-budget", str(kib)).out)
         assert made["modelled_cycles"] <= point["modelled_cycles"]
     drawing = ElementTree.fromstring((folder / "mixed.svg").read_text())
@@ -30,8 +32,22 @@ def test_each_point_is_what_compiling_with_it_gives(openneutron: Command, folder
 def test_the_table_has_a_line_for_each_point(openneutron: Command) -> None:
     lines = openneutron("pareto", "mixed.tflite").out.splitlines()
     assert lines[0] == "mixed.tflite: SRAM against modelled time on imxrt700"
-    assert lines[1].split() == ["SRAM", "time", "times", "the", "fastest"]
+    assert lines[1].split() == ["SRAM", "time", "times", "the", "fastest", "--sram-budget"]
     assert lines[-1].split()[4] == "1.00"
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (48.0, (0, 10, 20, 30, 40, 50)),
+        (4.68, (0, 1, 2, 3, 4, 5)),
+        (1470.0, (0, 200, 400, 600, 800, 1000, 1200, 1400, 1600)),
+        (0.21, (0, 0.05, 0.1, 0.15, 0.2, 0.25)),
+        (1.0, (0, 0.2, 0.4, 0.6, 0.8, 1.0)),
+    ],
+)
+def test_axes_have_round_numbers(most: float, expected: tuple[float, ...]) -> None:
+    assert ticks(most) == expected
 
 
 def test_what_can_not_be_drawn_or_does_not_run_is_refused(openneutron: Command) -> None:

@@ -14,6 +14,7 @@ from openneutron.diagnostics import OnCpu
 from openneutron.errors import BudgetError
 from openneutron.mixed import compile_file
 from openneutron.report import Summary, of_compiled_file
+from openneutron.report.fitted import short_name
 from openneutron.report.memory import memory_table
 from openneutron.report.text import (
     calls_table,
@@ -21,7 +22,6 @@ from openneutron.report.text import (
     duration_text,
     on_cpu_table,
     plain,
-    short_name,
     size_text,
     summary_rows,
 )
@@ -102,6 +102,25 @@ def test_memory_of_a_partition() -> None:
         "0x000200    256  q         0-0  #..\n"
         "0x000200    128  p         1-2  .##\n"
     )
+
+
+def test_tables_on_a_narrow_terminal() -> None:
+    part = summary().partitions[1]
+    assert plain(calls_table(part), 60).splitlines()[1:5] == [
+        "operator  kernel      output   cycles   time   share   used",
+        "s         add_s8      1x8x8x8   6,564  20 us  49.4 %",
+        "e         conv_2d_s8  1x8x8x3   6,716  21 us  50.6 %  3.2 %",
+        "Not shown for want of room: MACs, parallel, bound by. A",
+    ]
+    names = ("conv1/very/long/name/Relu", "conv2/very/long/name/Relu")
+    named = [dataclasses.replace(call, name=name) for call, name in zip(part.report.operators, names, strict=True)]
+    longer = dataclasses.replace(part, report=dataclasses.replace(part.report, operators=tuple(named)))
+    assert plain(calls_table(longer), 58).splitlines()[1:4] == [
+        "operator          kernel      cycles   time   share   used",
+        "...ong/name/Relu  add_s8       6,564  20 us  49.4 %",
+        "...ong/name/Relu  conv_2d_s8   6,716  21 us  50.6 %  3.2 %",
+    ]
+    assert all(len(line) <= 40 for line in plain(memory_table(summary().partitions[0]), 40).splitlines())
 
 
 def test_a_placement_above_its_bound_says_so() -> None:

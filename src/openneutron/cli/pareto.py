@@ -24,7 +24,7 @@ from openneutron.cli.progress import Steps
 from openneutron.compiler.pareto import one_after_the_other, pareto
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.mixed import analyse_file
-from openneutron.report.pareto import pareto_svg, pareto_table
+from openneutron.report.pareto import budget_kib, pareto_svg, pareto_table
 
 
 def show_pareto(
@@ -40,8 +40,8 @@ def show_pareto(
 ) -> None:
     """Show what each amount of SRAM costs in modelled time.
 
-    From the least memory the NPU's part of the model can run in to whole tensors; each line is a --sram-budget and the time
-    that compiling with it gives.
+    From the least memory the NPU's part of the model can run in to whole tensors; each line is the time that compiling with
+    its --sram-budget gives. Budgets are whole KiB: of lines with the same, the last one is what is compiled.
     """
     if plot is not None and plot.suffix != ".svg":
         raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
@@ -81,6 +81,7 @@ def show_pareto(
         rows = [
             {
                 "sram_bytes": p.sram_bytes,
+                "sram_budget_kib": budget_kib(p),
                 "modelled_cycles": p.cycles,
                 "modelled_ms": asked.target.milliseconds(p.cycles),
             }

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from openneutron.compiler import Report
+from openneutron.report.fitted import Column, FittedTable
 from openneutron.report.summary import PartitionSummary
-from openneutron.report.text import short_name, size_text
+from openneutron.report.text import size_text
 
 CHART_WIDTH = 32
 
@@ -19,22 +19,15 @@ def memory_table(part: PartitionSummary) -> RenderableType:
     report = part.report
     steps = max((item.last for item in report.memory), default=0) + 1
     title = Text(f"{part.name}: arena of {size_text(report.arena_bytes)}, {placement_text(report)}", "bold")
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    table.add_column("address", no_wrap=True, style="cyan")
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("buffer", no_wrap=True)
-    table.add_column("steps", justify="right", no_wrap=True)
-    table.add_column(f"0 to {steps - 1}", no_wrap=True)
-    for item in sorted(report.memory, key=lambda item: (item.offset, item.first)):
-        first, last = max(item.first, 0), item.last
-        table.add_row(
-            f"0x{item.offset:06x}",
-            f"{item.size_bytes:,}",
-            short_name(item.name),
-            f"{first}-{last}",
-            _bar(first, last, steps),
-        )
-    return Group(title, table)
+    buffers = sorted(report.memory, key=lambda item: (item.offset, item.first))
+    lives = [(max(item.first, 0), item.last) for item in buffers]
+    columns = [
+        Column("address", [f"0x{item.offset:06x}" for item in buffers], style="cyan"),
+        Column("bytes", [f"{item.size_bytes:,}" for item in buffers], justify="right"),
+        Column("steps", [f"{first}-{last}" for first, last in lives], goes=1, justify="right"),
+        Column(f"0 to {steps - 1}", [_bar(first, last, steps) for first, last in lives]),
+    ]
+    return Group(title, FittedTable("buffer", [item.name for item in buffers], columns, at=2))
 
 
 def placement_text(report: Report) -> str:

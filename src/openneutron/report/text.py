@@ -14,13 +14,11 @@ from rich.text import Text
 
 from openneutron.compiler import OperatorReport
 from openneutron.diagnostics import Fallback, OnCpu
+from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, short_name
 from openneutron.report.summary import PartitionSummary, Summary
 
 SHOWN_ON_CPU = 12
 """Operators on the CPU that a summary lists; ``explain`` lists all."""
-
-NAME_WIDTH = 44
-"""Characters of a tensor's name that a table shows."""
 
 COST_WIDTH = 30
 
@@ -58,12 +56,6 @@ def plural(count: int, what: str) -> str:
 def duration_text(milliseconds: float) -> str:
     """Milliseconds, or microseconds below one."""
     return f"{milliseconds:,.2f} ms" if milliseconds >= 1 else f"{milliseconds * 1e3:,.0f} us"
-
-
-def short_name(name: str, width: int = NAME_WIDTH) -> str:
-    """A tensor's name that fits a column: of names that a converter joined the last, cut from the front."""
-    name = name.rsplit(";", 1)[-1]
-    return name if len(name) <= width else f"...{name[3 - width :]}"
 
 
 def _share(part: float) -> str:
@@ -180,22 +172,27 @@ def _sram_text(summary: Summary) -> str:
 
 def partitions_table(summary: Summary) -> RenderableType:
     """Each partition's share; the SRAM budget holds for each of them alone."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    table.add_column("partition", style="cyan", no_wrap=True)
-    for heading in ("operators", "kernel calls", "MACs", "latency", "SRAM", "weights"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for index, part in enumerate(summary.partitions):
-        report = part.report
-        table.add_row(
-            part.name,
+    rows = [
+        (
             str(sum(item.partition == index for item in summary.delegated)),
-            str(len(report.operators)),
-            count_text(report.macs),
-            duration_text(report.milliseconds),
-            size_text(report.sram_bytes),
-            size_text(report.weights_bytes),
+            str(len(part.report.operators)),
+            count_text(part.report.macs),
+            duration_text(part.report.milliseconds),
+            size_text(part.report.sram_bytes),
+            size_text(part.report.weights_bytes),
         )
-    return Group(Text("Partitions, one after the other in the same SRAM", "bold"), table)
+        for index, part in enumerate(summary.partitions)
+    ]
+    headings = ("operators", "kernel calls", "MACs", "latency", "SRAM", "weights")
+    columns = [
+        Column(heading, cells, goes=int(heading == "kernel calls"), justify="right")
+        for heading, cells in zip(headings, zip(*rows, strict=True), strict=True)
+    ]
+    names = [part.name for part in summary.partitions]
+    return Group(
+        Text("Partitions, one after the other in the same SRAM", "bold"),
+        FittedTable("partition", names, columns, gap=4),
+    )
 
 
 def fallback_text(cost: Fallback) -> str:
@@ -245,34 +242,23 @@ def calls_table(part: PartitionSummary) -> RenderableType:
     less than half of them.
     """
     report = part.report
-    title = Text(f"{part.name}: {plural(len(report.operators), 'kernel call')}, modelled", "bold")
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    # Columns that may wrap are those that shrink on a narrow terminal; with an ellipsis they stay on one line.
-    table.add_column("operator", overflow="ellipsis", max_width=NAME_WIDTH)
-    table.add_column("kernel", style="cyan", no_wrap=True)
-    table.add_column("output", no_wrap=True)
-    for heading in ("MACs", "cycles", "time", "share", "used"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("parallel", "bound by"):
-        table.add_column(heading, no_wrap=True)
-    striped = any(item.stripes > 1 for item in report.operators)
-    if striped:
-        table.add_column("stripes", justify="right", no_wrap=True)
-    for item in report.operators:
-        table.add_row(
-            short_name(item.name),
-            item.kernel,
-            "x".join(str(extent) for extent in item.output),
-            count_text(item.macs) if item.macs else "",
-            f"{item.cycles:,}",
-            duration_text(report.milliseconds * item.cycles / report.cycles),
-            _share(item.cycles / report.cycles),
-            _share(item.utilisation) if item.macs else "",
-            item.parallel.removeprefix("output "),
-            item.bottleneck,
-            *([str(item.stripes)] if striped else []),
-        )
-    return Group(title, table, *_idle_lines(report.operators))
+    calls = report.operators
+    title = Text(f"{part.name}: {plural(len(calls), 'kernel call')}, modelled", "bold")
+    times = [duration_text(report.milliseconds * item.cycles / report.cycles) for item in calls]
+    columns = [
+        Column("kernel", [item.kernel for item in calls], style="cyan"),
+        Column("output", ["x".join(str(extent) for extent in item.output) for item in calls], goes=2),
+        Column("MACs", [count_text(item.macs) if item.macs else "" for item in calls], goes=3, justify="right"),
+        Column("cycles", [f"{item.cycles:,}" for item in calls], justify="right"),
+        Column("time", times, justify="right"),
+        Column("share", [_share(item.cycles / report.cycles) for item in calls], justify="right"),
+        Column("used", [_share(item.utilisation) if item.macs else "" for item in calls], goes=1, justify="right"),
+        Column("parallel", [item.parallel.removeprefix("output ") for item in calls], goes=5),
+        Column("bound by", [item.bottleneck for item in calls], goes=4),
+    ]
+    if any(item.stripes > 1 for item in calls):
+        columns.append(Column("stripes", [str(item.stripes) for item in calls], justify="right"))
+    return Group(title, FittedTable("operator", [item.name for item in calls], columns), *_idle_lines(calls))
 
 
 def _idle_lines(operators: Iterable[OperatorReport]) -> list[Text]:

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tables that stay whole on narrow terminals: names get shorter, then columns go, and a line says which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+NAME_WIDTH = 44
+"""Characters of a tensor's name that a table shows."""
+
+LEAST_NAME_WIDTH = 12
+
+
+def short_name(name: str, width: int = NAME_WIDTH) -> str:
+    """A tensor's name that fits a column: of names that a converter joined the last, cut from the front."""
+    name = name.rsplit(";", 1)[-1]
+    return name if len(name) <= width else f"...{name[3 - width :]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's heading and cells. Of those that may go, the one with the highest ``goes`` goes first; 0 stays."""
+
+    heading: str
+    cells: Sequence[str]
+    goes: int = 0
+    justify: JustifyMethod = "left"
+    style: str = ""
+
+    @property
+    def width(self) -> int:
+        return max(len(text) for text in (self.heading, *self.cells))
+
+
+@dataclass(frozen=True, slots=True)
+class FittedTable:
+    """One line for each row, whatever the width. ``names`` are the rows' tensors, shortened where they have to be.
+
+    ``at`` is where their column stands, ``gap`` the blanks between two columns, an even number.
+    """
+
+    heading: str
+    names: Sequence[str]
+    columns: Sequence[Column]
+    at: int = 0
+    gap: int = 2
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        kept = list(self.columns)
+        while self._room(kept, options.max_width) < self._least and any(column.goes for column in kept):
+            kept.remove(max(kept, key=lambda column: column.goes))
+        room = max(self._room(kept, options.max_width), self._least)
+        table = Table(box=None, pad_edge=False, padding=(0, self.gap // 2))
+        named = Column(self.heading, [short_name(name, min(room, NAME_WIDTH)) for name in self.names])
+        shown = [*kept[: self.at], named, *kept[self.at :]]
+        for column in shown:
+            table.add_column(column.heading, justify=column.justify, style=column.style, no_wrap=True)
+        for row in zip(*(column.cells for column in shown), strict=True):
+            table.add_row(*row)
+        yield table
+        gone = [column.heading for column in self.columns if column not in kept]
+        if gone:
+            yield Text(f"Not shown for want of room: {', '.join(gone)}. A wider terminal, a file and --json have all.")
+
+    @property
+    def _least(self) -> int:
+        """The width that the column of names has at least."""
+        longest = max((len(short_name(name)) for name in self.names), default=0)
+        return max(len(self.heading), min(LEAST_NAME_WIDTH, longest))
+
+    def _room(self, columns: Sequence[Column], width: int) -> int:
+        return width - sum(column.width + self.gap for column in columns)
