@@ -161,12 +161,17 @@ def test_a_file_with_nothing_to_list(refused: Refused) -> None:
 
 
 def test_damaged_payloads(refused: Refused, folder: Path) -> None:
-    (folder / "short.bin").write_bytes(b"\1\1\1")
-    assert refused("disasm", "short.bin") == "payload: it is 3 bytes; its header alone has at least 4."
-    (folder / "none.bin").write_bytes(bytes(512))
-    assert (
-        refused("disasm", "none.bin") == "payload: its version is 0; this one reads version 1. Compile the model again."
-    )
+    for name, data in (
+        ("short.bin", b"\1\1\1"),
+        ("none.bin", bytes(512)),
+        ("main.c", b"int main(void) { return 0; }\n"),
+    ):
+        (folder / name).write_bytes(data)
+        assert refused("disasm", name) == (
+            f"'{name}' is no compiled .tflite or .pte, nor a delegate's payload: there is no Neutron microcode in it."
+        )
+    (folder / "cut.bin").write_bytes(b"\1\1\1" + b"nMCd")
+    assert refused("disasm", "cut.bin") == "payload: it is 7 bytes; its headers alone have 144."
     (folder / "text.pte").write_text("no program either")
     message = "'text.pte' is no ExecuTorch program: bytes 4 to 7 are b'rogr'; a .pte file has b'ET12' there."
     assert refused("disasm", "text.pte") == message

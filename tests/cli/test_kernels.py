@@ -148,6 +148,17 @@ def test_files_that_are_none(refused: Refused, folder: Path) -> None:
     )
 
 
+def test_files_that_were_changed(refused: Refused, folder: Path) -> None:
+    text = KernelSelection(US, ("conv_2d_s8", "softmax_s8")).text()
+    for changed in (text[: text.index("NEUTRON_KERNEL(1")], text[:-2], text.replace("softmax_s8", "softmax_u8")):
+        (folder / "a.c").write_text(changed)
+        for command in (("list", "a.c"), ("merge", "-o", "all.c", "a.c")):
+            assert refused("kernels", *command) == (
+                "'a.c': a kernel selection that was changed, or is truncated; firmware would lack kernels. "
+                "`openneutron compile --dump-kernel-selection` writes it anew."
+            )
+
+
 def test_files_of_two_versions(refused: Refused, folder: Path) -> None:
     for name, version in (("a.c", "1.0"), ("b.c", "1.1")):
         (folder / name).write_text(KernelSelection(f"OpenNeutron {version}", ("lookup_s8",)).text())

@@ -12,7 +12,7 @@ from openneutron import litert
 from openneutron.cli.model_source import existing
 from openneutron.cli.pte_file import payloads
 from openneutron.errors import InvalidProgramError
-from openneutron.isa import Program, decode, listing, payload, pte
+from openneutron.isa import Program, decode, listing, payload, pte, rows
 from openneutron.litert.neutron_graph import find
 
 
@@ -44,6 +44,10 @@ def programs(path: Path) -> list[tuple[str, Program]]:
     data = path.read_bytes()
     if path.suffix == ".pte" or data[4:8] == pte.FILE_IDENTIFIER:
         return _delegated(path, data)
+    if rows.MAGIC.to_bytes(4, "little") not in data:
+        raise InvalidProgramError(
+            f"'{path.name}' is no compiled .tflite or .pte, nor a delegate's payload: there is no Neutron microcode in it."
+        )
     return [(path.name, payload.parse(data).program)]
 
 

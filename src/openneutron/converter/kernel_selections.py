@@ -8,16 +8,19 @@ from pathlib import Path
 
 from openneutron import __version__
 from openneutron.converter.eiq import EiqConverter
-from openneutron.errors import InvalidOptionError
+from openneutron.errors import InvalidOptionError, InvalidProgramError
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels, merge, parse
 from openneutron.isa.microcode import Program
 
 SUFFIX = "_kernel_selection.c"
 
+COMPILER = f"OpenNeutron {__version__}"
+"""Who writes selections, as they say it."""
+
 
 def selection_of(programs: Iterable[Program]) -> KernelSelection:
     """The kernels that these programs call. Raises InvalidProgramError where one is none."""
-    return KernelSelection(f"OpenNeutron {__version__}", called_kernels(programs))
+    return KernelSelection(COMPILER, called_kernels(programs))
 
 
 def default_path(result: Path) -> Path:
@@ -56,13 +59,20 @@ def selection_files(path: Path, programs: Mapping[str, Program]) -> dict[Path, b
 
 
 def read_selection(path: Path) -> KernelSelection:
-    """The selection in a file. Raises InvalidProgramError where it is none of ours, InvalidOptionError where it can't be
-    read."""
+    """The selection in a file. Raises InvalidProgramError where it is none of ours, or one that this version did not write as
+    it stands; InvalidOptionError where it can't be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InvalidOptionError(f"'{path}' can't be read: {error.strerror}.") from error
-    return parse(str(path), text)
+    found = parse(str(path), text)
+    # What another version writes is not known here.
+    if found.compiler == COMPILER and text.splitlines() != found.text().splitlines():
+        raise InvalidProgramError(
+            f"'{path}': a kernel selection that was changed, or is truncated; firmware would lack kernels. "
+            "`openneutron compile --dump-kernel-selection` writes it anew."
+        )
+    return found
 
 
 def merged(paths: Iterable[Path]) -> KernelSelection:
