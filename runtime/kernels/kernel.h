@@ -66,9 +66,9 @@ typedef void (*NeutronKernelRun)(const NeutronKernelCall *call);
 typedef bool (*NeutronKernelTakes)(const NeutronBuffer *buffers, const void *params);
 
 /* takes: NULL where run takes every call. Entries of one id are variants of one kernel and differ in takes and run alone;
- * the first that takes a call runs it. output_word: the parameter word that holds the output buffer's index. taps_words: the product of the words whose bits
- * are set is how many input elements one output element takes; with NEUTRON_TAPS_INPUT_PLANE, times the rows and
- * columns of the buffer in word 0. */
+ * the first that takes a call runs it. output_word: the parameter word that holds the output buffer's index. taps_words: the
+ * product of the words whose bits are set is how many input elements one output element takes; with
+ * NEUTRON_TAPS_INPUT_PLANE, times the rows and columns of the buffer in word 0. */
 typedef struct {
     uint16_t id;
     uint8_t params_words;

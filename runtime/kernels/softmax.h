@@ -33,7 +33,9 @@ static inline int32_t softmax_largest(const uint8_t *from, ptrdiff_t pitch, int3
     if (pitch == 1 && count >= 4) {
         uint32_t four = neutron_load_word(from);
         /* The last four may have been there before. */
-        for (int32_t k = 4; k < count; k += 4) four = neutron_max_bytes(four, neutron_load_word(from + (k < count - 4 ? k : count - 4)));
+        for (int32_t k = 4; k < count; k += 4) {
+            four = neutron_max_bytes(four, neutron_load_word(from + (k < count - 4 ? k : count - 4)));
+        }
         four = neutron_max_bytes(four, four >> 16 | four << 16);
         return (int8_t)neutron_max_bytes(four, four >> 8);
     }

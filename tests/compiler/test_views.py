@@ -5,6 +5,7 @@ and concatenations of one small cube, so that many tensors share memory and are 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,14 @@ from tests import oracle
 
 SIDE = 4
 CUBE = (1, SIDE, SIDE, SIDE)
-POOL = {"padding": "SAME", "kernel_h": 2, "kernel_w": 2, "stride_h": 1, "stride_w": 1, "activation": "NONE"}
+POOL: dict[str, Any] = {
+    "padding": "SAME",
+    "kernel_h": 2,
+    "kernel_w": 2,
+    "stride_h": 1,
+    "stride_w": 1,
+    "activation": "NONE",
+}
 OPERATORS = 9
 
 

@@ -8,8 +8,8 @@
  * then the product with the channel's real number (neutron_requantize(), or with one rounding), bounds and zero point.
  *
  * A kernel has a portable run, which takes every call, and faster ones, each of which returns false where a call is none
- * of those it is made for. With the DSP extension there is one run alone, which takes every call. All give the same bytes. They differ in the order in which they go through the window, so an
- * output may not overlap its input. */
+ * of those it is made for. With the DSP extension there is one run alone, which takes every call. All give the same bytes.
+ * They differ in the order in which they go through the window, so an output may not overlap its input. */
 #ifndef NEUTRON_CONVOLUTION_H
 #define NEUTRON_CONVOLUTION_H
 

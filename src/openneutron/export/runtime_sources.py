@@ -35,9 +35,10 @@ def runtime_folder() -> Path:
 
 
 def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
-    """The files a build with these kernels (``softmax_s8``) and variants (``compare_s8:less``) needs, by their path from ``runtime/``, and the ExecuTorch delegate.
+    """The files that a build with these kernels and variants needs, and the ExecuTorch delegate, by their path from ``runtime/``.
 
-    Of the kernels' folders: sources of other kernels and of other machines are left out, headers are those that are included.
+    ``kernels``: names such as ``softmax_s8`` and ``compare_s8:less``. Of the kernels' folders, sources of other kernels and of
+    other machines are left out, and headers are those that are included.
     """
     folder = runtime_folder()
     wanted = {kernel.partition(":")[0] for kernel in kernels}
