@@ -8,12 +8,13 @@ for this machine and once with the portable ones alone, and with a low bound for
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import struct
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,10 +24,12 @@ from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.schedule import Loop, Rows
 from openneutron.isa import Program, Record, decode, encode
+from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.rows import KERNELS
 from tests import random_graphs
 from tests.compiler import test_cascade
 from tests.driver import programs
+from tests.driver.test_linked_selection import comparison
 from tests.driver.test_validation import CODES
 
 ROOT = Path(__file__).parents[2]
@@ -88,9 +91,9 @@ def seeds() -> list[Program]:
     return made
 
 
-def write_seeds(folder: Path) -> list[Path]:
+def write_seeds(folder: Path, made: Sequence[Program]) -> list[Path]:
     paths = []
-    for number, program in enumerate(seeds()):
+    for number, program in enumerate(made):
         path = folder / f"seed{number:03}"
         sizes = struct.pack("<2I", len(program.microcode), len(program.weights))
         path.write_bytes(sizes + program.microcode + program.weights)
@@ -101,6 +104,32 @@ def write_seeds(folder: Path) -> list[Path]:
 def test_seeds_call_every_kernel() -> None:
     called = {operator.row.name for program in seeds() for operator in decode(program).operators}
     assert called == {row.name for row in KERNELS}
+
+
+def with_calls_of_nothing(program: Program) -> Program:
+    """The program with each operator once more, in a call whose window holds nothing: nobody checks its parameters."""
+    microcode = decode(program)
+    count = len(microcode.operators)
+    calls = tuple(programs.rows(count + index, 1, 1) for index in range(count))
+    return encode(
+        dataclasses.replace(
+            microcode, operators=2 * microcode.operators, code=(*calls, *microcode.code), names=2 * microcode.names
+        ),
+        program.weights,
+    )
+
+
+def selected() -> tuple[KernelSelection, list[Program]]:
+    """A selection of no kernel whole that has variants, and programs that it takes."""
+    names = [name for row in KERNELS for name in ([f"{row.name}:{item.name}" for item in row.variants] or [row.name])]
+    # All variants of one kernel would be the kernel.
+    names.remove("compare_s8:equal")
+    made = [with_calls_of_nothing(program) for program in (comparison("less"), programs.inverted_twice())]
+    made += [with_calls_of_nothing(program) for program in seeds()[::4] if set(called_kernels([program])) <= set(names)]
+    graphs = (random_graphs.single("fully_connected", seed) for seed in range(20))
+    layers = (compile_graph(graph, targets.get("imxrt700")).program for graph in graphs)
+    made += [with_calls_of_nothing(layer) for layer in layers if called_kernels([layer]) == ("conv_2d_1x1_s8:vector",)]
+    return KernelSelection("OpenNeutron 1", tuple(names)), made
 
 
 def build(folder: Path, variant: str) -> Path:
@@ -120,15 +149,28 @@ def build(folder: Path, variant: str) -> Path:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compiled, sources))
-    path = folder / "fuzz"
-    subprocess.run([compiler, *SANITIZERS, *objects, "-o", path], check=True)
-    return path
+    selection = folder / "selection.c"
+    selection.write_text(selected()[0].text())
+    for name, more in (("fuzz", []), ("fuzz_selected", [compiled(selection)])):
+        subprocess.run([compiler, *SANITIZERS, *objects, *more, "-o", folder / name], check=True)
+    return folder / "fuzz"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The fuzzer of a variant, built once; beside it ``fuzz_selected``, with the kernels of ``selected`` alone."""
+    return functools.cache(lambda variant: build(tmp_path_factory.mktemp(variant), variant))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_mutations(variant: str, tmp_path: Path) -> None:
-    fuzzer = build(tmp_path, variant)
-    command = [fuzzer, str(list(VARIANTS).index(variant)), "0", str(MUTATIONS), *write_seeds(tmp_path)]
+def test_mutations(variant: str, built: Callable[[str], Path], tmp_path: Path) -> None:
+    command: list[str | Path] = [
+        built(variant),
+        str(list(VARIANTS).index(variant)),
+        "0",
+        str(MUTATIONS),
+        *write_seeds(tmp_path, seeds()),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-6000:]
     ended = Counter({int(code): int(count) for code, count in (line.split() for line in done.stdout.splitlines())})
@@ -136,3 +178,23 @@ def test_mutations(variant: str, tmp_path: Path) -> None:
     assert ended[0] > MUTATIONS // 10, "too few mutations are still sound programs"
     reached = {name for name, code in CODES.items() if ended[code >> 8]}
     assert reached >= {"MAGIC", "VERSION", "TRUNCATED", "CHECKSUM", "LAYOUT", "KERNEL", "BUFFER", "CALL", "INSTRUCTION"}
+
+
+def test_mutations_where_variants_are_registered(built: Callable[[str], Path], tmp_path: Path) -> None:
+    kernels, made = selected()
+    assert (
+        {"conv_2d_1x1_s8:vector", "compare_s8:less"}
+        <= {name for program in made for name in called_kernels([program])}
+        <= set(kernels.kernels)
+    )
+    command: list[str | Path] = [
+        built("portable").with_name("fuzz_selected"),
+        "7",
+        "0",
+        str(MUTATIONS // 3),
+        *write_seeds(tmp_path, made),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-6000:]
+    ended = Counter({int(code): int(count) for code, count in (line.split() for line in done.stdout.splitlines())})
+    assert ended[0] > MUTATIONS // 60 and ended[CODES["KERNEL"] >> 8] > 0
