@@ -193,8 +193,10 @@ def _load_weights(model: nn.Module, path: Path) -> None:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle, zipfile and torch each have errors of their own
-        words = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InvalidOptionError(f"--weights: '{path}' can't be read: {words}") from error
+        raise InvalidOptionError(
+            f"--weights: '{path}' {what_it_is(path)}; a state_dict is what is needed here: "
+            "torch.save(model.state_dict(), 'weights.pt')."
+        ) from error
     state = found.get("state_dict", found) if isinstance(found, dict) else found
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise InvalidOptionError(

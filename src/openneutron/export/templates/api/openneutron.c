@@ -21,7 +21,11 @@
 #define ALIGNED(size) (((size) + 15) / 16 * 16)
 
 static _Alignas(16) OPENNEUTRON_ARENA uint8_t openneutron_arena[AT_LEAST_ONE(OPENNEUTRON_ARENA_BYTES)];
-static _Alignas(16) OPENNEUTRON_ARENA uint8_t openneutron_prefetch[AT_LEAST_ONE(OPENNEUTRON_PREFETCH_BYTES)];
+#if OPENNEUTRON_PREFETCH_BYTES > 0
+static _Alignas(16) OPENNEUTRON_ARENA uint8_t openneutron_prefetch[OPENNEUTRON_PREFETCH_BYTES];
+#else
+static uint8_t *const openneutron_prefetch = NULL;
+#endif
 static _Alignas(16) uint8_t openneutron_between[AT_LEAST_ONE(OPENNEUTRON_BETWEEN_BYTES)];
 static _Alignas(16) uint8_t openneutron_profile[AT_LEAST_ONE(OPENNEUTRON_PROFILE_BYTES)];
 static _Alignas(16) uint8_t openneutron_context[OPENNEUTRON_CALL_COUNT][ALIGNED(NEUTRON_MODEL_CONTEXT_SIZE)];
