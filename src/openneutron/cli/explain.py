@@ -14,6 +14,8 @@ from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import (
     CalibrationOption,
     CheckOption,
+    EffortName,
+    EffortOption,
     FetchOption,
     IoPlaceOption,
     KeepFloatOption,
@@ -40,6 +42,7 @@ def explain(
     io_place: IoPlaceOption = None,
     fetch_constants_to_sram: FetchOption = False,
     check: CheckOption = False,
+    effort: EffortOption = EffortName.DEFAULT,
     operators_not_to_delegate: NotDelegatedOption = None,
     keep_float: KeepFloatOption = None,
     memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
@@ -59,6 +62,7 @@ def explain(
         io_place=io_place,
         fetch_constants_to_sram=fetch_constants_to_sram,
         check=check,
+        effort=effort,
         operators_not_to_delegate=operators_not_to_delegate,
         keep_float=keep_float,
     )

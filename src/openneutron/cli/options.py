@@ -15,6 +15,7 @@ from openneutron import targets
 from openneutron.cli import model_source
 from openneutron.cli.model_source import LiteRTFile, ModelSource
 from openneutron.compiler import CompileOptions
+from openneutron.compiler.effort import DEFAULT, HIGH
 from openneutron.compiler.layout import ARENA, CALLER
 from openneutron.errors import InvalidOptionError
 from openneutron.targets import Target
@@ -25,6 +26,13 @@ class IoPlace(StrEnum):
 
     ARENA = ARENA
     CALLER = CALLER
+
+
+class EffortName(StrEnum):
+    """How far the compiler looks."""
+
+    DEFAULT = DEFAULT.name
+    HIGH = HIGH.name
 
 
 class Border(StrEnum):
@@ -64,6 +72,12 @@ IoPlaceOption = Annotated[
 ]
 FetchOption = Annotated[
     bool, typer.Option("--fetch-constants-to-sram", help="Copy constants from flash to SRAM before each use.")
+]
+EffortOption = Annotated[
+    EffortName,
+    typer.Option(
+        help="How far to look for a faster schedule in little memory; high takes longer and says what it gained."
+    ),
 ]
 CheckOption = Annotated[
     bool,
@@ -121,6 +135,7 @@ def request(
     io_place: IoPlace | None,
     fetch_constants_to_sram: bool,
     check: bool,
+    effort: EffortName,
     operators_not_to_delegate: Iterable[str] | None,
     keep_float: Iterable[str] | None,
     io: Border | None = None,
@@ -143,6 +158,8 @@ def request(
             ("--converter", converter),
         ):
             model_source.only_for_pytorch(source, option, value)
+    if effort is not EffortName.DEFAULT and converter is ConverterName.EIQ:
+        raise InvalidOptionError("--effort: it is this project's compiler's. Leave it out, or take --converter open.")
     if check and converter is ConverterName.EIQ:
         raise InvalidOptionError(
             "--check: NXP's microcode can't be checked here. Leave it out, or take --converter open."
@@ -153,6 +170,7 @@ def request(
         io=place.value,
         fetch_constants_to_sram=fetch_constants_to_sram,
         check=check,
+        effort=effort.value,
     )
     excluded = names(operators_not_to_delegate)
     return Request(source, chip, options, excluded, calibration, weights, floating, io, converter)

@@ -12,6 +12,8 @@ from openneutron import files, litert
 from openneutron.cli import output
 from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import (
+    EffortName,
+    EffortOption,
     IoPlaceOption,
     KeepFloatOption,
     ModelArgument,
@@ -34,6 +36,7 @@ def show_pareto(
     io_place: IoPlaceOption = None,
     operators_not_to_delegate: NotDelegatedOption = None,
     keep_float: KeepFloatOption = None,
+    effort: EffortOption = EffortName.DEFAULT,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: a .svg.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the points as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -54,6 +57,7 @@ def show_pareto(
         io_place=io_place,
         fetch_constants_to_sram=False,
         check=False,
+        effort=effort,
         operators_not_to_delegate=operators_not_to_delegate,
         keep_float=keep_float,
     )

@@ -9,8 +9,9 @@ from typing import Any
 from openneutron import files
 from openneutron.cli.model_source import PyTorchModel
 from openneutron.cli.needs_pytorch import needs_pytorch
-from openneutron.cli.options import Border, ConverterName, Request, Results
+from openneutron.cli.options import Border, ConverterName, EffortName, Request, Results
 from openneutron.cli.progress import Steps
+from openneutron.compiler import CompileOptions
 from openneutron.hushed import hushed
 from openneutron.ir import Graph
 from openneutron.report import Summary
@@ -65,11 +66,17 @@ def _compiled(source: PyTorchModel, asked: Request, steps: Steps, must_delegate:
         operators_not_to_delegate=asked.not_delegated,
         keep_float=asked.keep_float,
         converter=(asked.converter or ConverterName.OPEN).value,
-        extra_flags=("--check",) if options.check else (),
+        extra_flags=_flags(options),
         must_delegate=must_delegate,
         progress=steps,
         name=str(source),
     )
+
+
+def _flags(options: CompileOptions) -> tuple[str, ...]:
+    """The compiler's options that have no parameter of their own on this way."""
+    effort = () if options.effort == EffortName.DEFAULT else (f"--effort={options.effort}",)
+    return (*(("--check",) if options.check else ()), *effort)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,18 +8,13 @@ from dataclasses import dataclass
 
 from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.cascade import Options, in_place
+from openneutron.compiler.effort import DEFAULT, Effort
 from openneutron.compiler.layout import Layout, lay_out, with_steps_of
 from openneutron.compiler.merge_columns import merge_columns
 from openneutron.compiler.prefetch import Plan, choose_plan, prefetch_plans
 from openneutron.compiler.schedule import Schedule, fetched_bytes, whole_schedule
 from openneutron.compiler.storage import Storages
 from openneutron.targets import Target
-
-PREFETCH_STEPS = (1, 2, 4)
-"""Constants of a cascade that are tried at most, where they are copied: so many times the largest call's."""
-
-LEVEL = 0.7
-"""Cascades that are tried with copies: each takes so much less of the memory than the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,75 +31,79 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """What schedules are for. ``io`` is where inputs and outputs lie (layout.IO_PLACES)."""
+
+    target: Target
+    io: str
+    fetch_constants: bool = False
+    effort: Effort = DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
 class TooLittle:
     """Nothing fits; ``least_bytes`` would do."""
 
     least_bytes: int
 
 
-def fit(
-    calls: Sequence[KernelCall], storages: Storages, target: Target, io: str, fetch_constants: bool, room: int
-) -> Fitted | TooLittle:
+def fit(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, room: int) -> Fitted | TooLittle:
     """The fastest schedule that is known to take at most ``room`` bytes of SRAM, inputs and outputs of the caller's aside.
 
     More room never makes it slower: by modelled cycles, with copies by those of a port that copies in the background.
     ``storages`` are those before ``in_place``.
     """
-    merged = fit_merged(calls, storages, target, io, fetch_constants)
+    merged = fit_merged(calls, storages, wanted)
     if merged is not None and merged.sram_bytes <= room:
         return merged
-    found = fit_plain(calls, in_place(storages, calls), target, io, fetch_constants, room)
+    found = fit_plain(calls, in_place(storages, calls), wanted, room)
     if merged is not None and isinstance(found, TooLittle):
         return TooLittle(min(found.least_bytes, merged.sram_bytes))
     return found
 
 
-def fit_plain(
-    calls: Sequence[KernelCall], storages: Storages, target: Target, io: str, fetch_constants: bool, room: int
-) -> Fitted | TooLittle:
+def fit_plain(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, room: int) -> Fitted | TooLittle:
     """``fit`` with each convolution in one piece, as cascades take it: every stripe of a piece is a call more."""
     whole = whole_schedule(calls)
-    layout = lay_out(whole, storages, io)
-    if fetch_constants:
-        return _with_copies(Fitted(whole, layout, storages), target, io, room)
+    layout = lay_out(whole, storages, wanted.io)
+    if wanted.fetch_constants:
+        return _with_copies(Fitted(whole, layout, storages), wanted, room)
     if layout.scratch_bytes <= room:
         return Fitted(whole, layout, storages)
-    options = Options(calls, storages, target, io)
+    options = Options(calls, storages, wanted.target, wanted.io, effort=wanted.effort)
     chosen = options.fastest(room)
     return TooLittle(options.least_bytes()) if chosen is None else Fitted(chosen.schedule, chosen.layout, storages)
 
 
-def fit_merged(
-    calls: Sequence[KernelCall], storages: Storages, target: Target, io: str, fetch_constants: bool
-) -> Fitted | None:
+def fit_merged(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted) -> Fitted | None:
     """Whole tensors with convolutions in the pieces of ``merge_columns``; None where nothing is faster so."""
-    merged = merge_columns(calls, target)
+    merged = merge_columns(calls, wanted.target)
     if merged == list(calls):
         return None
     found = []
     for each in (merged, calls):
         own = in_place(storages, each)
-        whole = Fitted(whole_schedule(each), lay_out(whole_schedule(each), own, io), own)
+        whole = Fitted(whole_schedule(each), lay_out(whole_schedule(each), own, wanted.io), own)
         cycles = 0
-        if fetch_constants:
-            plans = prefetch_plans(whole.schedule, own, target)
+        if wanted.fetch_constants:
+            plans = prefetch_plans(whole.schedule, own, wanted.target)
             good = choose_plan(plans, plans[-1].size_bytes)
             assert good is not None
-            whole, cycles = _laid_out(good, whole, io), good.cycles
+            whole, cycles = _laid_out(good, whole, wanted.io), good.cycles
         found.append((whole, cycles))
     (fast, cycles), (_, plain) = found
     return fast if cycles <= plain else None
 
 
-def _with_copies(whole: Fitted, target: Target, io: str, room: int) -> Fitted | TooLittle:
-    plans = prefetch_plans(whole.schedule, whole.storages, target)
+def _with_copies(whole: Fitted, wanted: Wanted, room: int) -> Fitted | TooLittle:
+    plans = prefetch_plans(whole.schedule, whole.storages, wanted.target)
     good = choose_plan(plans, plans[-1].size_bytes)
     assert good is not None
     if whole.layout.scratch_bytes + good.size_bytes <= room:
-        return _laid_out(good, whole, io)
+        return _laid_out(good, whole, wanted.io)
     found = [(plan, whole) for plan in plans]
-    for option in _cascades(whole, target, io):
-        found += [(plan, option) for plan in prefetch_plans(option.schedule, whole.storages, target)]
+    for option in _cascades(whole, wanted):
+        found += [(plan, option) for plan in prefetch_plans(option.schedule, whole.storages, wanted.target)]
     # What would be nearly as good as whole tensors and enough room is left to them, so that more room is never slower.
     slower = [
         (plan.cycles, option.layout.scratch_bytes + plan.size_bytes, plan, option)
@@ -115,15 +114,15 @@ def _with_copies(whole: Fitted, target: Target, io: str, room: int) -> Fitted | 
     if not fitting:
         return TooLittle(min(size for _, size, *_ in slower))
     _, _, plan, option = min(fitting, key=lambda choice: choice[:2])
-    return _laid_out(plan, option, io)
+    return _laid_out(plan, option, wanted.io)
 
 
-def _cascades(whole: Fitted, target: Target, io: str) -> Iterator[Fitted]:
+def _cascades(whole: Fitted, wanted: Wanted) -> Iterator[Fitted]:
     calls, storages = whole.schedule.calls, whole.storages
     largest = max((fetched_bytes(call, storages) for call in calls), default=0)
-    for times in PREFETCH_STEPS:
-        options = Options(calls, storages, target, io, largest * times)
-        yield from (Fitted(option.schedule, option.layout, storages) for option in options.levels(LEVEL))
+    for times in wanted.effort.constants:
+        options = Options(calls, storages, wanted.target, wanted.io, largest * times, wanted.effort)
+        yield from (Fitted(option.schedule, option.layout, storages) for option in options.levels(wanted.effort.levels))
 
 
 def _laid_out(plan: Plan, without: Fitted, io: str) -> Fitted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from openneutron.compiler.effort import DEFAULT, effort_of
 from openneutron.compiler.layout import ARENA, IO_PLACES
 from openneutron.errors import InvalidOptionError
 
@@ -16,6 +17,7 @@ class CompileOptions:
     ``io`` is where inputs and outputs lie, see ``layout.IO_PLACES``. ``fetch_constants_to_sram`` copies each operator's
     constants to SRAM ahead of their use, for constants that lie in flash; the budget bounds the buffer for them too. ``profile`` makes room for an event for each kernel
     call of a run.
+    ``effort`` is how far to look for a good schedule, see ``effort.EFFORTS``.
     ``check`` goes through each program byte by byte before it is handed out (compiler/audit).
     """
 
@@ -24,9 +26,11 @@ class CompileOptions:
     fetch_constants_to_sram: bool = False
     profile: bool = False
     check: bool = False
+    effort: str = DEFAULT.name
 
     def __post_init__(self) -> None:
         if self.io not in IO_PLACES:
             raise InvalidOptionError(f"io: '{self.io}' is no place for inputs and outputs; there are {IO_PLACES}.")
+        effort_of(self.effort)
         if self.sram_budget is not None and self.sram_budget <= 0:
             raise InvalidOptionError(f"sram_budget: it is {self.sram_budget} bytes; a budget is above 0.")

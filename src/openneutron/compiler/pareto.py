@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from openneutron.compiler.cascade import Options, in_place
 from openneutron.compiler.compile import io_outside, select_calls
-from openneutron.compiler.fit import Fitted, fit_merged, fit_plain
+from openneutron.compiler.effort import effort_of
+from openneutron.compiler.fit import Fitted, Wanted, fit_merged, fit_plain
 from openneutron.compiler.layout import lay_out
 from openneutron.compiler.legalize import legalize
 from openneutron.compiler.options import CompileOptions
@@ -41,12 +42,13 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
     whole = whole_schedule(calls)
     arena = lay_out(whole, storages, options.io).scratch_bytes
     points = [Point(arena + outside, sum(cycles for _, cycles in spent_on_calls(whole, target)))]
-    search = Options(calls, storages, target, options.io)
-    merged = fit_merged(calls, separate, target, options.io, False)
+    wanted = Wanted(target, options.io, effort=effort_of(options.effort))
+    search = Options(calls, storages, target, options.io, effort=wanted.effort)
+    merged = fit_merged(calls, separate, wanted)
     if merged is not None:
         points.append(Point(merged.sram_bytes + outside, _cycles(merged, target)))
     points += [Point(option.budget_bytes + outside, option.cycles) for option in search.levels(STEP)]
-    least = fit_plain(calls, storages, target, options.io, False, search.least_bytes())
+    least = fit_plain(calls, storages, wanted, search.least_bytes())
     assert isinstance(least, Fitted)
     return front([*points, Point(least.sram_bytes + outside, _cycles(least, target))])
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from openneutron.compiler import OperatorReport
+from openneutron.compiler.effort import DEFAULT
 from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, short_name
 from openneutron.report.summary import PartitionSummary, Summary
@@ -114,6 +115,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
             ("Peak SRAM", _sram_text(summary)),
             *_stripes_rows(summary),
+            *_effort_rows(summary),
             *_check_rows(summary),
             ("Weights", size_text(summary.weights_bytes)),
             ("Microcode", size_text(summary.microcode_bytes)),
@@ -148,6 +150,23 @@ def _copies_rows(summary: Summary) -> list[tuple[str, str]]:
             f"{duration_text(copies)} of it from flash; {duration_text(hidden)} in all with a port that copies in the background",
         )
     ]
+
+
+def _effort_rows(summary: Summary) -> list[tuple[str, str]]:
+    """What an effort beyond the default one gained."""
+    reports = [part.report for part in summary.partitions if part.report.effort != DEFAULT.name]
+    if not reports:
+        return []
+    cycles = sum(report.overlapped_cycles for report in reports)
+    gained = sum(report.gained_cycles or 0 for report in reports)
+    said = (
+        f"{_share(gained / (cycles + gained))} fewer cycles than at the default one"
+        if gained
+        else "as fast as at the default one"
+    )
+    if any(report.gained_cycles is None for report in reports):
+        said = "the default one finds nothing that fits"
+    return [("Effort", f"{reports[0].effort}: {said}")]
 
 
 def _check_rows(summary: Summary) -> list[tuple[str, str]]:

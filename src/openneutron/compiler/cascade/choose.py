@@ -11,15 +11,13 @@ from openneutron.compiler.cascade.network import Network, mirrored, network
 from openneutron.compiler.cascade.search import Plan, Search
 from openneutron.compiler.cascade.steps import schedule_of
 from openneutron.compiler.cascade.stripes import Stripes, turned
+from openneutron.compiler.effort import DEFAULT, Effort
 from openneutron.compiler.layout import CALLER, Layout, lay_out
 from openneutron.compiler.schedule import Schedule
 from openneutron.compiler.storage import Storages
 from openneutron.targets import Target
 
 UNLIMITED = 1 << 40
-
-EXACT_WORK = 0.5
-"""CP-SAT's deterministic time limit for a plan; there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +55,14 @@ class Options:
     target: Target
     io: str
     constants_bytes: int = 0
+    effort: Effort = DEFAULT
     _search: Search = field(init=False)
     _mirror: Network = field(init=False)
     _placed: dict[int, _Placing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         made = network(self.calls, self.storages, self.target, self.io == CALLER)
-        self._search = Search(made, self.constants_bytes)
+        self._search = Search(made, self.constants_bytes, self.effort)
         self._mirror = mirrored(made)
 
     def fastest(self, budget: int) -> Option | None:
@@ -139,7 +138,7 @@ class Options:
                 best, parts[index] = tried, other
                 yield best
         if not best.layout.placement.is_optimal:
-            tried = placed(parts, EXACT_WORK)
+            tried = placed(parts, self.effort.exact_work)
             if tried.arena_bytes < best.arena_bytes:
                 yield tried
 

@@ -16,16 +16,7 @@ from itertools import accumulate
 from openneutron.compiler.cascade.network import Network
 from openneutron.compiler.cascade.segment import Segment, segment, window_rows
 from openneutron.compiler.cascade.stripes import Stripes, evaluate
-
-LONGEST = 24
-"""Calls of a cascade at most."""
-
-STRIPES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
-"""Numbers of stripes that are tried, beside one for each row."""
-
-FINE = (1, 2, 4)
-"""Rows of a cascade's first call in a round that are tried where it has more rows than the last one."""
-
+from openneutron.compiler.effort import DEFAULT, Effort
 
 EVEN = 4
 """Rounds from which on even ones are tried too."""
@@ -40,16 +31,24 @@ class Plan:
     cycles: int
 
 
-def ways(found: Segment) -> Iterator[tuple[int, int, bool]]:
+def ways(found: Segment, effort: Effort) -> Iterator[tuple[int, int, bool]]:
     """What is tried for a cascade: the call that sets the pace, its rows a round, and whether the rounds are even."""
     calls = found.network.calls
     first, last = calls[found.first].rows, calls[found.end - 1].rows
-    for height in dict.fromkeys(-(-last // n) for n in (*STRIPES, last) if n <= last):
+    for height in dict.fromkeys(-(-last // n) for n in (*effort.stripes, last) if n <= last):
         yield found.end - 1, height, False
         if height * EVEN <= last:
             yield found.end - 1, height, True
     if first > last:
-        yield from ((found.first, height, True) for height in FINE if height * last < first * 2)
+        yield from ((found.first, height, True) for height in effort.fine if height * last < first * 2)
+    if effort.inner_paces:
+        # Of calls with as many rows one is enough.
+        inner = {calls[position].rows: position for position in range(found.end - 2, found.first, -1)}
+        for rows, position in inner.items():
+            if rows not in (first, last):
+                yield from (
+                    (position, height, even) for height in effort.fine if height < rows for even in (False, True)
+                )
 
 
 @dataclass(slots=True)
@@ -70,6 +69,7 @@ class Search:
 
     network: Network
     constants_bytes: int = 0
+    effort: Effort = DEFAULT
     _window_rows: dict[str, int] = field(init=False)
     _constants: list[int] = field(init=False)
     _compute: list[int] = field(init=False)
@@ -104,7 +104,7 @@ class Search:
         if found is None or self._least[key] > budget:
             return
         if key not in self._tries:
-            self._tries[key] = [_Try(way, self._least_of(found, way)) for way in ways(found)]
+            self._tries[key] = [_Try(way, self._least_of(found, way)) for way in ways(found, self.effort)]
         for each in self._tries[key]:
             if each.least_bytes > budget:
                 continue
@@ -123,7 +123,7 @@ class Search:
 
     def _ends_at(self, end: int) -> Iterator[int]:
         """Where cascades that end at ``end`` may begin, the shortest first."""
-        for first in range(end - 2, max(-1, end - LONGEST - 1), -1):
+        for first in range(end - 2, max(-1, end - self.effort.longest - 1), -1):
             constants = self._constants[end] - self._constants[first]
             if self.constants_bytes and constants > self.constants_bytes:
                 return

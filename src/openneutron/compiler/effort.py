@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How far the compiler looks for a faster or smaller schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from openneutron.errors import InvalidOptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What is tried for cascades.
+
+    ``longest``: calls of a cascade at most. ``stripes``: numbers of stripes, beside one for each row. ``fine``: rows of its first
+    call in a round, where that has more rows than the last. ``inner_paces``: whether calls in between set the pace too, those
+    fine rows a round. ``exact_work``: CP-SAT's deterministic time limit for the addresses of a plan; there are several plans.
+    Where constants are copied: ``levels``, cascades that are tried each take so much less memory than the one before, and
+    ``constants``, their constants so many times the largest call's at most.
+    """
+
+    name: str
+    longest: int
+    stripes: tuple[int, ...]
+    fine: tuple[int, ...]
+    inner_paces: bool
+    exact_work: float
+    levels: float
+    constants: tuple[int, ...]
+
+
+DEFAULT = Effort(
+    "default", 24, (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128), (1, 2, 4), False, 0.5, 0.7, (1, 2, 4)
+)
+
+HIGH = Effort("high", 64, tuple(range(2, 129)), (1, 2, 3, 4, 6, 8), True, 10.0, 0.93, (1, 2, 3, 4, 6, 8))
+
+EFFORTS = {effort.name: effort for effort in (DEFAULT, HIGH)}
+
+
+def effort_of(name: str) -> Effort:
+    """The effort of this name. Raises InvalidOptionError where there is none."""
+    if name not in EFFORTS:
+        raise InvalidOptionError(f"effort: '{name}' is none; there are {' and '.join(repr(each) for each in EFFORTS)}.")
+    return EFFORTS[name]

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""More effort: never slower than the default one, never more memory, and the report says what it gained."""
+
+from __future__ import annotations
+
+import pytest
+
+from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.effort import DEFAULT, HIGH
+from openneutron.errors import BudgetError, InvalidOptionError
+from scripts.published_networks import cifarnet
+from tests import oracle
+from tests.compiler.test_cascade_search import image_graph
+
+
+def compiled(seed: int, budget: int, effort: str, fetch: bool) -> Compiled | int:
+    """The program, or the least budget where there is none."""
+    options = CompileOptions(sram_budget=budget, effort=effort, fetch_constants_to_sram=fetch)
+    try:
+        return oracle.assert_bit_exact(image_graph(seed), (seed,), options)
+    except BudgetError as error:
+        return error.least_bytes
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_high_effort_is_never_worse(seed: int) -> None:
+    fetch = bool(seed % 2)
+    least = [compiled(seed, 1, effort.name, fetch) for effort in (DEFAULT, HIGH)]
+    if not all(isinstance(each, int) for each in least):
+        return
+    assert least[1] <= least[0]  # type: ignore[operator]
+    for budget in (int(least[0] * share) for share in (1, 1.2, 1.6)):  # type: ignore[operator]
+        usual, high = (compiled(seed, budget, effort.name, fetch) for effort in (DEFAULT, HIGH))
+        assert isinstance(usual, Compiled) and isinstance(high, Compiled)
+        assert (usual.report.effort, usual.report.gained_cycles) == ("default", None)
+        assert high.report.effort == "high"
+        assert high.report.gained_cycles == usual.report.overlapped_cycles - high.report.overlapped_cycles >= 0
+
+
+def test_what_copies_gain() -> None:
+    """Where constants come from flash, more ways to share the memory between them and the tensors are tried."""
+    with pytest.raises(BudgetError) as raised:
+        compile_graph(cifarnet(), oracle.TARGET, CompileOptions(sram_budget=1, fetch_constants_to_sram=True))
+    budget = int(raised.value.least_bytes * 1.2)
+    options = CompileOptions(sram_budget=budget, fetch_constants_to_sram=True, effort="high")
+    report = compile_graph(cifarnet(), oracle.TARGET, options).report
+    assert report.gained_cycles is not None
+    assert report.sram_bytes <= budget
+
+
+def test_an_unknown_effort() -> None:
+    with pytest.raises(InvalidOptionError, match=r"^effort: 'max' is none; there are 'default' and 'high'\.$"):
+        CompileOptions(effort="max")
