@@ -16,6 +16,7 @@ from openneutron.compiler.merge_columns import _is_mergeable, _pieces, merge_col
 from openneutron.targets import Target
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
 from tests import oracle, random_graphs
+from tests.random_transposed import transpose_conv
 
 
 def wherever_possible(calls: Sequence[KernelCall], _target: Target) -> list[KernelCall]:
@@ -30,6 +31,25 @@ def test_any_window_gives_the_same_bytes(part: int, monkeypatch: pytest.MonkeyPa
         compiled = oracle.assert_bit_exact(random_graphs.single("conv_2d", seed), (seed,))
         merged += any(call.name.endswith("/middle") for call in compiled.schedule.calls)
     assert merged >= 2
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_padding_below_zero(first: int) -> None:
+    """Of a cropped transposed convolution, whose windows begin inside the input."""
+    below = 0
+    for seed in range(first, first + 20):
+        b = random_graphs.Builder(seed)
+        source = b.input((1, b.up_to(6), int(b.random.integers(4, 20)), b.up_to(5)))
+        whole = transpose_conv(b, source)
+        if whole is None:
+            continue
+        begin = [0, *(int(b.random.integers(extent)) for extent in whole.shape[1:3]), 0]
+        size = [whole.shape[0], *(b.up_to(whole.shape[axis] - begin[axis]) for axis in (1, 2)), whole.shape[3]]
+        part = b.node("slice", [whole, b.integers(*begin), b.integers(*size)], b.new(size, whole.quant))
+        result = b.node("relu", [part], b.new(size, whole.quant))
+        compiled = oracle.assert_bit_exact(b.graph([result]), (seed,))
+        below += any("/middle" in call.name for call in compiled.schedule.calls)
+    assert below
 
 
 def test_first_layers_are_merged_where_that_is_faster() -> None:

@@ -44,7 +44,8 @@ def _pieces(call: KernelCall) -> list[KernelCall]:
     p, source = call.params, call.views["input"]
     stride, before, width = p["stride_w"], p["pad_left"], p["kernel_w"]
     cols, outputs = source.extents[2], call.views["output"].extents[2]
-    first = -(-before // stride)
+    # Below 0, the padding leaves out columns of the input (a cropped transposed convolution).
+    first = max(0, -(-before // stride))
     end = min(outputs, (cols - width + before) // stride + 1)
     if first >= end or (end < outputs and (outputs - 1) * stride - before >= cols):
         return []
