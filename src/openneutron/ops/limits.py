@@ -219,7 +219,7 @@ def rank(index: int, low: int, high: int) -> Limit:
             return None
         return f"input '{tensor.name}' has rank {len(tensor.shape)}; it must be {words}"
 
-    return limit(f"rank {words}", rule)
+    return limit(f"rank {words}" if index == 0 else f"input {index} of rank {words}", rule)
 
 
 def attr_among(name: str, *allowed: object) -> Limit:

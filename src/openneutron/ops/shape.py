@@ -264,8 +264,15 @@ _PAD_LIMITS = (
 
 OPS = (
     _view("reshape", "RESHAPE", "ReshapeOptions", "shape", (Attribute("new_shape", "newShape", ()),), "Another shape."),
-    _view("squeeze", "SQUEEZE", "SqueezeOptions", "", (Attribute("squeeze_dims", "squeezeDims", ()),), "Without ones."),
-    _view("expand_dims", "EXPAND_DIMS", "ExpandDimsOptions", "axis", (), "With a one more."),
+    _view(
+        "squeeze",
+        "SQUEEZE",
+        "SqueezeOptions",
+        "",
+        (Attribute("squeeze_dims", "squeezeDims", ()),),
+        "Without extents of 1.",
+    ),
+    _view("expand_dims", "EXPAND_DIMS", "ExpandDimsOptions", "axis", (), "With one more extent of 1."),
     Op(
         "pad",
         litert="PAD",

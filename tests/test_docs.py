@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the pages under docs/ and the README refer to exists: pages, headings, commands and their options."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from openneutron.cli.app import app
+
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+COMMAND = re.compile(r"^openneutron (.*)$|`openneutron ([^`]*)`", re.MULTILINE)
+
+
+def pages(root: Path) -> list[Path]:
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def headings(page: Path) -> set[str]:
+    """Names that a link can have behind ``#``."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def options_of(command: object) -> set[str]:
+    return {option for parameter in getattr(command, "params", []) for option in getattr(parameter, "opts", [])}
+
+
+def test_links_lead_to_pages_and_headings(root: Path) -> None:
+    count = 0
+    for page in pages(root):
+        for target, heading in LINK.findall(page.read_text()):
+            there = page if not target else page.parent / target
+            assert there.exists(), f"{page.name}: {target}"
+            assert not heading or heading in headings(there), f"{page.name}: {target}#{heading}"
+            count += 1
+    assert count > 20
+
+
+def test_commands_and_their_options_exist(root: Path) -> None:
+    known = typer.main.get_command(app)
+    count = 0
+    for page in pages(root):
+        for words in (line or quoted for line, quoted in COMMAND.findall(page.read_text())):
+            name, *rest = words.partition("#")[0].split()
+            assert isinstance(known, TyperGroup)
+            command = known.commands[name]
+            if isinstance(command, TyperGroup):
+                command = command.commands[rest[0]]
+            given = {word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)}
+            assert given <= options_of(command), f"{page.name}: openneutron {words}"
+            count += 1
+    assert count > 20
+
+
+def test_the_quantizer_example_runs(root: Path) -> None:
+    """The first Python block of quantization.md makes a quantizer, with the imports that it shows."""
+    pytest.importorskip("torch")
+    from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+
+    (example, *_) = re.findall(
+        r"^```python\n(.*?)^```$", (root / "docs/quantization.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    names: dict[str, object] = {}
+    exec(example, names)
+    quantizer = names["quantizer"]
+    assert isinstance(quantizer, NeutronQuantizer)
+    assert quantizer.neutron_target_spec is names["spec"]
