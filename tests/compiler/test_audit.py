@@ -160,8 +160,9 @@ def test_what_a_window_reads_is_what_its_taps_touch(kernel: str) -> None:
         views = {"input": View("x", view, dense_pitches(view)), "output": View("y", output, dense_pitches(output))}
         call = KernelCall(kernel, "y", views, params)
         spans = [sorted(random.choice(extent + 1, 2, replace=False).tolist()) for extent in output[1:]]
-        window = ((0, 1), *((int(first), int(end)) for first, end in spans))
-        read = read_window(call, "input", window)  # type: ignore[arg-type]
+        row_span, col_span, channel_span = ((int(first), int(end)) for first, end in spans)
+        window = ((0, 1), row_span, col_span, channel_span)
+        read = read_window(call, "input", window)
         for axis, extent in ((1, rows), (2, cols)):
             taps = _taps(range(*window[axis]), stride, pad, size, dilation, extent)
             if taps:

@@ -80,25 +80,33 @@ def fit_merged(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted) 
     merged = merge_columns(calls, wanted.target)
     if merged == list(calls):
         return None
-    found = []
-    for each in (merged, calls):
-        own = in_place(storages, each)
-        whole = Fitted(whole_schedule(each), lay_out(whole_schedule(each), own, wanted.io), own)
-        cycles = 0
-        if wanted.fetch_constants:
-            plans = prefetch_plans(whole.schedule, own, wanted.target)
-            good = choose_plan(plans, plans[-1].size_bytes)
-            assert good is not None
-            whole, cycles = _laid_out(good, whole, wanted.io), good.cycles
-        found.append((whole, cycles))
-    (fast, cycles), (_, plain) = found
-    return fast if cycles <= plain else None
+    whole = _whole(merged, storages, wanted)
+    if not wanted.fetch_constants:
+        return whole
+    # Pieces fetch their constants one by one: what computing gains, copying may lose.
+    good, plain = (
+        _good_plan(prefetch_plans(each.schedule, each.storages, wanted.target))
+        for each in (whole, _whole(calls, storages, wanted))
+    )
+    return _laid_out(good, whole, wanted.io) if good.cycles <= plain.cycles else None
+
+
+def _whole(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted) -> Fitted:
+    """Every call whole, without copies; ``storages`` are those before ``in_place``."""
+    own, schedule = in_place(storages, calls), whole_schedule(calls)
+    return Fitted(schedule, lay_out(schedule, own, wanted.io), own)
+
+
+def _good_plan(plans: Sequence[Plan]) -> Plan:
+    """What is chosen where there is room for all of them."""
+    good = choose_plan(plans, plans[-1].size_bytes)
+    assert good is not None
+    return good
 
 
 def _with_copies(whole: Fitted, wanted: Wanted, room: int) -> Fitted | TooLittle:
     plans = prefetch_plans(whole.schedule, whole.storages, wanted.target)
-    good = choose_plan(plans, plans[-1].size_bytes)
-    assert good is not None
+    good = _good_plan(plans)
     if whole.layout.scratch_bytes + good.size_bytes <= room:
         return _laid_out(good, whole, wanted.io)
     found = [(plan, whole) for plan in plans]

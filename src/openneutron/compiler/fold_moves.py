@@ -63,7 +63,6 @@ def fold_moves(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCa
                 and _fold(work, writers[0], work.readers.get(storage, []))
             ):
                 changed = True
-                work.count()
                 break
     return work.left()
 
