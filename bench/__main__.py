@@ -12,13 +12,25 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import aot_steps, arena, budgets, calibration, compile_cost, cortex_m33, depth, prefetch, simulator_speed
+from bench import (
+    aot_steps,
+    arena,
+    budgets,
+    calibration,
+    compile_cost,
+    cortex_m33,
+    depth,
+    prefetch,
+    simulator_speed,
+    utilisation,
+)
 
 SECTIONS = {
     "compile_cost": compile_cost,
     "arena": arena,
     "budgets": budgets,
     "prefetch": prefetch,
+    "utilisation": utilisation,
     "simulator_speed": simulator_speed,
     "aot_steps": aot_steps,
     "depth": depth,
@@ -44,8 +56,9 @@ def main(wanted: list[str]) -> int:
         (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
         heads, lines = section.rows(results)
         table = Table(title=section.TITLE, title_justify="left")
-        for position, head in enumerate(heads):
-            table.add_column(head, justify="right" if position else "left")
+        left = (heads[0], *getattr(section, "LEFT", ()))
+        for head in heads:
+            table.add_column(head, justify="left" if head in left else "right")
         for line in lines:
             table.add_row(*line)
         console.print(table)

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import arena, child
+from bench import arena, child, utilisation
 from bench.__main__ import SECTIONS
+from openneutron import targets
+from openneutron.compiler import compile_graph
 from openneutron.compiler.place import Item, live_bound
+from scripts.published_networks import Chain
 
 MEASURED_FROM_A_SMALL_PROCESS = """
 import sys
@@ -58,3 +61,25 @@ def test_kernels_stand_below_their_model() -> None:
     assert lines == [("kws", "1,000", "400", "2.50"), ("  add_s8", "900", "300", "3.00")]
     _, lines = SECTIONS["cortex_m33"].rows({})
     assert lines == [("left out: it takes arm-none-eabi-gcc and qemu-system-arm", "-", "-", "-")]
+
+
+def test_layers_say_what_bounds_them() -> None:
+    """The depthwise layer by hand: 8 x 8 points of 9 taps and 8 channels take 576 cycles, beside the call's issue."""
+    graph = Chain("two", (1, 8, 8, 8)).depthwise(1).max_pool().graph()
+    cell = utilisation.of_report(compile_graph(graph, targets.get("imxrt700")).report)
+    issue = 6500
+    assert cell["macs"] == 8 * 8 * 9 * 8 and cell["cycles"] == 576 + issue + 64 + issue
+    assert cell["layers"][0]["utilisation"] == cell["macs"] / ((576 + issue) * 64)
+    _, lines = utilisation.rows({"mlperf_tiny_two_int8": cell})
+    assert lines == [
+        ("two", "4,608", "13,640", "0.5 %", "", "time bound by: issue 100.0 %"),
+        (
+            "  depthwise_conv_2d_s8 8x8x8",
+            "4,608",
+            "7,076",
+            "1.0 %",
+            "issue",
+            "issuing it takes longer than computing; a depthwise convolution uses 1 multiplier of 8 in each pipeline",
+        ),
+        ("  max_pool_2d_s8 4x4x8", "", "6,564", "", "issue", "nothing to multiply"),
+    ]

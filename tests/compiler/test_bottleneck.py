@@ -3,8 +3,16 @@
 
 from __future__ import annotations
 
-from openneutron.compiler import CompileOptions, compile_graph
+import math
+from dataclasses import replace
+
+from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.bottleneck import losses
+from openneutron.compiler.cost import call_cost
+from openneutron.compiler.timeline import spent_on_calls
+from openneutron.errors import BudgetError
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
+from tests import random_graphs
 from tests.oracle import TARGET
 
 
@@ -34,3 +42,55 @@ def test_reasons_stand_with_the_largest_loss_first() -> None:
 def test_a_latency_has_its_band() -> None:
     low, high = TARGET.band(324_000)
     assert (round(low, 3), round(high, 3)) == (0.67, 1.33)
+
+
+def _check_losses(compiled: Compiled) -> int:
+    """Multiplies what each multiplying call says is left of the multipliers; the number of such calls."""
+    spent = spent_on_calls(compiled.schedule, TARGET)
+    checked = 0
+    for call, (stripes, cycles), said in zip(compiled.schedule.calls, spent, compiled.report.operators, strict=True):
+        if said.macs:
+            cost = call_cost(call, TARGET)
+            issue = stripes * cost.issue_cycles
+            cost = replace(cost, issue_cycles=issue, compute_cycles=cycles - issue)
+            left = math.prod(loss.share for loss in losses(call, cost, TARGET, stripes))
+            assert math.isclose(left, said.utilisation), (said, left)
+            assert bool(said.idle) == (said.utilisation < 0.5), said
+            checked += 1
+    return checked
+
+
+def test_the_causes_account_for_every_idle_multiplier() -> None:
+    """No loss is left out and none is made up: their product is the utilisation, whole and in stripes."""
+    checked = 0
+    for graph in (cifarnet(), mobilenet_v1(), *map(random_graphs.several, range(60))):
+        whole = compile_graph(graph, TARGET)
+        checked += _check_losses(whole)
+        try:
+            checked += _check_losses(
+                compile_graph(graph, TARGET, CompileOptions(sram_budget=int(0.8 * whole.report.sram_bytes)))
+            )
+        except BudgetError:
+            continue
+    assert checked > 100
+
+
+def test_stripes_and_merged_columns_are_named() -> None:
+    graph = Chain("stripes", (1, 96, 96, 3)).conv(8, 3, 2).conv(8, 3).graph()
+    middle, right, _ = compile_graph(graph, TARGET).report.operators
+    assert middle.idle == (
+        "9 inputs (3 columns of 3 channels) fill 56% of the multipliers; issuing it takes a good part of its time"
+    )
+    assert right.idle == "issuing it takes longer than computing; 3 input channels fill 38% of the multipliers"
+    first, second = compile_graph(graph, TARGET, CompileOptions(sram_budget=30 * 1024)).report.operators
+    assert first.stripes > 1
+    assert second.idle == "issuing its stripes takes longer than computing"
+
+
+def test_computing_rows_twice_is_a_cause() -> None:
+    (call,) = compile_graph(Chain("one", (1, 32, 32, 8)).conv(8, 3).graph(), TARGET).schedule.calls
+    cost = call_cost(call, TARGET)
+    twice = losses(call, replace(cost, compute_cycles=2 * cost.compute_cycles), TARGET)
+    assert [(loss.share, loss.cause) for loss in twice if loss.share < 0.7] == [
+        (0.5, "some of it is computed more than once")
+    ]

@@ -291,7 +291,7 @@ def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target
         utilisation,
         cost.parallel,
         bottleneck(cost),
-        idle_reason(call, cost, target),
+        idle_reason(call, cost, target, stripes),
         stripes,
     )
 
