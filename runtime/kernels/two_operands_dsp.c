@@ -5,6 +5,12 @@
 
 #if NEUTRON_DSP
 
+int32_t neutron_unfit_result_dsp(int32_t x, const NeutronDspScale *scale) {
+    const int32_t left = scale->shift > 0 ? scale->shift : 0;
+    const int32_t product = neutron_high_mul((int32_t)((uint32_t)x << left), scale->multiplier);
+    return __qadd(neutron_shift_rounding(product, neutron_rounding(left - scale->shift)), scale->zero_point);
+}
+
 enum { BLOCK = 32 };
 
 typedef struct {

@@ -43,6 +43,26 @@ static NEUTRON_INLINE void neutron_scale_word_dsp(int32_t *to, uint32_t word, co
     to[3] = neutron_scaled_dsp(neutron_upper_dsp(odd, left), operand);
 }
 
+/* The result's scale, whatever it is. Where it does not fit, `of` holds the shift itself, and no rounding. */
+typedef struct {
+    NeutronDspScale of;
+    bool fits;
+} NeutronResultScaleDsp;
+
+static inline NeutronResultScaleDsp neutron_result_scale_dsp(int32_t multiplier, int32_t shift, int32_t zero_point) {
+    NeutronResultScaleDsp scale = {{multiplier, 0, shift, zero_point}, neutron_dsp_scale_fits(multiplier, shift)};
+    if (scale.fits) scale.of = neutron_dsp_scale(multiplier, shift, zero_point);
+    return scale;
+}
+
+/* x times a scale that does not fit, with the zero point; |x| < 2^29. */
+int32_t neutron_unfit_result_dsp(int32_t x, const NeutronDspScale *scale);
+
+/* x times any scale. */
+static NEUTRON_INLINE int32_t neutron_result_dsp(int32_t x, const NeutronResultScaleDsp *scale) {
+    return scale->fits ? neutron_dsp_rounded_twice(x, scale->of) : neutron_unfit_result_dsp(x, &scale->of);
+}
+
 /* `words` words of both operands, one at least, to the result: each word is read before it is written. */
 typedef void (*NeutronTwoOperandWords)(const void *numbers, const uint8_t *a, const uint8_t *b, uint8_t *out,
                                        int32_t words);

@@ -12,18 +12,9 @@ enum { LEFT_SHIFT = 20 };
 typedef struct {
     NeutronOperandDsp a, b;
     int32_t b_sign;
-    bool scale_fits; /* else by `p` */
-    NeutronDspScale scale;
+    NeutronResultScaleDsp scale;
     uint32_t low, high;
-    const NeutronAddS8 *p;
 } Numbers;
-
-/* A sum whose scale does not fit, with the zero point. */
-static __attribute__((noinline)) int32_t rescaled(const NeutronAddS8 *p, int32_t sum) {
-    const int32_t left = p->output_shift > 0 ? p->output_shift : 0;
-    const int32_t product = neutron_high_mul((int32_t)((uint32_t)sum << left), p->output_multiplier);
-    return __qadd(neutron_shift_rounding(product, neutron_rounding(left - p->output_shift)), p->output_zero_point);
-}
 
 static void add_words(const void *numbers, const uint8_t *a, const uint8_t *b, uint8_t *out, int32_t words) {
     const Numbers *p = numbers;
@@ -31,11 +22,10 @@ static void add_words(const void *numbers, const uint8_t *a, const uint8_t *b, u
         int32_t x[4], y[4];
         neutron_scale_word_dsp(x, neutron_load_word(a), &p->a, LEFT_SHIFT);
         neutron_scale_word_dsp(y, neutron_load_word(b), &p->b, LEFT_SHIFT);
-        const bool fits = p->scale_fits;
         NEUTRON_UNROLL
         for (int i = 0; i < 4; i++) {
             x[i] += y[i] * p->b_sign;
-            x[i] = fits ? neutron_dsp_rounded_twice(x[i], p->scale) : rescaled(p->p, x[i]);
+            x[i] = neutron_result_dsp(x[i], &p->scale);
         }
         const uint32_t word = neutron_stored_word(x[0], x[1], x[2], x[3]);
         neutron_store_word(out, neutron_min_bytes(neutron_max_bytes(word, p->low), p->high));
@@ -44,19 +34,15 @@ static void add_words(const void *numbers, const uint8_t *a, const uint8_t *b, u
 
 void add_s8_run(const NeutronKernelCall *call) {
     const NeutronAddS8 *p = call->params;
-    Numbers numbers = {
+    const Numbers numbers = {
         .a = neutron_operand_dsp(p->a_zero_point, p->a_multiplier, p->a_shift),
         .b = neutron_operand_dsp(p->b_zero_point, p->b_multiplier < 0 ? -p->b_multiplier : p->b_multiplier,
                                  p->b_shift),
         .b_sign = p->b_multiplier < 0 ? -1 : 1,
-        .scale_fits = neutron_dsp_scale_fits(p->output_multiplier, p->output_shift),
+        .scale = neutron_result_scale_dsp(p->output_multiplier, p->output_shift, p->output_zero_point),
         .low = neutron_four_bytes(p->clamp_min),
         .high = neutron_four_bytes(p->clamp_max),
-        .p = p,
     };
-    if (numbers.scale_fits) {
-        numbers.scale = neutron_dsp_scale(p->output_multiplier, p->output_shift, p->output_zero_point);
-    }
     neutron_two_operands_dsp(call, p->input_a, p->input_b, p->output, &numbers, add_words);
 }
 

@@ -8,18 +8,9 @@ void mul_s8_run(const NeutronKernelCall *call);
 
 typedef struct {
     uint32_t a_zero_points, b_zero_points; /* less two */
-    bool scale_fits;                       /* else by `p` */
-    NeutronDspScale scale;
+    NeutronResultScaleDsp scale;
     uint32_t low, high;
-    const NeutronMulS8 *p;
 } Numbers;
-
-/* A product whose scale does not fit, with the zero point. */
-static __attribute__((noinline)) int32_t rescaled(const NeutronMulS8 *p, int32_t product) {
-    const int32_t left = p->output_shift > 0 ? p->output_shift : 0;
-    const int32_t x = neutron_high_mul((int32_t)((uint32_t)product << left), p->output_multiplier);
-    return __qadd(neutron_shift_rounding(x, neutron_rounding(left - p->output_shift)), p->output_zero_point);
-}
 
 static void mul_words(const void *numbers, const uint8_t *a, const uint8_t *b, uint8_t *out, int32_t words) {
     const Numbers *p = numbers;
@@ -35,9 +26,8 @@ static void mul_words(const void *numbers, const uint8_t *a, const uint8_t *b, u
             ((int32_t)even_a >> 16) * ((int32_t)even_b >> 16),
             ((int32_t)odd_a >> 16) * ((int32_t)odd_b >> 16),
         };
-        const bool fits = p->scale_fits;
         NEUTRON_UNROLL
-        for (int i = 0; i < 4; i++) x[i] = fits ? neutron_dsp_rounded_twice(x[i], p->scale) : rescaled(p->p, x[i]);
+        for (int i = 0; i < 4; i++) x[i] = neutron_result_dsp(x[i], &p->scale);
         const uint32_t word = neutron_stored_word(x[0], x[1], x[2], x[3]);
         neutron_store_word(out, neutron_min_bytes(neutron_max_bytes(word, p->low), p->high));
     }
@@ -45,17 +35,13 @@ static void mul_words(const void *numbers, const uint8_t *a, const uint8_t *b, u
 
 void mul_s8_run(const NeutronKernelCall *call) {
     const NeutronMulS8 *p = call->params;
-    Numbers numbers = {
+    const Numbers numbers = {
         .a_zero_points = neutron_twice(-p->a_zero_point),
         .b_zero_points = neutron_twice(-p->b_zero_point),
-        .scale_fits = neutron_dsp_scale_fits(p->output_multiplier, p->output_shift),
+        .scale = neutron_result_scale_dsp(p->output_multiplier, p->output_shift, p->output_zero_point),
         .low = neutron_four_bytes(p->clamp_min),
         .high = neutron_four_bytes(p->clamp_max),
-        .p = p,
     };
-    if (numbers.scale_fits) {
-        numbers.scale = neutron_dsp_scale(p->output_multiplier, p->output_shift, p->output_zero_point);
-    }
     neutron_two_operands_dsp(call, p->input_a, p->input_b, p->output, &numbers, mul_words);
 }
 
