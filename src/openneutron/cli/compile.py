@@ -12,25 +12,7 @@ import typer
 from openneutron import files, litert
 from openneutron.cli import output
 from openneutron.cli.model_source import LiteRTFile
-from openneutron.cli.options import (
-    Border,
-    CalibrationOption,
-    CheckOption,
-    ConverterName,
-    EffortName,
-    EffortOption,
-    FetchOption,
-    IoPlaceOption,
-    KeepFloatOption,
-    ModelArgument,
-    NotDelegatedOption,
-    Request,
-    Results,
-    SramBudgetOption,
-    TargetOption,
-    WeightsOption,
-    request,
-)
+from openneutron.cli.options import ConverterName, Request, Results, takes_a_model
 from openneutron.cli.progress import Steps
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError
@@ -40,29 +22,14 @@ from openneutron.report import Summary, of_compiled_file
 from openneutron.report.text import summary_table
 
 
+@takes_a_model()
 def compile_model(
-    model: ModelArgument,
+    *,
     result: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="OUT", help="The result; MODEL's name with .pte or _neutron.tflite."),
     ] = None,
-    target: TargetOption = "imxrt700",
-    calibration: CalibrationOption = None,
-    weights: WeightsOption = None,
-    sram_budget: SramBudgetOption = None,
-    io_place: IoPlaceOption = None,
-    fetch_constants_to_sram: FetchOption = False,
-    check: CheckOption = False,
-    effort: EffortOption = EffortName.DEFAULT,
-    operators_not_to_delegate: NotDelegatedOption = None,
-    keep_float: KeepFloatOption = None,
-    io: Annotated[Border | None, typer.Option(help="Type of the .pte's inputs and outputs (PyTorch models).")] = None,
-    converter: Annotated[
-        ConverterName | None,
-        typer.Option(
-            help="Who compiles the partitions of a PyTorch model: this project's compiler, or NXP's eiq_neutron_sdk."
-        ),
-    ] = None,
+    asked: Request,
     intermediates: Annotated[
         Path | None,
         typer.Option(
@@ -91,21 +58,6 @@ def compile_model(
     A calibration folder holds .npy files, each with one sample or several along the first axis; for a model of several
     inputs NAME_0.npy, NAME_1.npy ... belong together. A .npz file holds arrays input0, input1 ... alike.
     """
-    asked = request(
-        model,
-        target,
-        calibration=calibration,
-        weights=weights,
-        sram_budget=sram_budget,
-        io_place=io_place,
-        fetch_constants_to_sram=fetch_constants_to_sram,
-        check=check,
-        effort=effort,
-        operators_not_to_delegate=operators_not_to_delegate,
-        keep_float=keep_float,
-        io=io,
-        converter=converter,
-    )
     source = asked.source
     results = _results(asked, result, intermediates, kernel_selection, dump_kernel_selection)
     with Steps(quiet) as steps:

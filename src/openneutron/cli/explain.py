@@ -11,21 +11,7 @@ from rich.console import Group, RenderableType
 from openneutron import litert
 from openneutron.cli import output
 from openneutron.cli.model_source import LiteRTFile
-from openneutron.cli.options import (
-    CalibrationOption,
-    CheckOption,
-    EffortName,
-    EffortOption,
-    FetchOption,
-    IoPlaceOption,
-    KeepFloatOption,
-    ModelArgument,
-    NotDelegatedOption,
-    SramBudgetOption,
-    TargetOption,
-    WeightsOption,
-    request,
-)
+from openneutron.cli.options import Request, takes_a_model
 from openneutron.cli.progress import Steps
 from openneutron.mixed import analyse_file
 from openneutron.report import Summary, of_compiled_file
@@ -33,18 +19,10 @@ from openneutron.report.memory import memory_table
 from openneutron.report.text import calls_table, on_cpu_table, summary_table
 
 
+@takes_a_model(without=("io", "converter"))
 def explain(
-    model: ModelArgument,
-    target: TargetOption = "imxrt700",
-    calibration: CalibrationOption = None,
-    weights: WeightsOption = None,
-    sram_budget: SramBudgetOption = None,
-    io_place: IoPlaceOption = None,
-    fetch_constants_to_sram: FetchOption = False,
-    check: CheckOption = False,
-    effort: EffortOption = EffortName.DEFAULT,
-    operators_not_to_delegate: NotDelegatedOption = None,
-    keep_float: KeepFloatOption = None,
+    *,
+    asked: Request,
     memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -53,19 +31,6 @@ def explain(
 
     Every kernel call with its modelled cycles, and every operator that stays on the CPU with the reason. Writes no file.
     """
-    asked = request(
-        model,
-        target,
-        calibration=calibration,
-        weights=weights,
-        sram_budget=sram_budget,
-        io_place=io_place,
-        fetch_constants_to_sram=fetch_constants_to_sram,
-        check=check,
-        effort=effort,
-        operators_not_to_delegate=operators_not_to_delegate,
-        keep_float=keep_float,
-    )
     source = asked.source
     with Steps(quiet) as steps:
         if isinstance(source, LiteRTFile):

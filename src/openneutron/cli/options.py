@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -49,56 +50,65 @@ class ConverterName(StrEnum):
     EIQ = "eiq"
 
 
-ModelArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Built-in name, file.py:function, .pt2 or .tflite.")
-]
-TargetOption = Annotated[str, typer.Option(metavar="NAME", help="See `openneutron targets`.")]
-CalibrationOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR_OR_NPZ",
-        help="Typical inputs, to choose the int8 scales from: a folder of .npy files or a .npz file (PyTorch models).",
-    ),
-]
-WeightsOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A state_dict to load first: .pt or .pth (PyTorch models).")
-]
-SramBudgetOption = Annotated[
-    int | None, typer.Option(metavar="KIB", min=1, help="SRAM that a run may take; the target's where not given.")
-]
-IoPlaceOption = Annotated[
-    IoPlace | None,
-    typer.Option(help="Inputs and outputs inside the arena (default for a .tflite), or the caller's (for a .pte)."),
-]
-FetchOption = Annotated[
-    bool, typer.Option("--fetch-constants-to-sram", help="Copy constants from flash to SRAM before each use.")
-]
-EffortOption = Annotated[
-    EffortName,
-    typer.Option(
-        help="How far to look for a faster schedule in little memory; high takes longer and says what it gained."
-    ),
-]
-CheckOption = Annotated[
-    bool,
-    typer.Option("--check", help="Go through each compiled program byte by byte: whatever is read must be there."),
-]
-NotDelegatedOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Operators to leave on the CPU (of PyTorch models: aten.add, aten.add.Tensor, modules, nodes; with wildcards); "
-        "repeat it, or separate names by commas.",
-    ),
-]
-KeepFloatOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Modules (classifier.*) and operators (aten.softmax.int) of PyTorch models not to quantize; repeat it, or "
-        "separate names by commas.",
-    ),
-]
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """MODEL and the options that say how it is compiled, as the command line has them; the budget is KiB."""
+
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, file.py:function, .pt2 or .tflite.")]
+    target: Annotated[str, typer.Option(metavar="NAME", help="See `openneutron targets`.")] = "imxrt700"
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR_OR_NPZ",
+            help="Typical inputs, to choose the int8 scales from: a folder of .npy files or a .npz file (PyTorch models).",
+        ),
+    ] = None
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A state_dict to load first: .pt or .pth (PyTorch models).")
+    ] = None
+    sram_budget: Annotated[
+        int | None, typer.Option(metavar="KIB", min=1, help="SRAM that a run may take; the target's where not given.")
+    ] = None
+    io_place: Annotated[
+        IoPlace | None,
+        typer.Option(help="Inputs and outputs inside the arena (default for a .tflite), or the caller's (for a .pte)."),
+    ] = None
+    fetch_constants_to_sram: Annotated[
+        bool, typer.Option("--fetch-constants-to-sram", help="Copy constants from flash to SRAM before each use.")
+    ] = False
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Go through each compiled program byte by byte: whatever is read must be there."),
+    ] = False
+    effort: Annotated[
+        EffortName,
+        typer.Option(
+            help="How far to look for a faster schedule in little memory; high takes longer and says what it gained."
+        ),
+    ] = EffortName.DEFAULT
+    operators_not_to_delegate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Operators to leave on the CPU (of PyTorch models: aten.add, aten.add.Tensor, modules, nodes; with "
+            "wildcards); repeat it, or separate names by commas.",
+        ),
+    ] = None
+    keep_float: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Modules (classifier.*) and operators (aten.softmax.int) of PyTorch models not to quantize; repeat it, or "
+            "separate names by commas.",
+        ),
+    ] = None
+    io: Annotated[Border | None, typer.Option(help="Type of the .pte's inputs and outputs (PyTorch models).")] = None
+    converter: Annotated[
+        ConverterName | None,
+        typer.Option(
+            help="Who compiles the partitions of a PyTorch model: this project's compiler, or NXP's eiq_neutron_sdk."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,55 +135,76 @@ class Results:
     kernel_selection: Path | None = None
 
 
-def request(
-    model: str,
-    target: str,
-    *,
-    calibration: Path | None,
-    weights: Path | None,
-    sram_budget: int | None,
-    io_place: IoPlace | None,
-    fetch_constants_to_sram: bool,
-    check: bool,
-    effort: EffortName,
-    operators_not_to_delegate: Iterable[str] | None,
-    keep_float: Iterable[str] | None,
-    io: Border | None = None,
-    converter: ConverterName | None = None,
-) -> Request:
-    """What the options come to; ``sram_budget`` is KiB.
+def request(given: ModelOptions) -> Request:
+    """What the options come to.
 
     Raises InvalidModelError where MODEL names nothing, InvalidTargetError for an unknown target, InvalidOptionError where a
     quantized file is given an option that is for PyTorch models.
     """
-    source = model_source.parse(model)
-    chip = targets.get(target)
-    floating = names(keep_float)
+    source = model_source.parse(given.model)
+    chip = targets.get(given.target)
+    floating = names(given.keep_float)
     if isinstance(source, LiteRTFile):
         for option, value in (
-            ("--calibration", calibration),
-            ("--weights", weights),
-            ("--io", io),
+            ("--calibration", given.calibration),
+            ("--weights", given.weights),
+            ("--io", given.io),
             ("--keep-float", floating or None),
-            ("--converter", converter),
+            ("--converter", given.converter),
         ):
             model_source.only_for_pytorch(source, option, value)
-    if effort is not EffortName.DEFAULT and converter is ConverterName.EIQ:
+    if given.effort is not EffortName.DEFAULT and given.converter is ConverterName.EIQ:
         raise InvalidOptionError("--effort: it is this project's compiler's. Leave it out, or take --converter open.")
-    if check and converter is ConverterName.EIQ:
+    if given.check and given.converter is ConverterName.EIQ:
         raise InvalidOptionError(
             "--check: NXP's microcode can't be checked here. Leave it out, or take --converter open."
         )
-    place = io_place or (IoPlace.ARENA if isinstance(source, LiteRTFile) else IoPlace.CALLER)
+    place = given.io_place or (IoPlace.ARENA if isinstance(source, LiteRTFile) else IoPlace.CALLER)
     options = CompileOptions(
-        sram_budget=None if sram_budget is None else sram_budget * 1024,
+        sram_budget=None if given.sram_budget is None else given.sram_budget * 1024,
         io=place.value,
-        fetch_constants_to_sram=fetch_constants_to_sram,
-        check=check,
-        effort=effort.value,
+        fetch_constants_to_sram=given.fetch_constants_to_sram,
+        check=given.check,
+        effort=given.effort.value,
     )
-    excluded = names(operators_not_to_delegate)
-    return Request(source, chip, options, excluded, calibration, weights, floating, io, converter)
+    excluded = names(given.operators_not_to_delegate)
+    return Request(
+        source, chip, options, excluded, given.calibration, given.weights, floating, given.io, given.converter
+    )
+
+
+def takes_a_model(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a command that takes ModelOptions of one with a parameter ``asked``, which gets the Request they come to.
+
+    On the command line the options stand where ``asked`` does; those ``without`` it does not have, and keep their defaults.
+    """
+    hints = get_type_hints(ModelOptions, include_extras=True)
+    assert set(without) < set(hints), without
+    taken = [
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(ModelOptions)
+        if field.name not in without
+    ]
+
+    def decorator(command: Callable[..., None]) -> Callable[..., None]:
+        own = signature(command, eval_str=True).parameters.values()
+
+        def run(**given: Any) -> None:
+            of_model = {option.name: given.pop(option.name) for option in taken}
+            command(asked=request(ModelOptions(**of_model)), **given)
+
+        run.__doc__ = command.__doc__
+        run.__signature__ = Signature(  # type: ignore[attr-defined]  # what typer reads
+            [parameter for one in own for parameter in (taken if one.name == "asked" else [one])]
+        )
+        return run
+
+    return decorator
 
 
 def names(given: Iterable[str] | None) -> tuple[str, ...]:

@@ -11,17 +11,7 @@ import typer
 from openneutron import files, litert
 from openneutron.cli import output
 from openneutron.cli.model_source import LiteRTFile
-from openneutron.cli.options import (
-    EffortName,
-    EffortOption,
-    IoPlaceOption,
-    KeepFloatOption,
-    ModelArgument,
-    NotDelegatedOption,
-    TargetOption,
-    WeightsOption,
-    request,
-)
+from openneutron.cli.options import Request, takes_a_model
 from openneutron.cli.progress import Steps
 from openneutron.compiler.pareto import one_after_the_other, pareto
 from openneutron.errors import InvalidModelError, InvalidOptionError
@@ -29,14 +19,10 @@ from openneutron.mixed import analyse_file
 from openneutron.report.pareto import budget_kib, pareto_svg, pareto_table
 
 
+@takes_a_model(without=("calibration", "sram_budget", "fetch_constants_to_sram", "check", "io", "converter"))
 def show_pareto(
-    model: ModelArgument,
-    target: TargetOption = "imxrt700",
-    weights: WeightsOption = None,
-    io_place: IoPlaceOption = None,
-    operators_not_to_delegate: NotDelegatedOption = None,
-    keep_float: KeepFloatOption = None,
-    effort: EffortOption = EffortName.DEFAULT,
+    *,
+    asked: Request,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: a .svg.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the points as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -48,19 +34,6 @@ def show_pareto(
     """
     if plot is not None and plot.suffix != ".svg":
         raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
-    asked = request(
-        model,
-        target,
-        calibration=None,
-        weights=weights,
-        sram_budget=None,
-        io_place=io_place,
-        fetch_constants_to_sram=False,
-        check=False,
-        effort=effort,
-        operators_not_to_delegate=operators_not_to_delegate,
-        keep_float=keep_float,
-    )
     source = asked.source
     with Steps(quiet) as steps:
         if isinstance(source, LiteRTFile):
