@@ -20,7 +20,8 @@ mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
   MACs         32.3 k
   Latency      83 us at 324 MHz, modelled, without what stays on the CPU; 56 us to 111 us expected on the chip
   Utilisation  1.9 % of 64 MACs per cycle
-  Peak SRAM    1.5 KiB of 7.50 MiB (0.0 %): arena 1.5 KiB, input and output inside
+  Bound by     issue 100.0 % of the time
+  Peak SRAM    1.5 KiB of 7.50 MiB (0.0 %): arena 1.5 KiB, input and output inside (192 B less than in the caller's buffers)
   Weights      1.3 KiB
   Microcode    1.1 KiB
   File         mixed_neutron.tflite, 5.5 KiB
@@ -79,9 +80,17 @@ def test_options_reach_the_compiler(openneutron: Command) -> None:
     plain = compiled()
     assert compiled("--fetch-constants-to-sram")["partitions"][0]["prefetch_bytes"] > 0
     assert compiled("--io-place", "caller")["partitions"][0]["arena_bytes"] < plain["partitions"][0]["arena_bytes"]
-    assert compiled("--sram-budget", "2")["sram_budget_bytes"] == 2048
+    for budget, size in (("2", 2048), ("2KiB", 2048), ("2 kib", 2048), ("1.5MiB", 1536 * 1024)):
+        assert compiled("--sram-budget", budget)["sram_budget_bytes"] == size
     left = compiled("--operators-not-to-delegate", "ADD,RELU", "--operators-not-to-delegate", "p")
     assert [item["operator"] for item in left["delegated"]] == ["CONV_2D", "CONV_2D"]
+
+
+def test_a_budget_that_is_no_size_says_how_to_write_one(openneutron: Command) -> None:
+    for budget in ("0", "1.5", "12K", "0.5KiB", "many"):
+        refused = openneutron("compile", "mixed.tflite", "--sram-budget", budget)
+        assert refused.code == 2
+        assert refused.err.endswith(f"'{budget}' is no size above 0 in whole KiB. Write 287, 287KiB or 1.5MiB.\n")
 
 
 def test_the_least_budget_it_names_does(openneutron: Command) -> None:

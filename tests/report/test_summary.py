@@ -63,9 +63,29 @@ def test_sram_says_what_it_is_made_of() -> None:
     def sram(options: CompileOptions) -> str:
         return dict(summary_rows(summary(options)))["Peak SRAM"]
 
-    assert sram(CompileOptions()) == "1.5 KiB of 7.50 MiB (0.0 %): arena 1.5 KiB, input and output inside"
+    assert sram(CompileOptions()) == (
+        "1.5 KiB of 7.50 MiB (0.0 %): arena 1.5 KiB, input and output inside (192 B less than in the caller's buffers)"
+    )
     caller = sram(CompileOptions(io="caller", sram_budget=4096, fetch_constants_to_sram=True))
-    assert caller == "2.3 KiB of 4.0 KiB (58.6 %): arena 512 B, prefetch 672 B, input and output 1.2 KiB"
+    assert caller == (
+        "2.3 KiB of 4.0 KiB (58.6 %): arena 512 B, prefetch 672 B, input and output 1.2 KiB (192 B less in all inside the "
+        "arena: --io-place arena)"
+    )
+
+
+def test_what_the_place_of_inputs_and_outputs_saves_is_what_compiling_with_the_other_gains() -> None:
+    inside, outside = (summary(CompileOptions(io=io)).partitions for io in ("arena", "caller"))
+    for one, other in zip(inside, outside, strict=True):
+        assert one.report.other_io_sram_bytes == other.report.sram_bytes > one.report.sram_bytes
+        assert other.report.other_io_sram_bytes == one.report.sram_bytes
+
+
+def test_the_time_is_shared_out_among_what_bounds_the_calls() -> None:
+    made = summary(CompileOptions(fetch_constants_to_sram=True))
+    issue = sum(call.cycles for part in made.partitions for call in part.report.operators)
+    assert {call.bottleneck for part in made.partitions for call in part.report.operators} == {"issue"}
+    shares = [f"{100 * cycles / made.cycles:.1f} %" for cycles in (issue, made.copy_cycles)]
+    assert dict(summary_rows(made))["Bound by"] == f"issue {shares[0]}, copies {shares[1]} of the time"
 
 
 def test_nothing_on_the_npu_has_no_figures() -> None:
@@ -90,7 +110,8 @@ def test_calls_of_a_partition() -> None:
         "s         add_s8      1x8x8x8           6,564  20 us  49.4 %         bytes     issue\n"
         "e         conv_2d_s8  1x8x8x3  13.8 k   6,716  21 us  50.6 %  3.2 %  columns   issue\n"
         "Less than half of the multipliers at work\n"
-        "  e: issuing it takes longer than computing.\n"
+        "  issuing it takes longer than computing:\n"
+        "    e\n"
     )
 
 
@@ -107,18 +128,18 @@ def test_memory_of_a_partition() -> None:
 def test_tables_on_a_narrow_terminal() -> None:
     part = summary().partitions[1]
     assert plain(calls_table(part), 60).splitlines()[1:5] == [
-        "operator  kernel      output   cycles   time   share   used",
-        "s         add_s8      1x8x8x8   6,564  20 us  49.4 %",
-        "e         conv_2d_s8  1x8x8x3   6,716  21 us  50.6 %  3.2 %",
-        "Not shown for want of room: MACs, parallel, bound by. A",
+        "operator  kernel      cycles   time   share   used  bound by",
+        "s         add_s8       6,564  20 us  49.4 %         issue",
+        "e         conv_2d_s8   6,716  21 us  50.6 %  3.2 %  issue",
+        "Not shown for want of room: output, MACs, parallel. A wider",
     ]
     names = ("conv1/very/long/name/Relu", "conv2/very/long/name/Relu")
     named = [dataclasses.replace(call, name=name) for call, name in zip(part.report.operators, names, strict=True)]
     longer = dataclasses.replace(part, report=dataclasses.replace(part.report, operators=tuple(named)))
     assert plain(calls_table(longer), 58).splitlines()[1:4] == [
-        "operator          kernel      cycles   time   share   used",
-        "...ong/name/Relu  add_s8       6,564  20 us  49.4 %",
-        "...ong/name/Relu  conv_2d_s8   6,716  21 us  50.6 %  3.2 %",
+        "operator        kernel      cycles   time   used  bound by",
+        "...g/name/Relu  add_s8       6,564  20 us         issue",
+        "...g/name/Relu  conv_2d_s8   6,716  21 us  3.2 %  issue",
     ]
     assert all(len(line) <= 40 for line in plain(memory_table(summary().partitions[0]), 40).splitlines())
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
@@ -50,6 +51,15 @@ class ConverterName(StrEnum):
     EIQ = "eiq"
 
 
+def kib(text: str) -> int:
+    """A size in whole KiB, from ``287``, ``287KiB`` or ``1.5MiB``. Raises typer.BadParameter where it is none above 0."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(KiB|MiB)?", text.strip(), re.IGNORECASE)
+    size = 0.0 if found is None else float(found[1]) * (1024 if (found[2] or "").lower() == "mib" else 1)
+    if size < 1 or size != int(size):
+        raise typer.BadParameter(f"'{text}' is no size above 0 in whole KiB. Write 287, 287KiB or 1.5MiB.")
+    return int(size)
+
+
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
     """MODEL and the options that say how it is compiled, as the command line has them; the budget is KiB."""
@@ -67,7 +77,12 @@ class ModelOptions:
         Path | None, typer.Option(metavar="FILE", help="A state_dict to load first: .pt or .pth (PyTorch models).")
     ] = None
     sram_budget: Annotated[
-        int | None, typer.Option(metavar="KIB", min=1, help="SRAM that a run may take; the target's where not given.")
+        int | None,
+        typer.Option(
+            metavar="KIB",
+            parser=kib,
+            help="SRAM that a run may take, such as 287 or 1.5MiB; the target's where not given.",
+        ),
     ] = None
     io_place: Annotated[
         IoPlace | None,

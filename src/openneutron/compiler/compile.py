@@ -15,7 +15,7 @@ from openneutron.compiler.effort import DEFAULT, effort_of
 from openneutron.compiler.emit import emit
 from openneutron.compiler.fit import TooLittle, Wanted, fit
 from openneutron.compiler.fold_moves import fold_moves
-from openneutron.compiler.layout import CALLER, Layout, lay_out
+from openneutron.compiler.layout import ARENA, CALLER, Layout, lay_out
 from openneutron.compiler.legalize import VIEWS, legalize
 from openneutron.compiler.options import CompileOptions
 from openneutron.compiler.prefetch import fetched_sizes
@@ -67,7 +67,8 @@ class Report:
     ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
     least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs,
     ``fetched_bytes`` what a run copies to the prefetch buffer; ``used_bytes`` what a run touches of scratch and prefetch buffer,
-    up to the highest byte (None where ``check`` was not asked for). ``gained_cycles``: how many ``effort`` saved, by those of a port
+    up to the highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: what the same schedule takes with
+    inputs and outputs at the other place, the caller's buffers or the arena. ``gained_cycles``: how many ``effort`` saved, by those of a port
     that copies in the background (None at the default effort, and where that finds nothing that fits).
 
     ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
@@ -88,6 +89,7 @@ class Report:
     fetched_bytes: int
     io_bytes: int
     sram_bytes: int
+    other_io_sram_bytes: int
     budget_bytes: int
     weights_bytes: int
     microcode_bytes: int
@@ -213,14 +215,17 @@ def finish(
     """Budget, program and report of a schedule, which is laid out here where ``layout`` is not given."""
     schedule.verify()
     layout = lay_out(schedule, storages, options.io) if layout is None else layout
-    io_bytes = sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs))
     sram = layout.scratch_bytes + schedule.prefetch_bytes + io_outside(graph, options)
     budget = budget_bytes(options.sram_budget, target)
     if sram > budget:
         raise _over_budget(graph, sram, budget)
     program = emit(legal, schedule, storages, layout, target, options.io, options.profile)
-    return Compiled(program, graph, _report(graph, schedule, storages, layout, program, target, io_bytes, sram, budget),
-                    legal, schedule, storages, layout)  # fmt: skip
+    report = _report(graph, schedule, storages, layout, program, target, sram, budget)
+    elsewhere = replace(options, io=ARENA if options.io == CALLER else CALLER)
+    other = lay_out(schedule, storages, elsewhere.io, work=0).scratch_bytes
+    other += schedule.prefetch_bytes + io_outside(graph, elsewhere)
+    report = replace(report, other_io_sram_bytes=other)
+    return Compiled(program, graph, report, legal, schedule, storages, layout)
 
 
 def _over_budget(graph: Graph, least: int, budget: int) -> BudgetError:
@@ -242,7 +247,6 @@ def _report(
     layout: Layout,
     program: Program,
     target: Target,
-    io_bytes: int,
     sram: int,
     budget: int,
 ) -> Report:
@@ -267,8 +271,9 @@ def _report(
         placement=layout.placement.method,
         prefetch_bytes=schedule.prefetch_bytes,
         fetched_bytes=sum(sizes[step.call] for step in schedule.steps if isinstance(step, Fetch)),
-        io_bytes=io_bytes,
+        io_bytes=sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)),
         sram_bytes=sram,
+        other_io_sram_bytes=sram,
         budget_bytes=budget,
         weights_bytes=len(program.weights),
         microcode_bytes=len(program.microcode),

@@ -113,6 +113,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             ),
             *_copies_rows(summary),
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
+            ("Bound by", _bound_text(summary)),
             ("Peak SRAM", _sram_text(summary)),
             *_stripes_rows(summary),
             *_effort_rows(summary),
@@ -125,6 +126,17 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.kernel_selection is not None:
         rows.append(("Kernels", f"{summary.kernel_selection}, for the firmware's linker"))
     return rows
+
+
+def _bound_text(summary: Summary) -> str:
+    """What the kernel calls' time goes to; ``calls_table`` says it of each."""
+    spent = Counter[str]()
+    for part in summary.partitions:
+        for call in part.report.operators:
+            spent[call.bottleneck] += call.cycles
+    spent["copies"] = summary.copy_cycles
+    shares = (f"{name} {_share(cycles / summary.cycles)}" for name, cycles in spent.most_common() if cycles)
+    return f"{', '.join(shares)} of the time"
 
 
 def _stripes_rows(summary: Summary) -> list[tuple[str, str]]:
@@ -185,6 +197,11 @@ def _sram_text(summary: Summary) -> str:
         parts.append(f"prefetch {size_text(largest.prefetch_bytes)}")
     outside = largest.sram_bytes - largest.arena_bytes - largest.prefetch_bytes
     parts.append(f"input and output {size_text(outside)}" if outside else "input and output inside")
+    saved = largest.other_io_sram_bytes - largest.sram_bytes
+    if outside and saved < 0:
+        parts[-1] += f" ({size_text(-saved)} less in all inside the arena: --io-place arena)"
+    elif not outside and saved > 0:
+        parts[-1] += f" ({size_text(saved)} less than in the caller's buffers)"
     used = _share(summary.sram_bytes / summary.budget_bytes)
     return f"{size_text(summary.sram_bytes)} of {size_text(summary.budget_bytes)} ({used}): {', '.join(parts)}"
 
@@ -266,21 +283,21 @@ def calls_table(part: PartitionSummary) -> RenderableType:
     times = [duration_text(report.milliseconds * item.cycles / report.cycles) for item in calls]
     columns = [
         Column("kernel", [item.kernel for item in calls], style="cyan"),
-        Column("output", ["x".join(str(extent) for extent in item.output) for item in calls], goes=2),
-        Column("MACs", [count_text(item.macs) if item.macs else "" for item in calls], goes=3, justify="right"),
+        Column("output", ["x".join(str(extent) for extent in item.output) for item in calls], goes=4),
+        Column("MACs", [count_text(item.macs) if item.macs else "" for item in calls], goes=5, justify="right"),
         Column("cycles", [f"{item.cycles:,}" for item in calls], justify="right"),
         Column("time", times, justify="right"),
-        Column("share", [_share(item.cycles / report.cycles) for item in calls], justify="right"),
+        Column("share", [_share(item.cycles / report.cycles) for item in calls], goes=3, justify="right"),
         Column("used", [_share(item.utilisation) if item.macs else "" for item in calls], goes=1, justify="right"),
-        Column("parallel", [item.parallel.removeprefix("output ") for item in calls], goes=5),
-        Column("bound by", [item.bottleneck for item in calls], goes=4),
+        Column("parallel", [item.parallel.removeprefix("output ") for item in calls], goes=6),
+        Column("bound by", [item.bottleneck for item in calls], goes=2),
     ]
     if any(item.stripes > 1 for item in calls):
         columns.append(Column("stripes", [str(item.stripes) for item in calls], justify="right"))
     return Group(title, FittedTable("operator", [item.name for item in calls], columns), *_idle_lines(calls))
 
 
-def _idle_lines(operators: Iterable[OperatorReport]) -> list[Text]:
+def _idle_lines(operators: Iterable[OperatorReport]) -> list[RenderableType]:
     """Why multipliers idle, each reason with the operators it holds for."""
     reasons: dict[str, list[str]] = {}
     for item in operators:
@@ -288,5 +305,7 @@ def _idle_lines(operators: Iterable[OperatorReport]) -> list[Text]:
             reasons.setdefault(item.idle, []).append(short_name(item.name))
     if not reasons:
         return []
-    lines = [Text("Less than half of the multipliers at work", "bold")]
-    return lines + [Text(f"  {', '.join(names)}: {reason}.") for reason, names in reasons.items()]
+    lines: list[RenderableType] = [Text("Less than half of the multipliers at work", "bold")]
+    for reason, names in reasons.items():
+        lines += [Padding(f"{reason}:", (0, 0, 0, 2)), Padding(", ".join(names), (0, 0, 0, 4))]
+    return lines
