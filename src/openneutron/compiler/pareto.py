@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openneutron.compiler.cascade import Options, in_place
+from openneutron.compiler.cascade import in_place
 from openneutron.compiler.compile import io_outside, select_calls
 from openneutron.compiler.effort import effort_of
-from openneutron.compiler.fit import Fitted, Wanted, fit_merged, fit_plain
+from openneutron.compiler.fit import Fitted, Wanted, fit_merged, fit_plain, options_of
 from openneutron.compiler.layout import lay_out
 from openneutron.compiler.legalize import legalize
 from openneutron.compiler.options import CompileOptions
 from openneutron.compiler.schedule import whole_schedule
 from openneutron.compiler.timeline import spent_on_calls
+from openneutron.compiler.variants import for_whole_tensors
 from openneutron.ir import Graph
 from openneutron.targets import Target
 
@@ -39,16 +40,18 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
     separate, calls = select_calls(legal)
     storages = in_place(separate, calls)
     outside = io_outside(graph, options)
-    whole = whole_schedule(calls)
+    ordered = for_whole_tensors(calls, storages, options.io)
+    whole = whole_schedule(ordered)
     arena = lay_out(whole, storages, options.io).scratch_bytes
     points = [Point(arena + outside, sum(cycles for _, cycles in spent_on_calls(whole, target)))]
     wanted = Wanted(target, options.io, effort=effort_of(options.effort))
-    search = Options(calls, storages, target, options.io, effort=wanted.effort)
-    merged = fit_merged(calls, separate, wanted)
+    searches = options_of(calls, storages, wanted)
+    merged = fit_merged([ordered], separate, wanted)
     if merged is not None:
         points.append(Point(merged.sram_bytes + outside, _cycles(merged, target)))
-    points += [Point(option.budget_bytes + outside, option.cycles) for option in search.levels(STEP)]
-    least = fit_plain(calls, storages, wanted, search.least_bytes())
+    for search in searches:
+        points += [Point(option.budget_bytes + outside, option.cycles) for option in search.levels(STEP)]
+    least = fit_plain(calls, storages, wanted, min(search.least_bytes() for search in searches))
     assert isinstance(least, Fitted)
     return front([*points, Point(least.sram_bytes + outside, _cycles(least, target))])
 

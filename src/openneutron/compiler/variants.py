@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The lists of calls that schedules are made of: the same computation in other orders.
+
+Whole tensors have one list. Where they don't fit, cascades are searched in every list, and the fewest cycles are taken; which lists
+there are does not depend on the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openneutron.compiler.calls import KernelCall
+from openneutron.compiler.layout import lay_out
+from openneutron.compiler.order import Flow, flow_of, has_one_order, order_of_least_peak, order_of_least_sum
+from openneutron.compiler.schedule import whole_schedule
+from openneutron.compiler.storage import Storages
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Calls in their order, and their storages, those of ``in_place``."""
+
+    calls: tuple[KernelCall, ...]
+    storages: Storages
+
+
+def for_whole_tensors(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[KernelCall, ...]:
+    """The calls in the order that takes the smallest arena, in the one given where none is known to take less.
+
+    ``storages`` are those of ``in_place``.
+    """
+    given = tuple(calls)
+    flow = flow_of(given, storages, io)
+    if has_one_order(flow):
+        return given
+    ordered = _in_order(given, order_of_least_peak(flow))
+    if ordered == given:
+        return given
+    # Addresses can leave gaps; the given order's arena is no smaller than its peak.
+    if lay_out(whole_schedule(ordered), storages, io, 0).scratch_bytes <= flow.peak_bytes(range(len(given))):
+        return ordered
+    sizes = [lay_out(whole_schedule(each), storages, io).scratch_bytes for each in (given, ordered)]
+    return ordered if sizes[1] < sizes[0] else given
+
+
+def _in_order(calls: Sequence[KernelCall], order: Sequence[int]) -> tuple[KernelCall, ...]:
+    return tuple(calls[number] for number in order)
+
+
+def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[Variant, ...]:
+    """What cascades are searched in; no two are alike, and the given order is the first."""
+    flow = flow_of(calls, storages, io)
+    found = [tuple(range(len(calls)))]
+    if not has_one_order(flow):
+        found += _orders(flow)
+    return tuple(Variant(_in_order(calls, order), storages) for order in dict.fromkeys(found))
+
+
+def _orders(flow: Flow) -> list[tuple[int, ...]]:
+    """The order of the least peak, and the one that goes through one branch after the other."""
+    least = order_of_least_peak(flow)
+    closest = order_of_least_sum(flow, flow.peak_bytes(least))
+    return [least] if closest is None else [least, closest]
