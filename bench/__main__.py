@@ -21,6 +21,7 @@ from bench import (
     cortex_m33,
     depth,
     prefetch,
+    row_stream,
     simulator_speed,
     utilisation,
 )
@@ -29,6 +30,7 @@ SECTIONS = {
     "compile_cost": compile_cost,
     "arena": arena,
     "budgets": budgets,
+    "row_stream": row_stream,
     "prefetch": prefetch,
     "utilisation": utilisation,
     "simulator_speed": simulator_speed,
