@@ -2,17 +2,20 @@
 """Kernel calls without the copies and tables that the call before or behind them can do along.
 
 A copy behind a call goes away where the call can write to the copy's place (a concatenation's operands), one in front of calls
-where these can read from the copy's source (a slice). Two tables in a row are one, and so are a copy and a table. No bit changes.
+where these can read from the copy's source (a slice). Two tables in a row are one, and so are a copy and a table, or a table and the
+call before it that clamps anyway (fold_clamps). No bit changes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from openneutron.compiler.calls import KernelCall, View
+from openneutron.compiler.calls import KernelCall, View, dense_pitches
+from openneutron.compiler.fold_clamps import with_table
 from openneutron.compiler.storage import Storages
 
 COPY, TABLE = "copy_s8", "lookup_s8"
@@ -73,6 +76,8 @@ def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
     assert writer is not None
     between = writer.views["output"]
     reading = [work.calls[at] for at, _ in readers]
+    if len(readers) == 1 and reading[0] is not None and writer.kernel not in (COPY, TABLE):
+        reading = [_seen_as(reading[0], between)]
     if not readers or any(
         call is None or not _same(call.views[name], between) for call, (_, name) in zip(reading, readers, strict=True)
     ):
@@ -104,9 +109,14 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
     if reader.kernel == COPY:
         # Other kernels write channels that do not lie side by side one by one.
         return replace(writer, views=views) if moves or views["output"].pitches[3] == 1 else None
-    if reader.kernel != TABLE or not moves:
+    if reader.kernel != TABLE:
         return None
     table = np.frombuffer(reader.constants["table"], np.int8)
+    if not moves:
+        params = with_table(writer, table)
+        return (
+            None if params is None or views["output"].pitches[3] != 1 else replace(writer, views=views, params=params)
+        )
     if writer.kernel == TABLE:
         table = table[np.frombuffer(writer.constants["table"], np.int8).astype(np.int32) + 128]
     return replace(reader, views=views, constants={"table": table.tobytes()})
@@ -115,6 +125,22 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
 def _can_read(view: View, readers: Iterable[KernelCall | None]) -> bool:
     """Whether kernels read there as fast as from a tensor of its own: those that sum channels want them side by side."""
     return view.pitches[3] == 1 or all(call is not None and call.kernel in (COPY, TABLE) for call in readers)
+
+
+def _seen_as(reader: KernelCall, between: View) -> KernelCall:
+    """A table whose tensors lie without gaps, in the shape in which what it reads was written."""
+    source, result = reader.views.get("input"), reader.views["output"]
+    if reader.kernel != TABLE or source is None or source.extents == between.extents:
+        return reader
+    if math.prod(source.extents) != math.prod(between.extents):
+        return reader
+    if any(view.pitches != dense_pitches(view.extents) for view in (source, result, between)):
+        return reader
+    seen = {
+        name: replace(view, extents=between.extents, pitches=between.pitches)
+        for name, view in (("input", source), ("output", result))
+    }
+    return replace(reader, views=seen)
 
 
 def _same(one: View, other: View) -> bool:

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which kernel calls operators become, byte-equal with LiteRT."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from openneutron.compiler import Compiled
+from openneutron.compiler.cost import call_cost
+from openneutron.ir import Graph
+from tests import oracle, random_graphs
+
+
+def kernels(compiled: Compiled) -> list[str]:
+    return [call.kernel for call in compiled.schedule.calls]
+
+
+def samples(op: str, batches: int | None = None) -> Iterator[Graph]:
+    """Random graphs of this one operator, of more than one batch if so many are asked for."""
+    for seed in itertools.count():
+        graph = random_graphs.single(op, seed)
+        shape = graph[graph.inputs[0]].shape
+        if len(graph.nodes) == 1 and (batches is None or (len(shape) == 4 and shape[0] >= batches)):
+            yield graph
+
+
+@pytest.mark.parametrize(
+    ("op", "kernel"),
+    [
+        ("conv_2d", "conv_2d"),
+        ("depthwise_conv_2d", "depthwise_conv_2d_s8"),
+        ("average_pool_2d", "average_pool_2d_s8"),
+        ("max_pool_2d", "max_pool_2d_s8"),
+        ("mean", "mean_s8"),
+        ("softmax", "softmax_s8"),
+        ("relu", "lookup_s8"),
+    ],
+)
+def test_several_batches_are_one_call(op: str, kernel: str) -> None:
+    for graph in itertools.islice(samples(op, 2), 4):
+        (made,) = kernels(oracle.assert_bit_exact(graph))
+        assert made.startswith(kernel), graph
+
+
+def test_a_fully_connected_layer_is_a_pointwise_convolution_of_its_vectors() -> None:
+    for graph in itertools.islice(samples("fully_connected"), 8):
+        (call,) = oracle.assert_bit_exact(graph).schedule.calls
+        assert call.kernel == "conv_2d_1x1_s8" and call.views["output"].extents[:2] == (1, 1)
+
+
+def test_pointwise_convolutions_have_a_kernel_of_their_own() -> None:
+    found = set()
+    for graph in itertools.islice(samples("conv_2d"), 30):
+        for call in oracle.assert_bit_exact(graph, (0,)).schedule.calls:
+            p = call.params
+            found.add((call.kernel == "conv_2d_1x1_s8", p["kernel_h"] == p["kernel_w"] == 1))
+    assert (True, True) in found and (False, False) in found and (True, False) not in found, found
+
+
+def test_a_mean_costs_what_a_pool_of_its_window_would() -> None:
+    """So that turning one into the other would gain nothing; LiteRT rounds them differently anyway."""
+    checked = 0
+    for graph in itertools.islice(samples("mean", 1), 12):
+        compiled = oracle.assert_bit_exact(graph)
+        for call in compiled.schedule.calls:
+            if call.kernel == "mean_s8":
+                batches, rows, cols, channels = call.views["input"].extents
+                pool = batches * rows * cols * -(-channels // oracle.TARGET.pipelines)
+                assert call_cost(call, oracle.TARGET).compute_cycles == pool
+                checked += 1
+    assert checked > 3
