@@ -2,6 +2,7 @@
 #include "random_calls.h"
 
 #include "conv_2d/convolution.h"
+#include "random_case.h"
 
 #define CHECKED(name)                                                                                     \
     bool name##_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *); \
@@ -21,146 +22,8 @@ CHECKED(lookup_s8)
 CHECKED(softmax_s8)
 CHECKED(batch_matmul_s8)
 
-/* ---- random numbers: splitmix64 ------------------------------------------------------------------------------------ */
-
-static uint64_t state;
-
-static uint32_t random_word(void) {
-    uint64_t z = (state += UINT64_C(0x9E3779B97F4A7C15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return (uint32_t)((z ^ (z >> 31)) >> 16);
-}
-static int32_t between(int32_t low, int32_t high) { return low + (int32_t)(random_word() % (uint32_t)(high - low + 1)); }
-static bool one_in(int32_t n) { return between(1, n) == 1; }
-
-/* ---- calls ------------------------------------------------------------------------------------------------------------ */
-
 enum { ROOM = 1 << 16, WEIGHTS = 1 << 15 };
 static _Alignas(16) uint8_t weights[WEIGHTS], output_memory[ROOM];
-
-typedef struct {
-    NeutronBuffer buffers[3]; /* input a, input b, output */
-    NeutronWindowExtents window;
-    uint32_t sizes[3], weights_size;
-    bool is_depthwise;
-    union {
-        NeutronDepthwiseConv2dS8 depthwise;
-        NeutronAddS8 add;
-        NeutronMulS8 mul;
-        NeutronMaximumS8 maximum;
-        NeutronSquaredDifferenceS8 squared_difference;
-        NeutronPreluS8 prelu;
-        NeutronAveragePool2dS8 pool;
-        NeutronMeanS8 mean;
-        NeutronReduceMaxS8 reduce_max;
-        NeutronPadS8 pad;
-        NeutronCopyS8 copy;
-        NeutronLookupS8 lookup;
-        NeutronSoftmaxS8 softmax;
-        NeutronBatchMatmulS8 batch_matmul;
-    } params;
-} Case;
-
-/* At least [first, end) of an axis is held, sometimes no more. */
-static void hold(int32_t *at, int32_t *count, int32_t first, int32_t end, int32_t extent) {
-    *at = one_in(2) ? 0 : between(0, first);
-    *count = (one_in(2) ? extent : between(end, extent)) - *at;
-}
-
-/* Pitches for what the buffer holds, mostly dense with channels innermost; returns its bytes. */
-static uint32_t lay_out(NeutronBuffer *b, bool is_input) {
-    int32_t *const pitches[4] = {&b->channel_pitch, &b->col_pitch, &b->row_pitch, &b->batch_pitch};
-    const int32_t extents[4] = {b->channels_held, b->cols_held, b->ring, b->batches};
-    int order[4] = {0, 1, 2, 3};
-    if (one_in(8)) {
-        for (int i = 3; i > 0; i--) {
-            const int j = between(0, i), other = order[i];
-            order[i] = order[j];
-            order[j] = other;
-        }
-    }
-    int32_t pitch = one_in(10) ? 2 : 1;
-    const bool gaps = one_in(3);
-    int64_t last = b->offset;
-    for (int i = 0; i < 4; i++) {
-        const int d = order[i];
-        const bool broadcast = is_input && one_in(16);
-        *pitches[d] = broadcast ? 0 : pitch;
-        last += broadcast ? 0 : (int64_t)(extents[d] - 1) * pitch;
-        pitch = broadcast ? pitch : pitch * extents[d] + (gaps ? between(0, 5) : 0);
-    }
-    return (uint32_t)last + 1;
-}
-
-/* An output of at most these extents, a window of it and where it lies. The order in which arguments are evaluated is the
- * compiler's choice, so no two of them may be drawn. */
-static void make_output(Case *c, int32_t most_rows, int32_t most_cols, int32_t most_channels) {
-    NeutronBuffer *out = &c->buffers[2];
-    const int32_t rows = between(1, most_rows), cols = between(1, most_cols);
-    int32_t channels = between(1, one_in(3) ? most_channels : 12);
-    int32_t multiple = 1;
-    if (c->is_depthwise) {
-        channels *= c->params.depthwise.group_outputs;
-        multiple = NEUTRON_LANES;
-    }
-    NeutronWindowExtents *w = &c->window;
-    out->base = NEUTRON_BASE_OUTPUT;
-    out->offset = (uint32_t)between(0, 7);
-    out->batches = between(1, 2);
-    out->rows = out->ring = rows;
-    out->cols = cols;
-    out->channels = channels;
-    const bool whole = one_in(2);
-    w->batch1 = out->batches;
-    w->row0 = whole ? 0 : between(0, rows - 1);
-    w->row1 = whole ? rows : between(w->row0 + 1, rows);
-    w->col0 = whole ? 0 : between(0, cols - 1);
-    w->col1 = whole ? cols : between(w->col0 + 1, cols);
-    w->channel0 = whole ? 0 : between(0, (channels - 1) / multiple) * multiple;
-    w->channel1 = whole ? channels : between(w->channel0 + 1, channels);
-    hold(&out->col0, &out->cols_held, w->col0, w->col1, cols);
-    hold(&out->channel0, &out->channels_held, w->channel0, w->channel1, channels);
-    c->sizes[2] = lay_out(out, false);
-}
-
-/* An input with these extents, of which those columns and channels are read; batches as the output's. */
-static void make_input(Case *c, int which, int32_t rows, int32_t cols, int32_t channels, const int32_t read[4]) {
-    NeutronBuffer *in = &c->buffers[which];
-    in->base = NEUTRON_BASE_INPUT | (uint32_t)which << 8;
-    in->offset = (uint32_t)between(0, 7);
-    in->batches = c->buffers[2].batches;
-    in->rows = rows;
-    in->cols = cols;
-    in->channels = channels;
-    in->ring = one_in(3) ? between(1, rows) : rows; /* wrong rows are as good as any here */
-    hold(&in->col0, &in->cols_held, read[0], read[1], cols);
-    hold(&in->channel0, &in->channels_held, read[2], read[3], channels);
-    c->sizes[which] = lay_out(in, true);
-}
-
-/* An input that is read where the output is written; sometimes the output's very memory. */
-static void make_same(Case *c, int which) {
-    const NeutronWindowExtents *w = &c->window;
-    NeutronBuffer *out = &c->buffers[2];
-    make_input(c, which, out->rows, out->cols, out->channels, (int32_t[]){w->col0, w->col1, w->channel0, w->channel1});
-    if (which == 0 && one_in(6)) {
-        c->buffers[0] = *out;
-        if (one_in(2)) {
-            /* The output lies before the input. */
-            const uint32_t after = (uint32_t)between(0, 9);
-            c->buffers[0].offset += after;
-            c->sizes[2] += after;
-        }
-    }
-}
-
-static void bound(int32_t *low, int32_t *high) {
-    *low = one_in(2) ? -128 : between(-128, 127);
-    *high = one_in(2) ? 127 : between(*low, 127);
-}
-
-static int32_t multiplier(void) { return (int32_t)(random_word() >> 2 | 1u << 30); }
 
 static void make_depthwise(Case *c) {
     NeutronDepthwiseConv2dS8 *p = &c->params.depthwise;
@@ -426,7 +289,7 @@ static void fill(uint8_t *memory, uint32_t size) {
 
 uint32_t random_call(uint32_t kernel, uint32_t number, uint8_t *a_end, uint8_t *b_end) {
     if (kernel >= sizeof KERNELS / sizeof KERNELS[0]) return 1;
-    state = ((uint64_t)kernel << 32 | number) * UINT64_C(0xD1342543DE82EF95);
+    seed_numbers((uint64_t)kernel << 32 | number);
     fill(weights, sizeof weights);
     Case c = {0};
     KERNELS[kernel].make(&c);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../runtime/random_numbers.h"
 #include "driver.h"
 
 /* Programs that want more memory than this are checked but not run: there would be no such buffer. */
@@ -22,17 +23,6 @@ typedef struct {
     uint32_t *microcode;
     uint8_t *weights;
 } Program;
-
-/* ---- random numbers: splitmix64 ------------------------------------------------------------------------------------ */
-
-static uint64_t random_state;
-
-static uint32_t random_word(void) {
-    uint64_t z = (random_state += UINT64_C(0x9E3779B97F4A7C15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return (uint32_t)((z ^ (z >> 31)) >> 16);
-}
 
 static uint32_t below(uint32_t bound) { return bound == 0 ? 0 : random_word() % bound; }
 
@@ -240,7 +230,7 @@ int main(int count, char **arguments) {
     for (uint32_t i = 0; i < program_count; ++i) programs[i] = loaded(arguments[4 + i]);
     for (uint32_t i = 0; i < mutations; ++i) {
         current = first + i;
-        random_state = seed ^ (uint64_t)current << 32;
+        seed_numbers(seed ^ (uint64_t)current << 32);
         Program program = copied(&programs[current % program_count]);
         mutate(&program);
         ++ended[check_and_run(&program) % MAX_CODES];

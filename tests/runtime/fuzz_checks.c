@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "random_numbers.h"
 #include "selection.h"
 
 /* SELECTION: a file with the lines of kernels.def that are under test. */
@@ -23,27 +24,18 @@ const uint32_t neutron_kernel_count = sizeof(neutron_kernels) / sizeof(neutron_k
 
 enum { BUFFERS = 4, MOST_WORDS = 64 };
 
-static uint64_t state;
-
-static uint32_t next(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (uint32_t)(state >> 16);
-}
-
-static int32_t below(int32_t end) { return (int32_t)(next() % (uint32_t)end); }
+static int32_t below(int32_t end) { return (int32_t)(random_word() % (uint32_t)end); }
 
 /* Mostly small, sometimes at the edges of something, seldom anything at all. */
 static uint32_t word(void) {
     static const uint32_t edges[] = {0,      127,        128,        255,        256,        1u << 15,
                                      1u << 16, 1u << 20,   1u << 23,   1u << 30,   0x7FFFFFFFu, 0x80000000u,
                                      ~0u,    (uint32_t)-128, (uint32_t)-129, (uint32_t)-31, (uint32_t)-32, 31, 30};
-    const uint32_t kind = next() % 64;
-    if (kind == 0) return next();
-    if (kind < 3) return edges[next() % (sizeof(edges) / sizeof(edges[0]))];
+    const uint32_t kind = random_word() % 64;
+    if (kind == 0) return random_word();
+    if (kind < 3) return edges[random_word() % (sizeof(edges) / sizeof(edges[0]))];
     if (kind < 10) return (uint32_t)-below(4);
-    if (kind < 14) return next() % 64 * 4;
+    if (kind < 14) return random_word() % 64 * 4;
     return (uint32_t)below(4);
 }
 
@@ -73,7 +65,7 @@ static NeutronBuffer random_buffer(bool output) {
     if (below(8) == 0) {
         uint32_t words[sizeof(b) / 4];
         memcpy(words, &b, sizeof(b));
-        words[next() % (sizeof(b) / 4)] = word();
+        words[random_word() % (sizeof(b) / 4)] = word();
         memcpy(&b, words, sizeof(b));
     }
     return b;
@@ -95,7 +87,7 @@ static bool random_window(const NeutronBuffer *output, NeutronWindowExtents *w) 
 
 static uint8_t *filled(uint32_t size) {
     uint8_t *memory = malloc(size);
-    for (uint32_t i = 0; i < size; i++) memory[i] = (uint8_t)next();
+    for (uint32_t i = 0; i < size; i++) memory[i] = (uint8_t)random_word();
     return memory;
 }
 
@@ -106,7 +98,7 @@ int main(int argc, char **argv) {
         if (neutron_kernels[i].id == strtoul(argv[1], NULL, 10)) kernel = &neutron_kernels[i];
     }
     if (kernel == NULL || kernel->params_words > MOST_WORDS) return 2;
-    state = strtoull(argv[2], NULL, 10) * 2654435769u + 88172645463325252u;
+    seed_numbers(strtoull(argv[2], NULL, 10));
     long accepted = 0;
     for (long round = strtol(argv[3], NULL, 10); round > 0; round--) {
         NeutronBuffer buffers[BUFFERS];

@@ -7,17 +7,7 @@
 #include <stdlib.h>
 
 #include "conv_2d/convolution.h"
-
-static uint64_t state;
-
-static uint32_t random_word(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (uint32_t)(state >> 16);
-}
-static int32_t between(int32_t low, int32_t high) { return low + (int32_t)(random_word() % (uint32_t)(high - low + 1)); }
-static bool one_in(int32_t n) { return between(1, n) == 1; }
+#include "random_buffers.h"
 
 typedef bool (*Variant)(const NeutronKernelCall *call);
 
@@ -57,36 +47,6 @@ typedef struct {
     NeutronBinding bindings[2];
     NeutronProgramView program;
 } Case;
-
-/* Pitches of random order and gaps for what the buffer holds; returns its bytes. */
-static uint32_t lay_out(NeutronBuffer *b) {
-    int32_t *const pitches[4] = {&b->channel_pitch, &b->col_pitch, &b->row_pitch, &b->batch_pitch};
-    const int32_t extents[4] = {b->channels_held, b->cols_held, b->ring, b->batches};
-    int order[4] = {0, 1, 2, 3};
-    if (one_in(8)) {
-        for (int i = 3; i > 0; i--) {
-            const int j = between(0, i), other = order[i];
-            order[i] = order[j];
-            order[j] = other;
-        }
-    }
-    int32_t pitch = one_in(15) ? 2 : 1;
-    const bool gaps = one_in(2);
-    int64_t last = b->offset;
-    for (int i = 0; i < 4; i++) {
-        const int d = order[i];
-        *pitches[d] = pitch;
-        last += (int64_t)(extents[d] - 1) * pitch;
-        pitch = pitch * extents[d] + (gaps ? between(0, 5) : 0);
-    }
-    return (uint32_t)last + 1;
-}
-
-/* What is held is at least [first, end), all of `extent` at most. */
-static void hold(int32_t *at, int32_t *count, int32_t first, int32_t end, int32_t extent) {
-    *at = between(0, first);
-    *count = between(end, extent) - *at;
-}
 
 static void cut(int32_t *first, int32_t *end, int32_t extent, int32_t multiple) {
     *first = between(0, (extent - 1) / multiple) * multiple;
@@ -152,8 +112,8 @@ static void make_sound(Case *c) {
     in->offset = (uint32_t)between(0, 20);
     out->offset = (uint32_t)between(0, 20);
     uint32_t *const input_size = in->base == NEUTRON_BASE_SCRATCH ? &c->scratch_size : &c->input_size;
-    *input_size = lay_out(in);
-    c->output_size = lay_out(out);
+    *input_size = lay_out(in, false);
+    c->output_size = lay_out(out, false);
     c->sound_output = *out;
     const size_t blocks = neutron_blocks_of(p->constant_channels);
     const size_t tap = depthwise ? 8 : neutron_blocks_of(p->group_inputs) * 64;
@@ -292,8 +252,7 @@ typedef struct {
 
 /* Case number i of a seed; others don't matter to it. Its results are added to the checksum. */
 static void run_case(uint64_t seed, long i, Totals *totals) {
-    state = (seed << 32) + (uint64_t)i * UINT64_C(0x9E3779B97F4A7C15) + 1;
-    for (int warm = 0; warm < 4; warm++) random_word();
+    seed_numbers(seed << 32 | (uint64_t)i);
     Case c;
     make_sound(&c);
     const bool damaged = one_in(2);
