@@ -45,6 +45,11 @@ static inline const NeutronBuffer *neutron_window_buffer(const NeutronProgramVie
 
 static inline bool neutron_is_stored(int32_t value) { return value >= INT8_MIN && value <= INT8_MAX; }
 
+/* Bounds of a fused activation. */
+static inline bool neutron_bounds_are_sound(int32_t low, int32_t high) {
+    return low >= INT8_MIN && low <= high && high <= INT8_MAX;
+}
+
 /* ---- for run ------------------------------------------------------------------------------------------------------ */
 
 /* The address of element (n, r, c, k). */

@@ -37,7 +37,7 @@ static inline bool neutron_pool_is_sound(const NeutronProgramView *program, cons
     if (in == NULL || neutron_window_buffer(program, p->output, true, w) == NULL || w->batch1 > in->batches) return false;
     if (!neutron_pool_axis_is_sound(w->row0, w->row1, p->kernel_h, p->stride_h, p->pad_top, in->rows, empty) ||
         !neutron_pool_axis_is_sound(w->col0, w->col1, p->kernel_w, p->stride_w, p->pad_left, in->cols, empty) ||
-        !neutron_is_stored(p->clamp_min) || !neutron_is_stored(p->clamp_max)) {
+        !neutron_bounds_are_sound(p->clamp_min, p->clamp_max)) {
         return false;
     }
     const int32_t first = neutron_taps(w->col0, p->kernel_w, p->stride_w, p->pad_left, in->cols).first;

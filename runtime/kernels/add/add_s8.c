@@ -15,7 +15,7 @@ bool add_s8_check(const NeutronProgramView *program, const void *params_block, c
                           p->a_shift <= 0 && p->a_shift >= -31 && p->b_shift <= 0 && p->b_shift >= -31 &&
                           p->b_multiplier != INT32_MIN;
     const bool output = neutron_shift_is_sound(p->output_shift) && neutron_is_stored(p->output_zero_point) &&
-                        neutron_is_stored(p->clamp_min) && neutron_is_stored(p->clamp_max);
+                        neutron_bounds_are_sound(p->clamp_min, p->clamp_max);
     return operands && output && neutron_window_buffer(program, p->input_a, false, window) != NULL &&
            neutron_window_buffer(program, p->input_b, false, window) != NULL &&
            neutron_window_buffer(program, p->output, true, window) != NULL;

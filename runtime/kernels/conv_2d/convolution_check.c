@@ -18,8 +18,7 @@ static bool window_words_are_sound(const NeutronConv2dS8 *p) {
 
 static bool range_words_are_sound(const NeutronConv2dS8 *p) {
     return p->single_rounding >= 0 && p->single_rounding <= 1 && neutron_is_stored(p->input_zero_point) &&
-           neutron_is_stored(p->output_zero_point) && neutron_is_stored(p->clamp_min) &&
-           neutron_is_stored(p->clamp_max) && p->clamp_min <= p->clamp_max;
+           neutron_is_stored(p->output_zero_point) && neutron_bounds_are_sound(p->clamp_min, p->clamp_max);
 }
 
 static bool groups_are_sound(const NeutronConv2dS8 *p, const NeutronBuffer *input, const NeutronBuffer *output) {

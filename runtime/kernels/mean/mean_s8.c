@@ -15,8 +15,7 @@ bool mean_s8_check(const NeutronProgramView *program, const void *params_block, 
     return (int64_t)in->rows * in->cols <= 1 << 23 &&
            neutron_buffer_holds(in, 0, in->cols, window->channel0, window->channel1) &&
            neutron_is_stored(p->input_zero_point) && neutron_shift_is_sound(p->output_shift) &&
-           neutron_is_stored(p->output_zero_point) && neutron_is_stored(p->clamp_min) &&
-           neutron_is_stored(p->clamp_max);
+           neutron_is_stored(p->output_zero_point) && neutron_bounds_are_sound(p->clamp_min, p->clamp_max);
 }
 
 #if !NEUTRON_DSP

@@ -11,7 +11,7 @@ bool mul_s8_check(const NeutronProgramView *program, const void *params_block, c
     const NeutronMulS8 *p = params_block;
     const bool numbers = neutron_is_stored(p->a_zero_point) && neutron_is_stored(p->b_zero_point) &&
                          neutron_shift_is_sound(p->output_shift) && neutron_is_stored(p->output_zero_point) &&
-                         neutron_is_stored(p->clamp_min) && neutron_is_stored(p->clamp_max);
+                         neutron_bounds_are_sound(p->clamp_min, p->clamp_max);
     return numbers && neutron_window_buffer(program, p->input_a, false, window) != NULL &&
            neutron_window_buffer(program, p->input_b, false, window) != NULL &&
            neutron_window_buffer(program, p->output, true, window) != NULL;

@@ -82,12 +82,14 @@ class KernelCall:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def verify(self) -> None:
-        """Asserts that every field of the kernel's row is given, once."""
+        """Asserts that every field of the kernel's row is given, once, and that a fused activation's bounds are in order."""
         row = rows.KERNEL_BY_NAME[self.kernel]
         given = [*self.views, *self.params]
         given += [f"{stem}_{part}" for stem in self.constants for part in ("base", "offset")]
         wanted = sorted(column.name for column in row.fields)
         assert sorted(given) == wanted, f"{self.kernel} '{self.name}': {sorted(set(given) ^ set(wanted))}"
+        low, high = self.params.get("clamp_min", -128), self.params.get("clamp_max", 127)
+        assert -128 <= low <= high <= 127, f"{self.kernel} '{self.name}': bounds {low} and {high}"
 
     def __str__(self) -> str:
         views = ", ".join(f"{name}={view}" for name, view in self.views.items())

@@ -168,11 +168,11 @@ BUFFER = Row(
 
 # -- kernels and their parameter blocks --------------------------------------------------------------------------------
 
-_OUTPUT_RANGE = (
-    _s("output_zero_point", "added after requantization"),
+_CLAMP = (
     _s("clamp_min", "fused activation's lower bound, stored"),
-    _s("clamp_max", "fused activation's upper bound, stored"),
+    _s("clamp_max", "fused activation's upper bound, stored; not below clamp_min"),
 )
+_OUTPUT_RANGE = (_s("output_zero_point", "added after requantization"), *_CLAMP)
 
 _CONV_FIELDS = (
     _buffer("input", "int8 activations"),
@@ -211,8 +211,7 @@ _POOL_FIELDS = (
     _s("stride_w", "columns"),
     _s("pad_top", "rows; padding takes no part in the result"),
     _s("pad_left", "columns"),
-    _s("clamp_min", "fused activation's lower bound, stored"),
-    _s("clamp_max", "fused activation's upper bound, stored"),
+    *_CLAMP,
 )
 
 _CONV_TAPS = ("kernel_h", "kernel_w", "group_inputs")

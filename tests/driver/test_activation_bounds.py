@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The bounds of a fused activation: stored values, the lower one first. Everything else is refused before a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from openneutron.compiler.calls import KernelCall, View
+from openneutron.isa import base, rows
+from tests.driver import programs
+from tests.driver.test_validation import refusal
+
+KERNELS = [row for row in rows.KERNELS if any(field.name == "clamp_min" for field in row.fields)]
+ONES = ("kernel", "stride", "dilation", "group")
+WORDS = {"weights_base": base("WEIGHTS"), "requant_base": base("WEIGHTS"), "requant_offset": 64, "constant_channels": 1}
+
+
+def of_bounds(row: rows.Row, low: int, high: int) -> str:
+    """What the driver says of a program that calls the kernel on one element with these bounds."""
+    words = {field.name: int(field.name.startswith(ONES)) for field in row.fields}
+    words |= {name: value for name, value in WORDS.items() if name in words}
+    words |= {"output": 1, "clamp_min": low, "clamp_max": high}
+    return refusal(
+        programs.program(
+            inputs=(programs.binding("INPUT", 0, 1),),
+            outputs=(programs.binding("OUTPUT", 0, 1),),
+            buffers=(programs.dense("INPUT", 0, (1, 1, 1, 1)), programs.dense("OUTPUT", 0, (1, 1, 1, 1))),
+            operators=(programs.kernel(row.name, **words),),
+            code=(programs.call(0), programs.END),
+        )
+    )
+
+
+@pytest.mark.parametrize("row", KERNELS, ids=lambda row: row.name)
+def test_bounds_are_in_order(row: rows.Row) -> None:
+    for low, high in ((-128, 127), (-128, -128), (127, 127), (5, 5), (-1, 0)):
+        assert of_bounds(row, low, high) == "accepted", (low, high)
+    for low, high in ((0, -1), (127, -128), (6, 5), (-129, 127), (-128, 128), (-(2**31), 2**31 - 1), (200, 100)):
+        assert of_bounds(row, low, high) == "CALL", (low, high)
+
+
+def test_the_compiler_asserts_it() -> None:
+    row = rows.KERNEL_BY_NAME["mean_s8"]
+    fields = {field.name for field in row.fields} - {"input", "output"}
+    params = dict.fromkeys(fields, 0) | {"clamp_min": 6, "clamp_max": 5}
+    view = View("x", (1, 1, 1, 1), (1, 1, 1, 1))
+    with pytest.raises(AssertionError, match=r"^mean_s8 'mean': bounds 6 and 5$"):
+        KernelCall("mean_s8", "mean", {"input": view, "output": view}, params).verify()
