@@ -147,7 +147,7 @@ typedef struct {
     int32_t single_rounding; /* 0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 more bits of its multiplier */
     int32_t output_zero_point; /* added after requantization */
     int32_t clamp_min; /* fused activation's lower bound, stored */
-    int32_t clamp_max; /* fused activation's upper bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronConv2dS8;
 
 /* Pointwise convolution and fully connected: kernel 1x1, no padding, one group. Weights [k/8][inputs/8][8 k][8]. */
@@ -171,7 +171,7 @@ typedef struct {
     int32_t output_shift; /* positive shifts left */
     int32_t output_zero_point; /* added after requantization */
     int32_t clamp_min; /* fused activation's lower bound, stored */
-    int32_t clamp_max; /* fused activation's upper bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronAddS8;
 
 /* Product of two tensors (LiteRT MUL). */
@@ -185,7 +185,7 @@ typedef struct {
     int32_t output_shift; /* positive shifts left */
     int32_t output_zero_point; /* added after requantization */
     int32_t clamp_min; /* fused activation's lower bound, stored */
-    int32_t clamp_max; /* fused activation's upper bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronMulS8;
 
 /* Mean over a window, rounded half away from 0. */
@@ -199,7 +199,7 @@ typedef struct {
     int32_t pad_top; /* rows; padding takes no part in the result */
     int32_t pad_left; /* columns */
     int32_t clamp_min; /* fused activation's lower bound, stored */
-    int32_t clamp_max; /* fused activation's upper bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronAveragePool2dS8;
 
 /* Largest value in a window. */
@@ -214,7 +214,7 @@ typedef struct {
     int32_t output_shift; /* positive shifts left */
     int32_t output_zero_point; /* added after requantization */
     int32_t clamp_min; /* fused activation's lower bound, stored */
-    int32_t clamp_max; /* fused activation's upper bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronMeanS8;
 
 /* The input with a constant around it. */

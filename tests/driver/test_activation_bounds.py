@@ -7,6 +7,7 @@ import pytest
 
 from openneutron.compiler.calls import KernelCall, View
 from openneutron.isa import base, rows
+from openneutron.isa.row import Row
 from tests.driver import programs
 from tests.driver.test_validation import refusal
 
@@ -15,7 +16,7 @@ ONES = ("kernel", "stride", "dilation", "group")
 WORDS = {"weights_base": base("WEIGHTS"), "requant_base": base("WEIGHTS"), "requant_offset": 64, "constant_channels": 1}
 
 
-def of_bounds(row: rows.Row, low: int, high: int) -> str:
+def of_bounds(row: Row, low: int, high: int) -> str:
     """What the driver says of a program that calls the kernel on one element with these bounds."""
     words = {field.name: int(field.name.startswith(ONES)) for field in row.fields}
     words |= {name: value for name, value in WORDS.items() if name in words}
@@ -32,7 +33,7 @@ def of_bounds(row: rows.Row, low: int, high: int) -> str:
 
 
 @pytest.mark.parametrize("row", KERNELS, ids=lambda row: row.name)
-def test_bounds_are_in_order(row: rows.Row) -> None:
+def test_bounds_are_in_order(row: Row) -> None:
     for low, high in ((-128, 127), (-128, -128), (127, 127), (5, 5), (-1, 0)):
         assert of_bounds(row, low, high) == "accepted", (low, high)
     for low, high in ((0, -1), (127, -128), (6, 5), (-129, 127), (-128, 128), (-(2**31), 2**31 - 1), (200, 100)):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
 from openneutron.isa.kernel_selection import KernelSelection, merge, parse
+from openneutron.isa.row import Row
 
 NAMES = [name for row in rows.KERNELS for name in (row.name, *(f"{row.name}:{item.name}" for item in row.variants))]
 US = "OpenNeutron 1.2.3"
@@ -65,7 +66,7 @@ def test_a_variant_that_gives_way_to_the_kernel() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in rows.KERNELS if row.variants], ids=lambda row: row.name)
-def test_conditions_are_about_words_that_there_are(row: rows.Row) -> None:
+def test_conditions_are_about_words_that_there_are(row: Row) -> None:
     names = [item.name for item in row.variants]
     assert len(set(names)) == len(names)
     for condition in (condition for item in row.variants for condition in item.conditions):

@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Microcode, Program, Record, base, c_header, decode, encode, listing, record, rows
+from openneutron.isa.row import Row
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 
 
-def records(row: rows.Row) -> st.SearchStrategy[Record]:
+def records(row: Row) -> st.SearchStrategy[Record]:
     words = [st.integers(-(2**31), 2**31 - 1) if column.signed else st.integers(0, 2**32 - 1) for column in row.fields]
     return st.tuples(*words).map(lambda values: Record(row, values))
 
 
-def many(*choices: rows.Row) -> st.SearchStrategy[tuple[Record, ...]]:
+def many(*choices: Row) -> st.SearchStrategy[tuple[Record, ...]]:
     return st.lists(st.one_of([records(row) for row in choices]), max_size=5).map(tuple)
 
 

@@ -12,6 +12,7 @@ import pytest
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
 from openneutron.isa.microcode import Record
+from openneutron.isa.row import Row
 from openneutron.isa.variants import variant_of
 from tests.driver.test_builds import INCLUDES, WARNINGS, c_compiler
 
@@ -42,7 +43,7 @@ def takes(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 @pytest.mark.parametrize("row", WITH_VARIANTS, ids=lambda row: row.name)
-def test_the_driver_and_the_compiler_choose_alike(takes: ctypes.CDLL, row: rows.Row) -> None:
+def test_the_driver_and_the_compiler_choose_alike(takes: ctypes.CDLL, row: Row) -> None:
     random = np.random.default_rng(row.code)
     compared = {item.value for variant in row.variants for item in variant.conditions}
     values = sorted({near for value in compared for near in (value - 1, value, value + 1)})

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from openneutron.compiler.calls import KernelCall, View
 from openneutron.isa import rows
+from openneutron.isa.row import Row
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 KERNELS = ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")
@@ -70,7 +71,7 @@ def _structure(name: str, fields: Sequence[tuple[str, type]]) -> type[ctypes.Str
     return type(name, (ctypes.Structure,), {"_fields_": list(fields)})
 
 
-def _row_structure(row: rows.Row) -> type[ctypes.Structure]:
+def _row_structure(row: Row) -> type[ctypes.Structure]:
     return _structure(row.name, [(f.name, ctypes.c_int32 if f.signed else ctypes.c_uint32) for f in row.fields])
 
 

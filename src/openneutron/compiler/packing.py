@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Constants as the convolution kernels read them: weights in blocks of 8 output by 8 input channels, requantization tables.
 
-The layouts are those of the rows conv_2d_s8, conv_2d_1x1_s8 and depthwise_conv_2d_s8 in isa/rows.py. Channels beyond
+The layouts are those of the rows conv_2d_s8, conv_2d_1x1_s8 and depthwise_conv_2d_s8 in isa/kernel_rows.py. Channels beyond
 the last are 0.
 """
 

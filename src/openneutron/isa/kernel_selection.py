@@ -4,7 +4,7 @@
 A file says which compiler wrote it and which microcode format that compiler speaks: kernels' numbers and parameters may
 change from one version to the next, so that only files of one version are merged.
 
-Kernels are registered whole, or by those of their variants that the programs' calls take (``rows.Variant``).
+Kernels are registered whole, or by those of their variants that the programs' calls take (``row.Variant``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
 from openneutron.isa.c_header import kernel_line, variant_line
 from openneutron.isa.microcode import Program, decode
-from openneutron.isa.rows import Row
+from openneutron.isa.row import Row
 from openneutron.isa.variants import variant_of
 
 _MADE_BY = re.compile(

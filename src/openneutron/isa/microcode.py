@@ -16,7 +16,8 @@ import numpy as np
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
-from openneutron.isa.rows import ALIGNMENT, Row
+from openneutron.isa.row import Row
+from openneutron.isa.rows import ALIGNMENT
 
 NAMES_TITLE = "openneutron names 1"
 

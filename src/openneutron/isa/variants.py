@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa.microcode import Record
-from openneutron.isa.rows import Condition, Variant
+from openneutron.isa.row import Condition, Variant
 
 
 def variant_of(operator: Record, buffers: Sequence[Record]) -> Variant | None:
