@@ -156,15 +156,21 @@ class Simulator:
         )
 
     def scratch_used(self, inputs: Sequence[np.ndarray]) -> int:
-        """The highest scratch byte that a run touches, plus one: what two differently painted runs both overwrite."""
-        after: list[Bytes] = []
+        """The highest scratch byte that a run touches, plus one."""
+        return self.memory_used(inputs)[0]
+
+    def memory_used(self, inputs: Sequence[np.ndarray]) -> tuple[int, int]:
+        """The highest bytes of scratch and of the prefetch buffer that a run touches, plus one each: what two runs both
+        overwrite that start with differently painted memory."""
+        places = (self._scratch, self._prefetch)
+        after: list[tuple[Bytes, ...]] = []
         for paint in _PAINTS:
-            self._scratch[:] = paint
+            for place in places:
+                place[:] = paint
             self.run(inputs)
-            after.append(self._scratch.copy())
-        untouched = (after[0] == _PAINTS[0]) & (after[1] == _PAINTS[1])
-        touched = np.flatnonzero(~untouched)
-        return int(touched[-1]) + 1 if len(touched) else 0
+            after.append(tuple(place.copy() for place in places))
+        scratch, prefetch = (_used(*pair) for pair in zip(*after, strict=True))
+        return scratch, prefetch
 
     def _input_bytes(self, inputs: Sequence[np.ndarray]) -> list[Bytes]:
         bindings = self.microcode.inputs
@@ -190,6 +196,12 @@ class Simulator:
             self._prefetch.ctypes.data,
         )
         require("run", self._driver.neutronRunBlocking(self._handle, byref(data)))
+
+
+def _used(first: Bytes, second: Bytes) -> int:
+    """One more than the last place where one of the two runs has left something else than its paint."""
+    touched = np.flatnonzero((first != _PAINTS[0]) | (second != _PAINTS[1]))
+    return int(touched[-1]) + 1 if len(touched) else 0
 
 
 def _aligned(size: int) -> Bytes:
