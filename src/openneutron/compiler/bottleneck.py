@@ -49,16 +49,18 @@ def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> li
     that a depthwise convolution uses.
     """
     once = call_cost(call, target).compute_cycles
+    _, rows, cols, channels = call.views["output"].extents
     found = [
         Loss(cost.compute_cycles / cost.cycles, _issue(bottleneck(cost) == ISSUE, stripes)),
-        Loss(once / cost.compute_cycles, "some of it is computed more than once"),
+        Loss(once / cost.compute_cycles, _again(cols)),
     ]
-    _, _, cols, channels = call.views["output"].extents
     if call.kernel == "depthwise_conv_2d_s8":
         one = f"a depthwise convolution uses 1 multiplier of {target.macs} in each pipeline"
         return [*found, Loss(1 / target.macs, one), _unfilled(channels, target.pipelines, "channels", "pipelines")]
     inputs = call.params["depth"] if call.kernel == "batch_matmul_s8" else call.params["group_inputs"]
-    outputs = cols if cost.parallel == "output columns" else call.params.get("group_outputs", channels)
+    # Rows of one column take the place of columns.
+    places = rows if cols == 1 else cols
+    outputs = places if cost.parallel == "output columns" else call.params.get("group_outputs", channels)
     return [
         *found,
         _unfilled(inputs, target.macs, _inputs(call), "multipliers"),
@@ -69,6 +71,11 @@ def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> li
 def _issue(most: bool, stripes: int) -> str:
     what = "issuing it" if stripes == 1 else "issuing its stripes"
     return f"{what} takes longer than computing" if most else f"{what} takes a good part of its time"
+
+
+def _again(cols: int) -> str:
+    """Why stripes take longer than the whole; rows of one column are what the pipelines share out."""
+    return "its stripes leave pipelines without rows" if cols == 1 else "some of it is computed more than once"
 
 
 def _inputs(call: KernelCall) -> str:

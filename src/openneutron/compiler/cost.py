@@ -37,14 +37,19 @@ def _groups_of(count: int, lanes: int) -> int:
     return -(-count // lanes)
 
 
+def _groups_of_columns(rows: int, cols: int, target: Target) -> int:
+    """Columns on the pipelines, row by row. Rows of one column lie in memory as the columns of one row do."""
+    return _groups_of(rows, target.pipelines) if cols == 1 else rows * _groups_of(cols, target.pipelines)
+
+
 def _convolution(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
     batches, _, cols, channels = call.views["output"].extents
     p = call.params
     taps, inputs = p["kernel_h"] * p["kernel_w"], p["group_inputs"]
-    dots = batches * rows * taps * _groups_of(inputs, target.macs)
+    dots = batches * taps * _groups_of(inputs, target.macs)
     groups = channels // p["group_outputs"]
-    by_channels = dots * cols * groups * _groups_of(p["group_outputs"], target.pipelines)
-    by_columns = dots * channels * _groups_of(cols, target.pipelines)
+    by_channels = dots * rows * cols * groups * _groups_of(p["group_outputs"], target.pipelines)
+    by_columns = dots * channels * _groups_of_columns(rows, cols, target)
     macs = batches * rows * cols * channels * taps * inputs
     return (by_channels, macs, "output channels") if by_channels <= by_columns else (by_columns, macs, "output columns")
 
@@ -82,7 +87,7 @@ def _reduction(call: KernelCall, target: Target, rows: int) -> tuple[int, int, s
 
 def _arg_max(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
     batches, _, cols, _ = call.views["output"].extents
-    return batches * rows * call.params["depth"] * _groups_of(cols, target.pipelines), 0, "output columns"
+    return batches * call.params["depth"] * _groups_of_columns(rows, cols, target), 0, "output columns"
 
 
 def _output_elements(call: KernelCall, rows: int) -> int:

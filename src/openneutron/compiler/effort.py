@@ -30,10 +30,19 @@ class Effort:
 
 
 DEFAULT = Effort(
-    "default", 24, (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128), (1, 2, 4), False, 0.5, 0.7, (1, 2, 4)
+    "default",
+    24,
+    (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768),
+    (1, 2, 4),
+    False,
+    0.5,
+    0.7,
+    (1, 2, 4),
 )
 
-HIGH = Effort("high", 64, tuple(range(2, 129)), (1, 2, 3, 4, 6, 8), True, 10.0, 0.93, (1, 2, 3, 4, 6, 8))
+HIGH = Effort(
+    "high", 64, (*range(2, 129), *range(144, 1025, 16)), (1, 2, 3, 4, 6, 8), True, 10.0, 0.93, (1, 2, 3, 4, 6, 8)
+)
 
 EFFORTS = {effort.name: effort for effort in (DEFAULT, HIGH)}
 

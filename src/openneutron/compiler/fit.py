@@ -14,7 +14,7 @@ from openneutron.compiler.merge_columns import merge_columns
 from openneutron.compiler.prefetch import Plan, choose_plan, prefetch_plans
 from openneutron.compiler.schedule import Schedule, fetched_bytes, whole_schedule
 from openneutron.compiler.storage import Storages
-from openneutron.compiler.variants import for_cascades, for_whole_tensors
+from openneutron.compiler.variants import for_cascades, for_whole_tensors, of_one_order
 from openneutron.targets import Target
 
 
@@ -153,11 +153,14 @@ def _with_copies(wholes: Sequence[Fitted], wanted: Wanted, room: int) -> Fitted 
 
 
 def _cascades(whole: Fitted, wanted: Wanted) -> Iterator[Fitted]:
+    """In the order of ``whole``."""
     calls, storages = whole.schedule.calls, whole.storages
     largest = max((fetched_bytes(call, storages) for call in calls), default=0)
-    for times in wanted.effort.constants:
-        options = Options(calls, storages, wanted.target, wanted.io, largest * times, wanted.effort)
-        yield from (Fitted(option.schedule, option.layout, storages) for option in options.levels(wanted.effort.levels))
+    for variant in of_one_order(calls, storages):
+        for times in wanted.effort.constants:
+            options = Options(variant.calls, variant.storages, wanted.target, wanted.io, largest * times, wanted.effort)
+            for option in options.levels(wanted.effort.levels):
+                yield Fitted(option.schedule, option.layout, variant.storages)
 
 
 def _laid_out(plan: Plan, without: Fitted, io: str) -> Fitted:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The lists of calls that schedules are made of: the same computation in other orders.
+"""The lists of calls that schedules are made of: the same computation in other orders, or by other rows.
 
 Whole tensors have one list. Where they don't fit, cascades are searched in every list, and the fewest cycles are taken; which lists
 there are does not depend on the budget.
@@ -14,6 +14,7 @@ from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.layout import lay_out
 from openneutron.compiler.order import Flow, flow_of, has_one_order, order_of_least_peak, order_of_least_sum
 from openneutron.compiler.schedule import whole_schedule
+from openneutron.compiler.sequences import apart, by_rows, is_sequence
 from openneutron.compiler.storage import Storages
 
 
@@ -49,12 +50,25 @@ def _in_order(calls: Sequence[KernelCall], order: Sequence[int]) -> tuple[Kernel
 
 
 def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[Variant, ...]:
-    """What cascades are searched in; no two are alike, and the given order is the first."""
+    """What cascades are searched in: each order with every sequence by rows, and, where that may lose something, as it is.
+
+    ``storages`` are those of ``in_place``.
+    """
     flow = flow_of(calls, storages, io)
     found = [tuple(range(len(calls)))]
     if not has_one_order(flow):
         found += _orders(flow)
-    return tuple(Variant(_in_order(calls, order), storages) for order in dict.fromkeys(found))
+    ordered = [_in_order(calls, order) for order in dict.fromkeys(found)]
+    return tuple(variant for each in ordered for variant in of_one_order(each, storages))
+
+
+def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[Variant, ...]:
+    """What cascades are searched in without changing the order."""
+    given = Variant(tuple(calls), storages)
+    if not any(map(is_sequence, calls)):
+        return (given,)
+    turned = Variant(by_rows(calls), storages)
+    return (turned,) if apart(calls, storages) else (given, turned)
 
 
 def _orders(flow: Flow) -> list[tuple[int, ...]]:

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Calls over one row by rows: LiteRT's bytes, the same modelled cycles, and a small part of the memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import oracle
+import random_graphs
+from openneutron.compiler import CompileOptions
+from openneutron.compiler.compile import checked, finish, select_calls
+from openneutron.compiler.cost import call_cost
+from openneutron.compiler.legalize import legalize
+from openneutron.compiler.schedule import whole_schedule
+from openneutron.compiler.sequences import apart, by_rows, is_sequence, turned
+from openneutron.ir import Graph, Tensor
+from scripts.published_networks import cifarnet
+from tests.compiler.test_cascade_search import assert_fits_and_is_exact
+from tests.fuzz.budgets import least_budget
+
+OPERATORS = (
+    *("conv_2d", "conv_2d", "depthwise_conv_2d", "depthwise_conv_2d", "add", "mul", "max_pool_2d", "average_pool_2d"),
+    *("concatenation", "pad", "slice", "resize_nearest_neighbor", "resize_bilinear", "logistic", "softmax", "prelu"),
+    *("fully_connected", "strided_slice", "transpose_conv", "arg_max", "mean"),
+)
+
+
+def sequence_graph(seed: int, most: int = 10) -> Graph:
+    """A sequence of up to 40 steps through 4 or more operators with branches; now and then one makes a second row."""
+    b = random_graphs.Builder(seed)
+    values = [b.input((1, 1, 10 + b.up_to(30), b.up_to(9)))]
+    count = 3 + b.up_to(most - 3)
+    while len(b.nodes) < count:
+        source = values[-1 - int(b.random.integers(min(3, len(values))))]
+        before = len(b.nodes)
+        output = random_graphs.SAMPLERS[OPERATORS[int(b.random.integers(len(OPERATORS)))]](b, source)
+        if output is None or output.elements > 4000 or (output.shape[1:2] != (1,) and b.random.random() < 0.8):
+            del b.nodes[before:]
+            continue
+        if output.quant is not None and len(output.shape) == 4:
+            values.append(output)
+    read = {name for node in b.nodes for name in node.inputs}
+    made = [b.tensors[name] for node in b.nodes for name in node.outputs]
+    return b.graph([value for value in made if value.name not in read])
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_every_call_computes_the_same_by_rows(seed: int) -> None:
+    graph = sequence_graph(seed)
+    legal = legalize(graph)
+    storages, calls = select_calls(legal)
+    rows = by_rows(calls)
+    schedule = whole_schedule(rows)
+    compiled = checked(finish(graph, legal, storages, schedule, oracle.TARGET, CompileOptions()))
+    inputs = oracle.random_inputs(graph, seed)
+    want = oracle.reference_outputs(graph, inputs)
+    for got, expected in zip(oracle.simulated_outputs(compiled, inputs), want, strict=True):
+        np.testing.assert_array_equal(got, expected, f"{graph}")
+    for call, turned_call in zip(calls, rows, strict=True):
+        assert call_cost(call, oracle.TARGET) == call_cost(turned_call, oracle.TARGET)
+        if is_sequence(call):
+            assert turned(turned_call) == call
+
+
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_random_sequences_at_random_budgets(seed: int) -> None:
+    graph = sequence_graph(seed)
+    io, fetch = ("arena", "caller")[seed % 2], seed % 5 == 0
+    unlimited = oracle.assert_bit_exact(graph, (), CompileOptions(io=io, fetch_constants_to_sram=fetch)).report
+    least = least_budget(graph, fetch, io)
+    inputs = oracle.random_inputs(graph, seed)
+    want = oracle.reference_outputs(graph, inputs)
+    between = np.random.default_rng(seed).integers(least, unlimited.sram_bytes + 1, 2)
+    cycles = [
+        assert_fits_and_is_exact(
+            graph, CompileOptions(budget, io, fetch, check=True), inputs, want
+        ).report.overlapped_cycles
+        for budget in sorted({least, unlimited.sram_bytes, *map(int, between)})
+    ]
+    assert cycles == sorted(cycles, reverse=True)
+    assert cycles[-1] == unlimited.overlapped_cycles
+
+
+def test_a_kernel_of_several_rows_on_one_row_is_turned_with_its_weights() -> None:
+    b = random_graphs.Builder(5)
+    source = b.input((1, 1, 12, 5))
+    attrs = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "activation": "NONE"}
+    operands = random_graphs._weights(b, (10, 3, 5, 5), 0, source, 75, always_bias=True)
+    graph = b.graph([b.node("conv_2d", [source, *operands], b.new((1, 1, 12, 10)), **attrs)])
+    legal = legalize(graph)
+    storages, calls = select_calls(legal)
+    (call,) = by_rows(calls)
+    assert (call.params["kernel_h"], call.params["kernel_w"]) == (5, 3)
+    assert call.constants["weights"] != calls[0].constants["weights"]
+    compiled = finish(graph, legal, storages, whole_schedule([call]), oracle.TARGET, CompileOptions())
+    inputs = oracle.random_inputs(graph, 0)
+    (got,), (want,) = oracle.simulated_outputs(compiled, inputs), oracle.reference_outputs(graph, inputs)
+    np.testing.assert_array_equal(got, want)
+
+
+def layer(b: random_graphs.Builder, source: Tensor, filters: int, kernel: int) -> Tensor:
+    attrs = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "activation": "NONE"}
+    shape = (filters, 1, kernel, source.shape[3])
+    operands = random_graphs._weights(b, shape, 0, source, kernel * source.shape[3], always_bias=True)
+    return b.node("conv_2d", [source, *operands], b.new((*source.shape[:3], filters)), **attrs)
+
+
+def test_a_long_sequence_takes_little_more_than_its_ends() -> None:
+    """Input and output are 3 KiB, what lies between 16 KiB a tensor."""
+    b = random_graphs.Builder(3)
+    value = source = b.input((1, 1, 512, 2))
+    for filters, kernel in ((32, 5), (32, 3), (4, 3)):
+        value = layer(b, value, filters, kernel)
+    graph = b.graph([value])
+    assert oracle.assert_bit_exact(graph, (0,)).report.arena_bytes == 32 * 1024
+    least = least_budget(graph, False, "arena")
+    assert 1 < least <= value.elements + source.elements + 512
+    assert oracle.assert_bit_exact(graph, (0,), CompileOptions(least)).report.sram_bytes == least
+
+
+def test_images_have_no_sequences() -> None:
+    """A fully connected layer at the end has one row of one column; it is left alone, and so is the list of calls."""
+    storages, calls = select_calls(legalize(cifarnet()))
+    assert not any(map(is_sequence, calls))
+    assert all(one is other for one, other in zip(by_rows(calls), calls, strict=True))
+    assert apart(calls, storages)
