@@ -72,3 +72,29 @@ def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int
             for name in walks:
                 pitches[name].append(here[name])
     return tuple(kept), {name: Walk(walk.tensor, tuple(pitches[name]), walk.offset) for name, walk in walks.items()}
+
+
+def with_rows(
+    extents: Sequence[int], walks: Mapping[str, Walk], side: str, rows: int, pitch: int
+) -> tuple[tuple[int, ...], Mapping[str, Walk]] | None:
+    """The same walk of a plane or a box with the rows of one of its tensors as its first dimension, and two behind it.
+
+    ``rows`` and ``pitch`` (bytes) are of the tensor that ``walks[side]`` goes through; None where no dimension holds all its
+    rows, or there are more dimensions than that.
+    """
+    for axis, (extent, step) in enumerate(zip(extents, walks[side].pitches, strict=True)):
+        if rows == 1 or extent * step != rows * pitch or pitch % step:
+            continue
+        inside = pitch // step
+        kept = [other for other in range(len(extents)) if other != axis]
+        if len(kept) + (inside > 1) != 2:
+            return None
+        within = sorted([*kept, axis]) if inside > 1 else kept
+        new = {
+            name: Walk(
+                walk.tensor, (walk.pitches[axis] * inside, *(walk.pitches[other] for other in within)), walk.offset
+            )
+            for name, walk in walks.items()
+        }
+        return (rows, *(inside if other == axis else extents[other] for other in within)), new
+    return None

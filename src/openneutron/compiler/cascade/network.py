@@ -42,7 +42,8 @@ class CallRows:
     """A call's rows: of its output, and what they need of each storage it reads, in rows of that storage (None: all).
 
     ``offset`` is the storage's row that output row 0 is. ``in_place`` are the storages that its output may lie on.
-    ``by_rows`` says that the output can be computed row by row, in this storage's rows.
+    ``by_rows`` says that the output can be computed row by row, ``in_rows`` that these lie in the storage's rows (in a
+    transposed output they do not).
     """
 
     call: KernelCall
@@ -52,6 +53,7 @@ class CallRows:
     reads: Mapping[str, RowNeeds | None]
     in_place: frozenset[str]
     by_rows: bool
+    in_rows: bool
     compute_cycles: int
     row_cycles: int | None
     constants_bytes: int
@@ -146,7 +148,7 @@ def _piece(storage: Storage, views: Sequence[View], writers: list[int], readers:
 def _call_rows(call: KernelCall, storages: Storages, pieces: Mapping[str, Piece], target: Target) -> CallRows:
     output = call.views["output"]
     piece = pieces[storages.of[output.tensor]]
-    offset, by_rows = in_row(output, piece.row_pitch) if piece.row_pitch else (0, False)
+    offset, in_rows = in_row(output, piece.row_pitch) if piece.row_pitch else (0, False)
     reads: dict[str, RowNeeds | None] = {}
     in_place = set()
     for name, view in call.views.items():
@@ -167,5 +169,6 @@ def _call_rows(call: KernelCall, storages: Storages, pieces: Mapping[str, Piece]
     rows = output.extents[1]
     whole = call_cost(call, target).compute_cycles
     even = whole % rows == 0 and call_cost(call, target, 1).compute_cycles * rows == whole
-    return CallRows(call, piece.name, rows, offset, reads, frozenset(in_place), by_rows and output.extents[0] == 1,
+    by_rows = output.extents[0] == 1 and (in_rows or rows > 1)
+    return CallRows(call, piece.name, rows, offset, reads, frozenset(in_place), by_rows, in_rows,
                     whole, whole // rows if even else None, fetched_bytes(call, storages))  # fmt: skip

@@ -96,7 +96,7 @@ def _feeds(network: Network, first: int, reader: int) -> tuple[Feed, ...] | None
         for writer in network.pieces[name].writers:
             if not first <= writer < reader:
                 continue
-            if needs is None:
+            if needs is None or not network.calls[writer].in_rows:
                 return None
             offset = network.calls[writer].offset
             feeds.append(Feed(writer, reader, needs.moved(-offset) if offset else needs))

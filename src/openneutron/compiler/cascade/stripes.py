@@ -205,7 +205,7 @@ def evaluate(segment: Segment, pace: int, height: int, even: bool = False) -> St
         for dying in segment.dying:
             if not (made.size and dying.size):
                 continue
-            if made.row_pitch and dying.row_pitch and all(calls[w].by_rows for w in _inside(segment, made.writers)):
+            if made.row_pitch and dying.row_pitch and all(calls[w].in_rows for w in _inside(segment, made.writers)):
                 furthest = _overlap(segment, made, dying, done)
             elif segment.end - segment.first == 1 and dying.name in calls[segment.first].in_place:
                 furthest = 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from openneutron.compiler.boxes import Walk, boxes, dense, merged, row_major
+from openneutron.compiler.boxes import Walk, boxes, dense, merged, row_major, with_rows
 from openneutron.compiler.calls import KernelCall, View, dense_pitches, extents_of, selects, shape_in_bytes, whole
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
@@ -114,14 +114,26 @@ def strided_slice(graph: Graph, node: Node) -> list[KernelCall]:
 def transpose(graph: Graph, node: Node) -> list[KernelCall]:
     """A copy that walks the output in its order, with the columns along what is innermost in the input.
 
-    That way lines of bytes meet crosswise in one plane, which copy_s8 turns square by square.
+    That way lines of bytes meet crosswise in one plane, which copy_s8 turns square by square. Where one side is an image, its
+    rows are those of the copy, so that a cascade can begin or end with it.
     """
     source, result = _source(graph, node), graph[node.outputs[0]]
     pitches, shape = row_major(shape_in_bytes(source)), shape_in_bytes(result)
     order = (*constant_values(graph, node, 1), *range(len(result.shape), len(shape)))
     walk = Walk(source.name, tuple(pitches[axis] for axis in order))
     extents, walks = merged(shape, {"input": walk, "output": dense(result)})
-    axes = sorted(range(len(extents)), key=lambda axis: (axis == len(extents) - 1, walks["input"].pitches[axis] == 1))
+    sides = [("output", result), ("input", source)]
+    for side, image in sides[::-1] if result.name in graph.outputs else sides:
+        _, height, width, channels = extents_of(shape_in_bytes(image))
+        found = with_rows(extents, walks, side, height, width * channels)
+        if found is not None:
+            extents, walks = found
+            break
+    rows = found is not None
+    axes = sorted(
+        range(len(extents)),
+        key=lambda axis: (axis >= rows, axis == len(extents) - 1, walks["input"].pitches[axis] == 1),
+    )
     turned = {name: Walk(w.tensor, tuple(w.pitches[axis] for axis in axes), w.offset) for name, w in walks.items()}
     return _copies(node.name, [extents[axis] for axis in axes], turned["input"], turned["output"])
 
