@@ -82,9 +82,9 @@ def test_stripes_and_merged_columns_are_named() -> None:
         "9 inputs (3 columns of 3 channels) fill 56% of the multipliers; issuing it takes a good part of its time"
     )
     assert right.idle == "issuing it takes longer than computing; 3 input channels fill 38% of the multipliers"
-    first, second = compile_graph(graph, TARGET, CompileOptions(sram_budget=30 * 1024)).report.operators
+    first, _ = compile_graph(graph, TARGET, CompileOptions(sram_budget=28 * 1024)).report.operators
     assert first.stripes > 1
-    assert second.idle == "issuing its stripes takes longer than computing"
+    assert first.idle == "issuing its stripes takes longer than computing; 3 input channels fill 38% of the multipliers"
 
 
 def test_computing_rows_twice_is_a_cause() -> None:

@@ -161,7 +161,7 @@ def test_words_for_figures() -> None:
 
 
 def test_stripes_are_counted_and_what_they_cost_is_said() -> None:
-    model = litert.read(litert.write(image_graph(1)))
+    model = litert.read(litert.write(image_graph(5)))
 
     def made(budget: int | None) -> Summary:
         return of_compiled_file(compile_file(model, "image", TARGET, CompileOptions(budget)))
@@ -172,7 +172,7 @@ def test_stripes_are_counted_and_what_they_cost_is_said() -> None:
     small = made(caught.value.least_bytes)
     (part,) = small.partitions
     striped = [item.stripes for item in part.report.operators if item.stripes > 1]
-    assert len(striped) >= 2
+    assert striped
     assert TARGET.costs is not None
     more = TARGET.milliseconds((sum(striped) - len(striped)) * int(TARGET.costs.issue_cycles.value))
     assert dict(summary_rows(small))["Stripes"] == (

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from openneutron.compiler.place import EXACT_WORK, Item, Placement, place
+from openneutron.compiler.place import EXACT_WORK, place
+from openneutron.compiler.placement import Item, Placement, live_bound
 from openneutron.compiler.schedule import Schedule
 from openneutron.compiler.storage import Storage, Storages
 from openneutron.isa import aligned, base
@@ -51,7 +52,14 @@ def lay_out(schedule: Schedule, storages: Storages, io: str, work: float = EXACT
 
 def with_steps_of(layout: Layout, schedule: Schedule, storages: Storages, io: str) -> Layout:
     """The same addresses for a schedule that has more steps (copies of constants, calls cut in pieces) in the same order."""
-    return _layout(*_items(schedule, storages, io), layout.placement, schedule)
+    return laid_out_at(layout.placement, schedule, storages, io)
+
+
+def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io: str) -> Layout:
+    """The homes of all storages where the addresses are known; its bound is that of these buffers, or what was proved."""
+    items, homes = _items(schedule, storages, io)
+    bound = max(placement.bound, live_bound(items, _overlaps(schedule, items)))
+    return _layout(items, homes, replace(placement, bound=bound), schedule)
 
 
 def _layout(items: list[Item], homes: dict[str, tuple[int, int]], placement: Placement, schedule: Schedule) -> Layout:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Addresses without overlap in the fewest bytes: first fit in several orders, then an exact search where that falls short."""
+"""Addresses without overlap in the fewest bytes: first fit in several orders, a depth-first search below the bound, CP-SAT."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
+from openneutron.compiler.place_below import place_below
+from openneutron.compiler.placement import Item, Overlaps, Parts, Placement, Way, live_bound
 from openneutron.isa.rows import ALIGNMENT
 
 EXACT_ITEMS = 400
@@ -15,73 +16,8 @@ EXACT_ITEMS = 400
 EXACT_WORK = 10.0
 """CP-SAT's deterministic time limit: work units, not seconds, so that every machine stops at the same place."""
 
-BUMPS = 24
-"""Tries of first fit in each direction with what ended highest moved to the front."""
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A buffer of ``size`` bytes (a multiple of the alignment) that is live in steps ``first`` to ``last``."""
-
-    name: str
-    size: int
-    first: int
-    last: int
-
-    def overlaps(self, other: Item) -> bool:
-        return self.first <= other.last and other.first <= self.last
-
-
-Overlaps = Mapping[tuple[str, str], int]
-"""(made, dying) to bytes: the first may start at most so far behind the second's start, though both are live."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """``offsets`` by item, the arena's ``size``, the ``bound`` no placement can beat, and which search found it."""
-
-    offsets: Mapping[str, int]
-    size: int
-    bound: int
-    method: str
-
-    @property
-    def is_optimal(self) -> bool:
-        return self.size == self.bound
-
-    def verify(self, items: Sequence[Item], overlaps: Overlaps = MappingProxyType({})) -> None:
-        """Asserts alignment, the arena's size, and that no two live items overlap but as they may."""
-        for index, item in enumerate(items):
-            start = self.offsets[item.name]
-            assert start >= 0 and start % ALIGNMENT == 0 and start + item.size <= self.size
-            for other in items[index + 1 :]:
-                behind = self.offsets[other.name]
-                apart = start + item.size <= behind or behind + other.size <= start
-                allowed = start - behind <= overlaps.get((item.name, other.name), -other.size - item.size)
-                allowed = allowed or behind - start <= overlaps.get((other.name, item.name), -other.size - item.size)
-                assert apart or allowed or not item.overlaps(other), f"{item.name} and {other.name} overlap"
-
-
-def live_bound(items: Iterable[Item], overlaps: Overlaps = MappingProxyType({})) -> int:
-    """The most bytes live in one step, less what overlaps can save there: no placement takes fewer."""
-    changes: dict[int, int] = {}
-    by_name = {}
-    for item in items:
-        by_name[item.name] = item
-        changes[item.first] = changes.get(item.first, 0) + item.size
-        changes[item.last + 1] = changes.get(item.last + 1, 0) - item.size
-    for (one, other), furthest in overlaps.items():
-        made, dying = by_name[one], by_name[other]
-        first, last = max(made.first, dying.first), min(made.last, dying.last)
-        if first <= last:
-            saved = made.size + dying.size - max(dying.size + max(0, -furthest), made.size)
-            changes[first] = changes.get(first, 0) - max(0, saved)
-            changes[last + 1] = changes.get(last + 1, 0) + max(0, saved)
-    live = most = 0
-    for step in sorted(changes):
-        live += changes[step]
-        most = max(most, live)
-    return most
+HALVINGS = 6
+"""Ceilings between the bound and the best so far that are searched below where the exact search is left out."""
 
 
 _ORDERS: tuple[tuple[str, Callable[[Item], tuple[int, ...]]], ...] = (
@@ -119,23 +55,47 @@ def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work
                 if best.size == bound:
                     return best
     assert best is not None
-    if work and len(items) <= EXACT_ITEMS:
-        # Imported here: most graphs never get this far, and the solver takes longer to load than they take to compile.
-        from openneutron.compiler.place_exact import place_exactly
+    return place_one_way(_steps(items, overlaps), best, work)[0] if work else best
 
-        return place_exactly(items, overlaps, best, work)
-    for from_top in (False, True):
-        ordered = sorted(items, key=lambda item: (-item.size, item.first, item.name))
-        for _ in range(BUMPS):
-            # Whoever ended highest comes first in the next try.
-            offsets = _first_fit(ordered, None, turned if from_top else overlaps)
-            highest = max(ordered, key=lambda item: (offsets[item.name] + item.size, item.name))
-            ordered.remove(highest)
-            ordered.insert(0, highest)
-            best = better("first fit, bumped", ordered, None, from_top)
-            if best.size == bound:
-                return best
-    return best
+
+def _steps(items: Sequence[Item], overlaps: Overlaps) -> Parts:
+    """Each step in which something becomes live as a part with one way: what is live there."""
+    parts = []
+    for step in sorted({item.first for item in items}):
+        live = tuple(item for item in items if item.first <= step <= item.last)
+        names = {item.name for item in live}
+        parts.append((Way(live, {pair: far for pair, far in overlaps.items() if names.issuperset(pair)}),))
+    return parts
+
+
+def place_one_way(parts: Parts, best: Placement, work: float, enough: int = 0) -> tuple[Placement, tuple[int, ...]]:
+    """The smallest placement that is found over all ways to run the parts, or one of ``enough`` bytes; and each part's way.
+
+    ``best``, which is of the first ways, if nothing is smaller. Deterministic. ``work``: see ``place``.
+    """
+    floor = max(min(live_bound(way.items, way.overlaps) for way in part) for part in parts)
+    names = {item.name for part in parts for item in part[0].items}
+    exact = len(names) <= EXACT_ITEMS
+    chosen = (0,) * len(parts)
+    low, high = max(floor, enough), best.size
+    for attempt in range(1 if exact else HALVINGS):
+        if low >= high:
+            break
+        ceiling = (low + high) // 2 // ALIGNMENT * ALIGNMENT if attempt else low
+        found = place_below(parts, ceiling)
+        if found is None:
+            low = ceiling + ALIGNMENT
+            continue
+        offsets, chosen = found
+        taken = [part[way] for part, way in zip(parts, chosen, strict=True)]
+        high = max(offsets[item.name] + item.size for way in taken for item in way.items)
+        best = Placement(offsets, high, floor, "depth-first search")
+    if not exact or best.size <= max(floor, enough):
+        return best, chosen
+    # Imported here: most graphs never get this far, and the solver takes longer to load than they take to compile.
+    from openneutron.compiler.place_exact import place_exactly
+
+    return place_exactly(parts, best, work)
 
 
 def _blocked(item: Item, start: int, other: Item, overlaps: Overlaps) -> tuple[int, int]:

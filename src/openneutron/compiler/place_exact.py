@@ -3,84 +3,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
 from ortools.sat.python import cp_model
 
-from openneutron.compiler.place import Item, Overlaps, Placement
+from openneutron.compiler.placement import Parts, Placement, live_bound
 from openneutron.isa.rows import ALIGNMENT
 
 METHOD = "exact search"
 
 
-def place_exactly(items: Sequence[Item], overlaps: Overlaps, best: Placement, work: float) -> Placement:
-    """The smallest placement that is found with so much ``work``, ``best`` if none is smaller.
+def place_exactly(parts: Parts, best: Placement, work: float) -> tuple[Placement, tuple[int, ...]]:
+    """The smallest placement over all ways to run the parts that is found with so much ``work``, and each part's way.
 
-    Each two items that are live together are apart, or as they may be.
+    ``best``, which is of the first ways, if nothing is smaller. The bound is what the search has proved of all ways together.
     """
     model = cp_model.CpModel()
-    arena, starts = _variables(model, items, best)
-    if overlaps:
-        _apart_or_as_they_may(model, starts, items, overlaps)
-    else:
-        times, places = [], []
-        for i, item in enumerate(items):
-            size = item.size // ALIGNMENT
-            times.append(model.new_fixed_size_interval_var(item.first, item.last - item.first + 1, f"t{i}"))
-            places.append(model.new_fixed_size_interval_var(starts[item.name], size, f"p{i}"))
-        model.add_no_overlap_2d(times, places)
-    return _solved(model, work, arena, starts, items, best)
-
-
-def _apart_or_as_they_may(
-    model: cp_model.CpModel, starts: Mapping[str, cp_model.IntVar], items: Sequence[Item], overlaps: Overlaps
-) -> None:
-    for one, other in combinations(items, 2):
-        if not one.overlaps(other):
-            continue
+    ways = [_one_of(model, len(part)) for part in parts]
+    ceiling = best.size // ALIGNMENT
+    floor = max(min(live_bound(way.items, way.overlaps) for way in part) for part in parts)
+    arena = model.new_int_var(min(floor // ALIGNMENT, ceiling), ceiling, "arena")
+    sizes = _sizes(parts, ways)
+    starts = {}
+    for name, size in sizes.items():
+        start = starts[name] = model.new_int_var(0, ceiling, "")
+        model.add(start + size <= arena)
+        model.add_hint(start, best.offsets[name] // ALIGNMENT)
+    allowed = _allowed(parts)
+    for (one, other), when in _together(parts).items():
         choices = []
         for low, high in ((one, other), (other, one)):
-            choices.append((starts[low.name], starts[high.name] - low.size // ALIGNMENT))
-            furthest = overlaps.get((low.name, high.name))
-            if furthest is not None:
-                choices.append((starts[low.name], starts[high.name] + furthest // ALIGNMENT))
-        chosen = [model.new_bool_var("") for _ in choices]
-        for taken, (start, limit) in zip(chosen, choices, strict=True):
-            model.add(start <= limit).only_enforce_if(taken)
-        model.add_bool_or(chosen)
-
-
-def _variables(
-    model: cp_model.CpModel, items: Sequence[Item], best: Placement
-) -> tuple[cp_model.IntVar, Mapping[str, cp_model.IntVar]]:
-    """The arena's size and where each item starts, in units of the alignment, with ``best`` as a hint."""
-    ceiling = best.size // ALIGNMENT
-    arena = model.new_int_var(best.bound // ALIGNMENT, ceiling, "arena")
-    starts = {}
-    for i, item in enumerate(items):
-        start = starts[item.name] = model.new_int_var(0, ceiling - item.size // ALIGNMENT, f"s{i}")
-        model.add(start + item.size // ALIGNMENT <= arena)
-        model.add_hint(start, best.offsets[item.name] // ALIGNMENT)
-    return arena, starts
-
-
-def _solved(
-    model: cp_model.CpModel,
-    work: float,
-    arena: cp_model.IntVar,
-    starts: Mapping[str, cp_model.IntVar],
-    items: Sequence[Item],
-    best: Placement,
-) -> Placement:
+            apart = model.new_bool_var("")
+            model.add(starts[low] + sizes[low] <= starts[high]).only_enforce_if(apart)
+            choices.append(apart)
+            for part, way, furthest in allowed.get((low, high), ()):
+                taken = model.new_bool_var("")
+                model.add(starts[low] <= starts[high] + furthest // ALIGNMENT).only_enforce_if(taken)
+                model.add_implication(taken, ways[part][way])
+                choices.append(taken)
+        always = any(sum(part == each for each, _ in when) == len(parts[part]) for part, _ in when)
+        for part, way in when[:1] if always else when:
+            model.add_bool_or([*choices] if always else [*choices, ~ways[part][way]])
     model.minimize(arena)
+    solver, found, proved = _solved(model, work)
+    bound = max(floor, proved)
+    if not found or round(solver.objective_value) * ALIGNMENT >= best.size:
+        return Placement(best.offsets, best.size, min(bound, best.size), best.method), (0,) * len(parts)
+    offsets = {name: solver.value(start) * ALIGNMENT for name, start in starts.items()}
+    arena_bytes = max(offsets[name] + solver.value(size) * ALIGNMENT for name, size in sizes.items())
+    taken_ways = tuple(next(i for i, each in enumerate(part) if solver.value(each)) for part in ways)
+    return Placement(offsets, arena_bytes, bound, METHOD), taken_ways
+
+
+def _one_of(model: cp_model.CpModel, count: int) -> list[cp_model.IntVar]:
+    """A boolean for each of so many ways, of which one is true."""
+    ways = [model.new_bool_var("") for _ in range(count)]
+    model.add_exactly_one(ways)
+    return ways
+
+
+def _sizes(parts: Parts, ways: Sequence[Sequence[cp_model.IntVar]]) -> dict[str, cp_model.LinearExpr]:
+    """The size of each item in units of the alignment; it may depend on the way of the one part that has it."""
+    sizes: dict[str, cp_model.LinearExpr] = {}
+    for part, literals in zip(parts, ways, strict=True):
+        held = [{item.name: item.size // ALIGNMENT for item in way.items} for way in part]
+        for name in held[0]:
+            each = [way[name] for way in held]
+            sizes[name] = cp_model.LinearExpr.weighted_sum(literals, each)
+    return sizes
+
+
+def _together(parts: Parts) -> dict[tuple[str, str], list[tuple[int, int]]]:
+    """Items that are live together, and in which (part, way)."""
+    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for index, part in enumerate(parts):
+        for number, way in enumerate(part):
+            for one, other in combinations(sorted(way.items, key=lambda item: item.name), 2):
+                if one.overlaps(other):
+                    found.setdefault((one.name, other.name), []).append((index, number))
+    return found
+
+
+def _allowed(parts: Parts) -> dict[tuple[str, str], list[tuple[int, int, int]]]:
+    """What may overlap: in which part and way, and how far."""
+    found: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+    for index, part in enumerate(parts):
+        for number, way in enumerate(part):
+            for pair, furthest in way.overlaps.items():
+                found.setdefault(pair, []).append((index, number, furthest))
+    return found
+
+
+def _solved(model: cp_model.CpModel, work: float) -> tuple[cp_model.CpSolver, bool, int]:
+    """The solver, whether it found anything, and the bytes below which it proved nothing to lie."""
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
     solver.parameters.max_deterministic_time = work
-    status = solver.solve(model)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE) or solver.value(arena) * ALIGNMENT >= best.size:
-        return best
-    offsets = {name: solver.value(start) * ALIGNMENT for name, start in starts.items()}
-    size = max(offsets[item.name] + item.size for item in items)
-    return Placement(offsets, size, best.bound, METHOD)
+    found = solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    return solver, found, round(solver.best_objective_bound) * ALIGNMENT if found else 0

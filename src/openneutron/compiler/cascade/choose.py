@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from openneutron.compiler.calls import KernelCall
+from openneutron.compiler.cascade.directions import placed_either_way
 from openneutron.compiler.cascade.network import Network, mirrored, network
 from openneutron.compiler.cascade.search import Plan, Search
 from openneutron.compiler.cascade.steps import schedule_of
 from openneutron.compiler.cascade.stripes import Stripes, turned
 from openneutron.compiler.effort import DEFAULT, Effort
-from openneutron.compiler.layout import CALLER, Layout, lay_out
+from openneutron.compiler.layout import CALLER, Layout, laid_out_at, lay_out
+from openneutron.compiler.placement import Placement
 from openneutron.compiler.schedule import Schedule
 from openneutron.compiler.storage import Storages
 from openneutron.targets import Target
@@ -117,30 +119,25 @@ class Options:
         return placing.within(enough)
 
     def _arenas(self, plan: Plan) -> Iterator[Option]:
-        """The plan in smaller and smaller arenas: with cascades turned, one after the other, and then placed exactly."""
-
-        def placed(parts: Sequence[Stripes], work: float = 0.0) -> Option:
-            schedule = schedule_of(parts)
-            layout = lay_out(schedule, self.storages, self.io, work)
-            return Option(schedule, layout, plan.cycles, plan.peak_bytes)
-
-        parts = list(plan.parts)
-        best = placed(parts)
+        """The plan as it is, then with each cascade in the direction that lets the arena come down to what was reckoned."""
+        best = self._at(plan, plan.parts, None)
         yield best
-        for index, part in enumerate(plan.parts):
-            if best.layout.placement.is_optimal or not part.overlaps:
-                continue
-            other = turned(part, self._mirror)
-            if other is None:
-                continue
-            tried = placed([*parts[:index], other, *parts[index + 1 :]])
-            if tried.arena_bytes < best.arena_bytes:
-                best, parts[index] = tried, other
-                yield best
-        if not best.layout.placement.is_optimal:
-            tried = placed(parts, self.effort.exact_work)
-            if tried.arena_bytes < best.arena_bytes:
-                yield tried
+        if best.arena_bytes <= plan.peak_bytes:
+            return
+        others = [turned(part, self._mirror) if part.overlaps else None for part in plan.parts]
+        placed, work = best.layout.placement, self.effort.exact_work
+        tried = self._at(plan, *placed_either_way(plan.parts, others, placed, work, plan.peak_bytes))
+        if tried.arena_bytes < best.arena_bytes or tried.layout.placement.is_optimal:
+            yield tried
+
+    def _at(self, plan: Plan, parts: Sequence[Stripes], placement: Placement | None) -> Option:
+        """The plan's parts where the placement has them, by first fit if there is none."""
+        schedule = schedule_of(parts)
+        if placement is None:
+            layout = lay_out(schedule, self.storages, self.io, 0.0)
+        else:
+            layout = laid_out_at(placement, schedule, self.storages, self.io)
+        return Option(schedule, layout, plan.cycles, plan.peak_bytes)
 
 
 @dataclass(slots=True)

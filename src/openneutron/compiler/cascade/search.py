@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The fastest way through a network for a budget: which runs of calls are cascades, and how high their stripes are.
 
-A plan cuts the calls, in their order, into segments; a segment is a call computed whole, or a cascade. Its memory is the most
-any segment takes, its cycles are their sum, so the best plan for a budget is a shortest path over segments that fit: exact
-among the segments and stripes that are tried. What is tried does not depend on the budget, so that a greater budget never
-costs more cycles.
+A plan cuts the calls, in their order, into segments; a segment is a call computed whole, or a cascade (of one call too, whose
+stripes then lie over rows it has read). Its memory is the most any segment takes, its cycles are their sum, so the best plan
+for a budget is a shortest path over segments that fit: exact among the segments and stripes that are tried. What is tried
+does not depend on the budget, so that a greater budget never costs more cycles.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ def ways(found: Segment, effort: Effort) -> Iterator[tuple[int, int, bool]]:
     """What is tried for a cascade: the call that sets the pace, its rows a round, and whether the rounds are even."""
     calls = found.network.calls
     first, last = calls[found.first].rows, calls[found.end - 1].rows
+    alone = found.end - found.first == 1
     for height in dict.fromkeys(-(-last // n) for n in (*effort.stripes, last) if n <= last):
-        yield found.end - 1, height, False
-        if height * EVEN <= last:
+        if height < last or not alone:
+            yield found.end - 1, height, False
+        if height * EVEN <= last and not alone:
             yield found.end - 1, height, True
     if first > last:
         yield from ((found.first, height, True) for height in effort.fine if height * last < first * 2)
@@ -98,7 +100,8 @@ class Search:
         """What is tried for calls [first, end) and fits the budget."""
         key = (first, end)
         if key not in self._segments:
-            made = self._segments[key] = segment(self.network, first, end)
+            by_rows = self.network.calls[first].by_rows
+            made = self._segments[key] = segment(self.network, first, end) if by_rows else None
             self._least[key] = made.least_bytes(self._window_rows) if made is not None else 0
         found = self._segments[key]
         if found is None or self._least[key] > budget:
@@ -123,7 +126,7 @@ class Search:
 
     def _ends_at(self, end: int) -> Iterator[int]:
         """Where cascades that end at ``end`` may begin, the shortest first."""
-        for first in range(end - 2, max(-1, end - self.effort.longest - 1), -1):
+        for first in range(end - 1, max(-1, end - self.effort.longest - 1), -1):
             constants = self._constants[end] - self._constants[first]
             if self.constants_bytes and constants > self.constants_bytes:
                 return

@@ -31,9 +31,8 @@ def schedule_of(parts: Sequence[Stripes]) -> Schedule:
 
 def part_steps(part: Stripes) -> list[Step]:
     """The steps of a segment."""
-    first, end = part.segment.first, part.segment.end
-    if end - first == 1:
-        return [Whole(first)]
+    if part.is_whole:
+        return [Whole(part.segment.first)]
     done = rounds(part.segment, part.pace, part.height, part.even)
     passed = dict.fromkeys(part.segment.positions, 0)
     made: list[Round] = []

@@ -41,6 +41,12 @@ class Stripes:
     peak_bytes: int
     cycles: int
 
+    @property
+    def is_whole(self) -> bool:
+        """One call that computes all its rows at once."""
+        rows = self.segment.network.calls[self.pace].rows
+        return self.segment.end - self.segment.first == 1 and self.height >= rows
+
 
 def rounds(segment: Segment, pace: int, height: int, even: bool = False) -> dict[int, Progress]:
     """The progress of every call of the segment when call ``pace`` computes ``height`` rows a round.
@@ -242,7 +248,7 @@ def turned(part: Stripes, mirror: Network) -> Stripes | None:
     What is made then lies above what dies instead of below it. ``mirror`` is the mirrored network.
     """
     first, end = part.segment.first, part.segment.end
-    found = segment(mirror, first, end) if end - first > 1 else None
+    found = segment(mirror, first, end) if not part.is_whole else None
     if found is None:
         return None
     made = evaluate(found, part.pace, part.height, part.even)

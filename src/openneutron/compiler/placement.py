@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is placed, where it was placed, and the bytes that no placement can stay below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from openneutron.isa.rows import ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A buffer of ``size`` bytes (a multiple of the alignment) that is live in steps ``first`` to ``last``."""
+
+    name: str
+    size: int
+    first: int
+    last: int
+
+    def overlaps(self, other: Item) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+Overlaps = Mapping[tuple[str, str], int]
+"""(made, dying) to bytes: the first may start at most so far behind the second's start, though both are live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What is live during one way to run a part of the schedule: sizes, and steps counted within the part."""
+
+    items: tuple[Item, ...]
+    overlaps: Overlaps
+
+
+Parts = Sequence[Sequence[Way]]
+"""The parts of a schedule one after the other, each with the ways it can run. Items of several parts have one name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """``offsets`` by item, the arena's ``size``, the ``bound`` no placement can beat, and which search found it."""
+
+    offsets: Mapping[str, int]
+    size: int
+    bound: int
+    method: str
+
+    @property
+    def is_optimal(self) -> bool:
+        return self.size == self.bound
+
+    def verify(self, items: Sequence[Item], overlaps: Overlaps = MappingProxyType({})) -> None:
+        """Asserts alignment, the arena's size, and that no two live items overlap but as they may."""
+        for index, item in enumerate(items):
+            start = self.offsets[item.name]
+            assert start >= 0 and start % ALIGNMENT == 0 and start + item.size <= self.size
+            for other in items[index + 1 :]:
+                behind = self.offsets[other.name]
+                apart = start + item.size <= behind or behind + other.size <= start
+                allowed = start - behind <= overlaps.get((item.name, other.name), -other.size - item.size)
+                allowed = allowed or behind - start <= overlaps.get((other.name, item.name), -other.size - item.size)
+                assert apart or allowed or not item.overlaps(other), f"{item.name} and {other.name} overlap"
+
+
+def live_bound(items: Iterable[Item], overlaps: Overlaps = MappingProxyType({})) -> int:
+    """The most bytes live in one step, less what overlaps can save there: no placement takes fewer."""
+    changes: dict[int, int] = {}
+    by_name = {}
+    for item in items:
+        by_name[item.name] = item
+        changes[item.first] = changes.get(item.first, 0) + item.size
+        changes[item.last + 1] = changes.get(item.last + 1, 0) - item.size
+    for (one, other), furthest in overlaps.items():
+        made, dying = by_name[one], by_name[other]
+        first, last = max(made.first, dying.first), min(made.last, dying.last)
+        if first <= last:
+            saved = made.size + dying.size - max(dying.size + max(0, -furthest), made.size)
+            changes[first] = changes.get(first, 0) - max(0, saved)
+            changes[last + 1] = changes.get(last + 1, 0) + max(0, saved)
+    live = most = 0
+    for step in sorted(changes):
+        live += changes[step]
+        most = max(most, live)
+    return most
