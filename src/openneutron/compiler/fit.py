@@ -78,7 +78,7 @@ def fit_plain(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, r
     for options in found:
         chosen = options.fastest(room)
         if chosen is not None and (best is None or chosen.cycles < cycles):
-            best, cycles = Fitted(chosen.schedule, chosen.layout, options.storages), chosen.cycles
+            best, cycles = Fitted(chosen.schedule, chosen.layout, chosen.storages), chosen.cycles
     return best or TooLittle(min(options.least_bytes() for options in found))
 
 
@@ -160,7 +160,7 @@ def _cascades(whole: Fitted, wanted: Wanted) -> Iterator[Fitted]:
         for times in wanted.effort.constants:
             options = Options(variant.calls, variant.storages, wanted.target, wanted.io, largest * times, wanted.effort)
             for option in options.levels(wanted.effort.levels):
-                yield Fitted(option.schedule, option.layout, variant.storages)
+                yield Fitted(option.schedule, option.layout, option.storages)
 
 
 def _laid_out(plan: Plan, without: Fitted, io: str) -> Fitted:

@@ -16,6 +16,7 @@ from itertools import accumulate
 from openneutron.compiler.cascade.network import Network
 from openneutron.compiler.cascade.segment import Segment, segment, window_rows
 from openneutron.compiler.cascade.stripes import Stripes, evaluate
+from openneutron.compiler.cascade.variants import Variant, variants
 from openneutron.compiler.effort import DEFAULT, Effort
 
 EVEN = 4
@@ -35,7 +36,7 @@ def ways(found: Segment, effort: Effort) -> Iterator[tuple[int, int, bool]]:
     """What is tried for a cascade: the call that sets the pace, its rows a round, and whether the rounds are even."""
     calls = found.network.calls
     first, last = calls[found.first].rows, calls[found.end - 1].rows
-    alone = found.end - found.first == 1
+    alone = found.end - found.first == 1 and calls[found.first].patch is None
     for height in dict.fromkeys(-(-last // n) for n in (*effort.stripes, last) if n <= last):
         if height < last or not alone:
             yield found.end - 1, height, False
@@ -63,6 +64,15 @@ class _Try:
 
 
 @dataclass(slots=True)
+class _Found:
+    """A segment, what it takes at least, and the ways to run it."""
+
+    segment: Segment
+    least_bytes: int
+    tries: list[_Try] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Search:
     """Plans of one network. What was evaluated once is kept.
 
@@ -72,19 +82,22 @@ class Search:
     network: Network
     constants_bytes: int = 0
     effort: Effort = DEFAULT
-    _window_rows: dict[str, int] = field(init=False)
+    _window_rows: dict[int, dict[str, int]] = field(init=False)
     _constants: list[int] = field(init=False)
     _compute: list[int] = field(init=False)
     _smallest: Plan | None = None
-    _segments: dict[tuple[int, int], Segment | None] = field(default_factory=dict)
-    _least: dict[tuple[int, int], int] = field(default_factory=dict)
-    _tries: dict[tuple[int, int], list[_Try]] = field(default_factory=dict)
+    _variants: list[Variant] = field(init=False)
+    _segments: dict[tuple[int, int], list[_Found]] = field(default_factory=dict)
     _wholes: dict[int, Stripes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._window_rows = window_rows(self.network)
+        # Every piece reads its chain's constants anew: no patches where they are copied.
+        self._variants = [] if self.constants_bytes else variants(self.network, self.effort)
+        self._window_rows = {
+            id(each): window_rows(each) for each in (self.network, *(v.network for v in self._variants))
+        }
         self._constants = [0, *accumulate(each.constants_bytes for each in self.network.calls)]
-        self._compute = [0, *accumulate(each.compute_cycles for each in self.network.calls)]
+        self._compute = [0, *accumulate(self._least_cycles())]
 
     def whole(self, position: int) -> Stripes:
         """A call computed whole."""
@@ -100,29 +113,44 @@ class Search:
         """What is tried for calls [first, end) and fits the budget."""
         key = (first, end)
         if key not in self._segments:
-            by_rows = self.network.calls[first].by_rows
-            made = self._segments[key] = segment(self.network, first, end) if by_rows else None
-            self._least[key] = made.least_bytes(self._window_rows) if made is not None else 0
-        found = self._segments[key]
-        if found is None or self._least[key] > budget:
-            return
-        if key not in self._tries:
-            self._tries[key] = [_Try(way, self._least_of(found, way)) for way in ways(found, self.effort)]
-        for each in self._tries[key]:
-            if each.least_bytes > budget:
+            plain = [segment(self.network, first, end)] if self.network.calls[first].by_rows else []
+            patched = [each.segment(first, end, self.effort.patched) for each in self._variants]
+            self._segments[key] = [self._found(each) for each in (*plain, *patched) if each is not None]
+        for found in self._segments[key]:
+            if found.least_bytes > budget:
                 continue
-            if each.made is None:
-                each.made = evaluate(found, *each.way)
-                assert each.made.peak_bytes >= each.least_bytes, "a bound is above what it bounds"
-                each.least_bytes = each.made.peak_bytes
-            if each.made.peak_bytes <= budget:
-                yield each.made
+            if not found.tries:
+                found.tries = [_Try(way, self._least_of(found, way)) for way in ways(found.segment, self.effort)]
+            for each in found.tries:
+                if each.least_bytes > budget:
+                    continue
+                if each.made is None:
+                    each.made = evaluate(found.segment, *each.way)
+                    assert each.made.peak_bytes >= each.least_bytes, "a bound is above what it bounds"
+                    each.least_bytes = each.made.peak_bytes
+                if each.made.peak_bytes <= budget:
+                    yield each.made
 
-    def _least_of(self, found: Segment, way: tuple[int, int, bool]) -> int:
+    def _found(self, made: Segment) -> _Found:
+        return _Found(made, made.least_bytes(self._window_rows[id(made.network)]))
+
+    def _least_of(self, found: _Found, way: tuple[int, int, bool]) -> int:
         pace, height, even = way
-        if pace != found.end - 1:
-            return self._least[found.first, found.end]
-        return found.least_bytes(found.held_at_once(height, even, self._window_rows))
+        if pace != found.segment.end - 1:
+            return found.least_bytes
+        windows = self._window_rows[id(found.segment.network)]
+        return found.segment.least_bytes(found.segment.held_at_once(height, even, windows))
+
+    def _least_cycles(self) -> list[int]:
+        """What each call computes for at least, in patches too, beside one issue for each call of a cascade and one more."""
+        cycles = [each.compute_cycles for each in self.network.calls]
+        for each in self._variants:
+            for chain in each.chains:
+                last, length = chain.end - 1, chain.end - chain.first
+                rows = self.network.calls[last].rows
+                spent = chain.patch.cycles(0, rows, self.network.target) - (length + 1) * self.network.issue_cycles
+                cycles[last] = min(cycles[last], spent - sum(cycles[chain.first : last]))
+        return cycles
 
     def _ends_at(self, end: int) -> Iterator[int]:
         """Where cascades that end at ``end`` may begin, the shortest first."""
