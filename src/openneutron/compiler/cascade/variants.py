@@ -46,7 +46,8 @@ class Variant:
 
 def variants(network: Network, effort: Effort) -> list[Variant]:
     """Those that an effort tries, with other chains or pieces each."""
-    largest = max((_ring_bytes(network, reader) for reader in range(1, len(network.calls))), default=0)
+    handed = [(reader, _handed_on(network, reader, False)) for reader in range(1, len(network.calls))]
+    largest = max((_ring_bytes(network, reader, needs) for reader, needs in handed if needs is not None), default=0)
     found: list[Variant] = []
     seen: set[tuple[tuple[int, int, int, bool], ...]] = set()
     for by_channels, part in effort.patches:
@@ -58,17 +59,10 @@ def variants(network: Network, effort: Effort) -> list[Variant]:
     return found
 
 
-def _ring_bytes(network: Network, reader: int) -> int:
-    """What a row of call ``reader`` needs of the call before it, where that may run in patches with it; otherwise 0."""
-    handed = _handed_on(network, reader, False)
-    if handed is None or not _takes(network.calls[reader - 1], False):
-        return 0
-    return _window(handed, network.calls[reader].rows) * network.pieces[network.calls[reader - 1].output].row_pitch
-
-
-def _window(needs: RowNeeds, rows: int) -> int:
-    """Rows that one in the middle takes."""
-    return needs.high[rows // 2 + 1] - needs.low[rows // 2]
+def _ring_bytes(network: Network, reader: int, needs: RowNeeds) -> int:
+    """What a row of call ``reader``, one in the middle, takes of the call before it."""
+    middle = network.calls[reader].rows // 2
+    return (needs.high[middle + 1] - needs.low[middle]) * network.pieces[network.calls[reader - 1].output].row_pitch
 
 
 def chains(network: Network, most_bytes: int, by_channels: bool, most_pieces: int) -> Iterator[Chain]:
@@ -85,33 +79,39 @@ def chains(network: Network, most_bytes: int, by_channels: bool, most_pieces: in
 
 
 def _chain(network: Network, first: int, most_bytes: int, by_channels: bool, most_pieces: int) -> Chain | None:
-    needs: list[RowNeeds] = []
     end = first + 1
-    while end < len(network.calls):
-        here = _handed_on(network, end, by_channels)
-        if here is None:
-            break
-        # From where much is handed on to where little is.
-        if (
-            needs
-            and network.pieces[network.calls[end].output].size >= network.pieces[network.calls[end - 1].output].size
-        ):
-            break
-        needs.append(here)
-        end += 1
-    if not needs or not _takes(network.calls[first], by_channels) or None in network.calls[first].reads.values():
+    handed = _handed_on(network, end, by_channels)
+    if handed is None or _ring_bytes(network, end, handed) <= most_bytes:
         return None
-    piece = network.pieces[network.calls[first].output]
-    if _window(needs[0], network.calls[first + 1].rows) * piece.row_pitch <= most_bytes:
+    end += 1
+    # From where much is handed on to where little is.
+    while end < len(network.calls) and _size(network, end) < _size(network, end - 1):
+        if _handed_on(network, end, by_channels) is None:
+            break
+        end += 1
+    for count in range(2, most_pieces + 1):
+        found = chain_at(network, first, end, by_channels, count)
+        if (
+            found is not None
+            and found.patch.offsets(found.patch.held(range(1, found.patch.rows[-1] + 1)))[-1] <= most_bytes
+        ):
+            return found
+    return None
+
+
+def chain_at(network: Network, first: int, end: int, by_channels: bool, count: int) -> Chain | None:
+    """Calls [first, end) in so many patches; None where they can't be cut so."""
+    needs = [_handed_on(network, reader, by_channels) for reader in range(first + 1, end)]
+    if not _takes(network.calls[first], by_channels) or None in network.calls[first].reads.values():
         return None
     calls = [network.calls[position].call for position in range(first, end)]
-    for count in range(2, most_pieces + 1):
-        made = patch(calls, needs, by_channels, count, network.target)
-        if made is not None:
-            last = calls[-1].views["output"].extents[1]
-            if made.offsets(made.held(range(1, last + 1)))[-1] <= most_bytes:
-                return Chain(first, end, made)
-    return None
+    known = [each for each in needs if each is not None]
+    made = patch(calls, known, by_channels, count, network.target) if len(known) == len(needs) else None
+    return None if made is None else Chain(first, end, made)
+
+
+def _size(network: Network, position: int) -> int:
+    return network.pieces[network.calls[position].output].size
 
 
 def _takes(call: CallRows, by_channels: bool) -> bool:
