@@ -22,7 +22,7 @@ mixed.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)
   Utilisation  1.9 % of 64 MACs per cycle
   Bound by     issue 100.0 % of the time
   Peak SRAM    1.5 KiB of 7.50 MiB (0.0 %): arena 1.5 KiB, input and output inside (192 B less than in the caller's buffers)
-  Weights      1.3 KiB
+  Weights      1.3 KiB beside the budget, in memory that the NPU reads
   Microcode    1.1 KiB
   File         mixed_neutron.tflite, 5.5 KiB
 
