@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -17,11 +17,13 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cascade import in_place
 from openneutron.compiler.cascade.network import Network, mirrored, network
 from openneutron.compiler.cascade.patches import even_spans
-from openneutron.compiler.cascade.search import Search
+from openneutron.compiler.cascade.search import Search, ways
+from openneutron.compiler.cascade.segment import segment
 from openneutron.compiler.cascade.steps import schedule_of
 from openneutron.compiler.cascade.stripes import Stripes, evaluate, turned
-from openneutron.compiler.cascade.variants import Chain, Variant, chain_at, variant
+from openneutron.compiler.cascade.variants import Chain, Variant, chain_at, variant, variants
 from openneutron.compiler.compile import checked, finish, select_calls
+from openneutron.compiler.effort import DEFAULT
 from openneutron.compiler.legalize import legalize
 from openneutron.compiler.storage import Storages
 from openneutron.errors import BudgetError
@@ -200,6 +202,23 @@ def test_the_search_takes_patches_and_more_memory_never_costs_time(seed: int) ->
         patched += bool(compiled.schedule.rooms)
     assert cycles == sorted(cycles, reverse=True) and cycles[-1] == whole.cycles
     assert patched, "no budget gets patches"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_nothing_takes_fewer_cycles_than_the_search_leaves_out(seed: int) -> None:
+    """In patches or not, and where rows are never read: those of the input behind a pool's last window are not computed."""
+    random = np.random.default_rng(seed)
+    storages, calls = select_calls(legalize(chain_graph(seed)))
+    made = network(calls, storages, oracle.TARGET, False)
+    effort = replace(DEFAULT, patches=((False, 3), (True, 3), (False, 8)), pieces=6)
+    search = Search(made, effort=effort)
+    for first, end in itertools.combinations(range(len(calls) + 1), 2):
+        plain = segment(made, first, end) if made.calls[first].by_rows else None
+        patched = [each.segment(first, end, len(calls)) for each in variants(made, effort)]
+        for found in (each for each in (plain, *patched) if each is not None):
+            tried = [way for way in ways(found, effort) if random.random() < 0.3]
+            spent = [evaluate(found, *way).cycles for way in tried]
+            assert min(spent, default=1 << 60) >= search.least_cycles(first, end), (first, end, tried)
 
 
 @pytest.mark.parametrize(("extent", "count", "unit"), [(9, 2, 1), (24, 2, 8), (20, 3, 8), (7, 7, 1), (17, 2, 8)])

@@ -200,9 +200,14 @@ def union_bytes(made: Piece, dying: Piece, furthest: int) -> int:
 
 def evaluate(segment: Segment, pace: int, height: int, even: bool = False) -> Stripes:
     """What it takes to run the segment so, see ``rounds``. A height of all rows is each call once, whole."""
+    done = rounds(segment, pace, height, even)
+    return evaluated(segment, (pace, height, even), done, cycles_of(segment, done))
+
+
+def evaluated(segment: Segment, way: tuple[int, int, bool], done: Mapping[int, Progress], cycles: int) -> Stripes:
+    """``evaluate`` where the progress of the calls and their cycles are known."""
     network = segment.network
     calls = network.calls
-    done = rounds(segment, pace, height, even)
     rings: dict[str, int] = {}
     memory = segment.through_bytes + sum(p.size for p in segment.dying) + sum(p.size for p in segment.made)
     room_bytes = _room_bytes(segment, done)
@@ -235,14 +240,18 @@ def evaluate(segment: Segment, pace: int, height: int, even: bool = False) -> St
         if one not in taken and other not in taken:
             taken |= {one, other}
             memory -= gain
-    cycles = sum(_cycles(segment, position, done[position]) for position in segment.positions)
-    return Stripes(segment, pace, height, even, rings, overlaps, room_bytes, memory, cycles)
+    return Stripes(segment, *way, rings, overlaps, room_bytes, memory, cycles)
 
 
 def _room_bytes(segment: Segment, done: Mapping[int, Progress]) -> int:
     """What lies between the calls of chains in patches: they run one after the other, and share it."""
     patches = ((segment.network.calls[position].patch, done[position]) for position in segment.positions)
     return max((patch.offsets(patch.held(progress))[-1] for patch, progress in patches if patch is not None), default=0)
+
+
+def cycles_of(segment: Segment, done: Mapping[int, Progress]) -> int:
+    """Modelled cycles of all calls of the segment."""
+    return sum(_cycles(segment, position, done[position]) for position in segment.positions)
 
 
 def _cycles(segment: Segment, position: int, progress: Progress) -> int:
