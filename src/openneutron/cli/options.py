@@ -118,6 +118,14 @@ class ModelOptions:
         ),
     ] = None
     io: Annotated[Border | None, typer.Option(help="Type of the .pte's inputs and outputs (PyTorch models).")] = None
+    channels_last: Annotated[
+        bool | None,
+        typer.Option(
+            help="Whether the .pte takes and gives images channels innermost, without a transpose at each border and in less "
+            "SRAM (PyTorch models); not said: as the example inputs lie.",
+            show_default=False,
+        ),
+    ] = None
     converter: Annotated[
         ConverterName | None,
         typer.Option(
@@ -128,7 +136,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A model, and how it is to be compiled. The last five are for PyTorch models alone."""
+    """A model, and how it is to be compiled. The last six are for PyTorch models alone."""
 
     source: ModelSource
     target: Target
@@ -138,6 +146,7 @@ class Request:
     weights: Path | None
     keep_float: tuple[str, ...]
     io: Border | None
+    channels_last: bool | None
     converter: ConverterName | None
 
 
@@ -165,6 +174,7 @@ def request(given: ModelOptions) -> Request:
             ("--weights", given.weights),
             ("--io", given.io),
             ("--keep-float", floating or None),
+            ("--channels-last", given.channels_last),
             ("--converter", given.converter),
         ):
             model_source.only_for_pytorch(source, option, value)
@@ -183,9 +193,8 @@ def request(given: ModelOptions) -> Request:
         effort=given.effort.value,
     )
     excluded = names(given.operators_not_to_delegate)
-    return Request(
-        source, chip, options, excluded, given.calibration, given.weights, floating, given.io, given.converter
-    )
+    return Request(source, chip, options, excluded, given.calibration, given.weights, floating, given.io,
+                   given.channels_last, given.converter)  # fmt: skip
 
 
 def takes_a_model(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:

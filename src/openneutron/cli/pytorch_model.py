@@ -65,6 +65,7 @@ def _compiled(source: PyTorchModel, asked: Request, steps: Steps, must_delegate:
         fetch_constants_to_sram=options.fetch_constants_to_sram,
         operators_not_to_delegate=asked.not_delegated,
         keep_float=asked.keep_float,
+        channels_last=asked.channels_last,
         converter=(asked.converter or ConverterName.OPEN).value,
         extra_flags=_flags(options),
         must_delegate=must_delegate,
