@@ -172,7 +172,7 @@ static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, 
 }
 
 static void run_fetch(Run *run, const NeutronFetch *fetch) {
-    uint8_t *destination = run->bases.prefetch + fetch->destination;
+    uint8_t *destination = neutron_base_address(&run->bases, fetch->base) + fetch->destination;
     const uint8_t *source = run->bases.weights + fetch->source;
     if (fetch->size == 0) return;
     if (run->config.copy != NULL) {

@@ -193,8 +193,9 @@ static NeutronError check_fetch(Validation *v, const uint32_t *fields, uint32_t 
     const NeutronFetch *fetch = (const NeutronFetch *)(const void *)fields;
     const NeutronProgramView *view = &v->program.view;
     const uint32_t at = word_offset(v, fields) - 1;
-    if (fetch->channel >= NEUTRON_CHANNELS || !is_inside(fetch->source, fetch->size, view->weights_size) ||
-        !is_inside(fetch->destination, fetch->size, view->prefetch_size)) {
+    const bool to_sram = fetch->base == NEUTRON_BASE_SCRATCH || fetch->base == NEUTRON_BASE_PREFETCH;
+    if (fetch->channel >= NEUTRON_CHANNELS || !is_inside(fetch->source, fetch->size, view->weights_size) || !to_sram ||
+        !is_inside(fetch->destination, fetch->size, neutron_base_size(view, fetch->base, true))) {
         return refused(v, ENEUTRON_INSTRUCTION, at);
     }
     return add_work(v, bounded_product(fetch->size, iterations)) ? ENONE : refused(v, ENEUTRON_WORK, at);

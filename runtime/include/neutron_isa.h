@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define NEUTRON_MAGIC 0x64434D6Eu
-#define NEUTRON_FORMAT_VERSION 0x4F4E0001u
+#define NEUTRON_FORMAT_VERSION 0x4F4E0002u
 #define NEUTRON_ALIGNMENT 16u
 #define NEUTRON_LANES 8
 
@@ -413,10 +413,11 @@ typedef struct {
     uint32_t body_words; /* words of the body */
 } NeutronLoop;
 
-/* Starts a copy from the weights to the prefetch buffer on a channel. */
+/* Starts a copy from the weights to SRAM on a channel. */
 typedef struct {
     uint32_t source; /* bytes into the weights */
-    uint32_t destination; /* bytes into the prefetch buffer */
+    uint32_t base; /* where to: the kind SCRATCH or PREFETCH */
+    uint32_t destination; /* bytes from the base */
     uint32_t size; /* bytes */
     uint32_t channel; /* 0 to 15 */
 } NeutronFetch;

@@ -16,8 +16,9 @@ from openneutron.compiler.calls import KernelCall, View, dense_pitches
 from openneutron.compiler.compile import checked
 from openneutron.compiler.schedule import Loop, Rows
 from openneutron.errors import CompilerFaultError
-from openneutron.isa import Microcode, Program, Record, decode, encode
+from openneutron.isa import Microcode, Program, Record, base, decode, encode
 from openneutron.isa.rows import KERNELS
+from scripts.published_networks import cifarnet
 from tests import oracle, random_graphs
 from tests.compiler.test_cascade import compiled_with, three_operators
 
@@ -114,6 +115,31 @@ def test_constants_that_have_not_arrived_are_found() -> None:
 
     assert any("have not arrived" in text for text in changed(compiled, without("WAIT")))
     assert any("were never fetched" in text for text in changed(compiled, without("FETCH")))
+
+
+def test_constants_between_tensors() -> None:
+    """Where constants come to free parts of the arena: tensors that are written there, or constants where a tensor lives."""
+    compiled = compile_graph(cifarnet(), oracle.TARGET, dataclasses.replace(FETCH, sram_budget=36 * 1024))
+    scratch = base("SCRATCH")
+    fetches = [item for item in decode(compiled.program).code if item.row.name == "FETCH" and item["base"] == scratch]
+    assert fetches
+
+    def moved_to(destination: int) -> Callable[[Microcode], Microcode]:
+        def change(code: Microcode) -> Microcode:
+            return dataclasses.replace(
+                code,
+                code=tuple(
+                    moved(item, destination=destination) if item.row.name == "FETCH" and item == fetches[0] else item
+                    for item in code.code
+                ),
+            )
+
+        return change
+
+    assert not changed(compiled, moved_to(fetches[0]["destination"]))
+    assert all(changed(compiled, moved_to(place)) for place in range(0, 16 * 1024, 4096))
+    late = [item for item in decode(compiled.program).code if item.row.name != "WAIT"]
+    assert changed(compiled, lambda code: dataclasses.replace(code, code=tuple(late)))
 
 
 def test_other_constants_are_found() -> None:

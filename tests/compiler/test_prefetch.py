@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, byref, c_uint32, c_void_p
 
+import numpy as np
 import pytest
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.compile import select_calls
+from openneutron.compiler.copies import ENDLESS, ORDERS, Copies
+from openneutron.compiler.layout import ARENA, Layout, lay_out
 from openneutron.compiler.legalize import legalize
-from openneutron.compiler.prefetch import ENOUGH, Plan, choose_plan, fetched_sizes, prefetch_plans
-from openneutron.compiler.schedule import Fetch, Wait, calls_in, whole_schedule
-from openneutron.compiler.split import split_calls
+from openneutron.compiler.prefetch import ENOUGH, Plan, all_plans, fastest_plan, fetched_sizes, good_plan
+from openneutron.compiler.schedule import Fetch, Schedule, Wait, calls_in, fetched_bytes, whole_schedule
+from openneutron.compiler.split import Cuttable, edges, split_calls
+from openneutron.compiler.timeline import durations, overlapped_cycles
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import decode
@@ -61,10 +65,10 @@ def late_port() -> Iterator[list[int]]:
         library().neutronSetConfig(byref(Config()))
 
 
-def plans_of(graph: Graph) -> tuple[Plan, ...]:
-    legal = legalize(graph)
-    storages, calls = select_calls(legal)
-    return prefetch_plans(whole_schedule(calls), storages, oracle.TARGET)
+def copies_of(graph: Graph) -> Copies:
+    storages, calls = select_calls(legalize(graph))
+    schedule = whole_schedule(calls)
+    return Copies(schedule, lay_out(schedule, storages, ARENA), storages, oracle.TARGET)
 
 
 def branches() -> Graph:
@@ -105,44 +109,76 @@ def test_random_graphs_at_their_least_budget() -> None:
 
 
 @pytest.mark.parametrize("graph", [cifarnet(), mobilenet_v1()], ids=["cifarnet", "mobilenet_v1"])
-def test_larger_buffers_are_never_slower(graph: Graph) -> None:
-    plans = plans_of(graph)
+def test_more_memory_is_never_slower(graph: Graph) -> None:
+    copies = copies_of(graph)
+    plans = all_plans([copies])
     assert len(plans) >= 5
     for smaller, larger in itertools.pairwise(plans):
-        assert smaller.size_bytes < larger.size_bytes
+        assert smaller.budget_bytes < larger.budget_bytes
         assert smaller.cycles > larger.cycles
-        assert smaller.blocking_cycles >= larger.blocking_cycles
     for plan in plans:
-        assert plan.cycles <= plan.blocking_cycles
-        _assert_in_order(plan)
-    chosen = [choose_plan(plans, room) for room in range(0, plans[-1].size_bytes + 4096, 4096)]
-    cycles = [plan.cycles for plan in chosen if plan is not None]
-    assert cycles == sorted(cycles, reverse=True)
-    assert cycles[-1] <= ENOUGH * plans[-1].cycles
+        assert plan.size_bytes <= plan.budget_bytes
+        assert copies.bound(plan.budget_bytes) <= plan.cycles <= plan.blocking_cycles
+        schedule, layout = plan.laid_out(ARENA)
+        assert layout.scratch_bytes + schedule.prefetch_bytes == plan.size_bytes
+        sizes = fetched_sizes(schedule, copies.storages)
+        computed = durations(schedule, oracle.TARGET)
+        assert overlapped_cycles(schedule, sizes, computed, oracle.TARGET) == plan.cycles
+        _assert_in_order(schedule, layout, sizes)
+    assert good_plan(copies).cycles <= ENOUGH * plans[-1].cycles + 1
+    for plan in plans:
+        found = fastest_plan([[copies]], plan.budget_bytes, 0)
+        assert isinstance(found, Plan) and found.cycles == plan.cycles
+    assert fastest_plan([[copies]], plans[0].budget_bytes - 1, 0) == plans[0].budget_bytes
 
 
-def _assert_in_order(plan: Plan) -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_random_trials(seed: int) -> None:
+    """Pieces, amounts of memory and places at random: what comes is where no tensor is, in time, and takes what is said."""
+    random = np.random.default_rng(seed)
+    copies = copies_of((cifarnet(), branches())[seed % 2])
+    least = copies.smallest().size_bytes
+    found = 0
+    for _ in range(40):
+        capacity = int(random.integers(least, copies.most_bytes)) // 16 * 16
+        counts = {
+            u.call: int(random.integers(1, u.blocks + 1)) for u in copies.uses if u.blocks > 1 and random.integers(2)
+        }
+        order = ORDERS[random.integers(len(ORDERS))]
+        trial = copies.trial(counts, capacity, ENDLESS, bool(random.integers(2)), order)
+        if trial is None:
+            continue
+        found += 1
+        assert copies.bound(capacity) <= trial.cycles
+        assert max(trial.size_bytes, copies.arena_bytes) <= capacity
+        schedule, layout = Plan(copies, trial, capacity).laid_out(ARENA)
+        sizes = fetched_sizes(schedule, copies.storages)
+        assert overlapped_cycles(schedule, sizes, durations(schedule, oracle.TARGET), oracle.TARGET) == trial.cycles
+        _assert_in_order(schedule, layout, sizes)
+    assert found > 5
+
+
+def _assert_in_order(schedule: Schedule, layout: Layout, sizes: Mapping[int, int]) -> None:
     """Nothing is overwritten before its last use, and everything is waited for before its first."""
-    schedule = plan.schedule
-    legal_sizes = {step.call: 0 for step in schedule.steps if isinstance(step, Fetch)}
+    offsets = layout.placement.offsets
     last = {call: place for place, step in enumerate(schedule.steps) for call in calls_in(step)}
-    sizes = {
-        call: sum(-(-len(blob) // 16) * 16 for blob in schedule.calls[call].constants.values()) for call in legal_sizes
-    }
     held: dict[int, tuple[int, int]] = {}
-    under_way: dict[int, int] = {}
+    under_way: dict[int, list[int]] = {}
     ready: set[int] = set()
     for place, step in enumerate(schedule.steps):
         if isinstance(step, Fetch):
             start, end = step.destination, step.destination + sizes[step.call]
-            assert end <= schedule.prefetch_bytes
+            assert end <= layout.scratch_bytes + schedule.prefetch_bytes
+            assert end <= layout.scratch_bytes or start >= layout.scratch_bytes, "it lies in one of the two"
             for call, (other_start, other_end) in held.items():
                 assert last[call] < place or end <= other_start or start >= other_end, (call, step)
+            for item in layout.items:
+                apart = offsets[item.name] >= end or offsets[item.name] + item.size <= start
+                assert apart or item.last < place or item.first > last[step.call], (item, step)
             held[step.call] = (start, end)
-            assert step.channel not in under_way
-            under_way[step.channel] = step.call
+            under_way.setdefault(step.channel, []).append(step.call)
         elif isinstance(step, Wait):
-            ready.add(under_way.pop(step.channel))
+            ready.update(under_way.pop(step.channel, ()))
         else:
             assert ready.issuperset(call for call in calls_in(step) if call in sizes)
     assert not under_way
@@ -156,18 +192,21 @@ def test_a_dma_hides_nearly_all_copies_of_mobilenet_v1() -> None:
 
 
 def test_pieces_of_a_convolution_are_its_channels() -> None:
-    legal = legalize(branches())
-    storages, calls = select_calls(legal)
+    storages, calls = select_calls(legalize(branches()))
     whole = whole_schedule(calls)
-    cut = split_calls(whole, 8192)
-    assert len(cut.calls) > len(whole.calls)
-    for call in whole.calls:
+    blocks = {index: Cuttable(call, storages).blocks for index, call in enumerate(calls)}
+    counts = {index: max(1, count // 2) for index, count in blocks.items()}
+    cut = split_calls(whole, storages, counts)
+    assert len(cut.calls) == sum(counts.values()) > len(whole.calls)
+    for index, call in enumerate(whole.calls):
         parts = [part for part in cut.calls if part.name == call.name or part.name.startswith(f"{call.name}/")]
+        assert len(parts) == counts[index]
         assert sum(part.views["output"].extents[3] for part in parts) == call.views["output"].extents[3]
         for key, blob in call.constants.items():
             assert b"".join(part.constants[key] for part in parts) == blob
-    assert max(fetched_sizes(cut, storages).values()) <= 8192
-    assert split_calls(whole, 1 << 20) == whole
+        for part, (first, last) in zip(parts, edges(blocks[index], counts[index]), strict=True):
+            assert fetched_bytes(part, storages) == Cuttable(call, storages).piece_bytes(last - first)
+    assert split_calls(whole, storages, {}) == whole
 
 
 def test_a_budget_below_the_least_names_it() -> None:

@@ -131,22 +131,22 @@ def through_scratch(shape: tuple[int, int, int, int] = (1, 2, 8, 8)) -> Program:
     )
 
 
-def fetched(shape: tuple[int, int, int, int] = (1, 2, 8, 8)) -> Program:
-    """The table comes to the prefetch buffer first."""
+def fetched(shape: tuple[int, int, int, int] = (1, 2, 8, 8), to: str = "PREFETCH") -> Program:
+    """The table comes to SRAM first: to the prefetch buffer, or to the scratch buffer."""
     size = int(np.prod(shape))
-    operator = kernel("lookup_s8", input=0, output=1, table_base=base("PREFETCH"), table_offset=64)
+    operator = kernel("lookup_s8", input=0, output=1, table_base=base(to), table_offset=64)
     return program(
         inputs=(binding("INPUT", 0, size),),
         outputs=(binding("OUTPUT", 0, size),),
         buffers=(dense("INPUT", 0, shape), dense("OUTPUT", 0, shape)),
         operators=(operator,),
         code=(
-            instruction("FETCH", source=0, destination=64, size=256, channel=3),
+            instruction("FETCH", source=0, base=base(to), destination=64, size=256, channel=3),
             instruction("WAIT", channel=3),
             call(0),
             END,
         ),
-        prefetch_size=320,
+        **{"PREFETCH": {"prefetch_size": 320}, "SCRATCH": {"scratch_size": 320}}[to],
     )
 
 

@@ -139,7 +139,7 @@ def three_transfers() -> Program:
         operators=(operator,),
         code=(
             *(
-                programs.instruction("FETCH", source=0, destination=0, size=256, channel=channel)
+                programs.instruction("FETCH", source=0, base=base("PREFETCH"), destination=0, size=256, channel=channel)
                 for channel in (5, 0, 15)
             ),
             programs.instruction("WAIT", channel=0),

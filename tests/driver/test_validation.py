@@ -81,7 +81,7 @@ def with_header(program: Program, **fields: int) -> Program:
         ({"magic": 0x12345678}, "MAGIC"),
         ({"format_version": 3}, "FOREIGN"),
         ({"format_version": 0x4F4F0001}, "FOREIGN"),
-        ({"format_version": 0x4F4E0002}, "VERSION"),
+        ({"format_version": 0x4F4E0003}, "VERSION"),
         ({"microcode_crc": 1}, "CHECKSUM"),
         ({"microcode_size": 1 << 20}, "TRUNCATED"),
         ({"weights_size": 272}, "TRUNCATED"),
@@ -117,8 +117,8 @@ def test_microcode_of_another_compiler(version: int) -> None:
 
 
 def test_microcode_of_another_openneutron() -> None:
-    with pytest.raises(DriverError, match=r"another version of OpenNeutron's format.* \(detail 0x4f4e0002\)"):
-        Simulator(with_header(programs.inverted_twice(), format_version=0x4F4E0002))
+    with pytest.raises(DriverError, match=r"another version of OpenNeutron's format.* \(detail 0x4f4e0003\)"):
+        Simulator(with_header(programs.inverted_twice(), format_version=0x4F4E0003))
 
 
 def test_short_blobs() -> None:
@@ -252,7 +252,7 @@ def loop(count: int, body_words: int) -> Record:
 
 
 def fetch(**fields: int) -> Record:
-    whole = {"source": 0, "destination": 64, "size": 256, "channel": 3}
+    whole = {"source": 0, "base": base("PREFETCH"), "destination": 64, "size": 256, "channel": 3}
     return programs.instruction("FETCH", **{**whole, **fields})
 
 
@@ -285,6 +285,13 @@ CALL, END = programs.call(0), programs.END
         ((fetch(source=0xFFFFFFFF), END), "INSTRUCTION"),
         ((fetch(destination=65), END), "INSTRUCTION"),
         ((fetch(destination=0xFFFFFF00), END), "INSTRUCTION"),
+        ((fetch(base=base("SCRATCH")), END), "INSTRUCTION"),
+        ((fetch(base=base("SCRATCH"), size=0, destination=0), END), "accepted"),
+        ((fetch(base=base("PREFETCH") | 1 << 8), END), "INSTRUCTION"),
+        ((fetch(base=base("WEIGHTS"), destination=0), END), "INSTRUCTION"),
+        ((fetch(base=base("OUTPUT"), destination=0, size=64), END), "INSTRUCTION"),
+        ((fetch(base=base("INPUT"), destination=0, size=64), END), "INSTRUCTION"),
+        ((fetch(base=5), END), "INSTRUCTION"),
         ((programs.instruction("WAIT", channel=15), END), "accepted"),
         ((programs.instruction("WAIT", channel=16), END), "INSTRUCTION"),
         ((programs.instruction("WINDOW", operator=0, channel0=8, channel1=16, **WINDOW), END), "accepted"),

@@ -49,7 +49,7 @@ def test_the_files_of_two_partitions(tmp_path: Path, capsys: pytest.CaptureFixtu
     made.save(tmp_path / "net.pte")
     assert main(["kernels", "list", str(tmp_path / "net.pte")]) == 0
     first, *lines = capsys.readouterr().out.splitlines()
-    assert first == "net.pte  microcode format 0x4F4E0001"
+    assert first == "net.pte  microcode format 0x4F4E0002"
     assert [line.split("  ")[1] for line in lines] == ["forward, delegate 0", "forward, delegate 1", "all"]
 
 

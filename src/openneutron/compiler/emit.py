@@ -60,19 +60,19 @@ def emit(
     weights = _Weights()
     buffers: dict[Record, int] = {}
     operators = []
-    fetched = {step.call: step.destination for step in schedule.steps if isinstance(step, Fetch)}
-    sources: dict[int, tuple[int, int]] = {}
+    fetched = {step.call: _fetched_to(step, layout) for step in schedule.steps if isinstance(step, Fetch)}
+    sources: dict[int, tuple[int, int, int, int]] = {}
     for index, call in enumerate(schedule.calls):
         values = dict(call.params)
         constants = constants_read(call, storages)
         if index in fetched:
             # One FETCH brings them all: they must lie in one piece.
             joined = b"".join(blob + bytes(aligned(len(blob)) - len(blob)) for blob in constants.values())
-            sources[index] = (weights.add(joined), len(joined))
+            sources[index] = (weights.add(joined), len(joined), *fetched[index])
         homes: dict[str, tuple[int, int]] = {}
-        inside = fetched.get(index, 0)
+        word, inside = fetched.get(index, (base("WEIGHTS"), 0))
         for key, blob in constants.items():
-            homes[key] = (base("PREFETCH"), inside) if index in fetched else (base("WEIGHTS"), weights.add(blob))
+            homes[key] = (word, inside) if index in fetched else (word, weights.add(blob))
             inside += aligned(len(blob))
         for stem in call.constants:
             values[f"{stem}_base"], values[f"{stem}_offset"] = homes[stem]
@@ -101,6 +101,12 @@ def emit(
         names=tuple(short_name(call.name) for call in schedule.calls),
     )
     return encode(microcode, bytes(weights.blob))
+
+
+def _fetched_to(step: Fetch, layout: Layout) -> tuple[int, int]:
+    """The base word and the offset of what is fetched."""
+    behind = step.destination - layout.scratch_bytes
+    return (base("SCRATCH"), step.destination) if behind < 0 else (base("PREFETCH"), behind)
 
 
 def _buffer(
@@ -148,7 +154,7 @@ def _calls_run(step: Step) -> int:
 
 
 def _instructions(
-    step: Step, schedule: Schedule, sources: dict[int, tuple[int, int]], target: Target
+    step: Step, schedule: Schedule, sources: dict[int, tuple[int, int, int, int]], target: Target
 ) -> tuple[list[Record], int]:
     """A step's instructions and its modelled cycles."""
     if isinstance(step, Whole):
@@ -163,11 +169,12 @@ def _instructions(
         head = record(INSTRUCTION_BY_NAME["LOOP"], count=step.count, body_words=words)
         return [head, *body], step.count * sum(item["cycles"] for item in body)
     if isinstance(step, Fetch):
-        source, size = sources[step.call]
+        source, size, word, destination = sources[step.call]
         fetch = record(
             INSTRUCTION_BY_NAME["FETCH"],
             source=source,
-            destination=step.destination,
+            base=word,
+            destination=destination,
             size=size,
             channel=step.channel,
         )

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.cascade import Options, in_place
+from openneutron.compiler.copies import Copies
 from openneutron.compiler.effort import DEFAULT, Effort
-from openneutron.compiler.layout import Layout, lay_out, with_steps_of
+from openneutron.compiler.layout import Layout, lay_out
 from openneutron.compiler.merge_columns import merge_columns
-from openneutron.compiler.prefetch import Plan, choose_plan, prefetch_plans
-from openneutron.compiler.schedule import Schedule, fetched_bytes, whole_schedule
+from openneutron.compiler.prefetch import Plan, fastest_plan, good_plan
+from openneutron.compiler.schedule import Schedule, whole_schedule
 from openneutron.compiler.storage import Storages
-from openneutron.compiler.variants import for_cascades, for_whole_tensors, of_one_order
+from openneutron.compiler.variants import Variant, for_cascades, for_whole_tensors, of_one_order
 from openneutron.targets import Target
 
 
@@ -54,8 +55,11 @@ def fit(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, room: i
     More room never makes it slower: by modelled cycles, with copies by those of a port that copies in the background.
     ``storages`` are those before ``in_place``.
     """
+    if wanted.fetch_constants:
+        return _with_copies(calls, storages, wanted, room)
     own = in_place(storages, calls)
-    merged = fit_merged(_orders(calls, own, wanted), storages, wanted)
+    (order,) = _orders(calls, own, wanted)
+    merged = fit_merged(order, storages, wanted)
     if merged is not None and merged.sram_bytes <= room:
         return merged
     found = fit_plain(calls, own, wanted, room)
@@ -65,11 +69,9 @@ def fit(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, room: i
 
 
 def fit_plain(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, room: int) -> Fitted | TooLittle:
-    """``fit`` with each convolution in one piece, as cascades take it: every stripe of a piece is a call more."""
-    wholes = [_every_call_whole(order, storages, wanted) for order in _orders(calls, storages, wanted)]
-    if wanted.fetch_constants:
-        return _with_copies(wholes, wanted, room)
-    (whole,) = wholes
+    """``fit`` without copies, with each convolution in one piece, as cascades take it: every stripe of a piece is a call more."""
+    (order,) = _orders(calls, storages, wanted)
+    whole = _every_call_whole(order, storages, wanted)
     if whole.sram_bytes <= room:
         return whole
     best: Fitted | None = None
@@ -78,7 +80,7 @@ def fit_plain(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, r
     for options in found:
         chosen = options.fastest(room)
         if chosen is not None and (best is None or chosen.cycles < cycles):
-            best, cycles = Fitted(chosen.schedule, chosen.layout, chosen.storages), chosen.cycles
+            best, cycles = Fitted(chosen.schedule, chosen.layout, options.storages), chosen.cycles
     return best or TooLittle(min(options.least_bytes() for options in found))
 
 
@@ -90,21 +92,13 @@ def options_of(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted) 
     ]
 
 
-def fit_merged(orders: Sequence[Sequence[KernelCall]], storages: Storages, wanted: Wanted) -> Fitted | None:
+def fit_merged(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted) -> Fitted | None:
     """Whole tensors with convolutions in the pieces of ``merge_columns``; None where nothing is faster so.
 
-    ``orders`` are those of the calls that whole tensors are computed in, ``storages`` those before ``in_place``.
+    ``calls`` are in the order that whole tensors are computed in, ``storages`` are those before ``in_place``.
     """
-    merged = [merge_columns(calls, wanted.target) for calls in orders]
-    if merged[0] == list(orders[0]):
-        return None
-    wholes = [_every_call_whole(calls, in_place(storages, calls), wanted) for calls in merged]
-    if not wanted.fetch_constants:
-        return wholes[0]
-    # Pieces fetch their constants one by one: what computing gains, copying may lose.
-    good, whole = _good_plan(wholes, wanted)
-    plain, _ = _good_plan([_every_call_whole(calls, in_place(storages, calls), wanted) for calls in orders], wanted)
-    return _laid_out(good, whole, wanted.io) if good.cycles <= plain.cycles else None
+    merged = merge_columns(calls, wanted.target)
+    return None if merged == list(calls) else _every_call_whole(merged, in_place(storages, merged), wanted)
 
 
 def _orders(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted) -> list[tuple[KernelCall, ...]]:
@@ -120,50 +114,53 @@ def _every_call_whole(calls: Sequence[KernelCall], storages: Storages, wanted: W
     return Fitted(schedule, lay_out(schedule, storages, wanted.io), storages)
 
 
-def _good_plan(wholes: Sequence[Fitted], wanted: Wanted) -> tuple[Plan, Fitted]:
-    """What is chosen where there is room for everything, and the order it is in."""
-    found = []
-    for whole in wholes:
-        plans = prefetch_plans(whole.schedule, whole.storages, wanted.target)
-        good = choose_plan(plans, plans[-1].size_bytes)
-        assert good is not None
-        found.append((good, whole))
-    return min(found, key=lambda choice: (choice[0].cycles, choice[0].size_bytes + choice[1].layout.scratch_bytes))
+def _with_copies(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, room: int) -> Fitted | TooLittle:
+    good, schedules = to_fetch_for(calls, storages, wanted)
+    # What would be faster than whole tensors and enough memory is left to them, so that more room is never slower.
+    found = good if good.size_bytes <= room else fastest_plan(schedules, room, good.cycles)
+    if isinstance(found, int):
+        return TooLittle(min(found, good.size_bytes))
+    schedule, layout = found.laid_out(wanted.io)
+    return Fitted(schedule, layout, found.copies.storages)
 
 
-def _with_copies(wholes: Sequence[Fitted], wanted: Wanted, room: int) -> Fitted | TooLittle:
-    """``wholes`` are whole tensors in several orders."""
-    good, whole = _good_plan(wholes, wanted)
-    if whole.layout.scratch_bytes + good.size_bytes <= room:
-        return _laid_out(good, whole, wanted.io)
-    found: list[tuple[Plan, Fitted]] = []
-    for option in (option for each in wholes for option in (each, *_cascades(each, wanted))):
-        found += [(plan, option) for plan in prefetch_plans(option.schedule, option.storages, wanted.target)]
-    # What would be nearly as good as whole tensors and enough room is left to them, so that more room is never slower.
-    slower = [
-        (plan.cycles, option.layout.scratch_bytes + plan.size_bytes, plan, option)
-        for plan, option in found
-        if plan.cycles >= good.cycles
-    ]
-    fitting = [choice for choice in slower if choice[1] <= room]
-    if not fitting:
-        return TooLittle(min(size for _, size, *_ in slower))
-    _, _, plan, option = min(fitting, key=lambda choice: choice[:2])
-    return _laid_out(plan, option, wanted.io)
+def to_fetch_for(
+    calls: Sequence[KernelCall], storages: Storages, wanted: Wanted
+) -> tuple[Plan, list[Iterable[Copies]]]:
+    """Whole tensors with enough memory for copies, and the schedules that are tried where there is less: of each order of the
+    calls those in less and less memory. ``storages`` are those before ``in_place``."""
+    own = in_place(storages, calls)
+    wholes, merged, cascades = [], [], []
+    for order in _orders(calls, own, wanted):
+        whole = _every_call_whole(order, own, wanted)
+        wholes.append(_copies(whole, wanted))
+        faster = fit_merged(order, storages, wanted)
+        if faster is not None:
+            merged.append(_copies(faster, wanted))
+        cascades += [_cascades(variant, whole.schedule, wanted) for variant in of_one_order(order, own)]
+    good = min(map(good_plan, wholes), key=_speed)
+    if merged:
+        # Pieces fetch their constants one by one: what computing gains, copying may lose.
+        better = min(map(good_plan, merged), key=_speed)
+        if better.cycles <= good.cycles:
+            good = better
+            wholes = [*merged, *wholes]
+    return good, [*([whole] for whole in wholes), *cascades]
 
 
-def _cascades(whole: Fitted, wanted: Wanted) -> Iterator[Fitted]:
-    """In the order of ``whole``."""
-    calls, storages = whole.schedule.calls, whole.storages
-    largest = max((fetched_bytes(call, storages) for call in calls), default=0)
-    for variant in of_one_order(calls, storages):
-        for times in wanted.effort.constants:
-            options = Options(variant.calls, variant.storages, wanted.target, wanted.io, largest * times, wanted.effort)
-            for option in options.levels(wanted.effort.levels):
-                yield Fitted(option.schedule, option.layout, option.storages)
+def _speed(plan: Plan) -> tuple[int, int]:
+    return plan.cycles, plan.size_bytes
 
 
-def _laid_out(plan: Plan, without: Fitted, io: str) -> Fitted:
-    """A plan at the addresses that were reckoned with: its copies are steps of their own, which moves the others."""
-    storages = without.storages
-    return Fitted(plan.schedule, with_steps_of(without.layout, plan.schedule, storages, io), storages)
+def _copies(fitted: Fitted, wanted: Wanted) -> Copies:
+    return Copies(fitted.schedule, fitted.layout, fitted.storages, wanted.target)
+
+
+def _cascades(variant: Variant, whole: Schedule, wanted: Wanted) -> Iterator[Copies]:
+    """Cascades of these calls in less and less memory, from the fastest on; without what is ``whole``."""
+    options = Options(variant.calls, variant.storages, wanted.target, wanted.io, True, wanted.effort)
+    before = whole.steps
+    for option in options.levels(wanted.effort.levels):
+        if option.schedule.steps != before:
+            yield Copies(option.schedule, option.layout, variant.storages, wanted.target)
+        before = option.schedule.steps

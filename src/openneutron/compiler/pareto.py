@@ -5,15 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.cascade import in_place
 from openneutron.compiler.compile import io_outside, select_calls
 from openneutron.compiler.effort import effort_of
-from openneutron.compiler.fit import Fitted, Wanted, fit_merged, fit_plain, options_of
+from openneutron.compiler.fit import Fitted, Wanted, fit_merged, fit_plain, options_of, to_fetch_for
 from openneutron.compiler.layout import lay_out
 from openneutron.compiler.legalize import legalize
 from openneutron.compiler.options import CompileOptions
+from openneutron.compiler.prefetch import all_plans
 from openneutron.compiler.schedule import whole_schedule
+from openneutron.compiler.storage import Storages
 from openneutron.compiler.timeline import spent_on_calls
 from openneutron.compiler.variants import for_whole_tensors
 from openneutron.ir import Graph
@@ -34,10 +38,12 @@ class Point:
 def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> tuple[Point, ...]:
     """Points from the least memory to whole tensors, each faster than all with less memory.
 
-    Where constants are fetched, what they take comes on top.
+    Where constants are fetched, their memory is in it, and cycles are those of a port that copies in the background.
     """
     legal = legalize(graph)
     separate, calls = select_calls(legal)
+    if options.fetch_constants_to_sram:
+        return _with_copies(calls, separate, target, options, io_outside(graph, options))
     storages = in_place(separate, calls)
     outside = io_outside(graph, options)
     ordered = for_whole_tensors(calls, storages, options.io)
@@ -46,7 +52,7 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
     points = [Point(arena + outside, sum(cycles for _, cycles in spent_on_calls(whole, target)))]
     wanted = Wanted(target, options.io, effort=effort_of(options.effort))
     searches = options_of(calls, storages, wanted)
-    merged = fit_merged([ordered], separate, wanted)
+    merged = fit_merged(ordered, separate, wanted)
     if merged is not None:
         points.append(Point(merged.sram_bytes + outside, _cycles(merged, target)))
     for search in searches:
@@ -54,6 +60,15 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
     least = fit_plain(calls, storages, wanted, min(search.least_bytes() for search in searches))
     assert isinstance(least, Fitted)
     return front([*points, Point(least.sram_bytes + outside, _cycles(least, target))])
+
+
+def _with_copies(
+    calls: Sequence[KernelCall], storages: Storages, target: Target, options: CompileOptions, outside: int
+) -> tuple[Point, ...]:
+    wanted = Wanted(target, options.io, True, effort_of(options.effort))
+    good, families = to_fetch_for(calls, storages, wanted)
+    plans = [good, *all_plans(chain(*families), good.cycles)]
+    return front([Point(plan.budget_bytes + outside, plan.cycles) for plan in plans])
 
 
 def _cycles(fitted: Fitted, target: Target) -> int:

@@ -1,165 +1,174 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Copies of constants from flash to SRAM, ahead of their use.
 
-The prefetch buffer is a ring: constants come in the order of their first use, each as soon as there is room, and stay until
-the last step that reads them. While a kernel computes, a port that copies in the background brings what comes next; with the
-driver's own port, which copies at once, the same program takes the sum of both. Larger buffers look further ahead, smaller
-ones are made possible by cutting large convolutions into groups of output channels. Which of these a program gets is chosen
-from a list that does not depend on the budget, so that more memory never costs time.
+While a kernel computes, a port that copies in the background brings the constants that come next; with the driver's own port,
+which copies at once, the same program takes the sum of both. More memory looks further ahead, and whole convolutions can be
+cut into groups of output channels for less. What is tried is one list for each schedule, of amounts of memory and ways to cut,
+which does not depend on the budget: so more memory never costs time.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from openneutron.compiler.cost import fetch_cycles
-from openneutron.compiler.schedule import Fetch, Schedule, Step, Wait, calls_in, fetched_bytes
-from openneutron.compiler.split import split_calls
+from openneutron.compiler.copies import ENDLESS, ORDERS, Copies, Trial
+from openneutron.compiler.layout import Layout, with_steps_of
+from openneutron.compiler.schedule import Fetch, Schedule, fetched_bytes
 from openneutron.compiler.storage import Storages
-from openneutron.compiler.timeline import durations, overlapped_cycles
-from openneutron.targets import Target
+from openneutron.compiler.timeline import copy_cycles, durations
+from openneutron.isa import aligned
 
-CHANNELS = 16
-"""Copies under way at a time; the driver's NEUTRON_CHANNELS."""
+SHARES = (1.0, 0.7, 0.5, 0.33, 0.25, 0.2)
+"""Calls are cut so that no piece takes more than this share of what is free in its step: with a half, the next one can come
+meanwhile."""
 
-PIECES = (1 << 17, 1 << 16, 1 << 15, 1 << 14, 1 << 13)
-"""Bytes of constants above which a convolution is cut, beside not cutting any."""
+FIRST_CAPACITY = 1024
+"""Bytes of the smallest amount of memory tried; each is about 1/32 larger than the one before."""
 
-MOST_SIZES = 32
-"""Buffer sizes that are tried for each way of cutting."""
-
-ENOUGH = 1.01
-"""A plan whose time is at most so many times the best one's is as good; of those the smallest buffer is taken."""
+ENOUGH = 1.002
+"""Whole tensors with copies that take at most so many times the least cycles are as good; of those the smallest are taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A schedule with its copies. ``cycles``: with a port that copies in the background; ``blocking_cycles``: with one that
-    does not."""
+    """Copies for a schedule. ``cycles``: with a port that copies in the background. ``budget_bytes``: ``fastest_plan`` finds it,
+    or something faster, from there on."""
 
-    schedule: Schedule
-    cycles: int
-    blocking_cycles: int
+    copies: Copies
+    trial: Trial
+    budget_bytes: int
+
+    @property
+    def cycles(self) -> int:
+        return self.trial.cycles
 
     @property
     def size_bytes(self) -> int:
-        return self.schedule.prefetch_bytes
+        """The SRAM of tensors and constants."""
+        return self.trial.size_bytes
+
+    @property
+    def blocking_cycles(self) -> int:
+        """With a port that copies at once."""
+        schedule, target = self.copies.made(self.trial), self.copies.target
+        computed = sum(durations(schedule, target).values())
+        return computed + copy_cycles(schedule, fetched_sizes(schedule, self.copies.storages), target)
+
+    def laid_out(self, io: str) -> tuple[Schedule, Layout]:
+        """The schedule with its copies. The arena ends behind the tensors, and behind a constant that lies across that end;
+        the prefetch buffer is what comes then."""
+        copies = self.copies
+        schedule, end = copies.made(self.trial), copies.arena_bytes
+        places = sorted(
+            (step.destination, step.destination + fetched_bytes(schedule.calls[step.call], copies.storages))
+            for step in schedule.steps
+            if isinstance(step, Fetch)
+        )
+        for _ in places:
+            end = max([end, *(behind for start, behind in places if start < end)])
+        schedule = dataclasses.replace(schedule, prefetch_bytes=max(0, self.size_bytes - end))
+        layout = with_steps_of(copies.layout, schedule, copies.storages, io)
+        return schedule, dataclasses.replace(layout, placement=dataclasses.replace(layout.placement, size=end))
 
 
 def fetched_sizes(schedule: Schedule, storages: Storages) -> dict[int, int]:
-    """What each call's constants take in the prefetch buffer, by the call's index; calls without any are left out."""
+    """What each call's constants take in SRAM, by the call's index; calls without any are left out."""
     sizes = {index: fetched_bytes(call, storages) for index, call in enumerate(schedule.calls)}
     return {index: size for index, size in sizes.items() if size}
 
 
-def prefetch_plans(schedule: Schedule, storages: Storages, target: Target) -> tuple[Plan, ...]:
-    """The schedule's plans from the smallest prefetch buffer on; each larger one is faster, and not slower with any port."""
-    found: list[Plan] = []
-    largest = max(fetched_sizes(schedule, storages).values(), default=0)
-    for most in (None, *(size for size in PIECES if size < largest)):
-        cut = schedule if most is None else split_calls(schedule, most)
-        sizes = fetched_sizes(cut, storages)
-        used = _uses(cut.steps, sizes)
-        computed = durations(cut, target)
-        spent = sum(computed[step] for step in cut.steps)
-        copied = sum(fetch_cycles(size, target) for size in sizes.values())
-        for capacity in _capacities([sizes[index] for index, _, _ in used]):
-            steps = _with_fetches(cut.steps, used, sizes, capacity)
-            if steps is None:
-                continue
-            ends = (step.destination + sizes[step.call] for step in steps if isinstance(step, Fetch))
-            made = dataclasses.replace(cut, steps=steps, prefetch_bytes=max(ends, default=0))
-            found.append(Plan(made, overlapped_cycles(made, sizes, computed, target), spent + copied))
-    found.sort(key=lambda plan: (plan.size_bytes, plan.cycles, plan.blocking_cycles))
-    better: list[Plan] = []
-    for plan in found:
-        if not better or (plan.cycles < better[-1].cycles and plan.blocking_cycles <= better[-1].blocking_cycles):
-            better.append(plan)
-    return tuple(better)
+def good_plan(copies: Copies) -> Plan:
+    """The least memory with which a schedule is nearly as fast as with any."""
+    best = copies.trial({}, ENDLESS, ENDLESS)
+    assert best is not None
+    enough = int(best.cycles * ENOUGH) + 1
+    for capacity in _capacities(copies, copies.smallest()):
+        if copies.bound(capacity) >= enough:
+            continue
+        found = _fastest_within(copies, capacity, enough)
+        if found is not None:
+            return Plan(copies, found, found.size_bytes)
+    return Plan(copies, best, best.size_bytes)
 
 
-def choose_plan(plans: Sequence[Plan], room: int) -> Plan | None:
-    """The plan for a prefetch buffer of at most ``room`` bytes: the first that is nearly as fast as the fastest of all, or
-    the fastest that fits. None where none fits."""
-    fitting = [plan for plan in plans if plan.size_bytes <= room]
-    good = next((plan for plan in fitting if plan.cycles <= ENOUGH * plans[-1].cycles), None)
-    return good or (fitting[-1] if fitting else None)
+def fastest_plan(families: Iterable[Iterable[Copies]], room: int, least_cycles: int) -> Plan | int:
+    """The fastest plan of at most ``room`` bytes that takes ``least_cycles`` or more; where there is none, the bytes of the
+    smallest plan.
 
-
-Use = tuple[int, int, int]
-"""(call, its first step, its last step)."""
-
-
-def _uses(steps: Sequence[Step], sizes: Mapping[int, int]) -> list[Use]:
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for place, step in enumerate(steps):
-        for call in calls_in(step):
-            if call in sizes:
-                first.setdefault(call, place)
-                last[call] = place
-    return [(call, place, last[call]) for call, place in first.items()]
-
-
-def _capacities(sizes: Sequence[int]) -> list[int]:
-    """Buffer sizes worth a try: what any 1, 2, 3 ... constants in a row take."""
-    sums = [0]
-    for size in sizes:
-        sums.append(sums[-1] + size)
-    if not sizes:
-        return [0]
-    found = sorted({max(sums[i + n] - sums[i] for i in range(len(sizes) - n + 1)) for n in range(1, len(sizes) + 1)})
-    if len(found) <= MOST_SIZES:
-        return found
-    return [found[place * (len(found) - 1) // (MOST_SIZES - 1)] for place in range(MOST_SIZES)]
-
-
-def _with_fetches(
-    steps: Sequence[Step], uses: Sequence[Use], sizes: Mapping[int, int], capacity: int
-) -> tuple[Step, ...] | None:
-    """The steps with a FETCH for each call as early as the ring has room, and a WAIT before the first step that reads it.
-
-    None where something does not fit.
+    The schedules of a family come from the one that computes fastest on; those that can't be faster than what is found are not
+    asked for.
     """
-    coming = deque(uses)
-    held: deque[tuple[int, int, int]] = deque()  # start, end, last step
-    ready: dict[int, int] = {}  # the channels of copies that nobody has waited for, by call
-    needed: dict[int, list[int]] = {}
-    for call, first, _ in uses:
-        needed.setdefault(first, []).append(call)
-    made: list[Step] = []
-    head = issued = 0
-    for place, step in enumerate(steps):
-        while held and held[0][2] < place:
-            held.popleft()
-        while coming and len(ready) < CHANNELS:
-            call, _, last = coming[0]
-            start = _room(held, head, sizes[call], capacity)
-            if start is None:
+    best: Plan | None = None
+    limit = least = ENDLESS
+    for family in families:
+        for copies in family:
+            if copies.compute_cycles >= limit:
                 break
-            coming.popleft()
-            held.append((start, start + sizes[call], last))
-            head, ready[call] = start + sizes[call], issued % CHANNELS
-            made.append(Fetch(call, start, issued % CHANNELS))
-            issued += 1
-        for call in needed.get(place, ()):
-            if call not in ready:
-                return None
-            made.append(Wait(ready.pop(call)))
-        made.append(step)
-    return tuple(made)
+            smallest = copies.smallest()
+            least = min(least, smallest.size_bytes)
+            if smallest.size_bytes > room:
+                continue
+            if least_cycles <= smallest.cycles < limit:
+                best, limit = Plan(copies, smallest, smallest.size_bytes), smallest.cycles
+            for capacity in reversed([capacity for capacity in _capacities(copies, smallest) if capacity <= room]):
+                if copies.bound(capacity) >= limit:
+                    break
+                found = _fastest_within(copies, capacity, limit, least_cycles)
+                if found is not None:
+                    best, limit = Plan(copies, found, capacity), found.cycles
+    return least if best is None else best
 
 
-def _room(held: deque[tuple[int, int, int]], head: int, size: int, capacity: int) -> int | None:
-    """Where a piece goes in the ring: behind the youngest, or at the start again."""
-    if not held:
-        return 0 if size <= capacity else None
-    oldest = held[0][0]
-    if head > oldest:
-        if head + size <= capacity:
-            return head
-        return 0 if size <= oldest else None
-    return head if head + size <= oldest else None
+def all_plans(schedules: Iterable[Copies], least_cycles: int = 0) -> tuple[Plan, ...]:
+    """For each amount of memory the fastest plan of these schedules that takes ``least_cycles`` or more; by growing memory."""
+    tried = []
+    each = [*schedules]
+    for index, copies in enumerate(each):
+        smallest = copies.smallest()
+        tried += [(capacity, index) for capacity in _capacities(copies, smallest)]
+        tried.append((smallest.size_bytes, index))
+    found: list[Plan] = []
+    limit = ENDLESS
+    for (capacity, index), again in itertools.groupby(sorted(tried)):
+        copies = each[index]
+        if copies.bound(capacity) >= limit:
+            continue
+        trial = _fastest_within(copies, capacity, limit, least_cycles)
+        if trial is None and len([*again]) > 1 and least_cycles <= copies.smallest().cycles < limit:
+            trial = copies.smallest()
+        if trial is not None:
+            if found and found[-1].budget_bytes == capacity:
+                found.pop()
+            found.append(Plan(copies, trial, capacity))
+            limit = trial.cycles
+    return tuple(found)
+
+
+def _capacities(copies: Copies, smallest: Trial) -> list[int]:
+    """The amounts of memory that are tried for a schedule, by size; none of them depends on the budget."""
+    found = [smallest.size_bytes]
+    capacity = FIRST_CAPACITY
+    while capacity < copies.most_bytes:
+        capacity += aligned(capacity // 32)
+        if capacity > smallest.size_bytes:
+            found.append(capacity)
+    return found
+
+
+def _fastest_within(copies: Copies, capacity: int, limit: int, least_cycles: int = 0) -> Trial | None:
+    """The fastest way of those tried for this much memory that takes ``least_cycles`` or more, and less than ``limit``."""
+    best = None
+    before = None
+    for share in SHARES:
+        counts = copies.counts(capacity, share)
+        if counts == before:
+            continue
+        before = counts
+        for order in ORDERS:
+            trial = copies.trial(counts, capacity, limit, order=order)
+            if trial is not None and trial.cycles >= least_cycles:
+                best, limit = trial, trial.cycles
+    return best

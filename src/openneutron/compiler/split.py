@@ -5,29 +5,82 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from openneutron.compiler.calls import KernelCall
-from openneutron.compiler.schedule import Loop, Rows, Schedule, Step, Whole, Window
+from openneutron.compiler.schedule import Loop, Rows, Schedule, Step, Whole, Window, fetched_bytes
+from openneutron.compiler.storage import Storages
 from openneutron.isa import aligned
 from openneutron.isa.rows import LANES
 
 _SPLITTABLE = ("conv_2d_s8", "conv_2d_1x1_s8")
 
 
-def split_calls(schedule: Schedule, most_bytes: int) -> Schedule:
-    """The schedule with each whole convolution whose constants exceed ``most_bytes`` cut into calls of fewer output channels.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cuttable:
+    """A call that may be cut into pieces of whole ``blocks`` of 8 output channels; 1 where it can't be.
 
-    Each piece reads the whole input and writes its channels of the output. A convolution of several groups, one that is
-    computed in stripes, and a block of 8 channels that is larger by itself stay as they are.
+    A convolution of several groups stays as it is, and one that reads a constant operand.
+    """
+
+    call: KernelCall
+    storages: Storages
+
+    @property
+    def blocks(self) -> int:
+        call = self.call
+        channels = call.views["output"].extents[3]
+        if call.kernel not in _SPLITTABLE or call.params["group_outputs"] != channels:
+            return 1
+        if any(self.storages[view.tensor].constant is not None for view in call.views.values()):
+            return 1
+        return -(-channels // LANES)
+
+    def piece_bytes(self, blocks: int) -> int:
+        """What the constants of so many blocks take in SRAM."""
+        of = self.blocks
+        if blocks >= of:
+            return fetched_bytes(self.call, self.storages)
+        return sum(aligned(len(blob) // of * blocks) for blob in self.call.constants.values())
+
+    def piece(self, first: int, last: int, name: str, constants: bool = True) -> KernelCall:
+        """The call that computes the channels of blocks [first, last); for its cost alone it needs no constants."""
+        call, of = self.call, self.blocks
+        output = call.views["output"]
+        k0, k1 = first * LANES, min(last * LANES, output.extents[3])
+        view = dataclasses.replace(
+            output, extents=(*output.extents[:3], k1 - k0), offset=output.offset + k0 * output.pitches[3]
+        )
+        blobs = {}
+        for key, blob in call.constants.items() if constants else ():
+            size = len(blob) // of
+            assert size * of == len(blob), "constants are whole blocks"
+            blobs[key] = blob[size * first : size * last]
+        params = {**call.params, "group_outputs": k1 - k0, "constant_channels": k1 - k0}
+        return KernelCall(call.kernel, name, {**call.views, "output": view}, params, blobs)
+
+
+def edges(blocks: int, count: int) -> Iterator[tuple[int, int]]:
+    """``count`` ranges of nearly one size that cover the blocks."""
+    return itertools.pairwise(blocks * part // count for part in range(count + 1))
+
+
+def split_calls(schedule: Schedule, storages: Storages, counts: Mapping[int, int]) -> Schedule:
+    """The schedule with call ``index`` in ``counts[index]`` pieces of fewer output channels.
+
+    Each piece reads the whole input and writes its channels of the output. Only calls that are computed whole can be cut.
     """
     calls: list[KernelCall] = []
     places: dict[int, range] = {}
-    whole = {step.call for step in schedule.steps if isinstance(step, Whole)}
     for index, call in enumerate(schedule.calls):
-        first = len(calls)
-        calls += _pieces(call, most_bytes) if index in whole else [call]
-        places[index] = range(first, len(calls))
+        start, count = len(calls), counts.get(index, 1)
+        if count > 1:
+            cuttable = Cuttable(call, storages)
+            for part, (first, last) in enumerate(edges(cuttable.blocks, count)):
+                calls.append(cuttable.piece(first, last, f"{call.name}/{part}"))
+        else:
+            calls.append(call)
+        places[index] = range(start, len(calls))
     steps: list[Step] = []
     for step in schedule.steps:
         steps += _moved(step, places)
@@ -39,40 +92,8 @@ def _moved(step: Step, places: dict[int, range]) -> Iterator[Step]:
     if isinstance(step, Loop):
         yield Loop(step.count, tuple(dataclasses.replace(part, call=places[part.call][0]) for part in step.body))
     elif isinstance(step, Whole | Rows | Window):
+        assert isinstance(step, Whole) or len(places[step.call]) == 1, "a call in stripes is not cut"
         for place in places[step.call]:
             yield dataclasses.replace(step, call=place)
     else:
         yield step
-
-
-def _pieces(call: KernelCall, most_bytes: int) -> list[KernelCall]:
-    output = call.views["output"]
-    channels = output.extents[3]
-    if call.kernel not in _SPLITTABLE or call.params["group_outputs"] != channels:
-        return [call]
-    blocks = -(-channels // LANES)
-    size = {key: len(blob) // blocks for key, blob in call.constants.items()}
-    assert all(size[key] * blocks == len(blob) for key, blob in call.constants.items()), "constants are whole blocks"
-    total = sum(aligned(len(blob)) for blob in call.constants.values())
-    at_once = max(1, blocks * most_bytes // total)
-    if at_once >= blocks:
-        return [call]
-    # Pieces of nearly one size: as many as the largest that fits makes.
-    count = -(-blocks // at_once)
-    edges = [blocks * part // count for part in range(count + 1)]
-    pieces = []
-    for part, (first, last) in enumerate(itertools.pairwise(edges)):
-        k0, k1 = first * LANES, min(last * LANES, channels)
-        view = dataclasses.replace(
-            output, extents=(*output.extents[:3], k1 - k0), offset=output.offset + k0 * output.pitches[3]
-        )
-        pieces.append(
-            KernelCall(
-                call.kernel,
-                f"{call.name}/{part}",
-                {**call.views, "output": view},
-                {**call.params, "group_outputs": k1 - k0, "constant_channels": k1 - k0},
-                {key: blob[size[key] * first : size[key] * last] for key, blob in call.constants.items()},
-            )
-        )
-    return pieces

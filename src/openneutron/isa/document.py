@@ -50,7 +50,7 @@ _BASE_DOCS = {
     "OUTPUT": "the caller's buffer of an output",
     "WEIGHTS": "the weights blob; never written",
     "SCRATCH": "the scratch buffer (the arena), in SRAM",
-    "PREFETCH": "SRAM that FETCH copies constants to",
+    "PREFETCH": "the prefetch buffer: SRAM for constants that FETCH brings, beside the arena",
 }
 
 _PACKING = f"""\

@@ -12,7 +12,7 @@ from openneutron.isa.row import Field, Row, signed, unsigned
 MAGIC = 0x64434D6E
 """Bytes 6E 4D 43 64: the public magic of NXP's microcode header, which a stock ExecuTorch NXP delegate checks."""
 
-FORMAT_VERSION = 0x4F4E0001
+FORMAT_VERSION = 0x4F4E0002
 """'ON' and a running number in word 1; the driver refuses every other value. Raise it when a row changes."""
 
 ALIGNMENT = 16
@@ -134,10 +134,11 @@ INSTRUCTIONS = (
     ),
     Row(
         "FETCH",
-        "Starts a copy from the weights to the prefetch buffer on a channel.",
+        "Starts a copy from the weights to SRAM on a channel.",
         (
             unsigned("source", "bytes into the weights"),
-            unsigned("destination", "bytes into the prefetch buffer"),
+            unsigned("base", "where to: the kind SCRATCH or PREFETCH"),
+            unsigned("destination", "bytes from the base"),
             unsigned("size", "bytes"),
             unsigned("channel", "0 to 15"),
         ),

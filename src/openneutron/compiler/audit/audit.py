@@ -43,8 +43,8 @@ def audit(program: Program, schedule: Schedule, storages: Storages) -> Audit:
 
 @dataclass(slots=True)
 class _Run:
-    """``tags`` say for each byte of each base what it stands for: the number of a storage in the upper bits and 1 more than the
-    byte's place in it in the lower ones; in the prefetch buffer 1 more than a place in the weights, negative until it is there."""
+    """``tags`` say for each byte of each base what it stands for: the number of a storage in the upper bits (0: the weights) and 1
+    more than the byte's place in it in the lower ones; of what is fetched negative until it is there."""
 
     microcode: Microcode
     weights: bytes
@@ -52,7 +52,7 @@ class _Run:
     storages: Storages
     tags: dict[int, Ids] = field(init=False)
     numbers: dict[str, int] = field(init=False)
-    arriving: dict[int, list[Ids]] = field(default_factory=dict)
+    arriving: dict[int, list[tuple[int, Ids, Ids]]] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     touched: dict[str, int] = field(default_factory=lambda: {"SCRATCH": 0, "PREFETCH": 0})
 
@@ -62,7 +62,7 @@ class _Run:
         for item in (*code.inputs, *code.outputs):
             sizes.setdefault(item["base"], item["offset"] + item["size"])
         self.tags = {word: np.zeros(size, np.int64) for word, size in sizes.items()}
-        self.numbers = {name: number for number, name in enumerate(self.storages.storages)}
+        self.numbers = {name: number for number, name in enumerate(self.storages.storages, 1)}
         self.tags[BASES.index("WEIGHTS")] = np.arange(1, len(self.weights) + 1)
         for name, storage in self.storages.storages.items():
             if storage.input is not None:
@@ -79,9 +79,7 @@ class _Run:
             if name == "FETCH":
                 self._fetch(instruction)
             elif name == "WAIT":
-                for here in self.arriving.pop(instruction["channel"], ()):
-                    tags = self.tags[BASES.index("PREFETCH")]
-                    tags[here] = np.abs(tags[here])
+                self._arrive(instruction["channel"])
             else:
                 self._call(instruction, iteration)
         for name, storage in self.storages.storages.items():
@@ -102,10 +100,19 @@ class _Run:
 
     def _fetch(self, instruction: Record) -> None:
         here = np.arange(instruction["destination"], instruction["destination"] + instruction["size"])
-        tags = self.tags[BASES.index("PREFETCH")]
-        tags[here] = -(here - instruction["destination"] + instruction["source"] + 1)
-        self._touch(BASES.index("PREFETCH"), here)
-        self.arriving.setdefault(instruction["channel"], []).append(here)
+        arrived = here - instruction["destination"] + instruction["source"] + 1
+        self.tags[instruction["base"]][here] = -arrived
+        self._touch(instruction["base"], here)
+        self.arriving.setdefault(instruction["channel"], []).append((instruction["base"], here, arrived))
+
+    def _arrive(self, channel: int) -> None:
+        for word, here, arrived in self.arriving.pop(channel, ()):
+            others = int((self.tags[word][here] != -arrived).sum())
+            if others:
+                self.findings.append(
+                    f"a copy on channel {channel}: {others} of {here.size} bytes are used before it is there"
+                )
+            self.tags[word][here] = arrived
 
     def _call(self, instruction: Record, iteration: int) -> None:
         call = self.schedule.calls[instruction["operator"]]
@@ -173,6 +180,8 @@ class _Run:
         tag = int(there[wrong][0])
         if tag == 0:
             why = "were never written"
+        elif tag >> _STORAGE_BITS <= 0:
+            why = "hold constants by now"
         elif tag >> _STORAGE_BITS == int(wanted[wrong][0]) >> _STORAGE_BITS:
             why = "hold other rows of the same tensor by now"
         else:
@@ -189,6 +198,10 @@ class _Run:
         if late.any():
             why = "have not arrived" if (sources < 0).any() else "were never fetched"
             self.findings.append(f"{who}: {int(late.sum())} of {late.size} bytes {why}")
+        elif (sources >> _STORAGE_BITS).any():
+            self.findings.append(
+                f"{who}: {int((sources >> _STORAGE_BITS > 0).sum())} of {late.size} bytes are a tensor's by now"
+            )
         elif np.frombuffer(self.weights, np.uint8)[sources - 1].tobytes() != wanted:
             self.findings.append(f"{who}: other constants lie there")
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from openneutron.compiler.calls import KernelCall, View
 from openneutron.compiler.cascade.needs import RowNeeds, row_needs, written_in_place
-from openneutron.compiler.cascade.patches import Patch
 from openneutron.compiler.cost import call_cost
 from openneutron.compiler.schedule import fetched_bytes
+from openneutron.compiler.split import Cuttable
 from openneutron.compiler.storage import Storage, Storages
 from openneutron.isa import aligned
 from openneutron.targets import Target
@@ -44,7 +44,8 @@ class CallRows:
 
     ``offset`` is the storage's row that output row 0 is. ``in_place`` are the storages that its output may lie on.
     ``by_rows`` says that the output can be computed row by row, ``in_rows`` that these lie in the storage's rows (in a
-    transposed output they do not). With ``patch`` it stands for a chain of calls in patches, the last of which is ``call``.
+    transposed output they do not). Where constants are fetched,
+    ``constants_bytes`` is what they take, and ``piece_bytes`` the same of the smallest piece of the whole call; otherwise 0.
     """
 
     call: KernelCall
@@ -58,13 +59,13 @@ class CallRows:
     compute_cycles: int
     row_cycles: int | None
     constants_bytes: int
-    patch: Patch | None = None
+    piece_bytes: int
 
-    def cycles(self, begin: int, end: int, target: Target) -> int:
-        """Modelled cycles of the call for these rows."""
-        if self.patch is not None:
-            return self.patch.cycles(begin, end, target)
-        return call_cost(self.call, target, end - begin).cycles
+    def cycles(self, rows: int, target: Target) -> int:
+        """Modelled compute cycles of so many rows."""
+        return (
+            self.row_cycles * rows if self.row_cycles is not None else call_cost(self.call, target, rows).compute_cycles
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,7 @@ def mirrored(made: Network) -> Network:
     for each in made.calls:
         reads = {name: needs and needs.mirrored(made.pieces[name].rows) for name, needs in each.reads.items()}
         offset = made.pieces[each.output].rows - each.offset - each.rows
-        patch = each.patch and each.patch.mirrored()
-        calls.append(replace(each, reads=reads, offset=offset, in_place=frozenset(), patch=patch))
+        calls.append(replace(each, reads=reads, offset=offset, in_place=frozenset()))
     return replace(made, calls=tuple(calls), backwards=True)
 
 
@@ -108,8 +108,11 @@ def _row_pitch(views: Sequence[View]) -> int:
     return tall[0] if tall else 0
 
 
-def network(calls: Sequence[KernelCall], storages: Storages, target: Target, outside: bool) -> Network:
-    """The calls and storages as the search sees them; ``outside``: inputs and outputs lie in the caller's buffers."""
+def network(
+    calls: Sequence[KernelCall], storages: Storages, target: Target, outside: bool, fetched: bool = False
+) -> Network:
+    """The calls and storages as the search sees them; ``outside``: inputs and outputs lie in the caller's buffers;
+    ``fetched``: constants are in memory too, while they are read."""
     views: dict[str, list[View]] = {}
     writers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}
@@ -129,7 +132,7 @@ def network(calls: Sequence[KernelCall], storages: Storages, target: Target, out
             seen = views.get(name, [])
             pieces[name] = _piece(storage, seen, writers.get(name, []), readers.get(name, []), outside)
     assert target.costs is not None, f"{target.name} has no cost constants"
-    rows = tuple(_call_rows(call, storages, pieces, target) for call in calls)
+    rows = tuple(_call_rows(call, storages, pieces, target, fetched) for call in calls)
     return Network(rows, pieces, target, int(target.costs.issue_cycles.value))
 
 
@@ -148,7 +151,9 @@ def _piece(storage: Storage, views: Sequence[View], writers: list[int], readers:
     return Piece(storage.name, size, first, last, tuple(writers), tuple(readers), pitch, rows, rolls)
 
 
-def _call_rows(call: KernelCall, storages: Storages, pieces: Mapping[str, Piece], target: Target) -> CallRows:
+def _call_rows(
+    call: KernelCall, storages: Storages, pieces: Mapping[str, Piece], target: Target, fetched: bool
+) -> CallRows:
     output = call.views["output"]
     piece = pieces[storages.of[output.tensor]]
     offset, in_rows = in_row(output, piece.row_pitch) if piece.row_pitch else (0, False)
@@ -173,5 +178,6 @@ def _call_rows(call: KernelCall, storages: Storages, pieces: Mapping[str, Piece]
     whole = call_cost(call, target).compute_cycles
     even = whole % rows == 0 and call_cost(call, target, 1).compute_cycles * rows == whole
     by_rows = output.extents[0] == 1 and (in_rows or rows > 1)
+    constants = (fetched_bytes(call, storages), Cuttable(call, storages).piece_bytes(1)) if fetched else (0, 0)
     return CallRows(call, piece.name, rows, offset, reads, frozenset(in_place), by_rows, in_rows,
-                    whole, whole // rows if even else None, fetched_bytes(call, storages))  # fmt: skip
+                    whole, whole // rows if even else None, *constants)  # fmt: skip

@@ -22,7 +22,8 @@ class Feed:
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Calls [first, end). ``through_bytes`` is what stays live all along; ``dying`` was written before and is read here for
-    the last time; ``made`` is written here for what comes later; ``inner`` is written and read here alone."""
+    the last time; ``made`` is written here for what comes later; ``inner`` is written and read here alone;
+    ``constants_bytes`` is what its fetched constants take at least."""
 
     network: Network
     first: int
@@ -31,6 +32,7 @@ class Segment:
     dying: tuple[Piece, ...]
     made: tuple[Piece, ...]
     inner: tuple[Piece, ...]
+    constants_bytes: int
     feeds: Mapping[int, tuple[Feed, ...]]
     """By reader."""
 
@@ -42,7 +44,7 @@ class Segment:
         """What the segment can't stay below: ``held_rows`` of each inner piece that rolls, and the larger border."""
         inner = sum(min(held_rows[p.name] * p.row_pitch, p.size) if p.can_roll else p.size for p in self.inner)
         dying, made = sum(p.size for p in self.dying), sum(p.size for p in self.made)
-        return self.through_bytes + inner + max(dying, made)
+        return self.constants_bytes + self.through_bytes + inner + max(dying, made)
 
     def held_at_once(self, height: int, even: bool, held_rows: Mapping[str, int]) -> dict[str, int]:
         """At least so many rows of each piece are held where the last call computes ``height`` rows a round.
@@ -65,6 +67,9 @@ class Segment:
 def segment(network: Network, first: int, end: int) -> Segment | None:
     """The segment of calls [first, end), or None where one of them can't run row by row inside it."""
     through = 0
+    constants = sum(call.constants_bytes for call in network.calls[first:end])
+    if end - first == 1:
+        constants = network.calls[first].piece_bytes
     dying: list[Piece] = []
     made: list[Piece] = []
     inner: list[Piece] = []
@@ -86,7 +91,7 @@ def segment(network: Network, first: int, end: int) -> Segment | None:
             if found is None:
                 return None
             feeds[position] = found
-    return Segment(network, first, end, through, tuple(dying), tuple(made), tuple(inner), feeds)
+    return Segment(network, first, end, through, tuple(dying), tuple(made), tuple(inner), constants, feeds)
 
 
 def _feeds(network: Network, first: int, reader: int) -> tuple[Feed, ...] | None:
