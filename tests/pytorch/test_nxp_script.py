@@ -210,3 +210,18 @@ def test_a_shared_dequantize_node_holds_nothing_up() -> None:
     ]
     assert [len(node.users) for node in twins] == [1, 1]
     assert len(first.users) == 2, "the caller's program is the caller's"
+
+
+def test_histories_stay_with_the_callers_program() -> None:
+    """torch.export writes down which nodes each one came from; each of ExecuTorch's passes would copy that."""
+
+    def histories(program: torch.export.ExportedProgram) -> dict[str, object]:
+        return {node.name: node.meta["from_node"] for node in program.graph.nodes if "from_node" in node.meta}
+
+    module, inputs = quantized()
+    exported = torch.export.export(module, inputs)
+    before = histories(exported)
+    assert len(before) > 5
+    partitioner = NeutronPartitioner(generate_neutron_compile_spec("imxrt700"), SPEC)
+    assert not histories(partitioner.transform_for_pre_decomposition(exported))
+    assert histories(exported) == before

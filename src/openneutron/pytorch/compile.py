@@ -288,9 +288,6 @@ def _int8(
         raise InvalidOptionError(
             f"{'keep_float' if keep_float else 'train_fn'}: '{name}' is quantized already. Pass the float model."
         )
-    for node in module.graph.nodes:
-        # Each pass of ExecuTorch copies all of a node's history, a quarter of the time that lowering takes.
-        node.meta.pop("from_node", None)
     restore(module, source.state)
     return module
 
