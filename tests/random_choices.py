@@ -3,18 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from openneutron.ir import DType, QuantParams, Tensor, per_tensor
 from openneutron.ops.choice import MOST_BROADCAST
-
-if TYPE_CHECKING:
-    from random_graphs import Builder
-
-    Sampler = Callable[[Builder, Tensor], Tensor | None]
+from tests.random_builder import Builder, Sampler
 
 LARGEST_SCALE = 0.999
 """LiteRT compares for scales below 1."""

@@ -3,14 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from openneutron.ir import Tensor, per_channel, per_tensor
-
-if TYPE_CHECKING:
-    from random_graphs import Builder
+from tests.random_builder import Builder
 
 
 def weights_with_zeros(random: np.random.Generator, shape: tuple[int, int, int, int]) -> np.ndarray:

@@ -15,7 +15,8 @@ from openneutron.compiler.select import select_node
 from openneutron.compiler.select.transposed import groups_of, phases
 from openneutron.ir import Graph, Node, constant, per_channel
 from openneutron.ops import reject
-from tests.random_graphs import Builder, single
+from tests.random_builder import Builder
+from tests.random_graphs import single
 from tests.random_transposed import transpose_conv, weights_with_zeros
 
 SEEDS = range(150)

@@ -9,7 +9,7 @@ import pytest
 import oracle
 from openneutron.compiler.legalize import legalize
 from openneutron.ir import Tensor, per_tensor
-from tests.random_graphs import Builder
+from tests.random_builder import Builder
 
 
 def _conv(b: Builder, source: Tensor) -> Tensor:
