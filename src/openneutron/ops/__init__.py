@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops import choice, conv, elementwise, indexed, matmul, pieces, pool, shape, softmax, transposed
+from openneutron.ops import choice, conv, elementwise, indexed, matmul, pieces, pool, resize, shape, softmax, transposed
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
 OPS: tuple[Op, ...] = (
@@ -12,6 +12,7 @@ OPS: tuple[Op, ...] = (
     *pool.OPS,
     *elementwise.OPS,
     *shape.OPS,
+    *resize.OPS,
     *softmax.OPS,
     *indexed.OPS,
     *pieces.OPS,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.limits import attr_among, constant_at, int8_at, limit, rank, shared_quantization, unquantized
-from openneutron.ops.shape import constant_values, pads
+from openneutron.ops.operands import constant_values
+from openneutron.ops.shape import pads
 from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role
 
 MOST_CALLS = 64

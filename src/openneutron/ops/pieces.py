@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import constant_at, int8_at, int8_everywhere, limit, rank, shared_quantization
-from openneutron.ops.shape import constant_values
+from openneutron.ops.operands import constant_values
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
 DATA = {"split": 1, "split_v": 0, "unpack": 0}

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that move values or only rename them: reshape, slice, concatenation, transpose, pad, resize."""
+"""Operators that move values or only rename them: reshape, slice, concatenation, transpose, pad."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import numpy as np
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import (
@@ -20,22 +18,10 @@ from openneutron.ops.limits import (
     rank,
     shared_quantization,
 )
+from openneutron.ops.operands import constant_values, input_shape
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
 _INPUT = Operand(Role.ACTIVATION, "input")
-
-
-def constant_values(graph: Graph, node: Node, index: int) -> tuple[int, ...]:
-    """A parameter operand's values; asserts that it is a constant."""
-    tensor = graph.operand(node, index)
-    assert tensor is not None and tensor.data is not None
-    return tuple(int(value) for value in np.asarray(tensor.data).reshape(-1))
-
-
-def _input_shape(graph: Graph, node: Node) -> tuple[int, ...]:
-    data = graph.operand(node, 0)
-    assert data is not None
-    return data.shape
 
 
 def _output_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -44,7 +30,7 @@ def _output_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _same_elements(graph: Graph, node: Node) -> str | None:
-    before, after = math.prod(_input_shape(graph, node)), graph[node.outputs[0]].elements
+    before, after = math.prod(input_shape(graph, node)), graph[node.outputs[0]].elements
     return None if before == after else f"its input has {before} values, its output {after}"
 
 
@@ -70,7 +56,7 @@ def pads(graph: Graph, node: Node) -> tuple[tuple[int, int], ...]:
 
 
 def _pad_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    shape = _input_shape(graph, node)
+    shape = input_shape(graph, node)
     return (tuple(e + before + after for e, (before, after) in zip(shape, pads(graph, node), strict=True)),)
 
 
@@ -99,7 +85,7 @@ def pad_box(shape: tuple[int, ...], amounts: tuple[tuple[int, int], ...]) -> tup
 
 
 def _pad_axes(graph: Graph, node: Node) -> str | None:
-    box = pad_box(_input_shape(graph, node), pads(graph, node))
+    box = pad_box(input_shape(graph, node), pads(graph, node))
     if len(box) <= 4:
         return None
     return f"it pads {len(box)} axes that can't be merged; at most 4"
@@ -124,13 +110,13 @@ def _pieces_fit(graph: Graph, node: Node) -> str | None:
 
 def slice_window(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Begin and size of each axis; a size of -1 reaches to the end."""
-    shape = _input_shape(graph, node)
+    shape = input_shape(graph, node)
     begin, size = constant_values(graph, node, 1), constant_values(graph, node, 2)
     return begin, tuple(e - b if s == -1 else s for e, b, s in zip(shape, begin, size, strict=True))
 
 
 def _box_inside(graph: Graph, node: Node) -> str | None:
-    shape, (begin, size) = _input_shape(graph, node), slice_window(graph, node)
+    shape, (begin, size) = input_shape(graph, node), slice_window(graph, node)
     if all(b >= 0 and s >= 1 and b + s <= e for e, b, s in zip(shape, begin, size, strict=True)):
         return None
     return f"it takes {list(size)} from {list(begin)} on of an input of shape {list(shape)}; that is not inside"
@@ -157,7 +143,7 @@ def strided_window(graph: Graph, node: Node) -> StridedWindow:
     """
     begin, end, steps = (constant_values(graph, node, index) for index in (1, 2, 3))
     first, step, count, dropped = [], [], [], []
-    for axis, extent in enumerate(_input_shape(graph, node)):
+    for axis, extent in enumerate(input_shape(graph, node)):
         if axis >= len(begin):
             begins, stops, steps_here, drops = 0, extent, 1, False
         else:
@@ -193,64 +179,13 @@ def _forward(graph: Graph, node: Node) -> str | None:
 
 
 def _transpose_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    shape = _input_shape(graph, node)
+    shape = input_shape(graph, node)
     return (tuple(shape[axis] for axis in constant_values(graph, node, 1)),)
 
 
 def _is_permutation(graph: Graph, node: Node) -> str | None:
-    order, own = constant_values(graph, node, 1), len(_input_shape(graph, node))
+    order, own = constant_values(graph, node, 1), len(input_shape(graph, node))
     return None if sorted(order) == list(range(own)) else f"it orders axes as {list(order)}; they are 0 to {own - 1}"
-
-
-def _resize_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    batches, _, _, channels = _input_shape(graph, node)
-    height, width = constant_values(graph, node, 1)
-    return ((batches, height, width, channels),)
-
-
-def bilinear_positions(
-    inputs: int, outputs: int, align_corners: bool, half_pixel_centers: bool
-) -> tuple[tuple[int, int, int], ...]:
-    """For each output position the two input positions it lies between and the second's weight in 1/1024.
-
-    Follows ResizeBilinearInteger of LiteRT's reference/resize_bilinear.h: 10 bits of fraction.
-    """
-    if align_corners and outputs > 1:
-        step = (1024 * (inputs - 1) + (outputs - 1) // 2) // (outputs - 1)
-    else:
-        step = (1024 * inputs + outputs // 2) // outputs
-    made = []
-    for position in range(outputs):
-        place = position * step + (step // 2 - 512 if half_pixel_centers else 0)
-        first = max(place, 0) // 1024
-        second = min((max(place, -1023) + 1023) // 1024, inputs - 1)
-        # Where both are one, weights outside 0 to 1024 (before the first, behind the last) change nothing.
-        made.append((first, second, 0 if first == second else place - 1024 * first))
-    return tuple(made)
-
-
-def _inside_input(graph: Graph, node: Node) -> str | None:
-    source, (result,) = _input_shape(graph, node), _resize_shape(graph, node)
-    if min(result) < 1:
-        return f"its size makes the output {list(result)}; every extent must be above 0"
-    stated = graph[node.outputs[0]].shape
-    if result != stated:
-        return f"its output is said to have shape {list(stated)}; its operands make it {list(result)}"
-    for axis, name in ((1, "rows"), (2, "columns")):
-        positions = bilinear_positions(source[axis], result[axis], node["align_corners"], node["half_pixel_centers"])
-        last = positions[-1][0]
-        if last >= source[axis]:
-            return (
-                f"its {result[axis]} output {name} reach input position {last} of {source[axis]}, "
-                "because LiteRT rounds their step to 1/1024; it reads outside the input there"
-            )
-    return None
-
-
-def _one_way_to_place(graph: Graph, node: Node) -> str | None:
-    if node["align_corners"] and node["half_pixel_centers"]:
-        return "it has both align_corners and half_pixel_centers; LiteRT takes one of them"
-    return None
 
 
 _PAD_LIMITS = (
@@ -390,44 +325,5 @@ OPS = (
         ),
         version=2,
         doc="Axes in another order.",
-    ),
-    Op(
-        "resize_nearest_neighbor",
-        litert="RESIZE_NEAREST_NEIGHBOR",
-        operands=(_INPUT, Operand(Role.PARAMETER, "size")),
-        shape=_resize_shape,
-        kernels=("resize_nearest_neighbor_s8",),
-        options="ResizeNearestNeighborOptions",
-        attributes=(
-            Attribute("align_corners", "alignCorners", False),
-            Attribute("half_pixel_centers", "halfPixelCenters", False),
-        ),
-        quantization=Quantization.SHARED,
-        limits=(int8_at(0), rank(0, 4, 4), shared_quantization(), constant_at(1, "size")),
-        version=2,
-        doc="Rows and columns repeated or left out.",
-    ),
-    Op(
-        "resize_bilinear",
-        litert="RESIZE_BILINEAR",
-        operands=(_INPUT, Operand(Role.PARAMETER, "size")),
-        shape=_resize_shape,
-        kernels=("resize_bilinear_s8",),
-        options="ResizeBilinearOptions",
-        attributes=(
-            Attribute("align_corners", "alignCorners", False),
-            Attribute("half_pixel_centers", "halfPixelCenters", False),
-        ),
-        quantization=Quantization.SHARED,
-        limits=(
-            int8_at(0),
-            rank(0, 4, 4),
-            shared_quantization(),
-            constant_at(1, "size"),
-            limit("align_corners or half_pixel_centers, not both", _one_way_to_place),
-            limit("positions that LiteRT's rounding keeps inside the input", _inside_input),
-        ),
-        version=3,
-        doc="Rows and columns interpolated.",
     ),
 )

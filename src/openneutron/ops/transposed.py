@@ -15,7 +15,7 @@ from openneutron.ops.limits import (
     rank,
     window_numbers,
 )
-from openneutron.ops.shape import constant_values
+from openneutron.ops.operands import constant_values
 from openneutron.ops.table import Op, Operand, Role
 
 OUTPUT_SHAPE, WEIGHTS, INPUT, BIAS = range(4)

@@ -10,8 +10,10 @@ import numpy as np
 from openneutron.compiler.boxes import Walk, boxes, dense, merged, row_major, with_rows
 from openneutron.compiler.calls import KernelCall, View, dense_pitches, extents_of, selects, shape_in_bytes, whole
 from openneutron.ir import Graph, Node, Tensor
+from openneutron.ops.operands import constant_values
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
-from openneutron.ops.shape import bilinear_positions, constant_values, pad_box, pads, slice_window, strided_window
+from openneutron.ops.resize import bilinear_positions
+from openneutron.ops.shape import pad_box, pads, slice_window, strided_window
 
 
 def _copies(name: str, extents: Sequence[int], source: Walk, destination: Walk) -> list[KernelCall]:

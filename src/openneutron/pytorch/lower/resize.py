@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.compiler.select.data_movement import nearest_neighbors
-from openneutron.ops.shape import bilinear_positions
+from openneutron.ops.resize import bilinear_positions
 from openneutron.pytorch.lower.arguments import arguments_of
 from openneutron.pytorch.lower.context import Context
 from openneutron.pytorch.lower.matrices import apply
