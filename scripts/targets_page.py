@@ -9,6 +9,7 @@ from openneutron import targets
 from openneutron.compiler import CompileOptions, Report, compile_graph
 from openneutron.ir import Graph
 from openneutron.targets import Costs, Number, Target
+from scripts import sram_traffic
 from scripts.published_networks import cifarnet, mobilenet_v1
 
 TARGET = "imxrt700"
@@ -35,13 +36,24 @@ _MODEL = """\
 8 pipelines share one operand vector. A convolution therefore takes, for each output point, kernel taps times input channels / 8
 (rounded up) cycles for 8 outputs, which are 8 output channels or 8 output columns, whichever takes fewer cycles. In a depthwise
 convolution one multiplier of a pipeline is of use (assumed). Pools and means count one tap for each cycle and pipeline. Everything
-else moves bytes at the rate below. Each call adds what the host core spends on issuing it; each copy of constants its bytes at the
-flash rate, not overlapped with compute (the published copy callback is a blocking memcpy).
+else moves bytes at the rate above. Each call adds what the host core spends on issuing it; each copy of constants its bytes at the
+flash rate, not overlapped with compute (the published copy callback is a blocking memcpy); what a port that copies in the background
+would take is given beside it.
 
-`openneutron explain` says for each call what most of its time goes to (issue, memory, compute), and where less than half of the
-multipliers work, why.
+`openneutron explain` says for each call what most of its time goes to (issue; memory, in calls that only move or rescale bytes; compute),
+and where less than half of the multipliers work, why. The causes account for all idle multipliers; `python -m bench utilisation` prints
+them for three networks.
 
-SRAM bandwidth is not modelled: layers that reuse little (fully connected, depthwise) may be slower on silicon than said here.
+## SRAM bandwidth
+
+It is not published, so it is not in the model; `elementwise_bytes` is the only rate of memory there. What it costs at least can be said
+for any rate, since a call moves every byte of its operands, constants and result once or more often. So much longer each network
+would take if every call took the longer of computing and moving these bytes:
+
+{traffic}
+For convolutional networks that is well inside the error band at any of these rates. Fully connected layers use each weight once, and would
+need 64 bytes of weights in a cycle to keep all multipliers busy: take them for slower than modelled. Not counted is what is read
+again: the constants by every stripe of a cascade, and the rows under a kernel, if the NPU does not keep them.
 """
 
 _HONESTY = """\
@@ -52,9 +64,10 @@ Read these with care:
 * The fit of the issue cost took the 11 kernel calls that are published for CifarNet (NXP's converter adds pads and a slice around
   convolution and softmax), and one multiplier for each of the first layer's 3 channels. Our program has {calls} calls, of which 3 compute
   the first layer with the columns under a kernel's row as channels: that is why its estimate is lower.
-* NXP's own converter prints a static estimate; in the one published pair of estimate and measurement it was 28% too low.
-* So take an estimate as good to about a third, the band that summaries give, and use it to compare two versions of one network
-  rather than to plan a frame rate.
+* NXP's own converter prints a static estimate; in the one published pair of estimate and measurement it was 28% below the latter.
+* The band that summaries give takes that for the error of this model too, either way: what is measured lies between the estimate / 1.28
+  and the estimate / 0.72. Use estimates to compare two versions of one network rather than to plan a frame rate.
+* The published 1,027 us of CifarNet have a Cortex-M33 as host; with the HiFi4 it takes 1,014 us. The issue cost is the M33's.
 * An older published figure for MobileNetV1 with copied weights is 69,769 us; a later release reached 51,982 us on the same board.
 """
 
@@ -138,7 +151,7 @@ def text() -> str:
             _INTRODUCTION,
             f"## What is known by name\n\n{_known()}",
             f"## {chosen.title}\n\n{_numbers(chosen)}",
-            _MODEL,
+            _MODEL.format(traffic=sram_traffic.table(chosen)),
             f"## What the model says of what is published\n\n{_fit()}",
         )
     )

@@ -40,8 +40,9 @@ def test_reasons_stand_with_the_largest_loss_first() -> None:
 
 
 def test_a_latency_has_its_band() -> None:
+    """A millisecond, between 28 % more than what is measured and 28 % less."""
     low, high = TARGET.band(324_000)
-    assert (round(low, 3), round(high, 3)) == (0.67, 1.33)
+    assert (round(1.28 * low, 9), round(0.72 * high, 9)) == (1.0, 1.0)
 
 
 def _check_losses(compiled: Compiled) -> int:

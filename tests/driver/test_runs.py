@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from openneutron.isa import Program
 from openneutron.simulator import Simulator
-from openneutron.simulator.library import ModelConfig, library
+from openneutron.simulator.library import DataConfig, ModelConfig, library
 from tests.driver import programs
 from tests.driver.c_api import Cache, Config, Copy, Counter, Port, Prepared, Wait, memory_at
 from tests.driver.test_validation import CODES
@@ -117,6 +117,26 @@ def test_null_and_unaligned_pointers(prepared: Prepared) -> None:
     assert prepared.run([data], [data, None, None, None]) == CODES["NULL"]
     assert prepared.run([data], [data, place + 8, None, None]) == CODES["ALIGNMENT"]
     assert library().neutronRunBlocking(prepared.handle, None) == CODES["NULL"]
+
+
+def test_no_inputs() -> None:
+    """The program reads constants alone: the table through itself. The caller may name no array of inputs."""
+    shape = (1, 1, 16, 16)
+    model = Prepared(
+        programs.program(
+            inputs=(),
+            outputs=(programs.binding("OUTPUT", 0, 256),),
+            buffers=(programs.dense("WEIGHTS", 0, shape), programs.dense("OUTPUT", 0, shape)),
+            operators=(programs.lookup(0, 1),),
+            code=(programs.call(0), programs.END),
+        )
+    )
+    assert model.status == 0
+    y, _y = memory_at(0, 256)
+    pointers = (c_void_p * 4)(y.ctypes.data, None, None, None)
+    assert library().neutronRunBlocking(model.handle, byref(DataConfig(None, pointers, None, None))) == 0
+    assert np.array_equal(y.view(np.int8), np.arange(-128, 128))
+    model.close()
 
 
 def test_prefetch_pointer() -> None:

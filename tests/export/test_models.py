@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,18 @@ from openneutron.errors import InvalidModelError
 from openneutron.export import export_bundle
 from openneutron.export.deployment import Place, Where
 from openneutron.export.from_pte import read_pte
+from openneutron.ir import Node
 from openneutron.isa.payload import Format, Payload
 from openneutron.litert.neutron_graph import graph_file
 from openneutron.simulator import Simulator
 from scripts.published_networks import cifarnet
+from tests import oracle
 from tests.delegate.test_delegate import SHAPE, UNCHECKED, Inverts
 from tests.driver import programs
 from tests.export.bundles import checked_on_the_host, host_program, piped
 
 PROFILE = Path(__file__).parent / "profile_main.c"
+NO_INPUTS = Path(__file__).parent / "no_inputs_main.c"
 
 
 def lowered(form: Format) -> LoweredBackendModule:
@@ -144,6 +148,23 @@ def test_integers_and_truth_values(tmp_path: Path) -> None:
     done = checked_on_the_host(tmp_path / "bundle", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "looks up, a 'name' of \\ \"signs\" */\noutput0: 24 of 24 bytes as expected\npassed\n"
+
+
+def test_no_inputs(tmp_path: Path) -> None:
+    """A model of constants alone: its C has no array of length 0, and its inputs may be NULL."""
+    x = dataclasses.replace(
+        oracle.activation("x", (1, 2, 3, 8)), data=np.arange(-24, 24, dtype=np.int8).reshape(1, 2, 3, 8)
+    )
+    negated = Node("neg", ("x",), ("y",))
+    graph = oracle.graph_of([], [negated], [x, oracle.activation("y", x.shape)])
+    program = compile_graph(graph, targets.get("imxrt700"), CompileOptions()).program
+    (tmp_path / "constants.tflite").write_bytes(graph_file(graph, program))
+    bundle = export_bundle(tmp_path / "constants.tflite", tmp_path / "bundle")
+    assert not bundle.deployment.inputs
+    done = checked_on_the_host(tmp_path / "bundle", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "constants\ny: 48 of 48 bytes as expected\npassed\n"), done.stderr
+    built = host_program(tmp_path / "bundle", tmp_path, NO_INPUTS, sanitizers=("-pedantic",))
+    assert piped(built, [], b"") == np.arange(24, -24, -1, dtype=np.int8).tobytes()
 
 
 def test_a_profile(tmp_path: Path) -> None:

@@ -88,6 +88,21 @@ def test_the_time_is_shared_out_among_what_bounds_the_calls() -> None:
     assert dict(summary_rows(made))["Bound by"] == f"issue {shares[0]}, copies {shares[1]} of the time"
 
 
+def test_weights_say_whether_the_budget_holds_them() -> None:
+    def weights(made: Summary) -> str:
+        return dict(summary_rows(made))["Weights"]
+
+    assert weights(summary(CompileOptions(fetch_constants_to_sram=True))) == "1.3 KiB in flash, fetched ahead of use"
+    made = summary()
+    assert weights(made) == "1.3 KiB beside the budget, in memory that the NPU reads"
+    large = dataclasses.replace(made.partitions[0].report, weights_bytes=7680 * 1024 - 512)
+    parts = (dataclasses.replace(made.partitions[0], report=large),)
+    assert weights(dataclasses.replace(made, partitions=parts)) == (
+        "7.50 MiB beside the budget, in memory that the NPU reads; the chip's 7.50 MiB of SRAM are too small for both: take "
+        "--fetch-constants-to-sram"
+    )
+
+
 def test_nothing_on_the_npu_has_no_figures() -> None:
     none = dataclasses.replace(summary(), delegated=(), partitions=(), file=None)
     assert summary_rows(none) == [("On the NPU", "0 of 4 operators")]

@@ -25,6 +25,7 @@ if(NOT NEUTRON_LIBC_INCLUDE)
     get_filename_component(found "${found}" DIRECTORY)
     set(NEUTRON_LIBC_INCLUDE "${found}" CACHE PATH "Folder with the C library's string.h" FORCE)
 endif()
-# As gcc has it by itself: the core reads and writes words at any address, unless CCR.UNALIGN_TRP forbids it.
-set(CMAKE_C_FLAGS_INIT "-mcpu=cortex-m33 -mthumb -munaligned-access -ffunction-sections -fdata-sections -fstack-usage -isystem ${NEUTRON_LIBC_INCLUDE}")
+# As gcc has it by itself: the core reads and writes words at any address, unless CCR.UNALIGN_TRP forbids it; and no
+# register for a frame pointer.
+set(CMAKE_C_FLAGS_INIT "-mcpu=cortex-m33 -mthumb -munaligned-access -fomit-frame-pointer -ffunction-sections -fdata-sections -fstack-usage -isystem ${NEUTRON_LIBC_INCLUDE}")
 set(CMAKE_C_FLAGS_RELEASE "-O2 -DNDEBUG" CACHE STRING "For speed")

@@ -19,13 +19,18 @@ class View:
     """A tensor, or a part of it, as a kernel sees it.
 
     ``pitches`` and ``offset`` are bytes inside the tensor's own dense storage. A pitch of 0 repeats (broadcasting);
-    pitches in another order than the extents' are a transposed view.
+    pitches in another order than the extents' are a transposed view. None is below 0: elements come in ascending order,
+    on which outputs that lie over inputs rely (``cascade/needs.py``), and the driver refuses others. What goes backwards,
+    such as REVERSE_V2, does so by maps.
     """
 
     tensor: str
     extents: Extents
     pitches: Extents
     offset: int = 0
+
+    def __post_init__(self) -> None:
+        assert min(*self.pitches, self.offset) >= 0 < min(self.extents), self
 
     def __str__(self) -> str:
         extents = "x".join(str(extent) for extent in self.extents)

@@ -15,6 +15,8 @@ class Effort:
     ``longest``: calls of a cascade at most. ``stripes``: numbers of stripes, beside one for each row. ``fine``: rows of its first
     call in a round, where that has more rows than the last. ``inner_paces``: whether calls in between set the pace too, those
     fine rows a round. ``exact_work``: CP-SAT's deterministic time limit for the addresses of a plan; there are several plans.
+    ``patches``: chains of calls run in patches (True: of channels, False: of columns) where rings between them would take more
+    than such a part of the network's largest one; in at most ``pieces`` pieces, in cascades of at most ``patched`` such chains and calls.
     ``levels``: where constants are copied, cascades that are tried each take so much of the memory of the one before.
     """
 
@@ -25,6 +27,9 @@ class Effort:
     inner_paces: bool
     exact_work: float
     levels: float
+    patches: tuple[tuple[bool, int], ...]
+    pieces: int
+    patched: int
 
 
 DEFAULT = Effort(
@@ -35,9 +40,23 @@ DEFAULT = Effort(
     False,
     0.5,
     0.85,
+    ((False, 5), (False, 2), (True, 2)),
+    8,
+    3,
 )
 
-HIGH = Effort("high", 64, (*range(2, 129), *range(144, 1025, 16)), (1, 2, 3, 4, 6, 8), True, 10.0, 0.95)
+HIGH = Effort(
+    "high",
+    64,
+    (*range(2, 129), *range(144, 1025, 16)),
+    (1, 2, 3, 4, 6, 8),
+    True,
+    10.0,
+    0.95,
+    tuple((by_channels, part) for by_channels in (False, True) for part in (2, 3, 4, 5, 6, 8, 12)),
+    16,
+    4,
+)
 
 EFFORTS = {effort.name: effort for effort in (DEFAULT, HIGH)}
 

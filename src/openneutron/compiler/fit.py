@@ -80,7 +80,7 @@ def fit_plain(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, r
     for options in found:
         chosen = options.fastest(room)
         if chosen is not None and (best is None or chosen.cycles < cycles):
-            best, cycles = Fitted(chosen.schedule, chosen.layout, options.storages), chosen.cycles
+            best, cycles = Fitted(chosen.schedule, chosen.layout, chosen.storages), chosen.cycles
     return best or TooLittle(min(options.least_bytes() for options in found))
 
 
@@ -162,5 +162,5 @@ def _cascades(variant: Variant, whole: Schedule, wanted: Wanted) -> Iterator[Cop
     before = whole.steps
     for option in options.levels(wanted.effort.levels):
         if option.schedule.steps != before:
-            yield Copies(option.schedule, option.layout, variant.storages, wanted.target)
+            yield Copies(option.schedule, option.layout, option.storages, wanted.target)
         before = option.schedule.steps

@@ -64,7 +64,9 @@ def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io
 
 def _layout(items: list[Item], homes: dict[str, tuple[int, int]], placement: Placement, schedule: Schedule) -> Layout:
     placement.verify(items, _overlaps(schedule, items))
-    homes.update((name, (base("SCRATCH"), offset)) for name, offset in placement.offsets.items())
+    scratch = base("SCRATCH")
+    homes.update((name, (scratch, offset)) for name, offset in placement.offsets.items())
+    homes.update((name, (scratch, homes[room][1] + offset)) for name, (room, offset) in schedule.rooms.items())
     return Layout(homes, tuple(items), placement)
 
 
@@ -85,6 +87,7 @@ def _items(schedule: Schedule, storages: Storages, io: str) -> tuple[list[Item],
                 live[name] = (first, index)
     homes: dict[str, tuple[int, int]] = {}
     items = []
+    rooms: dict[str, Item] = {}
     for name, storage in storages.storages.items():
         if storage.constant is not None:
             continue
@@ -98,6 +101,11 @@ def _items(schedule: Schedule, storages: Storages, io: str) -> tuple[list[Item],
             homes[name] = (base("INPUT", storage.input), 0)
         elif storage.output is not None and io == CALLER:
             homes[name] = (base("OUTPUT", storage.output), 0)
+        elif name in schedule.rooms:
+            room, offset = schedule.rooms[name]
+            size = offset + aligned(storage_bytes(storage, schedule, storages))
+            there = rooms.get(room, Item(room, size, first, last))
+            rooms[room] = Item(room, max(there.size, size), min(there.first, first), max(there.last, last))
         elif at_border or name in live:
             items.append(Item(name, max(aligned(storage_bytes(storage, schedule, storages)), aligned(1)), first, last))
-    return items, homes
+    return [*items, *rooms.values()], homes

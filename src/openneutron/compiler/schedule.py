@@ -75,6 +75,8 @@ class Schedule:
 
     ``overlaps``: of two storages (made, dying), the first may start at most so many bytes behind the second's start (below 0:
     so many before it), though both are live: what is written to it then lies on what is not needed any more.
+    ``rooms``: storages that are used one after the other, though a loop keeps them all live, lie in one room, each so many
+    bytes behind its start.
     """
 
     calls: tuple[KernelCall, ...]
@@ -82,6 +84,7 @@ class Schedule:
     rings: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     prefetch_bytes: int = 0
     overlaps: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
+    rooms: Mapping[str, tuple[str, int]] = field(default_factory=lambda: MappingProxyType({}))
 
     def calls_of(self, step: Step) -> Iterator[KernelCall]:
         """The calls a step runs."""

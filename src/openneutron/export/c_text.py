@@ -19,6 +19,11 @@ WHERE = {
     Where.BETWEEN: "OPENNEUTRON_FROM_BETWEEN",
 }
 
+PLACES = {"input": "INPUT_PLACES", "output": "OUTPUT_COUNT"}
+"""How long the tables are: C has none of no entries, and a model may have no inputs."""
+
+_NO_TENSOR = '    {"", OPENNEUTRON_INT8, 0, 0, 0, {0}, {0}, 0, 0, 0, 0},'
+
 
 def c_string(text: str) -> str:
     """A C string literal; what is not printable ASCII as octal bytes."""
@@ -38,6 +43,7 @@ def model_header(deployment: Deployment) -> str:
     """``openneutron_model.h``: sizes and scales as constants."""
     sizes = {
         "INPUT_COUNT": len(deployment.inputs),
+        "INPUT_PLACES": max(1, len(deployment.inputs)),
         "OUTPUT_COUNT": len(deployment.outputs),
         "MAX_RANK": max([1, *(len(border.shape) for border in (*deployment.inputs, *deployment.outputs))]),
         "INPUT_BYTES": sum(border.size_bytes for border in deployment.inputs),
@@ -113,9 +119,9 @@ def model_source(deployment: Deployment) -> str:
         "",
     ]
     for kind, borders in (("input", deployment.inputs), ("output", deployment.outputs)):
-        rows = "\n".join(_tensor(border) for border in borders)
+        rows = "\n".join(_tensor(border) for border in borders) or _NO_TENSOR
         parts += [
-            f"const OpenNeutronTensor openneutron_{kind}s[OPENNEUTRON_{kind.upper()}_COUNT] = {{",
+            f"const OpenNeutronTensor openneutron_{kind}s[OPENNEUTRON_{PLACES[kind]}] = {{",
             rows,
             "};",
             "",
@@ -188,7 +194,7 @@ def golden_header() -> str:
 
 #include "openneutron_model.h"
 
-extern const void *const openneutron_golden_inputs[OPENNEUTRON_INPUT_COUNT];
+extern const void *const openneutron_golden_inputs[OPENNEUTRON_INPUT_PLACES];
 extern const uint8_t *const openneutron_golden_outputs[OPENNEUTRON_OUTPUT_COUNT];
 
 #endif
@@ -206,7 +212,7 @@ def golden_source(inputs: int, outputs: int) -> str:
 
 extern const uint8_t {declared};
 
-const void *const openneutron_golden_inputs[OPENNEUTRON_INPUT_COUNT] = {{{", ".join(names)}}};
+const void *const openneutron_golden_inputs[OPENNEUTRON_INPUT_PLACES] = {{{", ".join(names) or "0"}}};
 const uint8_t *const openneutron_golden_outputs[OPENNEUTRON_OUTPUT_COUNT] = {{{", ".join(results)}}};
 """
 

@@ -118,7 +118,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             *_stripes_rows(summary),
             *_effort_rows(summary),
             *_check_rows(summary),
-            ("Weights", size_text(summary.weights_bytes)),
+            ("Weights", _weights_text(summary)),
             ("Microcode", size_text(summary.microcode_bytes)),
         ]
     if summary.file is not None and summary.file_bytes is not None:
@@ -204,6 +204,17 @@ def _sram_text(summary: Summary) -> str:
         parts[-1] += f" ({size_text(saved)} less than in the caller's buffers)"
     used = _share(summary.sram_bytes / summary.budget_bytes)
     return f"{size_text(summary.sram_bytes)} of {size_text(summary.budget_bytes)} ({used}): {', '.join(parts)}"
+
+
+def _weights_text(summary: Summary) -> str:
+    """Where the constants lie: the budget counts what they are fetched to, and nothing where they are read in place."""
+    size, there = summary.weights_bytes, int(summary.target.sram.value * 1024)
+    if any(part.report.fetched_bytes for part in summary.partitions):
+        return f"{size_text(size)} in flash, fetched ahead of use"
+    said = f"{size_text(size)} beside the budget, in memory that the NPU reads"
+    if size + summary.sram_bytes > there:
+        said += f"; the chip's {size_text(there)} of SRAM are too small for both: take --fetch-constants-to-sram"
+    return said
 
 
 def partitions_table(summary: Summary) -> RenderableType:

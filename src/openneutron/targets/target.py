@@ -31,7 +31,7 @@ class Costs:
     flash_bytes: Number
     """Bytes per cycle copied from flash to SRAM."""
     error: Number
-    """How far a modelled latency may be from a measured one, either way."""
+    """How far a modelled latency may be from a measured one, either way, in parts of the measured one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class Target:
         return cycles / (self.clock.value * 1e6) * 1e3
 
     def band(self, cycles: float) -> tuple[float, float]:
-        """The milliseconds between which so many modelled cycles are expected to be on the chip."""
+        """The milliseconds between which so many modelled cycles are expected to be on the chip: those from which they are
+        off by no more than the error."""
         assert self.costs is not None, f"{self.name} has no cost constants"
         time, share = self.milliseconds(cycles), self.costs.error.value / 100
-        return time * (1 - share), time * (1 + share)
+        return time / (1 + share), time / (1 - share)

@@ -24,7 +24,7 @@ UNLIMITED = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A schedule with addresses, and its modelled cycles.
+    """A schedule with addresses, the storages with those that are its own, and its modelled cycles.
 
     ``peak_bytes`` is what the search reckoned with: more than the arena where buffers of a segment turn out not to be live
     at the same time, less where the addresses leave gaps.
@@ -32,6 +32,7 @@ class Option:
 
     schedule: Schedule
     layout: Layout
+    storages: Storages
     cycles: int
     peak_bytes: int
 
@@ -60,13 +61,12 @@ class Options:
     fetched: bool = False
     effort: Effort = DEFAULT
     _search: Search = field(init=False)
-    _mirror: Network = field(init=False)
+    _mirrors: dict[int, Network] = field(default_factory=dict)
     _placed: dict[int, _Placing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         made = network(self.calls, self.storages, self.target, self.io == CALLER, self.fetched)
         self._search = Search(made, self.effort)
-        self._mirror = mirrored(made)
 
     def fastest(self, budget: int) -> Option | None:
         """The fewest cycles in an arena of at most ``budget`` bytes; None where nothing fits.
@@ -125,7 +125,7 @@ class Options:
         yield best
         if best.arena_bytes <= plan.tensor_bytes:
             return
-        others = [turned(part, self._mirror) if part.overlaps else None for part in plan.parts]
+        others = [turned(part, self._mirror(part.segment.network)) if part.overlaps else None for part in plan.parts]
         placed, work = best.layout.placement, self.effort.exact_work
         tried = self._at(plan, *placed_either_way(plan.parts, others, placed, work, plan.tensor_bytes))
         if tried.arena_bytes < best.arena_bytes or tried.layout.placement.is_optimal:
@@ -133,12 +133,18 @@ class Options:
 
     def _at(self, plan: Plan, parts: Sequence[Stripes], placement: Placement | None) -> Option:
         """The plan's parts where the placement has them, by first fit if there is none."""
-        schedule = schedule_of(parts)
+        schedule, storages = schedule_of(parts, self.storages)
         if placement is None:
-            layout = lay_out(schedule, self.storages, self.io, 0.0)
+            layout = lay_out(schedule, storages, self.io, 0.0)
         else:
-            layout = laid_out_at(placement, schedule, self.storages, self.io)
-        return Option(schedule, layout, plan.cycles, plan.peak_bytes)
+            layout = laid_out_at(placement, schedule, storages, self.io)
+        return Option(schedule, layout, storages, plan.cycles, plan.peak_bytes)
+
+    def _mirror(self, made: Network) -> Network:
+        """The mirrored network; those of the search are there as long as it is."""
+        if id(made) not in self._mirrors:
+            self._mirrors[id(made)] = mirrored(made)
+        return self._mirrors[id(made)]
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from openneutron.compiler.cascade.steps import part_steps
+from openneutron.compiler.cascade.steps import numbered, part_steps
 from openneutron.compiler.cascade.stripes import Stripes
 from openneutron.compiler.place import place_one_way
 from openneutron.compiler.placement import Item, Placement, Way
@@ -33,14 +33,16 @@ def placed_either_way(
 def live_in(part: Stripes) -> tuple[tuple[Item, ...], Mapping[tuple[str, str], int]]:
     """What is live while a part runs, in its own steps, and what of it may overlap."""
     network, first, end = part.segment.network, part.segment.first, part.segment.end
-    steps = part_steps(part)
+    numbers = numbered(part, [])
+    positions = {number: position for position, pieces in numbers.items() for piece in pieces for number in piece}
+    steps = part_steps(part, numbers)
     touched: dict[str, tuple[int, int]] = {}
     for index, step in enumerate(steps):
-        for position in calls_in(step):
-            call = network.calls[position]
-            for name in (call.output, *call.reads):
+        for number in calls_in(step):
+            call = network.calls[positions[number]]
+            for name in (call.output, *call.reads, *((part.room,) if call.patch is not None else ())):
                 touched[name] = (touched.get(name, (index,))[0], index)
-    items = []
+    items = [Item(part.room, part.room_bytes, *touched[part.room])] if part.room else []
     for piece in network.pieces.values():
         if not piece.size or piece.first >= end or (piece.last < first and (first or piece.last >= 0)):
             continue

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from openneutron.compiler.calls import KernelCall, View
 from openneutron.compiler.cascade.needs import RowNeeds, row_needs, written_in_place
+from openneutron.compiler.cascade.patches import Patch
 from openneutron.compiler.cost import call_cost
 from openneutron.compiler.schedule import fetched_bytes
 from openneutron.compiler.split import Cuttable
@@ -44,8 +45,9 @@ class CallRows:
 
     ``offset`` is the storage's row that output row 0 is. ``in_place`` are the storages that its output may lie on.
     ``by_rows`` says that the output can be computed row by row, ``in_rows`` that these lie in the storage's rows (in a
-    transposed output they do not). Where constants are fetched,
-    ``constants_bytes`` is what they take, and ``piece_bytes`` the same of the smallest piece of the whole call; otherwise 0.
+    transposed output they do not). With ``patch`` it stands for a chain of calls in patches, the last of which is ``call``.
+    Where constants are fetched, ``constants_bytes`` is what they take, and ``piece_bytes`` the same of the smallest piece of
+    the whole call; otherwise 0.
     """
 
     call: KernelCall
@@ -60,12 +62,13 @@ class CallRows:
     row_cycles: int | None
     constants_bytes: int
     piece_bytes: int
+    patch: Patch | None = None
 
-    def cycles(self, rows: int, target: Target) -> int:
-        """Modelled compute cycles of so many rows."""
-        return (
-            self.row_cycles * rows if self.row_cycles is not None else call_cost(self.call, target, rows).compute_cycles
-        )
+    def cycles(self, begin: int, end: int, target: Target) -> int:
+        """Modelled cycles of the call for these rows."""
+        if self.patch is not None:
+            return self.patch.cycles(begin, end, target)
+        return call_cost(self.call, target, end - begin).cycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ def mirrored(made: Network) -> Network:
     for each in made.calls:
         reads = {name: needs and needs.mirrored(made.pieces[name].rows) for name, needs in each.reads.items()}
         offset = made.pieces[each.output].rows - each.offset - each.rows
-        calls.append(replace(each, reads=reads, offset=offset, in_place=frozenset()))
+        patch = each.patch and each.patch.mirrored()
+        calls.append(replace(each, reads=reads, offset=offset, in_place=frozenset(), patch=patch))
     return replace(made, calls=tuple(calls), backwards=True)
 
 

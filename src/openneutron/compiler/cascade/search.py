@@ -13,10 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from openneutron.compiler.cascade.network import Network
+from openneutron.compiler.cascade.network import AFTER, CallRows, Network
 from openneutron.compiler.cascade.segment import Segment, segment, window_rows
-from openneutron.compiler.cascade.stripes import Stripes, evaluate
+from openneutron.compiler.cascade.stripes import Stripes, cycles_of, evaluate, evaluated, rounds
+from openneutron.compiler.cascade.variants import Variant, variants
+from openneutron.compiler.cost import call_cost
 from openneutron.compiler.effort import DEFAULT, Effort
+
+NO_LIMIT = 1 << 60
 
 EVEN = 4
 """Rounds from which on even ones are tried too."""
@@ -42,7 +46,7 @@ def ways(found: Segment, effort: Effort) -> Iterator[tuple[int, int, bool]]:
     """What is tried for a cascade: the call that sets the pace, its rows a round, and whether the rounds are even."""
     calls = found.network.calls
     first, last = calls[found.first].rows, calls[found.end - 1].rows
-    alone = found.end - found.first == 1
+    alone = found.end - found.first == 1 and calls[found.first].patch is None
     for height in dict.fromkeys(-(-last // n) for n in (*effort.stripes, last) if n <= last):
         if height < last or not alone:
             yield found.end - 1, height, False
@@ -62,11 +66,32 @@ def ways(found: Segment, effort: Effort) -> Iterator[tuple[int, int, bool]]:
 
 @dataclass(slots=True)
 class _Try:
-    """A way to run a segment, what it takes at least, and what it comes to once somebody had to know."""
+    """A way to run a segment, what it takes at least, its cycles and what it comes to, both once somebody had to know."""
 
     way: tuple[int, int, bool]
     least_bytes: int
+    cycles: int = 0
     made: Stripes | None = None
+
+    def evaluated(self, segment: Segment, most_cycles: int) -> Stripes | None:
+        """What it comes to, or None where it takes more cycles than that."""
+        if self.made is None and self.cycles <= most_cycles:
+            done = rounds(segment, *self.way)
+            self.cycles = cycles_of(segment, done)
+            if self.cycles <= most_cycles:
+                self.made = evaluated(segment, self.way, done, self.cycles)
+                assert self.made.peak_bytes >= self.least_bytes, "a bound is above what it bounds"
+                self.least_bytes = self.made.peak_bytes
+        return self.made if self.cycles <= most_cycles else None
+
+
+@dataclass(slots=True)
+class _Found:
+    """A segment, what it takes at least, and the ways to run it."""
+
+    segment: Segment
+    least_bytes: int
+    tries: list[_Try] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -75,17 +100,21 @@ class Search:
 
     network: Network
     effort: Effort = DEFAULT
-    _window_rows: dict[str, int] = field(init=False)
+    _window_rows: dict[int, dict[str, int]] = field(init=False)
     _compute: list[int] = field(init=False)
     _smallest: Plan | None = None
-    _segments: dict[tuple[int, int], Segment | None] = field(default_factory=dict)
-    _least: dict[tuple[int, int], int] = field(default_factory=dict)
-    _tries: dict[tuple[int, int], list[_Try]] = field(default_factory=dict)
+    _variants: list[Variant] = field(init=False)
+    _segments: dict[tuple[int, int], list[_Found]] = field(default_factory=dict)
     _wholes: dict[int, Stripes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._window_rows = window_rows(self.network)
-        self._compute = [0, *accumulate(each.compute_cycles for each in self.network.calls)]
+        # Every piece reads its chain's constants anew: no patches where they are copied.
+        fetched = any(each.constants_bytes for each in self.network.calls)
+        self._variants = [] if fetched else variants(self.network, self.effort)
+        self._window_rows = {
+            id(each): window_rows(each) for each in (self.network, *(v.network for v in self._variants))
+        }
+        self._compute = [0, *accumulate(self._least_computed())]
 
     def whole(self, position: int) -> Stripes:
         """A call computed whole."""
@@ -97,33 +126,56 @@ class Search:
             self._wholes[position] = found
         return found
 
-    def cascades(self, first: int, end: int, budget: int) -> Iterator[Stripes]:
-        """What is tried for calls [first, end) and fits the budget."""
+    def _tries_of(self, first: int, end: int, budget: int) -> Iterator[tuple[Segment, _Try]]:
+        """What is tried for calls [first, end) and may fit the budget."""
         key = (first, end)
         if key not in self._segments:
-            by_rows = self.network.calls[first].by_rows
-            made = self._segments[key] = segment(self.network, first, end) if by_rows else None
-            self._least[key] = made.least_bytes(self._window_rows) if made is not None else 0
-        found = self._segments[key]
-        if found is None or self._least[key] > budget:
-            return
-        if key not in self._tries:
-            self._tries[key] = [_Try(way, self._least_of(found, way)) for way in ways(found, self.effort)]
-        for each in self._tries[key]:
-            if each.least_bytes > budget:
+            plain = [segment(self.network, first, end)] if self.network.calls[first].by_rows else []
+            patched = [each.segment(first, end, self.effort.patched) for each in self._variants]
+            self._segments[key] = [self._found(each) for each in (*plain, *patched) if each is not None]
+        for found in self._segments[key]:
+            if found.least_bytes > budget:
                 continue
-            if each.made is None:
-                each.made = evaluate(found, *each.way)
-                assert each.made.peak_bytes >= each.least_bytes, "a bound is above what it bounds"
-                each.least_bytes = each.made.peak_bytes
-            if each.made.peak_bytes <= budget:
-                yield each.made
+            if not found.tries:
+                found.tries = [_Try(way, self._least_of(found, way)) for way in ways(found.segment, self.effort)]
+            for each in found.tries:
+                if each.least_bytes <= budget:
+                    yield found.segment, each
 
-    def _least_of(self, found: Segment, way: tuple[int, int, bool]) -> int:
+    def _found(self, made: Segment) -> _Found:
+        return _Found(made, made.least_bytes(self._window_rows[id(made.network)]))
+
+    def _least_of(self, found: _Found, way: tuple[int, int, bool]) -> int:
         pace, height, even = way
-        if pace != found.end - 1:
-            return self._least[found.first, found.end]
-        return found.least_bytes(found.held_at_once(height, even, self._window_rows))
+        if pace != found.segment.end - 1:
+            return found.least_bytes
+        windows = self._window_rows[id(found.segment.network)]
+        return found.segment.least_bytes(found.segment.held_at_once(height, even, windows))
+
+    def least_cycles(self, first: int, end: int) -> int:
+        """No cascade of calls [first, end) takes fewer, in patches or not."""
+        return self._compute[end] - self._compute[first] + (end - first + 1) * self.network.issue_cycles
+
+    def _least_computed(self) -> list[int]:
+        """For each call what it computes for at least, beside one issue for each call of a cascade and one more."""
+        cycles = [self._read_alone(each) for each in self.network.calls]
+        for each in self._variants:
+            for chain in each.chains:
+                last, length = chain.end - 1, chain.end - chain.first
+                rows = self.network.calls[last].rows
+                spent = chain.patch.cycles(0, rows, self.network.target) - (length + 1) * self.network.issue_cycles
+                cycles[last] = min(cycles[last], spent - sum(cycles[chain.first : last]))
+        return cycles
+
+    def _read_alone(self, call: CallRows) -> int:
+        """Compute cycles of the rows that somebody reads: a cascade leaves out the others, such as those behind a pool's last."""
+        piece = self.network.pieces[call.output]
+        readers = [self.network.calls[reader] for reader in piece.readers]
+        needs = [(reader.reads[piece.name], reader.rows) for reader in readers]
+        ends = [each.high[rows] - call.offset for each, rows in needs if each is not None]
+        if piece.last == AFTER or len(ends) < len(needs) or not call.in_rows or max(ends, default=0) >= call.rows:
+            return call.compute_cycles
+        return call_cost(call.call, self.network.target, max((1, *ends))).compute_cycles
 
     def _ends_at(self, end: int) -> Iterator[int]:
         """Where cascades that end at ``end`` may begin, the shortest first."""
@@ -137,7 +189,6 @@ class Search:
         count = len(self.network.calls)
         wholes = [self.whole(position) for position in range(count)]
         tight = [0, *accumulate(part.peak_bytes > budget for part in wholes)]
-        issue = self.network.issue_cycles
         best: list[_Way | None] = [_Way(0, 0, None, -1), *[None] * count]
         for end in range(1, count + 1):
             if wholes[end - 1].peak_bytes <= budget:
@@ -147,11 +198,13 @@ class Search:
                 # A cascade of calls that all fit whole gains nothing.
                 if start is None or tight[end] == tight[first]:
                     continue
-                least = start.cycles + self._compute[end] - self._compute[first] + 2 * issue
-                if there is not None and least + issue * (end - first - 1) > there.cycles:
+                if there is not None and start.cycles + self.least_cycles(first, end) > there.cycles:
                     continue
-                for part in self.cascades(first, end, budget):
-                    _improve(best, first, end, part)
+                for found, each in self._tries_of(first, end, budget):
+                    there = best[end]
+                    part = each.evaluated(found, NO_LIMIT if there is None else there.cycles - start.cycles)
+                    if part is not None and part.peak_bytes <= budget:
+                        _improve(best, first, end, part)
         return _plan(best)
 
     def least(self) -> Plan:
@@ -161,9 +214,9 @@ class Search:
             for end in range(1, len(self.network.calls) + 1):
                 best = max(peaks[end - 1], self.whole(end - 1).peak_bytes)
                 for first in self._ends_at(end):
-                    if peaks[first] < best:
-                        parts = self.cascades(first, end, best - 1)
-                        best = min([best, *(max(peaks[first], part.peak_bytes) for part in parts)])
+                    for found, each in self._tries_of(first, end, best - 1) if peaks[first] < best else ():
+                        part = each.evaluated(found, NO_LIMIT) if each.least_bytes < best else None
+                        best = best if part is None else min(best, max(peaks[first], part.peak_bytes))
                 peaks.append(best)
             self._smallest = self.plan(peaks[-1])
         assert self._smallest is not None

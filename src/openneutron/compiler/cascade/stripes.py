@@ -29,7 +29,8 @@ class Stripes:
 
     ``rings`` are rows held of inner pieces that roll. ``overlaps`` says for a piece that is made here and one that dies
     here how many bytes behind the latter's start the former may start at most (below 0: before it); backwards it is the one
-    that dies which may start so far behind the other. ``peak_bytes`` includes ``constants_bytes``, of constants that are fetched.
+    that dies which may start so far behind the other. ``room_bytes``: what its chains in patches have between their calls.
+    ``peak_bytes`` includes ``constants_bytes``, of constants that are fetched.
     """
 
     segment: Segment = field(repr=False)
@@ -38,6 +39,7 @@ class Stripes:
     even: bool
     rings: Mapping[str, int]
     overlaps: Mapping[tuple[str, str], int]
+    room_bytes: int
     peak_bytes: int
     constants_bytes: int
     cycles: int
@@ -45,8 +47,14 @@ class Stripes:
     @property
     def is_whole(self) -> bool:
         """One call that computes all its rows at once."""
-        rows = self.segment.network.calls[self.pace].rows
-        return self.segment.end - self.segment.first == 1 and self.height >= rows
+        call = self.segment.network.calls[self.pace]
+        return self.segment.end - self.segment.first == 1 and call.patch is None and self.height >= call.rows
+
+    @property
+    def room(self) -> str:
+        """The name of what all its chains in patches have between their calls."""
+        patches = (self.segment.network.calls[position].patch for position in self.segment.positions)
+        return next((f"{patch.name} in patches" for patch in patches if patch is not None), "")
 
 
 def rounds(segment: Segment, pace: int, height: int, even: bool = False) -> dict[int, Progress]:
@@ -194,13 +202,21 @@ def union_bytes(made: Piece, dying: Piece, furthest: int) -> int:
 
 def evaluate(segment: Segment, pace: int, height: int, even: bool = False) -> Stripes:
     """What it takes to run the segment so, see ``rounds``. A height of all rows is each call once, whole."""
+    done = rounds(segment, pace, height, even)
+    return evaluated(segment, (pace, height, even), done, cycles_of(segment, done))
+
+
+def evaluated(segment: Segment, way: tuple[int, int, bool], done: Mapping[int, Progress], cycles: int) -> Stripes:
+    """``evaluate`` where the progress of the calls and their cycles are known."""
     network = segment.network
     calls = network.calls
-    done = rounds(segment, pace, height, even)
     rings: dict[str, int] = {}
+    pace, height, _ = way
     is_one = segment.end - segment.first == 1 and height < calls[pace].rows
     constants = calls[pace].constants_bytes if is_one else segment.constants_bytes
     memory = constants + segment.through_bytes + sum(p.size for p in segment.dying) + sum(p.size for p in segment.made)
+    room_bytes = _room_bytes(segment, done)
+    memory += room_bytes
     for piece in segment.inner:
         size = piece.size
         if piece.can_roll:
@@ -229,8 +245,18 @@ def evaluate(segment: Segment, pace: int, height: int, even: bool = False) -> St
         if one not in taken and other not in taken:
             taken |= {one, other}
             memory -= gain
-    cycles = sum(_cycles(segment, position, done[position]) for position in segment.positions)
-    return Stripes(segment, pace, height, even, rings, overlaps, memory, constants, cycles)
+    return Stripes(segment, *way, rings, overlaps, room_bytes, memory, constants, cycles)
+
+
+def _room_bytes(segment: Segment, done: Mapping[int, Progress]) -> int:
+    """What lies between the calls of chains in patches: they run one after the other, and share it."""
+    patches = ((segment.network.calls[position].patch, done[position]) for position in segment.positions)
+    return max((patch.offsets(patch.held(progress))[-1] for patch, progress in patches if patch is not None), default=0)
+
+
+def cycles_of(segment: Segment, done: Mapping[int, Progress]) -> int:
+    """Modelled cycles of all calls of the segment."""
+    return sum(_cycles(segment, position, done[position]) for position in segment.positions)
 
 
 def _cycles(segment: Segment, position: int, progress: Progress) -> int:
@@ -239,10 +265,7 @@ def _cycles(segment: Segment, position: int, progress: Progress) -> int:
     steps = sorted({*progress} - {0})
     if call.row_cycles is not None:
         return call.row_cycles * progress[-1] + network.issue_cycles * len(steps)
-    return sum(
-        call.cycles(end - begin, network.target) + network.issue_cycles
-        for begin, end in zip((0, *steps), steps, strict=False)
-    )
+    return sum(call.cycles(begin, end, network.target) for begin, end in zip((0, *steps), steps, strict=False))
 
 
 def turned(part: Stripes, mirror: Network) -> Stripes | None:
@@ -250,8 +273,7 @@ def turned(part: Stripes, mirror: Network) -> Stripes | None:
 
     What is made then lies above what dies instead of below it. ``mirror`` is the mirrored network.
     """
-    first, end = part.segment.first, part.segment.end
-    found = segment(mirror, first, end) if not part.is_whole else None
+    found = None if part.is_whole else segment(mirror, part.segment.first, part.segment.end)
     if found is None:
         return None
     made = evaluate(found, part.pace, part.height, part.even)

@@ -67,9 +67,9 @@ static NeutronError run_call(uint32_t index, const void *const inputs[], void *c
     return neutronRunBlocking(handles[index], &data);
 }
 
-NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_COUNT],
+NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_PLACES],
                              void *const outputs[OPENNEUTRON_OUTPUT_COUNT]) {
-    if (inputs == NULL || outputs == NULL) return ENEUTRON_NULL;
+    if ((inputs == NULL && OPENNEUTRON_INPUT_COUNT > 0) || outputs == NULL) return ENEUTRON_NULL;
     for (uint32_t i = 0; i < OPENNEUTRON_CALL_COUNT; ++i) {
         if (handles[i] == NEUTRON_INVALID_HANDLE) return ENEUTRON_STATE;
         const NeutronError error = run_call(i, inputs, outputs);
@@ -81,6 +81,19 @@ NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_COUNT],
 const void *openneutron_profile_events(void) { return OPENNEUTRON_PROFILE_BYTES > 0 ? openneutron_profile : NULL; }
 
 const char *openneutron_error_text(NeutronError error) { return neutronErrorText(error); }
+
+/* Tensor `index` of these, or NULL where there are not as many. */
+static const OpenNeutronTensor *find(const OpenNeutronTensor tensors[], uint32_t count, uint32_t index) {
+    return index < count ? &tensors[index] : NULL;
+}
+
+static const OpenNeutronTensor *find_input(uint32_t index) {
+    return find(openneutron_inputs, OPENNEUTRON_INPUT_COUNT, index);
+}
+
+static const OpenNeutronTensor *find_output(uint32_t index) {
+    return find(openneutron_outputs, OPENNEUTRON_OUTPUT_COUNT, index);
+}
 
 /* ---- real and stored values ----------------------------------------------------------------------------------------- */
 
@@ -98,9 +111,8 @@ static float nearest(float value) {
 }
 
 bool openneutron_quantize_input(uint32_t index, const float *values, int8_t *stored) {
-    if (index >= OPENNEUTRON_INPUT_COUNT) return false;
-    const OpenNeutronTensor *tensor = &openneutron_inputs[index];
-    if (tensor->type != OPENNEUTRON_INT8 || tensor->scale == 0) return false;
+    const OpenNeutronTensor *tensor = find_input(index);
+    if (tensor == NULL || tensor->type != OPENNEUTRON_INT8 || tensor->scale == 0) return false;
     const float inverse = 1.0f / tensor->scale;
     const float zero_point = (float)tensor->zero_point;
     const float least = (float)tensor->least;
@@ -113,9 +125,8 @@ bool openneutron_quantize_input(uint32_t index, const float *values, int8_t *sto
 }
 
 bool openneutron_dequantize_output(uint32_t index, const int8_t *stored, float *values) {
-    if (index >= OPENNEUTRON_OUTPUT_COUNT) return false;
-    const OpenNeutronTensor *tensor = &openneutron_outputs[index];
-    if (tensor->type != OPENNEUTRON_INT8 || tensor->scale == 0) return false;
+    const OpenNeutronTensor *tensor = find_output(index);
+    if (tensor == NULL || tensor->type != OPENNEUTRON_INT8 || tensor->scale == 0) return false;
     for (uint32_t i = 0; i < tensor->elements; ++i) {
         values[i] = (float)(stored[i] - tensor->zero_point) * tensor->scale;
     }
@@ -151,11 +162,11 @@ static void rearrange(const OpenNeutronTensor *tensor, const uint8_t *from, uint
 }
 
 void openneutron_arrange_input(uint32_t index, const void *as_written, void *as_run, uint32_t element_bytes) {
-    if (index < OPENNEUTRON_INPUT_COUNT) rearrange(&openneutron_inputs[index], as_written, as_run, element_bytes, true);
+    const OpenNeutronTensor *tensor = find_input(index);
+    if (tensor != NULL) rearrange(tensor, as_written, as_run, element_bytes, true);
 }
 
 void openneutron_arrange_output(uint32_t index, const void *as_run, void *as_written, uint32_t element_bytes) {
-    if (index < OPENNEUTRON_OUTPUT_COUNT) {
-        rearrange(&openneutron_outputs[index], as_run, as_written, element_bytes, false);
-    }
+    const OpenNeutronTensor *tensor = find_output(index);
+    if (tensor != NULL) rearrange(tensor, as_run, as_written, element_bytes, false);
 }

@@ -7,7 +7,9 @@
  *     NeutronError error = openneutron_run(inputs, outputs);
  *     if (error != ENONE) report(openneutron_error_text(error));
  *
- * Sizes, scales and the model's name are constants in openneutron_model.h, which this file includes. */
+ * Sizes, scales and the model's name are constants in openneutron_model.h, which this file includes. Of a model
+ * without inputs, whose results are constants, there is one place for them with nothing in it, since C has no arrays of
+ * length 0; openneutron_run then takes NULL too. */
 #ifndef OPENNEUTRON_H
 #define OPENNEUTRON_H
 
@@ -49,7 +51,7 @@ typedef struct {
     int32_t most;
 } OpenNeutronTensor;
 
-extern const OpenNeutronTensor openneutron_inputs[OPENNEUTRON_INPUT_COUNT];
+extern const OpenNeutronTensor openneutron_inputs[OPENNEUTRON_INPUT_PLACES];
 extern const OpenNeutronTensor openneutron_outputs[OPENNEUTRON_OUTPUT_COUNT];
 
 /* Starts the driver and checks the model's programs. Call it once, before all else; ENONE, or what is wrong. */
@@ -57,7 +59,7 @@ NeutronError openneutron_init(void);
 
 /* Runs the model. inputs[i] are openneutron_inputs[i].size_bytes to read, outputs[i] as many to write; their memory is
  * the caller's. No alignment is asked for. ENONE, or what is wrong (then the outputs are undefined). */
-NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_COUNT],
+NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_PLACES],
                              void *const outputs[OPENNEUTRON_OUTPUT_COUNT]);
 
 /* The kernel calls of the last program that ran: NeutronEvent records (NeutronDriver.h) in OPENNEUTRON_PROFILE_BYTES, those

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What SRAM bandwidth, which is not published, could add to modelled times."""
+
+from __future__ import annotations
+
+import math
+
+from openneutron.compiler import compile_graph
+from openneutron.compiler.calls import KernelCall, View
+from openneutron.compiler.cost import call_cost
+from openneutron.ir import Graph
+from openneutron.targets import Target
+from scripts.published_networks import Chain, cifarnet, mobilenet_v1
+
+RATES = (4, 8, 16)
+"""Bytes in a cycle."""
+
+
+def autoencoder() -> Graph:
+    """The fully connected network of MLPerf Tiny's anomaly detection: 640 inputs, 8 values in the middle, 640 outputs."""
+    chain = Chain("autoencoder", (1, 640))
+    for features in (128, 128, 128, 128, 8, 128, 128, 128, 128, 640):
+        chain.fully_connected(features)
+    return chain.graph()
+
+
+def least_bytes(call: KernelCall) -> int:
+    """What a call reads and writes if it touches every byte of its operands, constants and result once."""
+    return sum(map(_distinct_bytes, call.views.values())) + sum(map(len, call.constants.values()))
+
+
+def _distinct_bytes(view: View) -> int:
+    """Broadcast elements, and columns that overlap, are the same bytes."""
+    elements = math.prod(extent for extent, pitch in zip(view.extents, view.pitches, strict=True) if pitch)
+    span = 1 + sum((extent - 1) * pitch for extent, pitch in zip(view.extents, view.pitches, strict=True))
+    return min(elements, span)
+
+
+def added(graph: Graph, target: Target, rate: int) -> float:
+    """How much longer, in parts of the modelled time, if calls take no less than their bytes at this rate."""
+    more = total = 0
+    for call in compile_graph(graph, target).schedule.calls:
+        cost = call_cost(call, target)
+        total += cost.cycles
+        more += max(0, -(-least_bytes(call) // rate) - cost.compute_cycles)
+    return more / total
+
+
+def table(target: Target) -> str:
+    """A Markdown table: networks, the bytes a run moves at least, and what each rate would add."""
+    lines = [f"| network | MB moved at least | {' | '.join(f'{rate} bytes/cycle' for rate in RATES)} |"]
+    lines.append(f"| {' | '.join(['---'] * (2 + len(RATES)))} |")
+    for title, graph in (
+        ("CifarNet 32x32", cifarnet()),
+        ("MobileNetV1 1.0 224", mobilenet_v1()),
+        ("fully connected autoencoder 640-128-8-128-640", autoencoder()),
+    ):
+        moved = sum(map(least_bytes, compile_graph(graph, target).schedule.calls))
+        shares = (f"+{added(graph, target, rate):.1%}" for rate in RATES)
+        lines.append(f"| {title} | {moved / 1e6:.2f} | {' | '.join(shares)} |")
+    return "".join(f"{line}\n" for line in lines)

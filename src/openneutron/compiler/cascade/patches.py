@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Chains of calls in patches: stripe by stripe, and in each stripe piece by piece, so that what lies between them stays small.
+
+A piece is a range of columns (patches, as in MCUNetV2, arXiv 2110.15352) or, where every call but the first works channel by
+channel, of channels (as in fused depthwise tiling). It goes through all calls of the chain before the next one begins. What lies
+between two of them belongs to one piece and one stripe alone: rows and columns at its edges are computed again, and all
+pieces take the same memory, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from openneutron.compiler.calls import KernelCall, View, dense_pitches
+from openneutron.compiler.cascade.needs import NEVER, RowNeeds
+from openneutron.compiler.cost import call_cost
+from openneutron.compiler.cut import Span, columns_needed, some_channels, some_columns
+from openneutron.compiler.storage import Storage
+from openneutron.isa import aligned
+from openneutron.isa.rows import LANES
+from openneutron.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A chain in pieces. ``name`` is the first tensor between its calls; ``pieces`` are each piece's calls, in order; ``rows``
+    the rows of each call's output.
+
+    ``needs[i]`` are the rows of call i that rows of call i + 1 take, ``row_bytes[i]`` what one of them takes in the widest
+    piece.
+    """
+
+    name: str
+    pieces: tuple[tuple[KernelCall, ...], ...]
+    rows: tuple[int, ...]
+    needs: tuple[RowNeeds, ...]
+    row_bytes: tuple[int, ...]
+    storages: tuple[tuple[Storage, ...], ...]
+    """By piece: what lies between its calls."""
+    row_cycles: tuple[int | None, ...]
+    """Compute cycles of a row of each call, of all pieces together; None where rows do not all cost the same."""
+
+    def spans(self, begin: int, end: int) -> list[Span]:
+        """For each call the rows that a stripe of the last call's takes; empty where it takes none."""
+        spans = [(begin, end)]
+        for needs in reversed(self.needs):
+            begin, end = spans[-1]
+            low, high = (needs.low[begin], needs.high[end]) if begin < end else (0, 0)
+            spans.append((low, high) if low < high else (0, 0))
+        return spans[::-1]
+
+    def held(self, progress: Sequence[int]) -> list[int]:
+        """Rows to hold of what lies between the calls, for stripes that end at these rows."""
+        edges = sorted({0, *progress})
+        spans = [self.spans(begin, end) for begin, end in pairwise(edges)]
+        return [max(1, *(each[index][1] - each[index][0] for each in spans)) for index in range(len(self.needs))]
+
+    def offsets(self, held: Sequence[int]) -> list[int]:
+        """Where each of them starts in the memory that the pieces share, and at the end how much that is."""
+        offsets = [0]
+        for rows, size in zip(held, self.row_bytes, strict=True):
+            offsets.append(offsets[-1] + aligned(rows * size))
+        return offsets
+
+    def cycles(self, begin: int, end: int, target: Target) -> int:
+        """Modelled cycles of all pieces of a stripe."""
+        assert target.costs is not None, f"{target.name} has no cost constants"
+        issue = len(self.pieces) * int(target.costs.issue_cycles.value)
+        total = 0
+        for index, (first, last) in enumerate(self.spans(begin, end)):
+            each = self.row_cycles[index]
+            if first < last and each is not None:
+                total += (last - first) * each + issue
+            elif first < last:
+                total += sum(call_cost(piece[index], target, last - first).cycles for piece in self.pieces)
+        return total
+
+    def mirrored(self) -> Patch:
+        """The same with rows counted from the last one on."""
+        needs = tuple(each.mirrored(rows) for each, rows in zip(self.needs, self.rows, strict=False))
+        return replace(self, needs=needs)
+
+
+def composed(outer: RowNeeds, inner: RowNeeds) -> RowNeeds:
+    """What rows need of a tensor of which ``inner`` takes what ``outer`` asks of it."""
+    low = tuple(inner.low[row] if row != NEVER else NEVER for row in outer.low)
+    return RowNeeds(low, tuple(inner.high[row] for row in outer.high))
+
+
+def even_spans(extent: int, count: int, unit: int) -> Iterator[Span]:
+    """So many ranges of nearly one size, each but the last a multiple of ``unit``."""
+    units = -(-extent // unit)
+    edges = [min(extent, units * part // count * unit) for part in range(count + 1)]
+    yield from pairwise(edges)
+
+
+def patch(
+    calls: Sequence[KernelCall], needs: Sequence[RowNeeds], by_channels: bool, count: int, target: Target
+) -> Patch | None:
+    """The chain in ``count`` pieces; None where there are not so many, or one sees padding alone."""
+    last = calls[-1].views["output"]
+    extent, unit = (last.extents[3], LANES) if by_channels else (last.extents[2], 1)
+    if not 1 < count <= -(-extent // unit):
+        return None
+    pieces: list[tuple[KernelCall, ...]] = []
+    storages: list[tuple[Storage, ...]] = []
+    for number, span in enumerate(even_spans(extent, count, unit)):
+        made = _piece(calls, span, by_channels)
+        if made is None:
+            return None
+        named = _with_storages(made, number)
+        pieces.append(named)
+        storages.append(tuple(_storage(each.views["output"]) for each in named[:-1]))
+    rows = tuple(call.views["output"].extents[1] for call in calls)
+    row_bytes = tuple(max(piece[i].views["output"].pitches[1] for piece in pieces) for i in range(len(calls) - 1))
+    row_cycles = tuple(_row_cycles([piece[i] for piece in pieces], each, target) for i, each in enumerate(rows))
+    name = calls[0].views["output"].tensor
+    return Patch(name, tuple(pieces), rows, tuple(needs), row_bytes, tuple(storages), row_cycles)
+
+
+def _row_cycles(calls: Sequence[KernelCall], rows: int, target: Target) -> int | None:
+    one = [call_cost(call, target, 1).compute_cycles for call in calls]
+    whole = [call_cost(call, target).compute_cycles for call in calls]
+    return sum(one) if whole == [each * rows for each in one] else None
+
+
+def _piece(calls: Sequence[KernelCall], span: Span, by_channels: bool) -> list[KernelCall] | None:
+    made = []
+    for call in reversed(calls):
+        made.append(some_channels(call, span) if by_channels else some_columns(call, span))
+        if not by_channels:
+            span = columns_needed(call, span)
+            if span[0] >= span[1]:
+                return None
+    return made[::-1]
+
+
+def _with_storages(calls: Sequence[KernelCall], number: int) -> tuple[KernelCall, ...]:
+    """The calls of a piece with what lies between them in tensors of their own."""
+    named = [replace(call, name=f"{call.name}/{number}") for call in calls]
+    for index in range(len(named) - 1):
+        output = named[index].views["output"]
+        view = View(f"{output.tensor}#{number}", output.extents, dense_pitches(output.extents))
+        named[index] = _with_view(named[index], "output", view)
+        named[index + 1] = _with_view(named[index + 1], "input", view)
+    return tuple(named)
+
+
+def _with_view(call: KernelCall, name: str, view: View) -> KernelCall:
+    views: Mapping[str, View] = {**call.views, name: view}
+    return replace(call, views=views)
+
+
+def _storage(view: View) -> Storage:
+    return Storage(view.tensor, view.extents[1] * view.pitches[1])

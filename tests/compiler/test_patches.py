@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Chains of calls in patches: LiteRT's bytes for every kernel that takes part, however they are cut, in the cycles reckoned with."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import oracle
+import random_graphs
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.cascade import in_place
+from openneutron.compiler.cascade.network import Network, mirrored, network
+from openneutron.compiler.cascade.patches import even_spans
+from openneutron.compiler.cascade.search import Search, ways
+from openneutron.compiler.cascade.segment import segment
+from openneutron.compiler.cascade.steps import schedule_of
+from openneutron.compiler.cascade.stripes import Stripes, evaluate, turned
+from openneutron.compiler.cascade.variants import Chain, Variant, chain_at, variant, variants
+from openneutron.compiler.compile import checked, finish, select_calls
+from openneutron.compiler.effort import DEFAULT
+from openneutron.compiler.legalize import legalize
+from openneutron.compiler.storage import Storages
+from openneutron.errors import BudgetError
+from openneutron.ir import Graph, Tensor, per_tensor
+
+IN_CHAINS = (
+    "conv_2d",
+    "conv_2d",
+    "depthwise_conv_2d",
+    "depthwise_conv_2d",
+    "max_pool_2d",
+    "average_pool_2d",
+    "logistic",
+)
+"""Operators whose calls can be parts of chains, the usual ones twice."""
+
+
+def chain_graph(seed: int) -> Graph:
+    """An image of up to 24 rows and columns through 3 to 6 operators, one behind the other."""
+    b = random_graphs.Builder(seed)
+    value = b.input((1, 8 + b.up_to(16), 8 + b.up_to(16), b.up_to(20)))
+    count = 2 + b.up_to(4)
+    for _ in range(60):
+        if len(b.nodes) == count:
+            break
+        made = random_graphs.SAMPLERS[IN_CHAINS[int(b.random.integers(len(IN_CHAINS)))]](b, value)
+        if made is None:
+            continue
+        if made.elements > 12000 or made.shape[1] < 2 or made.shape[2] < 2:
+            b.nodes.pop()
+        else:
+            value = made
+    return b.graph([value])
+
+
+def random_chain(made: Network, random: np.random.Generator) -> Chain | None:
+    """A chain of random calls in random pieces, as often of channels as of columns."""
+    by_channels = bool(random.integers(2))
+    ranges = itertools.combinations(range(len(made.calls) + 1), 2)
+    counts = [(first, end, int(random.integers(2, 7))) for first, end in ranges if end - first > 1]
+    found = [chain_at(made, first, end, by_channels, count) for first, end, count in counts]
+    there = [chain for chain in found if chain is not None]
+    return there[int(random.integers(len(there)))] if there else None
+
+
+def random_part(made: Variant, random: np.random.Generator) -> tuple[int, Stripes] | None:
+    """A cascade of the variant with its chain in it, in random stripes; and the original's first call of it."""
+    count = len(made.at)
+    cuts = [(first, end) for first in range(count) for end in range(first + 1, count + 1)]
+    found = [(first, made.segment(first, end, count)) for first, end in cuts]
+    inside = [(first, each) for first, each in found if each is not None]
+    if not inside:
+        return None
+    first, here = inside[int(random.integers(len(inside)))]
+    pace = int(random.choice([here.end - 1, here.first]))
+    height = int(random.integers(1, max(2, made.network.calls[pace].rows)))
+    return first, evaluate(here, pace, height, bool(random.integers(2)))
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A graph with one of its chains in patches, a cascade around it, and the calls before and behind that, computed whole."""
+
+    graph: Graph
+    legal: Graph
+    storages: Storages
+    chain: Chain
+    parts: tuple[Stripes, ...]
+
+
+@cache
+def drawn(seed: int) -> Drawn:
+    """The first graph behind this seed that has such a chain; every third cascade runs from the last rows to the first."""
+    for attempt in itertools.count():
+        graph, random = chain_graph(1000 * seed + attempt), np.random.default_rng(seed)
+        legal = legalize(graph)
+        storages, calls = select_calls(legal)
+        if seed % 2:
+            storages = in_place(storages, calls)
+        made = network(calls, storages, oracle.TARGET, False)
+        chain = random_chain(made, random)
+        in_patches = variant(made, [chain]) if chain is not None else None
+        found = random_part(in_patches, random) if in_patches is not None else None
+        if chain is None or in_patches is None or found is None:
+            continue
+        first, part = found
+        if seed % 3 == 0:
+            part = turned(part, mirrored(in_patches.network)) or part
+        inside = in_patches.network.calls[part.segment.first : part.segment.end]
+        end = first + sum(1 if each.patch is None else len(each.patch.rows) for each in inside)
+        whole = Search(made).whole
+        return Drawn(
+            graph, legal, storages, chain, (*map(whole, range(first)), part, *map(whole, range(end, len(calls))))
+        )
+    raise AssertionError("itertools.count() ends")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_chain_in_any_pieces_gives_the_same_bytes(seed: int) -> None:
+    it = drawn(seed)
+    schedule, own = schedule_of(it.parts, it.storages)
+    assert schedule.rooms
+    compiled = checked(finish(it.graph, it.legal, own, schedule, oracle.TARGET, CompileOptions()))
+    assert compiled.report.cycles == sum(part.cycles for part in it.parts)
+    inputs = oracle.random_inputs(it.graph, seed)
+    (want,) = oracle.reference_outputs(it.graph, inputs)
+    np.testing.assert_array_equal(oracle.simulated_outputs(compiled, inputs)[0], want, f"{it.chain}\n{it.graph}")
+
+
+def test_these_chains_are_of_every_kind() -> None:
+    """Of columns and of channels, of two calls and more, with every kernel that takes part, strides, dilation and padding."""
+    seen: Counter[str] = Counter()
+    for chain in (drawn(seed).chain for seed in range(60)):
+        one, other = (piece[-1].views["output"].extents for piece in chain.patch.pieces[:2])
+        seen["columns" if one[3] == other[3] else "channels"] += 1
+        seen["uneven"] += one != other
+        seen["longer"] += len(chain.patch.rows) > 2
+        for call in chain.patch.pieces[0]:
+            seen[call.kernel] += 1
+            seen["strides"] += call.params.get("stride_w", 1) > 1
+            seen["dilation"] += call.params.get("dilation_w", 1) > 1
+            seen["padding"] += call.params.get("pad_left", 0) > 0
+    kernels = {
+        "conv_2d_s8",
+        "conv_2d_1x1_s8",
+        "depthwise_conv_2d_s8",
+        "average_pool_2d_s8",
+        "max_pool_2d_s8",
+        "lookup_s8",
+    }
+    assert kernels <= set(seen) and min(seen.values()) >= 3, seen
+
+
+def bottlenecks(seed: int) -> Graph:
+    """Two or three times from few channels to many and back, as in MobileNetV2, sometimes with the sum of both ends."""
+    b = random_graphs.Builder(seed)
+    value = b.input((1, 12 + b.up_to(12), 12 + b.up_to(12), b.up_to(8)))
+    same = {"padding": "SAME", "dilation_h": 1, "dilation_w": 1}
+
+    def constants(shape: tuple[int, ...], outputs: int, source: Tensor) -> tuple[Tensor, Tensor]:
+        assert source.quant is not None
+        weights = b.const(b.random.integers(-127, 128, shape).astype(np.int8), per_tensor(0.004, 0))
+        bias = b.random.integers(-2000, 2000, outputs).astype(np.int32)
+        return weights, b.const(bias, per_tensor(0.004 * source.quant.scale, 0))
+
+    def convolution(source: Tensor, channels: int) -> Tensor:
+        both = constants((channels, 1, 1, source.shape[3]), channels, source)
+        made = b.new((*source.shape[:3], channels))
+        return b.node("conv_2d", [source, *both], made, stride_h=1, stride_w=1, activation="RELU", **same)
+
+    for _ in range(1 + b.up_to(2)):
+        wide = convolution(value, 32 + 8 * b.up_to(4))
+        channels, stride = wide.shape[3], b.up_to(2)
+        both = constants((1, 3, 3, channels), channels, wide)
+        made = b.new((1, -(-wide.shape[1] // stride), -(-wide.shape[2] // stride), channels))
+        strides = {"stride_h": stride, "stride_w": stride, "depth_multiplier": 1, "activation": "RELU6"}
+        narrow = convolution(b.node("depthwise_conv_2d", [wide, *both], made, **strides, **same), value.shape[3])
+        if stride == 1 and b.random.random() < 0.5:
+            narrow = b.node("add", [value, narrow], b.new(narrow.shape), activation="NONE")
+        value = narrow
+    return b.graph([value])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_search_takes_patches_and_more_memory_never_costs_time(seed: int) -> None:
+    graph, io = bottlenecks(seed), ("arena", "caller")[seed % 2]
+    whole = compile_graph(graph, oracle.TARGET, CompileOptions(io=io)).report
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(graph, oracle.TARGET, CompileOptions(1, io))
+    least = caught.value.least_bytes
+    cycles, patched = [], 0
+    for budget in np.linspace(least, whole.sram_bytes, 6).astype(int).tolist():
+        compiled = oracle.assert_bit_exact(graph, (seed,), CompileOptions(budget, io))
+        assert compiled.report.sram_bytes <= budget
+        cycles.append(compiled.report.cycles)
+        patched += bool(compiled.schedule.rooms)
+    assert cycles == sorted(cycles, reverse=True) and cycles[-1] == whole.cycles
+    assert patched, "no budget gets patches"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_nothing_takes_fewer_cycles_than_the_search_leaves_out(seed: int) -> None:
+    """In patches or not, and where rows are never read: those of the input behind a pool's last window are not computed."""
+    random = np.random.default_rng(seed)
+    storages, calls = select_calls(legalize(chain_graph(seed)))
+    made = network(calls, storages, oracle.TARGET, False)
+    effort = replace(DEFAULT, patches=((False, 3), (True, 3), (False, 8)), pieces=6)
+    search = Search(made, effort=effort)
+    for first, end in itertools.combinations(range(len(calls) + 1), 2):
+        plain = segment(made, first, end) if made.calls[first].by_rows else None
+        patched = [each.segment(first, end, len(calls)) for each in variants(made, effort)]
+        for found in (each for each in (plain, *patched) if each is not None):
+            tried = [way for way in ways(found, effort) if random.random() < 0.3]
+            spent = [evaluate(found, *way).cycles for way in tried]
+            assert min(spent, default=1 << 60) >= search.least_cycles(first, end), (first, end, tried)
+
+
+@pytest.mark.parametrize(("extent", "count", "unit"), [(9, 2, 1), (24, 2, 8), (20, 3, 8), (7, 7, 1), (17, 2, 8)])
+def test_pieces_cover_everything_once(extent: int, count: int, unit: int) -> None:
+    spans = list(even_spans(extent, count, unit))
+    assert [place for span in spans for place in range(*span)] == list(range(extent))
+    assert len(spans) == count and all(first % unit == 0 and first < end for first, end in spans)
