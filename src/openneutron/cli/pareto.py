@@ -19,7 +19,7 @@ from openneutron.mixed import analyse_file
 from openneutron.report.pareto import budget_kib, pareto_svg, pareto_table
 
 
-@takes_a_model(without=("calibration", "sram_budget", "fetch_constants_to_sram", "check", "io", "converter"))
+@takes_a_model(without=("calibration", "sram_budget", "check", "io", "converter"))
 def show_pareto(
     *,
     asked: Request,
@@ -30,7 +30,8 @@ def show_pareto(
     """Show what each amount of SRAM costs in modelled time.
 
     From the least memory the NPU's part of the model can run in to whole tensors; each line is the time that compiling with
-    its --sram-budget gives. Budgets are whole KiB: of lines with the same, the last one is what is compiled.
+    its --sram-budget gives. Budgets are whole KiB: of lines with the same, the last one is what is compiled. With
+    --fetch-constants-to-sram memory includes what is fetched, and the time is that of a port that copies in the background.
     """
     if plot is not None and plot.suffix != ".svg":
         raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
@@ -52,8 +53,9 @@ def show_pareto(
     if not fronts:
         raise InvalidModelError(f"'{source}': none of it runs on the NPU. `openneutron explain` says why.")
     points = one_after_the_other(fronts)
+    title = str(source) + (", constants from flash" if asked.options.fetch_constants_to_sram else "")
     if plot is not None:
-        files.write({plot: pareto_svg(str(source), points, asked.target).encode()})
+        files.write({plot: pareto_svg(title, points, asked.target).encode()})
     if as_json:
         rows = [
             {
@@ -64,6 +66,9 @@ def show_pareto(
             }
             for p in points
         ]
-        output.show_json({"model": str(source), "target": asked.target.name, "points": rows})
+        fetched = asked.options.fetch_constants_to_sram
+        output.show_json(
+            {"model": str(source), "target": asked.target.name, "fetch_constants_to_sram": fetched, "points": rows}
+        )
     else:
-        output.show(pareto_table(str(source), points, asked.target))
+        output.show(pareto_table(title, points, asked.target))

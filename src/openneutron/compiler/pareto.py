@@ -26,6 +26,9 @@ from openneutron.targets import Target
 STEP = 0.93
 """Each point is looked for at so much of the memory of the one before."""
 
+WORTH = 1.01
+"""Where constants are fetched, points between the least memory and the fastest are that much faster than the one before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -68,7 +71,12 @@ def _with_copies(
     wanted = Wanted(target, options.io, True, effort_of(options.effort))
     good, families = to_fetch_for(calls, storages, wanted)
     plans = [good, *all_plans(chain(*families), good.cycles)]
-    return front([Point(plan.budget_bytes + outside, plan.cycles) for plan in plans])
+    points = front([Point(plan.budget_bytes + outside, plan.cycles) for plan in plans])
+    kept = [points[0]]
+    for point in points[1:-1]:
+        if point.cycles * WORTH < kept[-1].cycles:
+            kept.append(point)
+    return front([*kept, points[-1]])
 
 
 def _cycles(fitted: Fitted, target: Target) -> int:
