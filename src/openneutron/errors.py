@@ -3,6 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+WaysOut = Mapping[str, int]
+"""Other options that fit a budget, in words, and the bytes of SRAM it then takes."""
+
 
 class OpenNeutronError(Exception):
     """A fault on the user's side: the command line prints its message alone and exits with code 2."""
@@ -21,11 +27,13 @@ class InvalidModelError(OpenNeutronError, ValueError):
 
 
 class BudgetError(OpenNeutronError, RuntimeError):
-    """The SRAM budget is below the least that would do; ``least_bytes`` says what would."""
+    """The SRAM budget is below the least that would do; ``least_bytes`` says what would. ``ways_out`` are other options that fit
+    the budget, in words, with the bytes it then takes."""
 
-    def __init__(self, message: str, least_bytes: int) -> None:
+    def __init__(self, message: str, least_bytes: int, ways_out: WaysOut = MappingProxyType({})) -> None:
         super().__init__(message)
         self.least_bytes = least_bytes
+        self.ways_out = ways_out
 
 
 class CompilerFaultError(OpenNeutronError, RuntimeError):

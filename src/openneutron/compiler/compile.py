@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from openneutron import ops
 from openneutron.compiler.audit import audit
 from openneutron.compiler.bottleneck import bottleneck, idle_reason
-from openneutron.compiler.budget import budget_bytes
+from openneutron.compiler.budget import budget_bytes, over_budget
 from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.cost import call_cost
 from openneutron.compiler.effort import DEFAULT, effort_of
@@ -23,7 +23,8 @@ from openneutron.compiler.schedule import Fetch, Schedule
 from openneutron.compiler.select import select_node
 from openneutron.compiler.storage import Storages, share
 from openneutron.compiler.timeline import copy_cycles, durations, overlapped_cycles, spent_on_calls
-from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
+from openneutron.compiler.ways_out import ways_out
+from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError, WaysOut
 from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program
 from openneutron.targets import Target
@@ -134,17 +135,18 @@ def compile_graph(graph: Graph, target: Target, options: CompileOptions = Compil
     if options.effort == DEFAULT.name:
         return _compile_graph(graph, target, options)
     found: list[Compiled | None] = []
-    least: list[int] = []
+    short: list[BudgetError] = []
     for effort in (DEFAULT.name, options.effort):
         try:
             found.append(_compile_graph(graph, target, replace(options, effort=effort)))
         except BudgetError as error:
             found.append(None)
-            least.append(error.least_bytes)
+            short.append(error)
     usual, _ = found
     best = min((each for each in found if each is not None), key=_fastest, default=None)
     if best is None:
-        raise _over_budget(graph, min(least), budget_bytes(options.sram_budget, target))
+        least = min(short, key=lambda error: error.least_bytes)
+        raise over_budget(graph.name, [least], 1, budget_bytes(options.sram_budget, target))
     gained = None if usual is None else _fastest(usual) - _fastest(best)
     return replace(best, report=replace(best.report, effort=options.effort, gained_cycles=gained))
 
@@ -167,7 +169,9 @@ def _compile_graph(graph: Graph, target: Target, options: CompileOptions) -> Com
     wanted = Wanted(target, options.io, options.fetch_constants_to_sram, effort_of(options.effort))
     fitted = fit(calls, storages, wanted, room)
     if isinstance(fitted, TooLittle):
-        raise _over_budget(graph, fitted.least_bytes + outside, budget)
+        border = [sum(graph[name].size_bytes for name in names) for names in (graph.inputs, graph.outputs)]
+        short = _Short(fitted.least_bytes + outside, ways_out(calls, storages, wanted, budget, border))
+        raise over_budget(graph.name, [short], 1, budget)
     compiled = finish(graph, legal, fitted.storages, fitted.schedule, target, options, fitted.layout)
     return checked(compiled) if options.check else compiled
 
@@ -218,7 +222,7 @@ def finish(
     sram = layout.scratch_bytes + schedule.prefetch_bytes + io_outside(graph, options)
     budget = budget_bytes(options.sram_budget, target)
     if sram > budget:
-        raise _over_budget(graph, sram, budget)
+        raise over_budget(graph.name, [_Short(sram, {})], 1, budget)
     program = emit(legal, schedule, storages, layout, target, options.io, options.profile)
     report = _report(graph, schedule, storages, layout, program, target, sram, budget)
     elsewhere = replace(options, io=ARENA if options.io == CALLER else CALLER)
@@ -228,16 +232,10 @@ def finish(
     return Compiled(program, graph, report, legal, schedule, storages, layout)
 
 
-def _over_budget(graph: Graph, least: int, budget: int) -> BudgetError:
-    return BudgetError(
-        f"'{graph.name}': it needs {_kib(least)} of SRAM; the budget is {_kib(budget)}. "
-        f"Give it at least {-(-least // 1024)} KiB with --sram-budget (or sram_budget=), or a smaller input.",
-        least,
-    )
-
-
-def _kib(size: int) -> str:
-    return f"{size / 1024:.1f} KiB ({size} bytes)"
+@dataclass(frozen=True, slots=True)
+class _Short:
+    least_bytes: int
+    ways_out: WaysOut
 
 
 def _report(

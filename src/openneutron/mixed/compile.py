@@ -102,14 +102,14 @@ def analyse_file(
     check_names(graph, name, operators_not_to_delegate)
     partitioning = partition(graph, operators_not_to_delegate)
     parts: list[Compiled] = []
-    too_large: list[int] = []
+    too_large: list[BudgetError] = []
     count = len(partitioning.partitions)
     for index, part in enumerate(partitioning.partitions):
         progress("Compiling", index, count)
         try:
             parts.append(compile_graph(part.graph, target, options))
         except BudgetError as error:
-            too_large.append(error.least_bytes)
+            too_large.append(error)
     progress("Compiling", count, count)
     budget = options.sram_budget if options.sram_budget is not None else int(target.sram.value * 1024)
     if too_large:

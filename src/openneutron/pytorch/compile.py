@@ -298,7 +298,7 @@ def _converted_summary(part: ConvertedPartition) -> ConvertedSummary:
 
 
 def _check_budget(edge: EdgeProgramManager, name: str, budget: int) -> None:
-    too_large = [part.least_bytes for part in _infos(edge, PartitionOverBudget)]
+    too_large = list(_infos(edge, PartitionOverBudget))
     if too_large:
         raise over_budget(name, too_large, len(too_large) + len(list(_infos(edge, CompiledPartition))), budget)
 

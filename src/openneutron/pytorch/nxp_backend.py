@@ -20,7 +20,7 @@ from openneutron import files, litert, targets
 from openneutron.compiler import Compiled
 from openneutron.compiler.layout import CALLER
 from openneutron.converter import Conversion
-from openneutron.errors import BudgetError
+from openneutron.errors import BudgetError, WaysOut
 from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.pytorch.compile_spec import (
@@ -191,10 +191,12 @@ class ConvertedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOverBudget:
-    """A partition that was only measured: it needs ``least_bytes`` of SRAM, which is more than it may take."""
+    """A partition that was only measured: it needs ``least_bytes`` of SRAM, which is more than it may take. ``ways_out``: see
+    BudgetError."""
 
     name: str
     least_bytes: int
+    ways_out: WaysOut
 
 
 @final
@@ -227,7 +229,7 @@ class NeutronBackend(BackendDetails):
             if not options.defer_budget:
                 raise
             return PreprocessResult(
-                processed_bytes=b"", _delegate_info_meta=PartitionOverBudget(name, error.least_bytes)
+                processed_bytes=b"", _delegate_info_meta=PartitionOverBudget(name, error.least_bytes, error.ways_out)
             )
         payload = compose(edge_program, lowered, conversion)
         partition: CompiledPartition | ConvertedPartition

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the error for a budget that is too small proposes: each of it works, and takes what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+
+import oracle
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.budget import over_budget
+from openneutron.errors import BudgetError
+from openneutron.ir import Graph
+from scripts.published_networks import Chain
+from tests.compiler.test_cascade_search import image_graph
+
+CHANGES = {
+    "without --fetch-constants-to-sram": {"fetch_constants_to_sram": False},
+    "with --io-place caller": {"io": "caller"},
+    "with --io-place arena": {"io": "arena"},
+}
+
+
+def short(graph: Graph, options: CompileOptions) -> BudgetError:
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(graph, oracle.TARGET, options)
+    return caught.value
+
+
+@pytest.mark.parametrize("io", ["arena", "caller"])
+@pytest.mark.parametrize("seed", range(4))
+def test_each_way_out_is_one(seed: int, io: str) -> None:
+    graph = image_graph(seed)
+    options = CompileOptions(sram_budget=1, io=io, fetch_constants_to_sram=True)
+    error = short(graph, options)
+    assert not error.ways_out
+    options = replace(options, sram_budget=error.least_bytes - 1)
+    for words, size in short(graph, options).ways_out.items():
+        changed = options
+        for part in words.split(" and "):
+            changed = replace(changed, **CHANGES[part])
+        report = compile_graph(graph, oracle.TARGET, changed).report
+        assert report.sram_bytes == size < error.least_bytes
+
+
+def weighty() -> Graph:
+    """Far more constants than tensors."""
+    return Chain("weighty", (1, 4, 4, 16)).conv(64, 3).conv(16, 3).graph()
+
+
+def test_the_whole_message() -> None:
+    options = CompileOptions(fetch_constants_to_sram=True, sram_budget=1536)
+    assert str(short(weighty(), options)) == (
+        "'weighty': it needs 5.8 KiB (5984 bytes) of SRAM; the budget is 1.5 KiB (1536 bytes). Give it at least 6 KiB with "
+        "--sram-budget (or sram_budget=), or a smaller input. Without --fetch-constants-to-sram it takes 1.2 KiB (1280 bytes)."
+    )
+    least = short(weighty(), replace(options, sram_budget=1008))
+    assert str(least).endswith("(or sram_budget=), or a smaller input.")
+
+
+@dataclass(frozen=True)
+class Part:
+    least_bytes: int
+    ways_out: Mapping[str, int]
+
+
+def test_several_partitions_name_what_helps_all_of_them() -> None:
+    one = Part(3000, {"without --fetch-constants-to-sram": 2000, "with --io-place caller": 1000})
+    other = Part(4000, {"without --fetch-constants-to-sram": 1500, "with --io-place caller": 1200})
+    said = "Give it at least 4 KiB with --sram-budget (or sram_budget=), or a smaller input."
+    less = "Without --fetch-constants-to-sram it takes 2.0 KiB (2000 bytes)"
+    assert str(over_budget("m", [one, other], 2, 2048)) == (
+        "'m': it needs 3.9 KiB (4000 bytes) of SRAM for the largest of its 2 partitions, which run one after the other; the "
+        f"budget is 2.0 KiB (2048 bytes). {said} {less}, with --io-place caller it takes 1.2 KiB (1200 bytes)."
+    )
+    # A third one fits, and might not with its inputs elsewhere.
+    assert str(over_budget("m", [one, other], 3, 2048)).endswith(f"{said} {less}.")
+    assert str(over_budget("m", [one, Part(4000, {})], 2, 2048)).endswith(said)
