@@ -69,7 +69,8 @@ class Report:
     least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs,
     ``fetched_bytes`` what a run copies to the prefetch buffer; ``used_bytes`` what a run touches of scratch and prefetch buffer,
     up to the highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: what the same schedule takes with
-    inputs and outputs at the other place, the caller's buffers or the arena. ``gained_cycles``: how many ``effort`` saved, by those of a port
+    inputs and outputs at the other place, the caller's buffers or the arena (with copies, whose places depend on that, as much as at
+    this one). ``gained_cycles``: how many ``effort`` saved, by those of a port
     that copies in the background (None at the default effort, and where that finds nothing that fits).
 
     ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
@@ -225,10 +226,10 @@ def finish(
         raise over_budget(graph.name, [_Short(sram, {})], 1, budget)
     program = emit(legal, schedule, storages, layout, target, options.io, options.profile)
     report = _report(graph, schedule, storages, layout, program, target, sram, budget)
-    elsewhere = replace(options, io=ARENA if options.io == CALLER else CALLER)
-    other = lay_out(schedule, storages, elsewhere.io, work=0).scratch_bytes
-    other += schedule.prefetch_bytes + io_outside(graph, elsewhere)
-    report = replace(report, other_io_sram_bytes=other)
+    if not any(isinstance(step, Fetch) for step in schedule.steps):
+        elsewhere = replace(options, io=ARENA if options.io == CALLER else CALLER)
+        other = lay_out(schedule, storages, elsewhere.io, work=0).scratch_bytes + io_outside(graph, elsewhere)
+        report = replace(report, other_io_sram_bytes=other)
     return Compiled(program, graph, report, legal, schedule, storages, layout)
 
 
