@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from openneutron.ir import Graph
 from scripts.published_networks import Chain
 from tests.compiler.test_cascade_search import image_graph
 
-CHANGES = {
+CHANGES: dict[str, dict[str, Any]] = {
     "without --fetch-constants-to-sram": {"fetch_constants_to_sram": False},
     "with --io-place caller": {"io": "caller"},
     "with --io-place arena": {"io": "arena"},
