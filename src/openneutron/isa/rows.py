@@ -28,7 +28,7 @@ HEADER = Row(
     "The microcode's first 32 words.",
     (
         unsigned("magic", "0x64434D6E"),
-        unsigned("format_version", "0x4F4E0001; NXP's own microcode has other values here and is refused"),
+        unsigned("format_version", f"0x{FORMAT_VERSION:08X}; NXP's own microcode has other values here and is refused"),
         unsigned("microcode_crc", "CRC-32 (zlib's) of the microcode with this word as 0"),
         unsigned("weights_crc", "CRC-32 of the weights; checked by the host tools, not by the driver"),
         unsigned("flags", "reserved, 0"),
