@@ -59,7 +59,7 @@ enum {
 /* The microcode's first 32 words. */
 typedef struct {
     uint32_t magic; /* 0x64434D6E */
-    uint32_t format_version; /* 0x4F4E0001; NXP's own microcode has other values here and is refused */
+    uint32_t format_version; /* 0x4F4E0002; NXP's own microcode has other values here and is refused */
     uint32_t microcode_crc; /* CRC-32 (zlib's) of the microcode with this word as 0 */
     uint32_t weights_crc; /* CRC-32 of the weights; checked by the host tools, not by the driver */
     uint32_t flags; /* reserved, 0 */

@@ -6,6 +6,22 @@
 #include "elements.h"
 #include "elements_dsp.h"
 
+/* Input and output have these channels, and the window reads nothing that is not there. */
+static inline bool softmax_tensors_are_sound(const NeutronProgramView *program, uint32_t input, uint32_t output,
+                                             int32_t channels, const NeutronWindowExtents *window) {
+    const NeutronBuffer *in = neutron_checked_buffer(program, input, false);
+    const NeutronBuffer *out = neutron_window_buffer(program, output, true, window);
+    return in != NULL && out != NULL && channels == in->channels && channels == out->channels &&
+           window->batch1 <= in->batches && window->row1 <= in->rows &&
+           neutron_buffer_holds(in, window->col0, window->col1, 0, channels);
+}
+
+/* A table with an entry of so many bytes for each difference, of which there are 256 at the most. */
+static inline bool softmax_table_is_sound(const NeutronProgramView *program, uint32_t base, uint32_t offset,
+                                          int32_t count, uint32_t entry_bytes) {
+    return count >= 1 && count <= 256 && neutron_range_is_sound(program, base, offset, (uint64_t)count * entry_bytes, 4);
+}
+
 /* Bits before the point of the sum of exponentials; the exponentials have none. */
 enum { SUM_INTEGER_BITS = 12 };
 

@@ -250,16 +250,8 @@ typedef struct {
     NeutronRescaleKind256 kind;
 } NeutronPointwise256;
 
-/* Pixels a fixed step apart: of one row, or of all rows where they follow each other without a gap. */
-typedef struct {
-    const uint8_t *in;
-    uint8_t *out;
-    ptrdiff_t in_pitch, out_pitch;
-    int64_t pixels;
-} NeutronLine256;
-
 /* All `channels` of all pixels. */
-void neutron_pointwise_tile_256(const NeutronPointwise256 *layer, const NeutronLine256 *line, const int8_t *weights,
+void neutron_pointwise_tile_256(const NeutronPointwise256 *layer, const NeutronLine *line, const int8_t *weights,
                                 const NeutronRescale256 *groups, int32_t channels);
 
 #endif

@@ -274,16 +274,8 @@ typedef struct {
     NeutronRescaleKind512 kind;
 } NeutronPointwise512;
 
-/* Pixels a fixed step apart: of one row, or of all rows where they follow each other without a gap. */
-typedef struct {
-    const uint8_t *in;
-    uint8_t *out;
-    ptrdiff_t in_pitch, out_pitch;
-    int64_t pixels;
-} NeutronLine512;
-
 /* All `channels` of all pixels. */
-void neutron_pointwise_tile_512(const NeutronPointwise512 *layer, const NeutronLine512 *line, const int8_t *weights,
+void neutron_pointwise_tile_512(const NeutronPointwise512 *layer, const NeutronLine *line, const int8_t *weights,
                                 const NeutronGroup512 *groups, int32_t channels);
 
 #endif

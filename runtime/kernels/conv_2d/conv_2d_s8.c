@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::ConvPerChannel (integer_ops/conv.h). */
-#include "convolution.h"
+#include "portable.h"
 
 bool conv_2d_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) {
     const NeutronConv2dS8 *p = params;
@@ -11,15 +11,8 @@ bool conv_2d_s8_check(const NeutronProgramView *program, const void *params, con
 
 #if !NEUTRON_DSP
 
-typedef struct {
-    const NeutronKernelCall *call;
-    const NeutronConv2dS8 *p;
-    const NeutronBuffer *input;
-    int32_t n, row, col; /* of the input, for the tap (0, 0) */
-} Position;
-
 /* Adds all taps of 8 output channels whose inputs start at input_channel0. `weights`: the block's. */
-static void add_taps(uint32_t *accumulators, const Position *at, const int8_t *weights, int32_t input_channel0) {
+static void add_taps(uint32_t *accumulators, const NeutronTapPosition *at, const int8_t *weights, int32_t input_channel0) {
     const NeutronConv2dS8 *p = at->p;
     const NeutronBuffer *input = at->input;
     const size_t tap_bytes = neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES;
@@ -45,7 +38,7 @@ static void add_taps(uint32_t *accumulators, const Position *at, const int8_t *w
 }
 
 /* `count` output channels from `channel` on, a multiple of 8. */
-static void compute_block(const Position *at, int32_t channel, int32_t count, const int8_t *weights,
+static void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t count, const int8_t *weights,
                           const NeutronRequantBlock *table, uint8_t *out, int32_t out_pitch) {
     const NeutronConv2dS8 *p = at->p;
     uint32_t accumulators[NEUTRON_LANES], group_sums[NEUTRON_LANES];
@@ -68,32 +61,8 @@ static void compute_block(const Position *at, int32_t channel, int32_t count, co
 
 void conv_2d_s8_run_portable(const NeutronKernelCall *call) {
     const NeutronConv2dS8 *p = call->params;
-    const NeutronWindowExtents *w = &call->window;
-    const NeutronBuffer *output = &call->buffers[p->output];
-    const size_t block_bytes = (size_t)p->kernel_h * (size_t)p->kernel_w * neutron_blocks_of(p->group_inputs) *
-                               NEUTRON_LANES * NEUTRON_LANES;
-    const int32_t first_block = (w->channel0 - p->constant_channel0) / NEUTRON_LANES;
-    const int8_t *const weights = neutron_packed_weights(call, p) + (size_t)first_block * block_bytes;
-    const NeutronRequantBlock *const table = neutron_requant_blocks(call, p) + first_block;
-    Position at = {.call = call, .p = p, .input = &call->buffers[p->input]};
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        at.n = n;
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            at.row = r * p->stride_h - p->pad_top;
-            for (int32_t c = w->col0; c < w->col1; c++) {
-                at.col = c * p->stride_w - p->pad_left;
-                uint8_t *out = neutron_element_address(call->bases, output, n, r, c, w->channel0);
-                const int8_t *block = weights;
-                const NeutronRequantBlock *entry = table;
-                for (int32_t k = w->channel0; k < w->channel1; k += NEUTRON_LANES) {
-                    const int32_t count = w->channel1 - k < NEUTRON_LANES ? w->channel1 - k : NEUTRON_LANES;
-                    compute_block(&at, k, count, block, entry++, out, output->channel_pitch);
-                    block += block_bytes;
-                    out += (ptrdiff_t)NEUTRON_LANES * output->channel_pitch;
-                }
-            }
-        }
-    }
+    const size_t taps = (size_t)p->kernel_h * (size_t)p->kernel_w;
+    neutron_compute_blocks(call, taps * neutron_blocks_of(p->group_inputs) * NEUTRON_LANES * NEUTRON_LANES, compute_block);
 }
 
 void conv_2d_s8_run(const NeutronKernelCall *call) {

@@ -89,7 +89,7 @@ NEUTRON_AVX2 static void run_gathered(const NeutronKernelCall *call) {
     const size_t pitch = neutron_gather_pitch(p), taps = (size_t)p->kernel_h * (size_t)p->kernel_w;
     NeutronPointwise256 layer = {.p = p, .inputs = (int32_t)pitch, .group_bytes = pitch * 8};
     layer.range = neutron_range_256(p);
-    NeutronLine256 line = {.in_pitch = (ptrdiff_t)pitch, .out_pitch = output->col_pitch};
+    NeutronLine line = {.in_pitch = (ptrdiff_t)pitch, .out_pitch = output->col_pitch};
     NeutronRescale256 groups[NEUTRON_GROUPS_256];
     int8_t weights[NEUTRON_GATHER_WEIGHTS];
     uint8_t pixels[NEUTRON_GATHER_PIXELS * NEUTRON_GATHER_BYTES] = {0};

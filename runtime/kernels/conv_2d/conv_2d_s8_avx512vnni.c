@@ -164,7 +164,7 @@ NEUTRON_AVX512VNNI static bool run_gathered(const NeutronKernelCall *call) {
     const NeutronBuffer *output = &call->buffers[p->output];
     const size_t pitch = neutron_gather_pitch(p), taps = (size_t)p->kernel_h * (size_t)p->kernel_w;
     NeutronPointwise512 layer = {.inputs = (int32_t)pitch, .range = neutron_range_512(p), .group_bytes = pitch * 8};
-    NeutronLine512 line = {.in_pitch = (ptrdiff_t)pitch, .out_pitch = output->col_pitch};
+    NeutronLine line = {.in_pitch = (ptrdiff_t)pitch, .out_pitch = output->col_pitch};
     NeutronGroup512 groups[NEUTRON_GROUPS_512];
     int8_t weights[NEUTRON_GATHER_WEIGHTS];
     uint8_t pixels[NEUTRON_GATHER_PIXELS * NEUTRON_GATHER_BYTES] = {0};

@@ -96,6 +96,30 @@ static inline bool neutron_pixels_join(const NeutronKernelCall *call) {
            neutron_rows_join(&call->buffers[p->output], &call->window);
 }
 
+/* Pixels a fixed step apart: of one row, or of all rows where they follow each other without a gap. */
+typedef struct {
+    const uint8_t *in;
+    uint8_t *out;
+    ptrdiff_t in_pitch, out_pitch;
+    int64_t pixels;
+} NeutronLine;
+
+/* The pixels of output row r of a conv_2d_1x1_s8 call, and where they are `joined` of those below it; the output from
+ * channel k on. */
+static inline NeutronLine neutron_line_of_row(const NeutronKernelCall *call, int32_t n, int32_t r, int32_t k, bool joined) {
+    const NeutronConv2d1x1S8 *p = call->params;
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
+    const NeutronLine line = {
+        .in = neutron_element_address(call->bases, input, n, r * p->stride_h, w->col0 * p->stride_w, 0),
+        .out = neutron_element_address(call->bases, output, n, r, w->col0, k),
+        .in_pitch = (ptrdiff_t)p->stride_w * input->col_pitch,
+        .out_pitch = output->col_pitch,
+        .pixels = (int64_t)(w->col1 - w->col0) * (joined ? w->row1 - w->row0 : 1),
+    };
+    return line;
+}
+
 /* Pixels whose inputs stay in a first-level cache while all output channels pass by. */
 static inline int64_t neutron_tile_pixels(int32_t inputs) {
     const int64_t pixels = 24 * 1024 / inputs & ~INT64_C(7);

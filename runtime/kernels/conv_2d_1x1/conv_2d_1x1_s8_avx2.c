@@ -36,7 +36,7 @@ NEUTRON_AVX2_INLINE void compute_block(const NeutronPointwise256 *layer, const u
                             pixels);
 }
 
-NEUTRON_AVX2 void neutron_pointwise_tile_256(const NeutronPointwise256 *layer, const NeutronLine256 *line,
+NEUTRON_AVX2 void neutron_pointwise_tile_256(const NeutronPointwise256 *layer, const NeutronLine *line,
                                              const int8_t *weights, const NeutronRescale256 *groups, int32_t channels) {
     const NeutronRequantBlock *table = layer->table;
     for (int32_t k = 0; k < channels; k += 8, groups++, table++, weights += layer->group_bytes) {
@@ -55,11 +55,11 @@ NEUTRON_AVX2 void neutron_pointwise_tile_256(const NeutronPointwise256 *layer, c
     }
 }
 
-NEUTRON_AVX2 static void run_line(const NeutronPointwise256 *layer, const NeutronLine256 *line, const int8_t *weights,
+NEUTRON_AVX2 static void run_line(const NeutronPointwise256 *layer, const NeutronLine *line, const int8_t *weights,
                                   const NeutronRescale256 *groups, int32_t channels) {
     const int64_t step = neutron_tile_pixels(layer->inputs);
     for (int64_t first = 0; first < line->pixels; first += step) {
-        NeutronLine256 tile = *line;
+        NeutronLine tile = *line;
         tile.in += first * line->in_pitch;
         tile.out += first * line->out_pitch;
         tile.pixels = line->pixels - first < step ? line->pixels - first : step;
@@ -85,12 +85,7 @@ NEUTRON_AVX2 bool conv_2d_1x1_s8_run_avx2(const NeutronKernelCall *call) {
         layer.kind = neutron_prepare_groups_256(groups, neutron_blocks_of(channels), p, layer.table);
         for (int32_t n = w->batch0; n < w->batch1; n++) {
             for (int32_t r = w->row0; r < w->row1; r++) {
-                NeutronLine256 line = {.in_pitch = (ptrdiff_t)p->stride_w * input->col_pitch,
-                                       .out_pitch = output->col_pitch};
-                line.in = neutron_element_address(call->bases, input, n, r * p->stride_h, w->col0 * p->stride_w, 0);
-                line.out = neutron_element_address(call->bases, output, n, r, w->col0, k);
-                line.pixels = w->col1 - w->col0;
-                if (joined) line.pixels *= w->row1 - w->row0;
+                const NeutronLine line = neutron_line_of_row(call, n, r, k, joined);
                 run_line(&layer, &line, weights, groups, channels);
                 if (joined) break;
             }

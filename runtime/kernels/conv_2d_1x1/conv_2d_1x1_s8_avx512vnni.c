@@ -60,7 +60,7 @@ static const Block BLOCKS_OF_8[] = {block_8x1, block_8x2, block_8x3};
 static const Block BLOCKS_OF_4[] = {block_4x1, block_4x2, block_4x3};
 static const Block BLOCKS_OF_1[] = {block_1x1, block_1x2, block_1x3};
 
-NEUTRON_AVX512VNNI void neutron_pointwise_tile_512(const NeutronPointwise512 *layer, const NeutronLine512 *line,
+NEUTRON_AVX512VNNI void neutron_pointwise_tile_512(const NeutronPointwise512 *layer, const NeutronLine *line,
                                                    const int8_t *weights, const NeutronGroup512 *groups,
                                                    int32_t channels) {
     const size_t group_count = neutron_blocks_of(channels);
@@ -82,11 +82,11 @@ NEUTRON_AVX512VNNI void neutron_pointwise_tile_512(const NeutronPointwise512 *la
     }
 }
 
-NEUTRON_AVX512VNNI static void run_line(const NeutronPointwise512 *layer, const NeutronLine512 *line,
+NEUTRON_AVX512VNNI static void run_line(const NeutronPointwise512 *layer, const NeutronLine *line,
                                         const int8_t *weights, const NeutronGroup512 *groups, int32_t channels) {
     const int64_t step = neutron_tile_pixels(layer->inputs);
     for (int64_t first = 0; first < line->pixels; first += step) {
-        NeutronLine512 tile = *line;
+        NeutronLine tile = *line;
         tile.in += first * line->in_pitch;
         tile.out += first * line->out_pitch;
         tile.pixels = line->pixels - first < step ? line->pixels - first : step;
@@ -115,12 +115,7 @@ NEUTRON_AVX512VNNI bool conv_2d_1x1_s8_run_avx512vnni(const NeutronKernelCall *c
         if (layer.kind == NEUTRON_RESCALE_512_ANY && p->single_rounding != 0) return false;
         for (int32_t n = w->batch0; n < w->batch1; n++) {
             for (int32_t r = w->row0; r < w->row1; r++) {
-                NeutronLine512 line = {.in_pitch = (ptrdiff_t)p->stride_w * input->col_pitch,
-                                       .out_pitch = output->col_pitch};
-                line.in = neutron_element_address(call->bases, input, n, r * p->stride_h, w->col0 * p->stride_w, 0);
-                line.out = neutron_element_address(call->bases, output, n, r, w->col0, k);
-                line.pixels = w->col1 - w->col0;
-                if (joined) line.pixels *= w->row1 - w->row0;
+                const NeutronLine line = neutron_line_of_row(call, n, r, k, joined);
                 run_line(&layer, &line, weights, groups, channels);
                 if (joined) break;
             }

@@ -80,11 +80,7 @@ void copy_s8_run(const NeutronKernelCall *call) {
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
     const int32_t channels = w->channel1 - w->channel0;
     int32_t cols = w->col1 - w->col0, length = channels;
-    if (neutron_columns_join(in, channels) && neutron_columns_join(out, channels) &&
-        neutron_joined_length(cols, channels) > 0) {
-        length = neutron_joined_length(cols, channels);
-        cols = 1;
-    }
+    neutron_join_columns(in, out, &cols, &length);
     const bool crossed = cols > 1 && (in->channel_pitch > in->col_pitch || out->channel_pitch > out->col_pitch);
     for (int32_t n = w->batch0; n < w->batch1; n++) {
         for (int32_t r = w->row0; r < w->row1; r++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::DepthwiseConvPerChannel (integer_ops/depthwise_conv.h). */
-#include "conv_2d/convolution.h"
+#include "conv_2d/portable.h"
 
 bool depthwise_conv_2d_s8_check(const NeutronProgramView *program, const void *params,
                                 const NeutronWindowExtents *window) {
@@ -9,13 +9,6 @@ bool depthwise_conv_2d_s8_check(const NeutronProgramView *program, const void *p
 }
 
 #if !NEUTRON_DSP
-
-typedef struct {
-    const NeutronKernelCall *call;
-    const NeutronDepthwiseConv2dS8 *p;
-    const NeutronBuffer *input;
-    int32_t n, row, col; /* of the input, for the tap (0, 0) */
-} Position;
 
 /* A block of 8 output channels, whose inputs lie one pitch apart, or where input_of says. */
 typedef struct {
@@ -57,7 +50,7 @@ static NEUTRON_INLINE void multiply_tap(uint32_t *accumulators, const int8_t *we
 }
 
 /* `count` output channels from `channel` on, a multiple of 8. */
-static void compute_block(const Position *at, int32_t channel, int32_t count, const int8_t *weights,
+static void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t count, const int8_t *weights,
                           const NeutronRequantBlock *table, uint8_t *out, int32_t out_pitch) {
     const NeutronDepthwiseConv2dS8 *p = at->p;
     const NeutronBuffer *input = at->input;
@@ -87,31 +80,7 @@ static void compute_block(const Position *at, int32_t channel, int32_t count, co
 
 void depthwise_conv_2d_s8_run_portable(const NeutronKernelCall *call) {
     const NeutronDepthwiseConv2dS8 *p = call->params;
-    const NeutronWindowExtents *w = &call->window;
-    const NeutronBuffer *output = &call->buffers[p->output];
-    const size_t block_bytes = (size_t)p->kernel_h * (size_t)p->kernel_w * NEUTRON_LANES;
-    const int32_t first_block = (w->channel0 - p->constant_channel0) / NEUTRON_LANES;
-    const int8_t *const weights = neutron_packed_weights(call, p) + (size_t)first_block * block_bytes;
-    const NeutronRequantBlock *const table = neutron_requant_blocks(call, p) + first_block;
-    Position at = {.call = call, .p = p, .input = &call->buffers[p->input]};
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        at.n = n;
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            at.row = r * p->stride_h - p->pad_top;
-            for (int32_t c = w->col0; c < w->col1; c++) {
-                at.col = c * p->stride_w - p->pad_left;
-                uint8_t *out = neutron_element_address(call->bases, output, n, r, c, w->channel0);
-                const int8_t *block = weights;
-                const NeutronRequantBlock *entry = table;
-                for (int32_t k = w->channel0; k < w->channel1; k += NEUTRON_LANES) {
-                    const int32_t count = w->channel1 - k < NEUTRON_LANES ? w->channel1 - k : NEUTRON_LANES;
-                    compute_block(&at, k, count, block, entry++, out, output->channel_pitch);
-                    block += block_bytes;
-                    out += (ptrdiff_t)NEUTRON_LANES * output->channel_pitch;
-                }
-            }
-        }
-    }
+    neutron_compute_blocks(call, (size_t)p->kernel_h * (size_t)p->kernel_w * NEUTRON_LANES, compute_block);
 }
 
 void depthwise_conv_2d_s8_run(const NeutronKernelCall *call) {

@@ -9,13 +9,8 @@ void log_softmax_s8_run(const NeutronKernelCall *call);
 
 bool log_softmax_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronLogSoftmaxS8 *p = params_block;
-    const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);
-    const NeutronBuffer *out = neutron_window_buffer(program, p->output, true, window);
-    if (in == NULL || out == NULL || p->channels != in->channels || p->channels != out->channels) return false;
-    return window->batch1 <= in->batches && window->row1 <= in->rows &&
-           neutron_buffer_holds(in, window->col0, window->col1, 0, in->channels) && p->table_count >= 1 &&
-           p->table_count <= 256 &&
-           neutron_range_is_sound(program, p->table_base, p->table_offset, (uint64_t)p->table_count * 8, 4);
+    return softmax_tensors_are_sound(program, p->input, p->output, p->channels, window) &&
+           softmax_table_is_sound(program, p->table_base, p->table_offset, p->table_count, 8);
 }
 
 /* Bits before the point: of rescaled differences and of the logarithm, and of what the logarithm is summed up in. */

@@ -82,11 +82,7 @@ void lookup_s8_run(const NeutronKernelCall *call) {
 #endif
     const int32_t channels = w->channel1 - w->channel0;
     int32_t cols = w->col1 - w->col0, length = channels;
-    if (neutron_columns_join(in, channels) && neutron_columns_join(out, channels) &&
-        neutron_joined_length(cols, channels) > 0) {
-        length = neutron_joined_length(cols, channels);
-        cols = 1;
-    }
+    neutron_join_columns(in, out, &cols, &length);
     for (int32_t n = w->batch0; n < w->batch1; n++) {
         for (int32_t r = w->row0; r < w->row1; r++) {
             const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, w->channel0);

@@ -9,13 +9,8 @@ void softmax_s8_run(const NeutronKernelCall *call);
 
 bool softmax_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronSoftmaxS8 *p = params_block;
-    const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);
-    const NeutronBuffer *out = neutron_window_buffer(program, p->output, true, window);
-    if (in == NULL || out == NULL || p->channels != in->channels || p->channels != out->channels) return false;
-    return window->batch1 <= in->batches && window->row1 <= in->rows &&
-           neutron_buffer_holds(in, window->col0, window->col1, 0, in->channels) && p->exp_count >= 1 &&
-           p->exp_count <= 256 &&
-           neutron_range_is_sound(program, p->exp_base, p->exp_offset, (uint64_t)p->exp_count * 4, 4);
+    return softmax_tensors_are_sound(program, p->input, p->output, p->channels, window) &&
+           softmax_table_is_sound(program, p->exp_base, p->exp_offset, p->exp_count, 4);
 }
 
 /* How a row's exponentials become results: times `scale`, then shifted right. */
