@@ -10,6 +10,8 @@ from openneutron.compiler.audit import audit
 from openneutron.compiler.bottleneck import bottleneck, idle_reason
 from openneutron.compiler.budget import budget_bytes, over_budget
 from openneutron.compiler.calls import KernelCall
+from openneutron.compiler.cascade import in_place
+from openneutron.compiler.copies_as_views import copies_as_views
 from openneutron.compiler.cost import call_cost
 from openneutron.compiler.effort import DEFAULT, effort_of
 from openneutron.compiler.emit import emit
@@ -18,6 +20,7 @@ from openneutron.compiler.fold_moves import fold_moves
 from openneutron.compiler.layout import ARENA, CALLER, Layout, lay_out
 from openneutron.compiler.legalize import VIEWS, legalize
 from openneutron.compiler.options import CompileOptions
+from openneutron.compiler.order import flow_of
 from openneutron.compiler.prefetch import fetched_sizes
 from openneutron.compiler.schedule import Fetch, Schedule
 from openneutron.compiler.select import select_node
@@ -163,16 +166,26 @@ def _compile_graph(graph: Graph, target: Target, options: CompileOptions) -> Com
         if reason is not None:
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
     legal = legalize(graph)
-    storages, calls = select_calls(legal)
     outside = io_outside(graph, options)
     budget = budget_bytes(options.sram_budget, target)
     room = budget - outside
     wanted = Wanted(target, options.io, options.fetch_constants_to_sram, effort_of(options.effort))
-    fitted = fit(calls, storages, wanted, room)
-    if isinstance(fitted, TooLittle):
+    selected = selections(legal)
+    found = [fit(calls, storages, wanted, room) for storages, calls in selected]
+    fitting = [each for each in found if not isinstance(each, TooLittle)]
+    if not fitting:
+        least, (storages, calls) = min(
+            (
+                (each.least_bytes, pair)
+                for each, pair in zip(found, selected, strict=True)
+                if isinstance(each, TooLittle)
+            ),
+            key=lambda choice: choice[0],
+        )
         border = [sum(graph[name].size_bytes for name in names) for names in (graph.inputs, graph.outputs)]
-        short = _Short(fitted.least_bytes + outside, ways_out(calls, storages, wanted, budget, border))
+        short = _Short(least + outside, ways_out(calls, storages, wanted, budget, border))
         raise over_budget(graph.name, [short], 1, budget)
+    fitted = min(fitting, key=lambda each: (each.cycles(target), each.sram_bytes))
     compiled = finish(graph, legal, fitted.storages, fitted.schedule, target, options, fitted.layout)
     return checked(compiled) if options.check else compiled
 
@@ -206,6 +219,17 @@ def select_calls(legal: Graph) -> tuple[Storages, list[KernelCall]]:
         for name in node.outputs:
             calls += copies.get(name, [])
     return storages, fold_moves(storages, calls)
+
+
+def selections(legal: Graph) -> list[tuple[Storages, list[KernelCall]]]:
+    """What may be compiled: ``select_calls``, and where some of its copies can be views (copies_as_views) that too, or that
+    alone if its whole tensors take no more memory. Whatever the budget, they are the same."""
+    storages, calls = select_calls(legal)
+    fewer = copies_as_views(storages, calls)
+    if len(fewer) == len(calls):
+        return [(storages, calls)]
+    peaks = [flow_of(each, in_place(storages, each), ARENA).peak_bytes(range(len(each))) for each in (fewer, calls)]
+    return [(storages, fewer)] if peaks[0] <= peaks[1] else [(storages, fewer), (storages, calls)]
 
 
 def finish(
@@ -315,4 +339,5 @@ __all__ = [
     "finish",
     "io_outside",
     "select_calls",
+    "selections",
 ]

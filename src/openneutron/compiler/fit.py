@@ -12,9 +12,10 @@ from openneutron.compiler.copies import Copies
 from openneutron.compiler.effort import DEFAULT, Effort
 from openneutron.compiler.layout import Layout, lay_out
 from openneutron.compiler.merge_columns import merge_columns
-from openneutron.compiler.prefetch import Plan, fastest_plan, good_plan
+from openneutron.compiler.prefetch import Plan, fastest_plan, fetched_sizes, good_plan
 from openneutron.compiler.schedule import Schedule, whole_schedule
 from openneutron.compiler.storage import Storages
+from openneutron.compiler.timeline import durations, overlapped_cycles
 from openneutron.compiler.variants import Variant, for_cascades, for_whole_tensors, of_one_order
 from openneutron.targets import Target
 
@@ -30,6 +31,11 @@ class Fitted:
     @property
     def sram_bytes(self) -> int:
         return self.layout.scratch_bytes + self.schedule.prefetch_bytes
+
+    def cycles(self, target: Target) -> int:
+        """Modelled, with a port that copies in the background."""
+        sizes = fetched_sizes(self.schedule, self.storages)
+        return overlapped_cycles(self.schedule, sizes, durations(self.schedule, target), target)
 
 
 @dataclass(frozen=True, slots=True)

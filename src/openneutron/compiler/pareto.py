@@ -9,7 +9,7 @@ from itertools import chain
 
 from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.cascade import in_place
-from openneutron.compiler.compile import io_outside, select_calls
+from openneutron.compiler.compile import io_outside, selections
 from openneutron.compiler.effort import effort_of
 from openneutron.compiler.fit import Fitted, Wanted, fit_merged, fit_plain, options_of, to_fetch_for
 from openneutron.compiler.layout import lay_out
@@ -43,8 +43,14 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
 
     Where constants are fetched, their memory is in it, and cycles are those of a port that copies in the background.
     """
-    legal = legalize(graph)
-    separate, calls = select_calls(legal)
+    found = [_of_selection(*each, graph, target, options) for each in selections(legalize(graph))]
+    return front([point for points in found for point in points])
+
+
+def _of_selection(
+    separate: Storages, calls: Sequence[KernelCall], graph: Graph, target: Target, options: CompileOptions
+) -> list[Point]:
+    """``separate`` are the storages before ``in_place``."""
     if options.fetch_constants_to_sram:
         return _with_copies(calls, separate, target, options, io_outside(graph, options))
     storages = in_place(separate, calls)
@@ -62,12 +68,12 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
         points += [Point(option.budget_bytes + outside, option.cycles) for option in search.levels(STEP)]
     least = fit_plain(calls, storages, wanted, min(search.least_bytes() for search in searches))
     assert isinstance(least, Fitted)
-    return front([*points, Point(least.sram_bytes + outside, _cycles(least, target))])
+    return [*points, Point(least.sram_bytes + outside, _cycles(least, target))]
 
 
 def _with_copies(
     calls: Sequence[KernelCall], storages: Storages, target: Target, options: CompileOptions, outside: int
-) -> tuple[Point, ...]:
+) -> list[Point]:
     wanted = Wanted(target, options.io, True, effort_of(options.effort))
     good, families = to_fetch_for(calls, storages, wanted)
     plans = [good, *all_plans(chain(*families), good.cycles)]
@@ -76,7 +82,7 @@ def _with_copies(
     for point in points[1:-1]:
         if point.cycles * WORTH < kept[-1].cycles:
             kept.append(point)
-    return front([*kept, points[-1]])
+    return [*kept, points[-1]]
 
 
 def _cycles(fitted: Fitted, target: Target) -> int:
