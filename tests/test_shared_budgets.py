@@ -35,7 +35,7 @@ def test_budgets(model: str, shared_models: Path) -> None:
 
 def test_budgets_of_cifarnet() -> None:
     graph = cifarnet()
-    check(graph, litert.write(graph), 6.5)
+    check(graph, litert.write(graph), 6.25)
 
 
 def check(graph: Graph, file: bytes, least_kib: float) -> None:

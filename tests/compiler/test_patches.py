@@ -23,6 +23,7 @@ from openneutron.compiler.cascade.steps import schedule_of
 from openneutron.compiler.cascade.stripes import Stripes, evaluate, turned
 from openneutron.compiler.cascade.variants import Chain, Variant, chain_at, variant, variants
 from openneutron.compiler.compile import checked, finish, select_calls
+from openneutron.compiler.cost import call_cost, least_compute_cycles
 from openneutron.compiler.effort import DEFAULT
 from openneutron.compiler.legalize import legalize
 from openneutron.compiler.storage import Storages
@@ -219,6 +220,28 @@ def test_nothing_takes_fewer_cycles_than_the_search_leaves_out(seed: int) -> Non
             tried = [way for way in ways(found, effort) if random.random() < 0.3]
             spent = [evaluate(found, *way).cycles for way in tried]
             assert min(spent, default=1 << 60) >= search.least_cycles(first, end), (first, end, tried)
+
+
+@pytest.mark.parametrize("shape", [(126, 1, 10), (61, 3, 9), (20, 1, 3)])
+def test_no_stripes_compute_for_less_than_the_bound(shape: tuple[int, int, int]) -> None:
+    """Rows of one column are shared out among the pipelines, but for a short stripe output channels may be the cheaper way."""
+    b = random_graphs.Builder(0)
+    height, width, channels = shape
+    source = b.input((1, height, width, 2))
+    made = [random_graphs.SAMPLERS[name](b, source) for name in ("conv_2d", "average_pool_2d", "logistic", "softmax")]
+    weights = b.const(np.ones((channels, 1, 1, 2), np.int8), per_tensor(0.5, 0))
+    bias = b.const(np.zeros(channels, np.int32), per_tensor(0.5 * source.quant.scale, 0))
+    strides = {"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1}
+    outputs = [*(each for each in made if each is not None), b.new((1, height, width, channels))]
+    b.node("conv_2d", [source, weights, bias], outputs[-1], padding="SAME", activation="NONE", **strides)
+    _, calls = select_calls(legalize(b.graph(outputs)))
+    for call in calls:
+        rows = call.views["output"].extents[1]
+        least = least_compute_cycles(call, oracle.TARGET, rows)
+        for stripe in range(1, rows + 1):
+            full, rest = divmod(rows, stripe)
+            parts = [stripe] * full + [rest] * (rest > 0)
+            assert sum(call_cost(call, oracle.TARGET, part).compute_cycles for part in parts) >= least, (call, stripe)
 
 
 @pytest.mark.parametrize(("extent", "count", "unit"), [(9, 2, 1), (24, 2, 8), (20, 3, 8), (7, 7, 1), (17, 2, 8)])

@@ -143,6 +143,16 @@ def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost
     return Cost(cycles, int(target.costs.issue_cycles.value), macs, parallel)
 
 
+def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:
+    """Compute cycles that ``rows`` rows take at least, in however many stripes.
+
+    Where a stripe's rows are shared out among the pipelines, a short one may be cheaper the other way round.
+    """
+    several = target.pipelines
+    one, lanes, whole = (call_cost(call, target, count).compute_cycles for count in (1, several, rows))
+    return min(rows * one, rows * lanes // several, whole)
+
+
 def fetch_cycles(size_bytes: int, target: Target) -> int:
     """Cycles of a copy from flash to SRAM."""
     assert target.costs is not None

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from openneutron.compiler.calls import KernelCall, View, dense_pitches
 from openneutron.compiler.cascade.needs import NEVER, RowNeeds
-from openneutron.compiler.cost import call_cost
+from openneutron.compiler.cost import call_cost, least_compute_cycles
 from openneutron.compiler.cut import Span, columns_needed, some_channels, some_columns
 from openneutron.compiler.storage import Storage
 from openneutron.isa import aligned
@@ -44,25 +44,15 @@ class Patch:
 
     def spans(self, begin: int, end: int) -> list[Span]:
         """For each call the rows that a stripe of the last call's takes; empty where it takes none."""
-        spans = [(begin, end)]
-        for needs in reversed(self.needs):
-            begin, end = spans[-1]
-            low, high = (needs.low[begin], needs.high[end]) if begin < end else (0, 0)
-            spans.append((low, high) if low < high else (0, 0))
-        return spans[::-1]
+        return stripe(self.needs, begin, end)
 
     def held(self, progress: Sequence[int]) -> list[int]:
         """Rows to hold of what lies between the calls, for stripes that end at these rows."""
-        edges = sorted({0, *progress})
-        spans = [self.spans(begin, end) for begin, end in pairwise(edges)]
-        return [max(1, *(each[index][1] - each[index][0] for each in spans)) for index in range(len(self.needs))]
+        return held_rows(self.needs, progress)
 
     def offsets(self, held: Sequence[int]) -> list[int]:
         """Where each of them starts in the memory that the pieces share, and at the end how much that is."""
-        offsets = [0]
-        for rows, size in zip(held, self.row_bytes, strict=True):
-            offsets.append(offsets[-1] + aligned(rows * size))
-        return offsets
+        return offsets(held, self.row_bytes)
 
     def cycles(self, begin: int, end: int, target: Target) -> int:
         """Modelled cycles of all pieces of a stripe."""
@@ -77,10 +67,41 @@ class Patch:
                 total += sum(call_cost(piece[index], target, last - first).cycles for piece in self.pieces)
         return total
 
+    def least_cycles(self, rows: int, target: Target) -> int:
+        """What the last call's ``rows`` rows take at least, in however many stripes."""
+        assert target.costs is not None, f"{target.name} has no cost constants"
+        issue = int(target.costs.issue_cycles.value)
+        total = 0
+        for index, (first, last) in enumerate(self.spans(0, rows)):
+            computed = [least_compute_cycles(piece[index], target, last - first) + issue for piece in self.pieces]
+            total += sum(computed) if first < last else 0
+        return total
+
     def mirrored(self) -> Patch:
         """The same with rows counted from the last one on."""
         needs = tuple(each.mirrored(rows) for each, rows in zip(self.needs, self.rows, strict=False))
         return replace(self, needs=needs)
+
+
+def stripe(needs: Sequence[RowNeeds], begin: int, end: int) -> list[Span]:
+    """For each call of a chain the rows that a stripe of the last one's takes; empty where it takes none."""
+    spans = [(begin, end)]
+    for each in reversed(needs):
+        begin, end = spans[-1]
+        low, high = (each.low[begin], each.high[end]) if begin < end else (0, 0)
+        spans.append((low, high) if low < high else (0, 0))
+    return spans[::-1]
+
+
+def held_rows(needs: Sequence[RowNeeds], progress: Sequence[int]) -> list[int]:
+    """Rows to hold of what lies between the calls of a chain, for stripes that end at these rows."""
+    spans = [stripe(needs, begin, end) for begin, end in pairwise(sorted({0, *progress}))]
+    return [max([1, *(each[index][1] - each[index][0] for each in spans)]) for index in range(len(needs))]
+
+
+def offsets(held: Sequence[int], row_bytes: Sequence[int]) -> list[int]:
+    """Where each of these starts, one behind the other, and where the last one ends."""
+    return list(accumulate((aligned(rows * size) for rows, size in zip(held, row_bytes, strict=True)), initial=0))
 
 
 def composed(outer: RowNeeds, inner: RowNeeds) -> RowNeeds:
@@ -96,45 +117,56 @@ def even_spans(extent: int, count: int, unit: int) -> Iterator[Span]:
     yield from pairwise(edges)
 
 
-def patch(
-    calls: Sequence[KernelCall], needs: Sequence[RowNeeds], by_channels: bool, count: int, target: Target
-) -> Patch | None:
-    """The chain in ``count`` pieces; None where there are not so many, or one sees padding alone."""
+def cuts(calls: Sequence[KernelCall], by_channels: bool, count: int) -> list[list[Span]] | None:
+    """For each of ``count`` pieces the columns or channels of each call's output; None where there are not so many.
+
+    Nor where one sees padding alone.
+    """
     last = calls[-1].views["output"]
     extent, unit = (last.extents[3], LANES) if by_channels else (last.extents[2], 1)
     if not 1 < count <= -(-extent // unit):
         return None
-    pieces: list[tuple[KernelCall, ...]] = []
-    storages: list[tuple[Storage, ...]] = []
-    for number, span in enumerate(even_spans(extent, count, unit)):
-        made = _piece(calls, span, by_channels)
-        if made is None:
+    made = []
+    for span in even_spans(extent, count, unit):
+        spans = [span]
+        for call in reversed(calls):
+            spans.append(spans[-1] if by_channels else columns_needed(call, spans[-1]))
+        if any(first >= end for first, end in spans):
             return None
-        named = _with_storages(made, number)
-        pieces.append(named)
-        storages.append(tuple(_storage(each.views["output"]) for each in named[:-1]))
+        made.append(spans[-2::-1])
+    return made
+
+
+def widest_rows(calls: Sequence[KernelCall], made: Sequence[Sequence[Span]], by_channels: bool) -> list[int]:
+    """Bytes of a row of what lies between the calls, in the widest piece."""
+    others = [call.views["output"].extents[2 if by_channels else 3] for call in calls[:-1]]
+    return [other * max(spans[i][1] - spans[i][0] for spans in made) for i, other in enumerate(others)]
+
+
+def patch(
+    calls: Sequence[KernelCall], needs: Sequence[RowNeeds], by_channels: bool, count: int, target: Target
+) -> Patch | None:
+    """The chain in ``count`` pieces; None where ``cuts`` is."""
+    made = cuts(calls, by_channels, count)
+    if made is None:
+        return None
+    some = some_channels if by_channels else some_columns
+    pieces = [
+        _with_storages([some(call, span) for call, span in zip(calls, spans, strict=True)], number)
+        for number, spans in enumerate(made)
+    ]
+    storages = tuple(tuple(_storage(each.views["output"]) for each in piece[:-1]) for piece in pieces)
     rows = tuple(call.views["output"].extents[1] for call in calls)
-    row_bytes = tuple(max(piece[i].views["output"].pitches[1] for piece in pieces) for i in range(len(calls) - 1))
+    row_bytes = tuple(widest_rows(calls, made, by_channels))
     row_cycles = tuple(_row_cycles([piece[i] for piece in pieces], each, target) for i, each in enumerate(rows))
     name = calls[0].views["output"].tensor
-    return Patch(name, tuple(pieces), rows, tuple(needs), row_bytes, tuple(storages), row_cycles)
+    return Patch(name, tuple(pieces), rows, tuple(needs), row_bytes, storages, row_cycles)
 
 
 def _row_cycles(calls: Sequence[KernelCall], rows: int, target: Target) -> int | None:
     one = [call_cost(call, target, 1).compute_cycles for call in calls]
     whole = [call_cost(call, target).compute_cycles for call in calls]
     return sum(one) if whole == [each * rows for each in one] else None
-
-
-def _piece(calls: Sequence[KernelCall], span: Span, by_channels: bool) -> list[KernelCall] | None:
-    made = []
-    for call in reversed(calls):
-        made.append(some_channels(call, span) if by_channels else some_columns(call, span))
-        if not by_channels:
-            span = columns_needed(call, span)
-            if span[0] >= span[1]:
-                return None
-    return made[::-1]
 
 
 def _with_storages(calls: Sequence[KernelCall], number: int) -> tuple[KernelCall, ...]:

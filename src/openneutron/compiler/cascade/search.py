@@ -17,7 +17,7 @@ from openneutron.compiler.cascade.network import AFTER, CallRows, Network
 from openneutron.compiler.cascade.segment import Segment, segment, window_rows
 from openneutron.compiler.cascade.stripes import Stripes, cycles_of, evaluate, evaluated, rounds
 from openneutron.compiler.cascade.variants import Variant, variants
-from openneutron.compiler.cost import call_cost
+from openneutron.compiler.cost import least_compute_cycles
 from openneutron.compiler.effort import DEFAULT, Effort
 
 NO_LIMIT = 1 << 60
@@ -66,23 +66,25 @@ def ways(found: Segment, effort: Effort) -> Iterator[tuple[int, int, bool]]:
 
 @dataclass(slots=True)
 class _Try:
-    """A way to run a segment, what it takes at least, its cycles and what it comes to, both once somebody had to know."""
+    """A way to run a segment, the memory and the cycles it takes at least, and what it comes to once somebody had to know."""
 
     way: tuple[int, int, bool]
     least_bytes: int
-    cycles: int = 0
+    least_cycles: int
     made: Stripes | None = None
 
     def evaluated(self, segment: Segment, most_cycles: int) -> Stripes | None:
         """What it comes to, or None where it takes more cycles than that."""
-        if self.made is None and self.cycles <= most_cycles:
+        if self.made is None and self.least_cycles <= most_cycles:
             done = rounds(segment, *self.way)
-            self.cycles = cycles_of(segment, done)
-            if self.cycles <= most_cycles:
-                self.made = evaluated(segment, self.way, done, self.cycles)
+            cycles = cycles_of(segment, done)
+            assert cycles >= self.least_cycles, "a bound is above what it bounds"
+            self.least_cycles = cycles
+            if cycles <= most_cycles:
+                self.made = evaluated(segment, self.way, done, cycles)
                 assert self.made.peak_bytes >= self.least_bytes, "a bound is above what it bounds"
                 self.least_bytes = self.made.peak_bytes
-        return self.made if self.cycles <= most_cycles else None
+        return self.made if self.least_cycles <= most_cycles else None
 
 
 @dataclass(slots=True)
@@ -137,7 +139,11 @@ class Search:
             if found.least_bytes > budget:
                 continue
             if not found.tries:
-                found.tries = [_Try(way, self._least_of(found, way)) for way in ways(found.segment, self.effort)]
+                least = self._cycles_in_one_round(found.segment)
+                found.tries = [
+                    _Try(way, self._least_of(found, way), least + self._cycles_of_rounds(found.segment, way))
+                    for way in ways(found.segment, self.effort)
+                ]
             for each in found.tries:
                 if each.least_bytes <= budget:
                     yield found.segment, each
@@ -152,6 +158,23 @@ class Search:
         windows = self._window_rows[id(found.segment.network)]
         return found.segment.least_bytes(found.segment.held_at_once(height, even, windows))
 
+    def _cycles_in_one_round(self, found: Segment) -> int:
+        calls = [found.network.calls[position] for position in found.positions]
+        issue = self.network.issue_cycles
+        return sum(
+            self._read_alone(each) + issue
+            if each.patch is None
+            else each.patch.least_cycles(each.rows, found.network.target)
+            for each in calls
+        )
+
+    def _cycles_of_rounds(self, found: Segment, way: tuple[int, int, bool]) -> int:
+        """What issuing the call that sets the pace costs in all rounds but one."""
+        pace, height, _ = way
+        call = found.network.calls[pace]
+        each = 1 if call.patch is None else len(call.patch.pieces)
+        return (-(-call.rows // height) - 1) * each * self.network.issue_cycles
+
     def least_cycles(self, first: int, end: int) -> int:
         """No cascade of calls [first, end) takes fewer, in patches or not."""
         return self._compute[end] - self._compute[first] + (end - first + 1) * self.network.issue_cycles
@@ -163,7 +186,7 @@ class Search:
             for chain in each.chains:
                 last, length = chain.end - 1, chain.end - chain.first
                 rows = self.network.calls[last].rows
-                spent = chain.patch.cycles(0, rows, self.network.target) - (length + 1) * self.network.issue_cycles
+                spent = chain.patch.least_cycles(rows, self.network.target) - (length + 1) * self.network.issue_cycles
                 cycles[last] = min(cycles[last], spent - sum(cycles[chain.first : last]))
         return cycles
 
@@ -173,9 +196,9 @@ class Search:
         readers = [self.network.calls[reader] for reader in piece.readers]
         needs = [(reader.reads[piece.name], reader.rows) for reader in readers]
         ends = [each.high[rows] - call.offset for each, rows in needs if each is not None]
-        if piece.last == AFTER or len(ends) < len(needs) or not call.in_rows or max(ends, default=0) >= call.rows:
-            return call.compute_cycles
-        return call_cost(call.call, self.network.target, max((1, *ends))).compute_cycles
+        everything = piece.last == AFTER or len(ends) < len(needs) or not call.in_rows
+        rows = call.rows if everything else min(call.rows, max([1, *ends]))
+        return least_compute_cycles(call.call, self.network.target, rows)
 
     def _ends_at(self, end: int) -> Iterator[int]:
         """Where cascades that end at ``end`` may begin, the shortest first."""

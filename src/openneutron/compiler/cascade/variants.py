@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.cascade.needs import RowNeeds
 from openneutron.compiler.cascade.network import AFTER, CallRows, Network, Piece
-from openneutron.compiler.cascade.patches import Patch, composed, patch
+from openneutron.compiler.cascade.patches import Patch, composed, cuts, held_rows, offsets, patch, widest_rows
 from openneutron.compiler.cascade.segment import Segment, segment
 from openneutron.compiler.cut import channel_by_channel, takes_channels, takes_columns
 from openneutron.compiler.effort import Effort
@@ -89,25 +90,34 @@ def _chain(network: Network, first: int, most_bytes: int, by_channels: bool, mos
         if _handed_on(network, end, by_channels) is None:
             break
         end += 1
+    calls, needs = _calls_and_needs(network, first, end, by_channels)
+    if needs is None:
+        return None
+    held = held_rows(needs, range(1, network.calls[end - 1].rows + 1))
     for count in range(2, most_pieces + 1):
-        found = chain_at(network, first, end, by_channels, count)
-        if (
-            found is not None
-            and found.patch.offsets(found.patch.held(range(1, found.patch.rows[-1] + 1)))[-1] <= most_bytes
-        ):
-            return found
+        made = cuts(calls, by_channels, count)
+        if made is not None and offsets(held, widest_rows(calls, made, by_channels))[-1] <= most_bytes:
+            return chain_at(network, first, end, by_channels, count)
     return None
 
 
 def chain_at(network: Network, first: int, end: int, by_channels: bool, count: int) -> Chain | None:
     """Calls [first, end) in so many patches; None where they can't be cut so."""
-    needs = [_handed_on(network, reader, by_channels) for reader in range(first + 1, end)]
-    if not _takes(network.calls[first], by_channels) or None in network.calls[first].reads.values():
-        return None
-    calls = [network.calls[position].call for position in range(first, end)]
-    known = [each for each in needs if each is not None]
-    made = patch(calls, known, by_channels, count, network.target) if len(known) == len(needs) else None
+    calls, needs = _calls_and_needs(network, first, end, by_channels)
+    made = None if needs is None else patch(calls, needs, by_channels, count, network.target)
     return None if made is None else Chain(first, end, made)
+
+
+def _calls_and_needs(
+    network: Network, first: int, end: int, by_channels: bool
+) -> tuple[list[KernelCall], list[RowNeeds] | None]:
+    """The calls, and the rows that each but the first needs of the one before it; None where they can't be a chain."""
+    calls = [network.calls[position].call for position in range(first, end)]
+    if not _takes(network.calls[first], by_channels) or None in network.calls[first].reads.values():
+        return calls, None
+    needs = [_handed_on(network, reader, by_channels) for reader in range(first + 1, end)]
+    known = [each for each in needs if each is not None]
+    return calls, known if len(known) == len(needs) else None
 
 
 def _size(network: Network, position: int) -> int:
