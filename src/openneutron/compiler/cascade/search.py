@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from openneutron.compiler.cascade.network import AFTER, CallRows, Network
+from openneutron.compiler.cascade.network import AFTER, Network
 from openneutron.compiler.cascade.segment import Segment, segment, window_rows
 from openneutron.compiler.cascade.stripes import Stripes, cycles_of, evaluate, evaluated, rounds
 from openneutron.compiler.cascade.variants import Variant, variants
@@ -103,6 +103,7 @@ class Search:
     network: Network
     effort: Effort = DEFAULT
     _window_rows: dict[int, dict[str, int]] = field(init=False)
+    _least: dict[int, int] = field(init=False)
     _compute: list[int] = field(init=False)
     _smallest: Plan | None = None
     _variants: list[Variant] = field(init=False)
@@ -116,6 +117,7 @@ class Search:
         self._window_rows = {
             id(each): window_rows(each) for each in (self.network, *(v.network for v in self._variants))
         }
+        self._least = self._least_of_calls()
         self._compute = [0, *accumulate(self._least_computed())]
 
     def whole(self, position: int) -> Stripes:
@@ -159,14 +161,7 @@ class Search:
         return found.segment.least_bytes(found.segment.held_at_once(height, even, windows))
 
     def _cycles_in_one_round(self, found: Segment) -> int:
-        calls = [found.network.calls[position] for position in found.positions]
-        issue = self.network.issue_cycles
-        return sum(
-            self._read_alone(each) + issue
-            if each.patch is None
-            else each.patch.least_cycles(each.rows, found.network.target)
-            for each in calls
-        )
+        return sum(self._least[id(found.network.calls[position])] for position in found.positions)
 
     def _cycles_of_rounds(self, found: Segment, way: tuple[int, int, bool]) -> int:
         """What issuing the call that sets the pace costs in all rounds but one."""
@@ -181,24 +176,41 @@ class Search:
 
     def _least_computed(self) -> list[int]:
         """For each call what it computes for at least, beside one issue for each call of a cascade and one more."""
-        cycles = [self._read_alone(each) for each in self.network.calls]
+        issue = self.network.issue_cycles
+        cycles = [self._least[id(each)] - issue for each in self.network.calls]
         for each in self._variants:
             for chain in each.chains:
-                last, length = chain.end - 1, chain.end - chain.first
-                rows = self.network.calls[last].rows
-                spent = chain.patch.least_cycles(rows, self.network.target) - (length + 1) * self.network.issue_cycles
+                last = chain.end - 1
+                spent = self._least[id(each.network.calls[each.at[last]])] - (chain.end - chain.first + 1) * issue
                 cycles[last] = min(cycles[last], spent - sum(cycles[chain.first : last]))
         return cycles
 
-    def _read_alone(self, call: CallRows) -> int:
-        """Compute cycles of the rows that somebody reads: a cascade leaves out the others, such as those behind a pool's last."""
-        piece = self.network.pieces[call.output]
-        readers = [self.network.calls[reader] for reader in piece.readers]
-        needs = [(reader.reads[piece.name], reader.rows) for reader in readers]
-        ends = [each.high[rows] - call.offset for each, rows in needs if each is not None]
-        everything = piece.last == AFTER or len(ends) < len(needs) or not call.in_rows
-        rows = call.rows if everything else min(call.rows, max([1, *ends]))
-        return least_compute_cycles(call.call, self.network.target, rows)
+    def _least_of_calls(self) -> dict[int, int]:
+        """For each call, of all variants, what it takes at least in one round."""
+        target, rows = self.network.target, self._rows_computed()
+        least = {}
+        for call, count in zip(self.network.calls, rows, strict=True):
+            spent = least_compute_cycles(call.call, target, count) + self.network.issue_cycles
+            least[id(call)] = spent if count else 0
+        for each in self._variants:
+            for chain in each.chains:
+                made = each.network.calls[each.at[chain.end - 1]]
+                least[id(made)] = chain.patch.least_cycles(rows[chain.end - 1], target)
+        return least
+
+    def _rows_computed(self) -> list[int]:
+        """For each call its output's rows that a cascade computes at least: those behind the last one read, such as a pool's
+        windows leave over, it leaves out, and so on backwards."""
+        rows = [call.rows for call in self.network.calls]
+        for position in reversed(range(len(rows))):
+            call = self.network.calls[position]
+            piece = self.network.pieces[call.output]
+            readers = [reader for reader in piece.readers if reader > position]
+            needs = [(self.network.calls[reader].reads[piece.name], rows[reader]) for reader in readers]
+            ends = [each.high[count] - call.offset for each, count in needs if each is not None]
+            if piece.last != AFTER and len(ends) == len(needs) and call.in_rows:
+                rows[position] = min(call.rows, max([0, *ends]))
+        return rows
 
     def _ends_at(self, end: int) -> Iterator[int]:
         """Where cascades that end at ``end`` may begin, the shortest first."""
