@@ -122,10 +122,12 @@ class Compiled:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
+        """The graph's inputs, in the order of a run's."""
         return tuple(self.graph[name] for name in self.graph.inputs)
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
+        """The graph's outputs, in the order of a run's."""
         return tuple(self.graph[name] for name in self.graph.outputs)
 
 

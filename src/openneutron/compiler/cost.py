@@ -26,6 +26,7 @@ class Cost:
 
     @property
     def cycles(self) -> int:
+        """What it takes in all: issuing it, then computing."""
         return self.compute_cycles + self.issue_cycles
 
 

@@ -30,6 +30,7 @@ class Fitted:
 
     @property
     def sram_bytes(self) -> int:
+        """What a run takes beside the inputs and outputs that are the caller's."""
         return self.layout.scratch_bytes + self.schedule.prefetch_bytes
 
     def cycles(self, target: Target) -> int:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The compiler's options as flags of a command line, for callers that have nothing but text to say them in.
 
-Every field of ``CompileOptions`` has one: ``--sram-budget=512`` (KiB), ``--io-place=arena``, ``--fetch-constants-to-sram``, ``--profile``.
+Every field of ``CompileOptions`` has one: ``--sram-budget=512`` (KiB), ``--io-place=arena``, ``--fetch-constants-to-sram``,
+``--effort=high`` and so on.
 """
 
 from __future__ import annotations

@@ -45,10 +45,12 @@ class _Calls:
                     self.readers.setdefault(storage, []).append((place, name))
 
     def is_scratch(self, storage: str) -> bool:
+        """Whether nothing but these calls knows the memory."""
         piece = self.storages.storages[storage]
         return piece.input is None and piece.output is None and piece.constant is None
 
     def left(self) -> list[KernelCall]:
+        """Those that are left, in order."""
         return [call for call in self.calls if call is not None]
 
 

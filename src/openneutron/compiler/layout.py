@@ -29,6 +29,7 @@ class Layout:
 
     @property
     def scratch_bytes(self) -> int:
+        """The arena: up to the end of its last buffer."""
         return self.placement.size
 
 

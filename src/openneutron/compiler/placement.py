@@ -20,6 +20,7 @@ class Item:
     last: int
 
     def overlaps(self, other: Item) -> bool:
+        """Whether both are live in some step."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -50,6 +51,7 @@ class Placement:
 
     @property
     def is_optimal(self) -> bool:
+        """Whether no placement of these buffers takes less."""
         return self.size == self.bound
 
     def verify(self, items: Sequence[Item], overlaps: Overlaps = MappingProxyType({})) -> None:

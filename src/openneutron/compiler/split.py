@@ -28,6 +28,7 @@ class Cuttable:
 
     @property
     def blocks(self) -> int:
+        """Blocks of output channels that can be cut apart; 1 where the call stays whole."""
         call = self.call
         channels = call.views["output"].extents[3]
         if call.kernel not in _SPLITTABLE or call.params["group_outputs"] != channels:

@@ -72,6 +72,7 @@ class _Run:
                 self._touch(item["base"], here)
 
     def audited(self) -> Audit:
+        """What a run of the whole program comes to."""
         for iteration, instruction in _unrolled(self.microcode.code):
             if len(self.findings) >= MOST_FINDINGS:
                 break

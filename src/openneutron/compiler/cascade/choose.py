@@ -38,6 +38,7 @@ class Option:
 
     @property
     def arena_bytes(self) -> int:
+        """What it takes where everything has its address."""
         return self.layout.scratch_bytes
 
     @property

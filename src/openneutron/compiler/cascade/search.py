@@ -39,6 +39,7 @@ class Plan:
 
     @property
     def tensor_bytes(self) -> int:
+        """The most that any part takes without its constants."""
         return max((part.peak_bytes - part.constants_bytes for part in self.parts), default=0)
 
 

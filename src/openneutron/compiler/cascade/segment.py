@@ -38,6 +38,7 @@ class Segment:
 
     @property
     def positions(self) -> range:
+        """Its calls, by their places among all."""
         return range(self.first, self.end)
 
     def least_bytes(self, held_rows: Mapping[str, int]) -> int:
