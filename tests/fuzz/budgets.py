@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.effort import DEFAULT
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph
 from tests import oracle, random_graphs
@@ -23,9 +25,9 @@ from tests import oracle, random_graphs
 MOST_OPERATORS = 30
 
 
-def least_budget(graph: Graph, fetch: bool, io: str) -> int:
+def least_budget(graph: Graph, fetch: bool, io: str, effort: str = DEFAULT.name) -> int:
     """The least budget that the compiler names, bytes; 1 where nothing is needed."""
-    options = CompileOptions(sram_budget=1, fetch_constants_to_sram=fetch, io=io)
+    options = CompileOptions(sram_budget=1, fetch_constants_to_sram=fetch, io=io, effort=effort)
     try:
         compile_graph(graph, oracle.TARGET, options)
     except BudgetError as error:
@@ -45,29 +47,41 @@ def check(seed: int) -> int:
     """
     graph = random_graphs.several(seed, 3, MOST_OPERATORS)
     fetch, io = bool(seed % 2), ("arena", "caller")[seed // 2 % 2]
+    random = np.random.default_rng(seed)
     try:
-        whole = compile_graph(graph, oracle.TARGET, CompileOptions(fetch_constants_to_sram=fetch, io=io))
+        return check_graph(graph, fetch, io, lambda least, most: random.integers(least, most + 1, 2).tolist(), seed)
     except InvalidModelError:
         return 0
-    least, most = least_budget(graph, fetch, io), whole.report.sram_bytes
-    assert least <= most, f"seed {seed}: the least budget is {least}, whole tensors take {most}"
-    random = np.random.default_rng(seed)
-    budgets = sorted({least, *(int(value) for value in random.integers(least, most + 1, 2)), most})
+
+
+def check_graph(
+    graph: Graph,
+    fetch: bool,
+    io: str,
+    between: Callable[[int, int], Sequence[int]],
+    seed: int = 0,
+    effort: str = DEFAULT.name,
+) -> int:
+    """Compiles and compares the graph at its least budget, at those ``between`` makes of that and of what whole tensors take, and
+    at that; how many programs there were. ``seed`` is that of the inputs. Raises AssertionError for any difference."""
+    usual = CompileOptions(fetch_constants_to_sram=fetch, io=io, effort=effort)
+    whole = compile_graph(graph, oracle.TARGET, usual)
+    least, most = least_budget(graph, fetch, io, effort), whole.report.sram_bytes
+    assert least <= most, f"{graph.name}: the least budget is {least}, whole tensors take {most}"
+    budgets = sorted({least, *between(least, most), most})
     before: int | None = None
     for budget in budgets:
-        options = CompileOptions(sram_budget=budget, fetch_constants_to_sram=fetch, io=io)
-        compiled = oracle.assert_bit_exact(graph, (seed,), options)
-        assert compiled.report.sram_bytes <= budget, f"seed {seed}: {compiled.report.sram_bytes} of {budget} bytes"
-        assert before is None or modelled(compiled) <= before, f"seed {seed}: slower with {budget} bytes"
+        compiled = oracle.assert_bit_exact(graph, (seed,), replace(usual, sram_budget=budget))
+        assert compiled.report.sram_bytes <= budget, f"{graph.name}: {compiled.report.sram_bytes} of {budget} bytes"
+        assert before is None or modelled(compiled) <= before, f"{graph.name}: slower with {budget} bytes"
         before = modelled(compiled)
     if least > 1:
-        options = CompileOptions(sram_budget=least - 1, fetch_constants_to_sram=fetch, io=io)
         try:
-            compile_graph(graph, oracle.TARGET, options)
+            compile_graph(graph, oracle.TARGET, replace(usual, sram_budget=least - 1))
         except BudgetError as error:
-            assert error.least_bytes == least, f"seed {seed}: the least is {least} once, {error.least_bytes} then"
+            assert error.least_bytes == least, f"{graph.name}: the least is {least} once, {error.least_bytes} then"
         else:
-            raise AssertionError(f"seed {seed}: {least} bytes are said to be the least, and {least - 1} do")
+            raise AssertionError(f"{graph.name}: {least} bytes are said to be the least, and {least - 1} do")
     return len(budgets)
 
 
