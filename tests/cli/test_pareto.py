@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.report.pareto import ticks
+from openneutron.compiler.pareto import Point
+from openneutron.report.pareto import pareto_table, ticks
+from openneutron.report.text import plain
 from tests.cli.conftest import Command
+from tests.oracle import TARGET
 
 
 @pytest.mark.parametrize("options", [(), ("--io-place", "caller"), ("--fetch-constants-to-sram",)])
@@ -66,3 +69,13 @@ def test_what_can_not_be_drawn_or_does_not_run_is_refused(openneutron: Command) 
     ):
         ended = openneutron("pareto", *arguments)
         assert (ended.code, ended.out, ended.err) == (2, "", message)
+
+
+def test_memory_is_rounded_up() -> None:
+    points = [Point(4096, 4000), Point(4100, 3000), Point(12288, 1000)]
+    lines = plain(pareto_table("net", points, TARGET)).splitlines()[2:]
+    assert [line.split()[:2] + line.split()[-2:-1] for line in lines] == [
+        ["4.0", "KiB", "4"],
+        ["4.1", "KiB", "5"],
+        ["12.0", "KiB", "12"],
+    ]

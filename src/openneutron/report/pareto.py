@@ -20,7 +20,7 @@ BAR_WIDTH = 24
 
 def pareto_table(name: str, points: Sequence[Point], target: Target) -> RenderableType:
     """A row for each point: memory, time, the budget in whole KiB that it fits, and a bar as long as the time against the
-    slowest."""
+    slowest. Memory is rounded up, so that none seems to fit a budget that it does not."""
     title = Text(f"{name}: SRAM against modelled time on {target.name}", "bold")
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for heading in ("SRAM", "time", "times the fastest", "--sram-budget"):
@@ -30,7 +30,8 @@ def pareto_table(name: str, points: Sequence[Point], target: Target) -> Renderab
     for point in points:
         bar = "#" * max(1, round(BAR_WIDTH * point.cycles / slowest))
         time = duration_text(target.milliseconds(point.cycles))
-        table.add_row(size_text(point.sram_bytes), time, f"{point.cycles / fastest:.2f}", str(budget_kib(point)), bar)
+        memory = size_text(-(-point.sram_bytes * 10 // 1024) * 1024 // 10)
+        table.add_row(memory, time, f"{point.cycles / fastest:.2f}", str(budget_kib(point)), bar)
     return Group(title, table)
 
 
