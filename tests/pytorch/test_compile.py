@@ -191,7 +191,19 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[OpenNeutronError], str], ...] = (
         "no budget",
         {"sram_budget": 0},
         InvalidOptionError,
-        "sram_budget: it is 0 bytes; a budget is above 0.",
+        "sram_budget: it is 0; a budget is a whole number of KiB above 0.",
+    ),
+    (
+        "a budget with its unit",
+        {"sram_budget": "287KiB"},
+        InvalidOptionError,
+        "sram_budget: it is '287KiB'; a budget is a whole number of KiB above 0.",
+    ),
+    (
+        "part of a KiB",
+        {"sram_budget": 1.5},
+        InvalidOptionError,
+        "sram_budget: it is 1.5; a budget is a whole number of KiB above 0.",
     ),
     (
         "more than the chip has",

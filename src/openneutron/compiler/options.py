@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from openneutron.compiler.effort import DEFAULT, effort_of
 from openneutron.compiler.layout import ARENA, IO_PLACES
@@ -32,5 +33,20 @@ class CompileOptions:
         if self.io not in IO_PLACES:
             raise InvalidOptionError(f"io: '{self.io}' is no place for inputs and outputs; there are {IO_PLACES}.")
         effort_of(self.effort)
+        if self.sram_budget is not None and not _is_whole(self.sram_budget):
+            raise InvalidOptionError(f"sram_budget: it is {self.sram_budget!r}; a budget is a whole number of bytes.")
         if self.sram_budget is not None and self.sram_budget <= 0:
             raise InvalidOptionError(f"sram_budget: it is {self.sram_budget} bytes; a budget is above 0.")
+
+
+def kib_in_bytes(sram_budget: int | None) -> int | None:
+    """A budget in KiB as bytes. Raises InvalidOptionError where it is no whole number above 0."""
+    if sram_budget is None:
+        return None
+    if not _is_whole(sram_budget) or sram_budget <= 0:
+        raise InvalidOptionError(f"sram_budget: it is {sram_budget!r}; a budget is a whole number of KiB above 0.")
+    return sram_budget * 1024
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, SupportsIndex) and not isinstance(number, bool)

@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from openneutron import files
 from openneutron.compiler.budget import budget_bytes, over_budget
 from openneutron.compiler.layout import CALLER
+from openneutron.compiler.options import kib_in_bytes
 from openneutron.converter import OPEN, kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.hushed import hushed
@@ -213,14 +214,14 @@ def compile(
         operators_not_to_delegate=operators_not_to_delegate,
         use_neutron_for_format_conversion=use_neutron_for_format_conversion,
         fetch_constants_to_sram=fetch_constants_to_sram,
-        sram_budget=None if sram_budget is None else sram_budget * 1024,
+        sram_budget=kib_in_bytes(sram_budget),
         io=io_place,
         converter=converter,
         name=name,
     )
     # All partitions are measured before one that is too large is an error.
     compile_spec = encode(dataclasses.replace(decode(compile_spec), defer_budget=True))
-    budget = budget_bytes(None if sram_budget is None else sram_budget * 1024, spec.neutron_target)
+    budget = budget_bytes(kib_in_bytes(sram_budget), spec.neutron_target)
     tell("Exporting", 0, 1)
     with hushed():
         source = aten_graph(model, example_inputs, example_kwargs, channels_last, name)

@@ -20,6 +20,7 @@ from executorch.export import BackendRecipeProvider, ExportRecipe, LoweringRecip
 from torch.fx import GraphModule
 
 from openneutron.compiler.layout import CALLER
+from openneutron.compiler.options import kib_in_bytes
 from openneutron.converter import OPEN
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
@@ -164,7 +165,7 @@ def _partitioner(target: NeutronTargetSpec, options: RecipeOptions) -> NeutronPa
         fetch_constants_to_sram=options.fetch_constants_to_sram,
         dump_kernel_selection_code=options.dump_kernel_selection_code,
         use_profiling=options.use_profiling,
-        sram_budget=None if options.sram_budget is None else options.sram_budget * 1024,
+        sram_budget=kib_in_bytes(options.sram_budget),
         io=options.io_place,
         converter=options.converter,
     )
