@@ -29,7 +29,7 @@ from openneutron.compiler.timeline import copy_cycles, durations, overlapped_cyc
 from openneutron.compiler.ways_out import ways_out
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError, WaysOut
 from openneutron.ir import Graph, Tensor
-from openneutron.isa import Program
+from openneutron.isa import Program, aligned
 from openneutron.targets import Target
 
 
@@ -253,10 +253,24 @@ def finish(
     program = emit(legal, schedule, storages, layout, target, options.io, options.profile)
     report = _report(graph, schedule, storages, layout, program, target, sram, budget)
     if not any(isinstance(step, Fetch) for step in schedule.steps):
-        elsewhere = replace(options, io=ARENA if options.io == CALLER else CALLER)
-        other = lay_out(schedule, storages, elsewhere.io, work=0).scratch_bytes + io_outside(graph, elsewhere)
-        report = replace(report, other_io_sram_bytes=other)
+        report = replace(report, other_io_sram_bytes=_other_io_bytes(graph, schedule, storages, layout, options))
     return Compiled(program, graph, report, legal, schedule, storages, layout)
+
+
+def _other_io_bytes(
+    graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, options: CompileOptions
+) -> int:
+    """What the schedule takes with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
+    elsewhere = replace(options, io=ARENA if options.io == CALLER else CALLER)
+    anew = lay_out(schedule, storages, elsewhere.io, work=0).scratch_bytes
+    ends = [
+        layout.placement.offsets[item.name] + item.size
+        for item in layout.items
+        if storages.storages[item.name].input is None and storages.storages[item.name].output is None
+    ]
+    border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))
+    as_it_is = layout.scratch_bytes + border if elsewhere.io == ARENA else max(ends, default=0)
+    return min(anew, as_it_is) + io_outside(graph, elsewhere)
 
 
 @dataclass(frozen=True, slots=True)
