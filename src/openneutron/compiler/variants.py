@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from openneutron.compiler.batches import batch_by_batch
 from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.layout import lay_out
 from openneutron.compiler.order import Flow, flow_of, has_one_order, order_of_least_peak, order_of_least_sum
@@ -65,10 +66,12 @@ def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tu
 def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[Variant, ...]:
     """What cascades are searched in without changing the order."""
     given = Variant(tuple(calls), storages)
-    if not any(map(is_sequence, calls)):
-        return (given,)
-    turned = Variant(by_rows(calls), storages)
-    return (turned,) if apart(calls, storages) else (given, turned)
+    found = [given]
+    if any(map(is_sequence, calls)):
+        turned = Variant(by_rows(calls), storages)
+        found = [turned] if apart(calls, storages) else [given, turned]
+    cut = batch_by_batch(found[-1].calls, storages)
+    return (*found, Variant(*cut)) if cut is not None else tuple(found)
 
 
 def _orders(flow: Flow) -> list[tuple[int, ...]]:
