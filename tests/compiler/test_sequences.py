@@ -125,3 +125,17 @@ def test_images_have_no_sequences() -> None:
     assert not any(map(is_sequence, calls))
     assert all(one is other for one, other in zip(by_rows(calls), calls, strict=True))
     assert apart(calls, storages)
+
+
+@pytest.mark.parametrize("channels", [1, 5, 8, 10, 24])
+def test_stripes_of_a_sequence_never_cost_less_than_the_whole(channels: int) -> None:
+    """Else less memory could be faster: a stripe may have other things on the pipelines than the whole."""
+    b = random_graphs.Builder(1)
+    graph = b.graph([layer(b, b.input((1, 1, 37, 16)), channels, 5)])
+    _, calls = select_calls(legalize(graph))
+    (call,) = by_rows(calls)
+    whole = call_cost(call, oracle.TARGET).compute_cycles
+    assert whole == call_cost(calls[0], oracle.TARGET).compute_cycles
+    for height in range(1, 38):
+        stripes = [min(height, 37 - first) for first in range(0, 37, height)]
+        assert sum(call_cost(call, oracle.TARGET, rows).compute_cycles for rows in stripes) >= whole

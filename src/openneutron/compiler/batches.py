@@ -41,9 +41,7 @@ def _batches_apart(call: KernelCall) -> int:
     return counts.pop() if len(counts) == 1 else 1
 
 
-def _parts(
-    runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages
-) -> dict[str, tuple[Storage, ...]]:
+def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages) -> dict[str, tuple[Storage, ...]]:
     """The scratch storages that every call goes through batch by batch, in pieces of one batch."""
     counts: dict[str, int] = {}
     for count, run in runs:

@@ -44,15 +44,26 @@ def _groups_of_columns(rows: int, cols: int, target: Target) -> int:
 
 
 def _convolution(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
-    batches, _, cols, channels = call.views["output"].extents
+    batches, every_row, cols, channels = call.views["output"].extents
     p = call.params
     taps, inputs = p["kernel_h"] * p["kernel_w"], p["group_inputs"]
-    dots = batches * taps * _groups_of(inputs, target.macs)
+    macs = batches * rows * cols * channels * taps * inputs
+    cycles, parallel = _on_pipelines(call, target, rows)
+    if cols == 1:
+        # A stripe of few rows takes at least its share of the whole, where they fill the pipelines.
+        cycles = max(cycles, -(-_on_pipelines(call, target, every_row)[0] * rows // every_row))
+    return cycles, macs, parallel
+
+
+def _on_pipelines(call: KernelCall, target: Target, rows: int) -> tuple[int, str]:
+    """Cycles of so many rows with output channels or columns on the pipelines, whichever takes fewer."""
+    batches, _, cols, channels = call.views["output"].extents
+    p = call.params
+    dots = batches * p["kernel_h"] * p["kernel_w"] * _groups_of(p["group_inputs"], target.macs)
     groups = channels // p["group_outputs"]
     by_channels = dots * rows * cols * groups * _groups_of(p["group_outputs"], target.pipelines)
     by_columns = dots * channels * _groups_of_columns(rows, cols, target)
-    macs = batches * rows * cols * channels * taps * inputs
-    return (by_channels, macs, "output channels") if by_channels <= by_columns else (by_columns, macs, "output columns")
+    return (by_channels, "output channels") if by_channels <= by_columns else (by_columns, "output columns")
 
 
 def _depthwise(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
