@@ -8,9 +8,8 @@ batch, so that they can be part of cascades.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.calls import KernelCall, View
 from openneutron.compiler.storage import Storage, Storages
@@ -19,26 +18,82 @@ MOST_CALLS = 512
 """Networks of more calls than this once they are cut are left as they are: searching them takes too long."""
 
 
-def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> tuple[tuple[KernelCall, ...], Storages] | None:
-    """The calls with each run of them batch by batch, and their storages; None where nothing is held in parts then."""
-    runs = [(count, tuple(run)) for count, run in groupby(calls, _batches_apart)]
-    runs = [(count if len(run) > 1 else 1, run) for count, run in runs]
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Calls batch by batch and their storages; ``starts`` are the calls that begin a batch."""
+
+    calls: tuple[KernelCall, ...]
+    storages: Storages
+    starts: frozenset[int]
+
+
+def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> Batches | None:
+    """The calls with each run of them batch by batch; None where nothing is held in parts then."""
+    runs = [(run.count if len(run.calls) > 1 else 1, run.calls) for run in _runs(calls, storages)]
     if sum(count * len(run) for count, run in runs) > MOST_CALLS:
         return None
     parts = _parts(runs, storages)
     if not parts:
         return None
-    made = [call for count, run in runs for call in _cut(run, count, storages, parts)]
+    made: list[KernelCall] = []
+    starts: list[int] = []
+    for count, run in runs:
+        for batch in range(count):
+            starts.append(len(made))
+            made += run if count == 1 else (_of_batch(call, batch, storages, parts) for call in run)
     kept = {name: storage for name, storage in storages.storages.items() if name not in parts}
     pieces = {piece.name: piece for each in parts.values() for piece in each}
     of = {tensor: name for tensor, name in storages.of.items() if name not in parts}
-    return tuple(made), Storages({**kept, **pieces}, {**of, **{name: name for name in pieces}})
+    of.update((name, name) for name in pieces)
+    return Batches(tuple(made), Storages({**kept, **pieces}, of), frozenset(starts))
 
 
 def _batches_apart(call: KernelCall) -> int:
     """How many batches the call computes independently; 1 where it has one, or where its tensors differ in them."""
     counts = {view.extents[0] for view in call.views.values()}
     return counts.pop() if len(counts) == 1 else 1
+
+
+@dataclass(slots=True)
+class _Run:
+    """Neighbouring calls that can go through ``count`` batches one after the other. ``apart``: of the storages they touch, those
+    of which each batch of a call has a part of its own, the same in all calls; ``written`` are those written here."""
+
+    count: int
+    storages: Storages
+    calls: list[KernelCall] = field(default_factory=list)
+    apart: dict[str, bool] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
+
+    def takes(self, call: KernelCall) -> bool:
+        """Whether the call can follow: where it shares what is written here, it shares it batch by batch."""
+        if _batches_apart(call) != self.count:
+            return False
+        for name, view in call.views.items():
+            storage = self.storages[view.tensor]
+            shared = storage.name in self.apart and (name == "output" or storage.name in self.written)
+            if shared and not (self.apart[storage.name] and _one_batch_each(view, storage.size_bytes, self.count)):
+                return False
+        return True
+
+    def add(self, call: KernelCall) -> None:
+        """One call more."""
+        self.calls.append(call)
+        for name, view in call.views.items():
+            storage = self.storages[view.tensor]
+            apart = _one_batch_each(view, storage.size_bytes, self.count)
+            self.apart[storage.name] = self.apart.get(storage.name, True) and apart
+            if name == "output":
+                self.written.add(storage.name)
+
+
+def _runs(calls: Sequence[KernelCall], storages: Storages) -> list[_Run]:
+    runs: list[_Run] = []
+    for call in calls:
+        if not runs or not runs[-1].takes(call):
+            runs.append(_Run(_batches_apart(call), storages))
+        runs[-1].add(call)
+    return runs
 
 
 def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages) -> dict[str, tuple[Storage, ...]]:
@@ -80,19 +135,16 @@ def _unused(name: str, taken: set[str]) -> str:
     return name
 
 
-def _cut(
-    run: Sequence[KernelCall], count: int, storages: Storages, parts: dict[str, tuple[Storage, ...]]
-) -> Iterator[KernelCall]:
-    if count == 1:
-        yield from run
-        return
-    for batch in range(count):
-        for call in run:
-            views = {name: _of_batch(view, batch, storages, parts) for name, view in call.views.items()}
-            yield replace(call, name=f"{call.name}/{batch}", views=views)
+Parts = Mapping[str, tuple[Storage, ...]]
+"""The pieces of a storage, one for each batch."""
 
 
-def _of_batch(view: View, batch: int, storages: Storages, parts: dict[str, tuple[Storage, ...]]) -> View:
+def _of_batch(call: KernelCall, batch: int, storages: Storages, parts: Parts) -> KernelCall:
+    views = {name: _one_batch(view, batch, storages, parts) for name, view in call.views.items()}
+    return replace(call, name=f"{call.name}/{batch}", views=views)
+
+
+def _one_batch(view: View, batch: int, storages: Storages, parts: Parts) -> View:
     one = replace(view, extents=(1, *view.extents[1:]))
     pieces = parts.get(storages.of[view.tensor])
     if pieces is not None:

@@ -94,7 +94,7 @@ def fit_plain(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, r
 def options_of(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted) -> list[Options]:
     """The cascades of every variant of the calls; ``storages`` are those of ``in_place``."""
     return [
-        Options(variant.calls, variant.storages, wanted.target, wanted.io, effort=wanted.effort)
+        Options(variant.calls, variant.storages, wanted.target, wanted.io, False, wanted.effort, variant.cuts)
         for variant in for_cascades(calls, storages, wanted.io)
     ]
 
@@ -165,7 +165,7 @@ def _copies(fitted: Fitted, wanted: Wanted) -> Copies:
 
 def _cascades(variant: Variant, whole: Schedule, wanted: Wanted) -> Iterator[Copies]:
     """Cascades of these calls in less and less memory, from the fastest on; without what is ``whole``."""
-    options = Options(variant.calls, variant.storages, wanted.target, wanted.io, True, wanted.effort)
+    options = Options(variant.calls, variant.storages, wanted.target, wanted.io, True, wanted.effort, variant.cuts)
     before = whole.steps
     for option in options.levels(wanted.effort.levels):
         if option.schedule.steps != before:

@@ -21,10 +21,12 @@ from openneutron.compiler.storage import Storages
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Calls in their order, and their storages, those of ``in_place``."""
+    """Calls in their order, and their storages, those of ``in_place``. ``cuts`` are calls that begin something new: no cascade
+    reaches across."""
 
     calls: tuple[KernelCall, ...]
     storages: Storages
+    cuts: frozenset[int] = frozenset()
 
 
 def for_whole_tensors(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[KernelCall, ...]:
@@ -71,7 +73,7 @@ def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[Varia
         turned = Variant(by_rows(calls), storages)
         found = [turned] if apart(calls, storages) else [given, turned]
     cut = batch_by_batch(found[-1].calls, storages)
-    return (*found, Variant(*cut)) if cut is not None else tuple(found)
+    return (*found, Variant(cut.calls, cut.storages, cut.starts)) if cut is not None else tuple(found)
 
 
 def _orders(flow: Flow) -> list[tuple[int, ...]]:

@@ -52,7 +52,7 @@ class Options:
     """The schedules that the search knows for these calls.
 
     ``fetched``: the search leaves room for constants too, of a cascade for all of them, of a whole call for its smallest piece.
-    The arenas are the tensors' alone; only ``levels`` is of use then.
+    The arenas are the tensors' alone; only ``levels`` is of use then. ``cuts``: no cascade goes on from before such a call to it.
     """
 
     calls: Sequence[KernelCall]
@@ -61,13 +61,14 @@ class Options:
     io: str
     fetched: bool = False
     effort: Effort = DEFAULT
+    cuts: frozenset[int] = frozenset()
     _search: Search = field(init=False)
     _mirrors: dict[int, Network] = field(default_factory=dict)
     _placed: dict[int, _Placing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         made = network(self.calls, self.storages, self.target, self.io == CALLER, self.fetched)
-        self._search = Search(made, self.effort)
+        self._search = Search(made, self.effort, self.cuts)
 
     def fastest(self, budget: int) -> Option | None:
         """The fewest cycles in an arena of at most ``budget`` bytes; None where nothing fits.

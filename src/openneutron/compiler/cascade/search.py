@@ -99,10 +99,14 @@ class _Found:
 
 @dataclass(slots=True)
 class Search:
-    """Plans of one network. What was evaluated once is kept."""
+    """Plans of one network. What was evaluated once is kept.
+
+    ``cuts``: no cascade goes on from before such a call to it.
+    """
 
     network: Network
     effort: Effort = DEFAULT
+    cuts: frozenset[int] = frozenset()
     _window_rows: dict[int, dict[str, int]] = field(init=False)
     _least: dict[int, int] = field(init=False)
     _compute: list[int] = field(init=False)
@@ -217,7 +221,7 @@ class Search:
         """Where cascades that end at ``end`` may begin, the shortest first."""
         for first in range(end - 1, max(-1, end - self.effort.longest - 1), -1):
             yield first
-            if not self.network.calls[first].by_rows:
+            if first in self.cuts or not self.network.calls[first].by_rows:
                 return
 
     def plan(self, budget: int) -> Plan | None:

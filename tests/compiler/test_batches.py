@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Batches one after the other: LiteRT's bytes, the memory of one batch beside inputs and outputs, and only where memory asks for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import oracle
+import random_graphs
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.batches import batch_by_batch
+from openneutron.compiler.cascade import in_place
+from openneutron.compiler.compile import checked, finish, select_calls
+from openneutron.compiler.legalize import legalize
+from openneutron.compiler.schedule import Whole, whole_schedule
+from openneutron.ir import Graph, Tensor
+from tests.compiler.test_cascade_search import SPATIAL, assert_fits_and_is_exact, same_shape
+from tests.compiler.test_order import convolution
+from tests.fuzz.budgets import least_budget
+
+OPERATORS = (*SPATIAL, "mean", "fully_connected", "prelu", "batch_matmul", "transpose")
+
+
+def batched_graph(seed: int, batches: int) -> Graph:
+    """Several images of up to 12 rows through 4 or more operators with branches; what nobody reads is an output."""
+    b = random_graphs.Builder(seed)
+    values = [b.input((batches, 3 + b.up_to(9), 2 + b.up_to(6), b.up_to(9)))]
+    count = 4 + b.up_to(8)
+    while len(b.nodes) < count:
+        source = values[-1 - int(b.random.integers(min(3, len(values))))]
+        before = len(b.nodes)
+        name = OPERATORS[int(b.random.integers(len(OPERATORS)))]
+        sampler = same_shape if b.random.random() < 0.25 else random_graphs.SAMPLERS[name]
+        output = sampler(b, source)
+        if output is None or output.elements > 9000:
+            del b.nodes[before:]
+        elif len(output.shape) == 4:
+            values.append(output)
+    read = {name for node in b.nodes for name in node.inputs}
+    made = [b.tensors[name] for node in b.nodes for name in node.outputs]
+    return b.graph([value for value in made if value.name not in read])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_calls_batch_by_batch_compute_the_same(seed: int) -> None:
+    graph = batched_graph(seed, 2 + seed % 3)
+    legal = legalize(graph)
+    storages, calls = select_calls(legal)
+    found = batch_by_batch(calls, in_place(storages, calls))
+    if found is None:
+        return
+    assert 0 in found.starts and len(found.calls) > len(calls)
+    schedule = whole_schedule(found.calls)
+    compiled = checked(finish(graph, legal, found.storages, schedule, oracle.TARGET, CompileOptions()))
+    inputs = oracle.random_inputs(graph, seed)
+    want = oracle.reference_outputs(graph, inputs)
+    for got, expected in zip(oracle.simulated_outputs(compiled, inputs), want, strict=True):
+        np.testing.assert_array_equal(got, expected, f"{graph}")
+
+
+def test_most_graphs_of_several_batches_can_go_batch_by_batch() -> None:
+    found = 0
+    for seed in range(20):
+        storages, calls = select_calls(legalize(batched_graph(seed, 2 + seed % 3)))
+        found += batch_by_batch(calls, in_place(storages, calls)) is not None
+        storages, calls = select_calls(legalize(batched_graph(seed, 1)))
+    assert found >= 10
+
+
+@pytest.mark.parametrize("seed", range(100, 116))
+def test_random_batches_at_random_budgets(seed: int) -> None:
+    graph = batched_graph(seed, 2 + seed % 3)
+    io, fetch = ("arena", "caller")[seed % 2], seed % 4 == 0
+    unlimited = oracle.assert_bit_exact(graph, (), CompileOptions(io=io, fetch_constants_to_sram=fetch)).report
+    least = least_budget(graph, fetch, io)
+    inputs = oracle.random_inputs(graph, seed)
+    want = oracle.reference_outputs(graph, inputs)
+    between = np.random.default_rng(seed).integers(least, unlimited.sram_bytes + 1, 2)
+    cycles = [
+        assert_fits_and_is_exact(
+            graph, CompileOptions(budget, io, fetch, check=True), inputs, want
+        ).report.overlapped_cycles
+        for budget in sorted({least, unlimited.sram_bytes, *map(int, between)})
+    ]
+    assert cycles == sorted(cycles, reverse=True)
+    assert cycles[-1] == unlimited.overlapped_cycles
+
+
+def images(batches: int) -> Graph:
+    b = random_graphs.Builder(3)
+    value: Tensor = b.input((batches, 16, 12, 3))
+    for filters, kernel in ((16, 3), (16, 3), (4, 1)):
+        value = convolution(b, value, filters, kernel)
+    return b.graph([b.node("mean", [value, b.integers(1, 2)], b.new((batches, 4)), keep_dims=False)])
+
+
+@pytest.mark.parametrize("batches", [2, 4, 8])
+def test_several_batches_take_what_one_takes_beside_inputs_and_outputs(batches: int) -> None:
+    one, several = least_budget(images(1), False, "caller"), least_budget(images(batches), False, "caller")
+    border = 16 * 12 * 3 + 4
+    # The calls' own alignment, and the channels of the last image that nobody has averaged yet.
+    assert several <= one + (batches - 1) * border + 64 * batches
+    compiled = oracle.assert_bit_exact(images(batches), (0,), CompileOptions(several, "caller"))
+    assert compiled.report.sram_bytes <= several
+
+
+def test_batches_stay_together_where_memory_allows() -> None:
+    graph = images(4)
+    whole = compile_graph(graph, oracle.TARGET)
+    assert len(whole.schedule.calls) == 4 and all(isinstance(step, Whole) for step in whole.schedule.steps)
+    less = compile_graph(graph, oracle.TARGET, CompileOptions(whole.report.sram_bytes - 1))
+    assert len(less.schedule.calls) == 16
+    assert [call.name.rsplit("/", 1)[1] for call in less.schedule.calls] == [str(i // 4) for i in range(16)]
+
+
+def test_one_batch_has_nothing_to_cut() -> None:
+    storages, calls = select_calls(legalize(images(1)))
+    assert batch_by_batch(calls, in_place(storages, calls)) is None
