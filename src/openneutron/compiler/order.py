@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.layout import CALLER
 from openneutron.compiler.storage import Storage, Storages
 from openneutron.isa import aligned
 
-SETS = 1 << 13
-"""Sets of calls that are done that are looked at, about; of each size an even share, but at least ``FEWEST``."""
+STEPS = 1 << 16
+"""Steps from a set to a larger one that are looked at, about: an even share for each size of sets, at least those from the best."""
 
-FEWEST = 8
+MOST_CALLS = 512
+"""Above so many calls the order stays as it is. A split of one tensor into a thousand is that many calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +124,11 @@ def _arena_bytes(storage: Storage, io: str) -> int:
     return max(aligned(storage.size_bytes), aligned(1))
 
 
-def has_one_order(flow: Flow) -> bool:
-    """Whether each call needs the one in front of it, so that there is nothing to choose."""
-    return all(needed >> number - 1 & 1 for number, needed in enumerate(flow.before) if number)
+def stays(flow: Flow) -> bool:
+    """Whether there is nothing to choose, since each call needs the one in front of it, or too much."""
+    return len(flow.before) > MOST_CALLS or all(
+        needed >> number - 1 & 1 for number, needed in enumerate(flow.before) if number
+    )
 
 
 def order_of_least_peak(flow: Flow) -> tuple[int, ...]:
@@ -160,7 +164,7 @@ class _Done:
 def _search(flow: Flow, limit: int, by_peak: bool) -> tuple[int, ...] | None:
     """The best order of those that stay within ``limit`` bytes."""
     count = len(flow.before)
-    width = max(FEWEST, SETS // max(1, count))
+    share = STEPS // max(1, count)
     followers: list[list[int]] = [[] for _ in range(count)]
     for number, needed in enumerate(flow.before):
         for earlier in bits(needed):
@@ -192,9 +196,10 @@ def _search(flow: Flow, limit: int, by_peak: bool) -> tuple[int, ...] | None:
                         if not flow.before[other] & ~after:
                             ready |= 1 << other
                 following[after] = _Done(key, live, ready, call, state)
-        if len(following) > width:
-            best = sorted(following.items(), key=lambda each: (each[1].key, each[1].live, each[0]))[:width]
-            following = dict(best)
+        if sum(state.ready.bit_count() for state in following.values()) > share:
+            best = sorted(following.items(), key=lambda each: (each[1].key, each[1].live, each[0]))
+            steps_left = [share - steps for steps in accumulate(state.ready.bit_count() for _, state in best)]
+            following = dict(best[: max(1, sum(left >= 0 for left in steps_left))])
         level = following
     if not level:
         return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from openneutron.compiler.batches import batch_by_batch
 from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.layout import lay_out
-from openneutron.compiler.order import Flow, flow_of, has_one_order, order_of_least_peak, order_of_least_sum
+from openneutron.compiler.order import Flow, flow_of, order_of_least_peak, order_of_least_sum, stays
 from openneutron.compiler.schedule import whole_schedule
 from openneutron.compiler.sequences import apart, by_rows, is_sequence
 from openneutron.compiler.storage import Storages
@@ -36,7 +36,7 @@ def for_whole_tensors(calls: Sequence[KernelCall], storages: Storages, io: str) 
     """
     given = tuple(calls)
     flow = flow_of(given, storages, io)
-    if has_one_order(flow):
+    if stays(flow):
         return given
     ordered = _in_order(given, order_of_least_peak(flow))
     if ordered == given:
@@ -59,7 +59,7 @@ def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tu
     """
     flow = flow_of(calls, storages, io)
     found = [tuple(range(len(calls)))]
-    if not has_one_order(flow):
+    if not stays(flow):
         found += _orders(flow)
     ordered = [_in_order(calls, order) for order in dict.fromkeys(found)]
     return tuple(variant for each in ordered for variant in of_one_order(each, storages))
