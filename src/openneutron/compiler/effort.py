@@ -39,7 +39,7 @@ DEFAULT = Effort(
     (1, 2, 4),
     False,
     0.5,
-    0.85,
+    0.92,
     (*((False, part) for part in (2, 3, 4, 5, 8)), (True, 2)),
     8,
     4,
