@@ -263,11 +263,9 @@ def _other_io_bytes(
     """What the schedule takes with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
     elsewhere = replace(options, io=ARENA if options.io == CALLER else CALLER)
     anew = lay_out(schedule, storages, elsewhere.io, work=0).scratch_bytes
-    ends = [
-        layout.placement.offsets[item.name] + item.size
-        for item in layout.items
-        if storages.storages[item.name].input is None and storages.storages[item.name].output is None
-    ]
+    outer = {piece.name for piece in storages.storages.values() if piece.input is not None or piece.output is not None}
+    # Patches have memory of their own, which is no tensor's.
+    ends = [layout.placement.offsets[item.name] + item.size for item in layout.items if item.name not in outer]
     border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))
     as_it_is = layout.scratch_bytes + border if elsewhere.io == ARENA else max(ends, default=0)
     return min(anew, as_it_is) + io_outside(graph, elsewhere)
