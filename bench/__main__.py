@@ -15,6 +15,7 @@ from rich.table import Table
 from bench import (
     aot_steps,
     arena,
+    bounds,
     budgets,
     calibration,
     compile_cost,
@@ -30,6 +31,7 @@ SECTIONS = {
     "compile_cost": compile_cost,
     "arena": arena,
     "budgets": budgets,
+    "bounds": bounds,
     "row_stream": row_stream,
     "prefetch": prefetch,
     "utilisation": utilisation,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 from openneutron.compiler.cascade.network import AFTER, Network
 from openneutron.compiler.cascade.segment import Segment, segment, window_rows
@@ -58,11 +58,29 @@ def ways(found: Segment, effort: Effort) -> Iterator[tuple[int, int, bool]]:
     if effort.inner_paces:
         # Of calls with as many rows one is enough.
         inner = {calls[position].rows: position for position in range(found.end - 2, found.first, -1)}
-        for rows, position in inner.items():
-            if rows not in (first, last):
-                yield from (
-                    (position, height, even) for height in effort.fine if height < rows for even in (False, True)
-                )
+        for rows, position in {**inner, first: found.first}.items():
+            if rows != last:
+                heights = dict.fromkeys((*effort.fine, *(-(-rows // n) for n in effort.stripes)))
+                yield from ((position, height, even) for height in heights if height < rows for even in (False, True))
+
+
+def all_ways(found: Segment) -> Iterator[tuple[int, int, bool]]:
+    """Every call of the cascade at the pace, with every number of rows, and rounds even or not."""
+    calls = found.network.calls
+    if found.end - found.first == 1:
+        yield from ((found.first, height, False) for height in range(1, calls[found.first].rows))
+        return
+    for position in reversed(found.positions):
+        yield from ((position, h, even) for h in range(1, calls[position].rows + 1) for even in (False, True))
+
+
+def count_of_all(network: Network) -> int:
+    """How many of ``all_ways`` there are in all cascades of a network, about."""
+    count = 0
+    for by_rows, run in groupby(network.calls, key=lambda call: call.by_rows):
+        rows = [call.rows for call in run] if by_rows else []
+        count += sum(2 * each * (n + 1) * (len(rows) - n) for n, each in enumerate(rows))
+    return count
 
 
 @dataclass(slots=True)
@@ -112,6 +130,7 @@ class Search:
     _compute: list[int] = field(init=False)
     _smallest: Plan | None = None
     _variants: list[Variant] = field(init=False)
+    _everything: bool = field(init=False)
     _segments: dict[tuple[int, int], list[_Found]] = field(default_factory=dict)
     _wholes: dict[int, Stripes] = field(default_factory=dict)
 
@@ -123,6 +142,7 @@ class Search:
             id(each): window_rows(each) for each in (self.network, *(v.network for v in self._variants))
         }
         self._least = self._least_of_calls()
+        self._everything = count_of_all(self.network) <= self.effort.everything
         self._compute = [0, *accumulate(self._least_computed())]
 
     def whole(self, position: int) -> Stripes:
@@ -149,7 +169,7 @@ class Search:
                 least = self._cycles_in_one_round(found.segment)
                 found.tries = [
                     _Try(way, self._least_of(found, way), least + self._cycles_of_rounds(found.segment, way))
-                    for way in ways(found.segment, self.effort)
+                    for way in dict.fromkeys(self._ways(found.segment))
                 ]
             for each in found.tries:
                 if each.least_bytes <= budget:
@@ -158,12 +178,15 @@ class Search:
     def _found(self, made: Segment) -> _Found:
         return _Found(made, made.least_bytes(self._window_rows[id(made.network)]))
 
+    def _ways(self, found: Segment) -> Iterator[tuple[int, int, bool]]:
+        yield from ways(found, self.effort)
+        if self._everything and found.network is self.network:
+            yield from all_ways(found)
+
     def _least_of(self, found: _Found, way: tuple[int, int, bool]) -> int:
         pace, height, even = way
-        if pace != found.segment.end - 1:
-            return found.least_bytes
         windows = self._window_rows[id(found.segment.network)]
-        return found.segment.least_bytes(found.segment.held_at_once(height, even, windows))
+        return found.segment.least_bytes(found.segment.held_at_once(pace, height, even, windows))
 
     def _cycles_in_one_round(self, found: Segment) -> int:
         return sum(self._least[id(found.network.calls[position])] for position in found.positions)

@@ -47,14 +47,15 @@ class Segment:
         dying, made = sum(p.size for p in self.dying), sum(p.size for p in self.made)
         return self.constants_bytes + self.through_bytes + inner + max(dying, made)
 
-    def held_at_once(self, height: int, even: bool, held_rows: Mapping[str, int]) -> dict[str, int]:
-        """At least so many rows of each piece are held where the last call computes ``height`` rows a round.
+    def held_at_once(self, pace: int, height: int, even: bool, held_rows: Mapping[str, int]) -> dict[str, int]:
+        """At least so many rows of each piece are held where call ``pace`` computes ``height`` rows a round.
 
-        Its own stripes take their inputs' rows at once; without even rounds the first one asks the same of all calls.
+        Its own stripes take their inputs' rows at once, and make their own; without even rounds the first one asks the same of
+        all calls before it.
         """
         held = dict(held_rows)
-        asked = {self.end - 1: min(height, self.network.calls[self.end - 1].rows)}
-        for position in reversed(self.positions):
+        asked = {pace: min(height, self.network.calls[pace].rows)}
+        for position in range(pace, self.first - 1, -1):
             rows = asked.get(position, 0)
             for feed in self.feeds[position] if rows else ():
                 name = self.network.calls[feed.writer].output
@@ -62,6 +63,10 @@ class Segment:
                 held[name] = max(held[name], end - feed.needs.low[0])
                 if not even:
                     asked[feed.writer] = max(asked.get(feed.writer, 0), min(end, self.network.calls[feed.writer].rows))
+        reads = [f.needs.low[0] for p in range(pace + 1, self.end) for f in self.feeds[p] if f.writer == pace]
+        if reads:
+            name = self.network.calls[pace].output
+            held[name] = max(held[name], asked[pace] - min(reads))
         return held
 
 

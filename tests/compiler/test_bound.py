@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The search against all plans there are on small networks, and its least memory against what is proved of it on all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+import oracle
+from openneutron.compiler import CompileOptions
+from openneutron.compiler.cascade import in_place
+from openneutron.compiler.cascade.bound import bounds
+from openneutron.compiler.cascade.network import Network, network
+from openneutron.compiler.cascade.search import Search
+from openneutron.compiler.cascade.segment import segment
+from openneutron.compiler.cascade.stripes import evaluate
+from openneutron.compiler.compile import select_calls
+from openneutron.compiler.effort import DEFAULT
+from openneutron.compiler.least import memory_bounds
+from openneutron.compiler.legalize import legalize
+from scripts.published_networks import cifarnet
+from tests.compiler.test_cascade_search import image_graph, least_budget
+
+SMALL = (0, 12, 15, 18, 20, 21, 22, 24, 26, 31, 32, 33, 34, 35, 38, 39, 40, 41, 42, 43, 44, 46, 47, 48, 50, 51)
+"""Seeds of networks of at most 8 calls, of which all plans are gone through."""
+
+Point = tuple[int, int]
+"""Bytes and cycles."""
+
+
+def network_of(seed: int) -> Network:
+    storages, calls = select_calls(legalize(image_graph(seed)))
+    return network(calls, in_place(storages, calls), oracle.TARGET, False)
+
+
+def front(points: set[Point]) -> list[Point]:
+    kept: list[Point] = []
+    for point in sorted(points):
+        if not kept or point[1] < kept[-1][1]:
+            kept.append(point)
+    return kept
+
+
+def runs(made: Network, first: int, end: int) -> Iterator[Point]:
+    """All that a run of these calls can come to: each call at the pace, all heights, even or not."""
+    run = segment(made, first, end)
+    for position in range(first, end) if run is not None else ():
+        rows = made.calls[position].rows
+        whole_only = end - first == 1 and not made.calls[first].by_rows
+        for height, even in product((rows,) if whole_only else range(1, rows + 1), (False, True)):
+            part = evaluate(run, position, height, even)
+            yield part.peak_bytes, part.cycles
+
+
+def all_plans(made: Network) -> list[Point]:
+    """What no plan by rows is better than."""
+    fronts = [[(0, 0)]]
+    for end in range(1, len(made.calls) + 1):
+        points = {
+            (max(before, there), cycles + spent)
+            for first in range(end)
+            for (before, cycles), (there, spent) in product(fronts[first], front(set(runs(made, first, end))))
+        }
+        fronts.append(front(points))
+    return fronts[-1]
+
+
+@pytest.mark.parametrize("seed", SMALL)
+def test_the_search_has_the_best_of_all_plans_where_a_network_is_small(seed: int) -> None:
+    """To the byte; to the cycle but for rows that nobody reads: a cascade leaves them out, and is looked for only to save memory."""
+    made = network_of(seed)
+    best = all_plans(made)
+    search = Search(made, effort=replace(DEFAULT, patches=()))
+    assert search.least().peak_bytes == best[0][0]
+    for size, cycles in best:
+        plan = search.plan(size)
+        assert plan is not None and plan.cycles <= cycles * 1.002
+    assert search.plan(best[0][0] - 1) is None
+    found = bounds(made)
+    assert found.is_exact and found.any_plan <= found.by_rows == best[0][0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_budget_is_below_its_bound(seed: int) -> None:
+    graph = image_graph(seed)
+    for io in ("arena", "caller"):
+        found = memory_bounds(graph, oracle.TARGET, CompileOptions(io=io))
+        assert found.any_plan <= found.by_rows
+        assert found.any_plan <= least_budget(graph, io)
+
+
+def test_the_bound_by_rows_is_below_every_plan_by_rows_where_not_all_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openneutron.compiler.cascade.bound.EXHAUSTIVE", -1)
+    for seed in range(15):
+        made = network_of(seed)
+        found = bounds(made)
+        assert not found.is_exact
+        assert found.any_plan <= found.by_rows <= Search(made, effort=replace(DEFAULT, patches=())).least().peak_bytes
+
+
+def test_a_published_network_takes_what_is_proved() -> None:
+    found = memory_bounds(cifarnet(), oracle.TARGET)
+    assert found.is_exact and found.by_rows == 8704
+    assert found.any_plan <= least_budget(cifarnet()) <= found.by_rows
