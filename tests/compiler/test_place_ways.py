@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import oracle
+from bench.arena import greedy_by_size
 from openneutron.compiler.cascade import Options, in_place
 from openneutron.compiler.compile import select_calls
 from openneutron.compiler.legalize import legalize
-from openneutron.compiler.place import place, place_one_way
+from openneutron.compiler.place import MANY_ITEMS, place, place_one_way
 from openneutron.compiler.place_below import place_below
 from openneutron.compiler.place_exact import place_exactly
-from openneutron.compiler.placement import Item, Overlaps, Parts, Way
+from openneutron.compiler.placement import Item, Overlaps, Parts, Way, live_bound
 from openneutron.isa.rows import ALIGNMENT
 from tests.compiler.test_cascade_search import image_graph
 
@@ -129,3 +130,17 @@ def test_arenas_come_down_to_what_the_search_reckoned(seed: int) -> None:
     options = Options(calls, in_place(storages, calls), oracle.TARGET, "arena")
     for option in options.levels(0.95):
         assert option.arena_bytes <= option.peak_bytes or option.layout.placement.is_optimal
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_many_buffers_take_less_than_by_size(seed: int) -> None:
+    """First fit is improved step by step where there are many buffers, and the bound stays one."""
+    b = np.random.default_rng(seed)
+    items = []
+    for index in range(MANY_ITEMS + 50):
+        last = index + (1 if b.random() < 0.8 else int(b.integers(2, 90)))
+        items.append(Item(f"t{index}", ALIGNMENT * int(2 ** b.uniform(0, 10)), index, last))
+    found = place(items, {}, 0.01)
+    found.verify(items)
+    assert live_bound(items) <= found.bound <= found.size < greedy_by_size(items)
+    assert place(items[::-1], {}, 0.01) == found

@@ -3,21 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from openneutron.compiler.place_below import place_below
 from openneutron.compiler.placement import Item, Overlaps, Parts, Placement, Way, live_bound
 from openneutron.isa.rows import ALIGNMENT
 
-EXACT_ITEMS = 400
+EXACT_ITEMS = 1000
 """Above so many buffers the exact search is left out."""
 
-EXACT_WORK = 10.0
+EXACT_WORK = 2.0
 """CP-SAT's deterministic time limit: work units, not seconds, so that every machine stops at the same place."""
 
-HALVINGS = 6
-"""Ceilings between the bound and the best so far that are searched below where the exact search is left out."""
+MANY_ITEMS = 200
+"""Above so many buffers the order of first fit is improved step by step before the exact search."""
+
+CLIMBS = 100
+"""Orders that are tried so."""
 
 
 _ORDERS: tuple[tuple[str, Callable[[Item], tuple[int, ...]]], ...] = (
@@ -55,7 +58,15 @@ def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work
                 if best.size == bound:
                     return best
     assert best is not None
-    return place_one_way(_steps(items, overlaps), best, work)[0] if work else best
+    if not work:
+        return best
+    parts = _steps(items, overlaps)
+    many = len(items) > MANY_ITEMS
+    best = place_one_way(parts, best, 0 if many else work)[0]
+    if not many or best.is_optimal:
+        return best
+    best = _climbed(items, overlaps, best)
+    return best if best.is_optimal else _exactly(parts, best, work)[0]
 
 
 def _steps(items: Sequence[Item], overlaps: Overlaps) -> Parts:
@@ -74,28 +85,64 @@ def place_one_way(parts: Parts, best: Placement, work: float, enough: int = 0) -
     ``best``, which is of the first ways, if nothing is smaller. Deterministic. ``work``: see ``place``.
     """
     floor = max(min(live_bound(way.items, way.overlaps) for way in part) for part in parts)
+    ways, target = (0,) * len(parts), max(floor, enough)
+    found = place_below(parts, target) if best.size > target else None
+    if found is not None:
+        offsets, ways = found
+        taken = [part[way] for part, way in zip(parts, ways, strict=True)]
+        size = max(offsets[item.name] + item.size for way in taken for item in way.items)
+        return Placement(offsets, size, floor, "depth-first search"), ways
+    return _exactly(parts, best, work) if best.size > target else (best, ways)
+
+
+def _exactly(parts: Parts, best: Placement, work: float) -> tuple[Placement, tuple[int, ...]]:
     names = {item.name for part in parts for item in part[0].items}
-    exact = len(names) <= EXACT_ITEMS
-    chosen = (0,) * len(parts)
-    low, high = max(floor, enough), best.size
-    for attempt in range(1 if exact else HALVINGS):
-        if low >= high:
-            break
-        ceiling = (low + high) // 2 // ALIGNMENT * ALIGNMENT if attempt else low
-        found = place_below(parts, ceiling)
-        if found is None:
-            low = ceiling + ALIGNMENT
-            continue
-        offsets, chosen = found
-        taken = [part[way] for part, way in zip(parts, chosen, strict=True)]
-        high = max(offsets[item.name] + item.size for way in taken for item in way.items)
-        best = Placement(offsets, high, floor, "depth-first search")
-    if not exact or best.size <= max(floor, enough):
-        return best, chosen
+    if not work or len(names) > EXACT_ITEMS:
+        return best, (0,) * len(parts)
     # Imported here: most graphs never get this far, and the solver takes longer to load than they take to compile.
     from openneutron.compiler.place_exact import place_exactly
 
     return place_exactly(parts, best, work)
+
+
+def _climbed(items: Sequence[Item], overlaps: Overlaps, best: Placement) -> Placement:
+    """First fit in one order after the other: what the highest buffer rests on, or itself, comes before another it is in the way of.
+
+    As hill climbing in Arm's Vela and TVM's memory planner do it. An order that is no worse is kept.
+    """
+    kept = sorted(items, key=lambda item: (best.offsets[item.name], item.first, item.name))
+    offsets = _first_fit(kept, None, overlaps)
+    least = max(offsets[item.name] + item.size for item in items)
+    choice = 1
+    for _ in range(CLIMBS):
+        pile = _pile(kept, offsets)
+        # A linear congruential generator: the same choices on every machine.
+        choice = (choice * 1103515245 + 12345) % (1 << 31)
+        moved = pile[(choice >> 8) % len(pile)]
+        blocking = [other for other in kept[: kept.index(moved)] if other.overlaps(moved)]
+        if not blocking:
+            continue
+        order = [item for item in kept if item is not moved]
+        order.insert(order.index(blocking[(choice >> 16) % len(blocking)]), moved)
+        tried = _first_fit(order, None, overlaps)
+        size = max(tried[item.name] + item.size for item in items)
+        if size <= least:
+            kept, offsets, least = order, tried, size
+        if least == best.bound:
+            break
+    return best if best.size <= least else Placement(offsets, least, best.bound, "first fit, improved")
+
+
+def _pile(ordered: Sequence[Item], offsets: Mapping[str, int]) -> list[Item]:
+    """The item that ends highest, one that it rests on, and so on down to the arena's start or to where nothing holds it."""
+    pile = [max(ordered, key=lambda item: (offsets[item.name] + item.size, item.name))]
+    while True:
+        start = offsets[pile[-1].name]
+        below = (it for it in ordered if offsets[it.name] + it.size == start and it.overlaps(pile[-1]))
+        found = next(below, None)
+        if found is None:
+            return pile
+        pile.append(found)
 
 
 def _blocked(item: Item, start: int, other: Item, overlaps: Overlaps) -> tuple[int, int]:

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Container, Sequence
 
 from ortools.sat.python import cp_model
 
@@ -30,8 +29,13 @@ def place_exactly(parts: Parts, best: Placement, work: float) -> tuple[Placement
         start = starts[name] = model.new_int_var(0, ceiling, "")
         model.add(start + size <= arena)
         model.add_hint(start, best.offsets[name] // ALIGNMENT)
+    lives, times, places = _lives(parts), [], []
+    for name, (first, last, units) in lives.items():
+        times.append(model.new_fixed_size_interval_var(first, last - first + 1, ""))
+        places.append(model.new_fixed_size_interval_var(starts[name], units, ""))
+    model.add_no_overlap_2d(times, places)
     allowed = _allowed(parts)
-    for (one, other), when in _together(parts).items():
+    for (one, other), when in _together(parts, lives).items():
         choices = []
         for low, high in ((one, other), (other, one)):
             apart = model.new_bool_var("")
@@ -74,14 +78,35 @@ def _sizes(parts: Parts, ways: Sequence[Sequence[cp_model.IntVar]]) -> dict[str,
     return sizes
 
 
-def _together(parts: Parts) -> dict[tuple[str, str], list[tuple[int, int]]]:
-    """Items that are live together, and in which (part, way)."""
+def _lives(parts: Parts) -> dict[str, tuple[int, int, int]]:
+    """First and last step over all parts, and units, of what is the same whichever way they run, and overlaps nothing."""
+    lives: dict[str, tuple[int, int, int]] = {}
+    depends: set[str] = set()
+    before = 0
+    for part in parts:
+        same = set.intersection(*({*way.items} for way in part))
+        depends |= {item.name for way in part for item in way.items if item not in same}
+        depends |= {name for way in part for pair in way.overlaps for name in pair}
+        for item in same:
+            first, _, size = lives.get(item.name, (before + item.first, 0, item.size // ALIGNMENT))
+            lives[item.name] = first, before + item.last, size
+        before += max((item.last + 1 for way in part for item in way.items), default=0)
+    return {name: lives[name] for name in sorted(lives.keys() - depends)}
+
+
+def _together(parts: Parts, lives: Container[str]) -> dict[tuple[str, str], list[tuple[int, int]]]:
+    """Items that are live together, one of them at least not in ``lives``, and in which (part, way)."""
     found: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for index, part in enumerate(parts):
         for number, way in enumerate(part):
-            for one, other in combinations(sorted(way.items, key=lambda item: item.name), 2):
-                if one.overlaps(other):
-                    found.setdefault((one.name, other.name), []).append((index, number))
+            ordered = sorted(way.items, key=lambda item: (item.name in lives, item.name))
+            for at, one in enumerate(ordered):
+                if one.name in lives:
+                    break
+                for other in ordered[at + 1 :]:
+                    if one.overlaps(other):
+                        pair = (min(one.name, other.name), max(one.name, other.name))
+                        found.setdefault(pair, []).append((index, number))
     return found
 
 
