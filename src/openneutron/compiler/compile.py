@@ -10,7 +10,6 @@ from openneutron.compiler.audit import audit
 from openneutron.compiler.bottleneck import bottleneck, idle_reason
 from openneutron.compiler.budget import budget_bytes, over_budget
 from openneutron.compiler.calls import KernelCall
-from openneutron.compiler.cascade import in_place
 from openneutron.compiler.copies_as_views import copies_as_views
 from openneutron.compiler.cost import call_cost
 from openneutron.compiler.effort import DEFAULT, effort_of
@@ -20,7 +19,6 @@ from openneutron.compiler.fold_moves import fold_moves
 from openneutron.compiler.layout import ARENA, CALLER, Layout, lay_out
 from openneutron.compiler.legalize import VIEWS, legalize
 from openneutron.compiler.options import CompileOptions
-from openneutron.compiler.order import flow_of
 from openneutron.compiler.prefetch import fetched_sizes
 from openneutron.compiler.schedule import Fetch, Schedule
 from openneutron.compiler.select import select_node
@@ -224,14 +222,13 @@ def select_calls(legal: Graph) -> tuple[Storages, list[KernelCall]]:
 
 
 def selections(legal: Graph) -> list[tuple[Storages, list[KernelCall]]]:
-    """What may be compiled: ``select_calls``, and where some of its copies can be views (copies_as_views) that too, or that
-    alone if its whole tensors take no more memory. Whatever the budget, they are the same."""
+    """What may be compiled: ``select_calls``, and where some of its copies can be views (copies_as_views) that too: it is
+    faster, and in cascades may take more memory. Whatever the budget, they are the same."""
     storages, calls = select_calls(legal)
     fewer = copies_as_views(storages, calls)
     if len(fewer) == len(calls):
         return [(storages, calls)]
-    peaks = [flow_of(each, in_place(storages, each), ARENA).peak_bytes(range(len(each))) for each in (fewer, calls)]
-    return [(storages, fewer)] if peaks[0] <= peaks[1] else [(storages, fewer), (storages, calls)]
+    return [(storages, fewer), (storages, calls)]
 
 
 def finish(
