@@ -16,12 +16,12 @@ import random_graphs
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cascade import in_place
 from openneutron.compiler.cascade.network import Network, mirrored, network
+from openneutron.compiler.cascade.patched import Chain, Variant, chain_at, variant, variants
 from openneutron.compiler.cascade.patches import even_spans
 from openneutron.compiler.cascade.search import Search, ways
 from openneutron.compiler.cascade.segment import segment
 from openneutron.compiler.cascade.steps import schedule_of
 from openneutron.compiler.cascade.stripes import Stripes, evaluate, turned
-from openneutron.compiler.cascade.variants import Chain, Variant, chain_at, variant, variants
 from openneutron.compiler.compile import checked, finish, select_calls
 from openneutron.compiler.cost import call_cost, least_compute_cycles
 from openneutron.compiler.effort import DEFAULT

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
 from openneutron.compiler.cascade.network import AFTER, Network
+from openneutron.compiler.cascade.patched import Variant, variants
 from openneutron.compiler.cascade.segment import Segment, segment, window_rows
 from openneutron.compiler.cascade.stripes import Stripes, cycles_of, evaluate, evaluated, rounds
-from openneutron.compiler.cascade.variants import Variant, variants
 from openneutron.compiler.cost import least_compute_cycles
 from openneutron.compiler.effort import DEFAULT, Effort
 
