@@ -56,15 +56,18 @@ class Placement:
 
     def verify(self, items: Sequence[Item], overlaps: Overlaps = MappingProxyType({})) -> None:
         """Asserts alignment, the arena's size, and that no two live items overlap but as they may."""
-        for index, item in enumerate(items):
+        live: list[Item] = []
+        for item in sorted(items, key=lambda item: item.first):
             start = self.offsets[item.name]
             assert start >= 0 and start % ALIGNMENT == 0 and start + item.size <= self.size
-            for other in items[index + 1 :]:
+            live = [other for other in live if item.overlaps(other)]
+            for other in live:
                 behind = self.offsets[other.name]
                 apart = start + item.size <= behind or behind + other.size <= start
                 allowed = start - behind <= overlaps.get((item.name, other.name), -other.size - item.size)
                 allowed = allowed or behind - start <= overlaps.get((other.name, item.name), -other.size - item.size)
-                assert apart or allowed or not item.overlaps(other), f"{item.name} and {other.name} overlap"
+                assert apart or allowed, f"{item.name} and {other.name} overlap"
+            live.append(item)
 
 
 def live_bound(items: Iterable[Item], overlaps: Overlaps = MappingProxyType({})) -> int:
