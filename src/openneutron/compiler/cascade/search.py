@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
-from openneutron.compiler.cascade.network import AFTER, Network
+from openneutron.compiler.cascade.network import Network
 from openneutron.compiler.cascade.patched import Variant, variants
-from openneutron.compiler.cascade.segment import Segment, segment, window_rows
+from openneutron.compiler.cascade.segment import Segment, rows_computed, segment, window_rows
 from openneutron.compiler.cascade.stripes import Stripes, cycles_of, evaluate, evaluated, rounds
 from openneutron.compiler.cost import least_compute_cycles
 from openneutron.compiler.effort import DEFAULT, Effort
@@ -215,7 +215,7 @@ class Search:
 
     def _least_of_calls(self) -> dict[int, int]:
         """For each call, of all variants, what it takes at least in one round."""
-        target, rows = self.network.target, self._rows_computed()
+        target, rows = self.network.target, rows_computed(self.network)
         least = {}
         for call, count in zip(self.network.calls, rows, strict=True):
             spent = least_compute_cycles(call.call, target, count) + self.network.issue_cycles
@@ -225,20 +225,6 @@ class Search:
                 made = each.network.calls[each.at[chain.end - 1]]
                 least[id(made)] = chain.patch.least_cycles(rows[chain.end - 1], target)
         return least
-
-    def _rows_computed(self) -> list[int]:
-        """For each call its output's rows that a cascade computes at least: those behind the last one read, such as a pool's
-        windows leave over, it leaves out, and so on backwards."""
-        rows = [call.rows for call in self.network.calls]
-        for position in reversed(range(len(rows))):
-            call = self.network.calls[position]
-            piece = self.network.pieces[call.output]
-            readers = [reader for reader in piece.readers if reader > position]
-            needs = [(self.network.calls[reader].reads[piece.name], rows[reader]) for reader in readers]
-            ends = [each.high[count] - call.offset for each, count in needs if each is not None]
-            if piece.last != AFTER and len(ends) == len(needs) and call.in_rows:
-                rows[position] = min(call.rows, max([0, *ends]))
-        return rows
 
     def _ends_at(self, end: int) -> Iterator[int]:
         """Where cascades that end at ``end`` may begin, the shortest first."""

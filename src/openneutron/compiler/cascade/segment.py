@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from openneutron.compiler.cascade.needs import RowNeeds
-from openneutron.compiler.cascade.network import Network, Piece
+from openneutron.compiler.cascade.network import AFTER, Network, Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +114,31 @@ def _feeds(network: Network, first: int, reader: int) -> tuple[Feed, ...] | None
     return tuple(feeds)
 
 
+def rows_computed(network: Network) -> list[int]:
+    """For each call its output's rows that a cascade computes at least: those behind the last one read, such as a pool's
+    windows leave over, it leaves out, and so on backwards."""
+    rows = [call.rows for call in network.calls]
+    for position in reversed(range(len(rows))):
+        call = network.calls[position]
+        piece = network.pieces[call.output]
+        readers = [reader for reader in piece.readers if reader > position]
+        needs = [(network.calls[reader].reads[piece.name], rows[reader]) for reader in readers]
+        ends = [each.high[count] - call.offset for each, count in needs if each is not None]
+        if piece.last != AFTER and len(ends) == len(needs) and call.in_rows:
+            rows[position] = min(call.rows, max([0, *ends]))
+    return rows
+
+
 def window_rows(network: Network) -> dict[str, int]:
-    """For each piece the most rows that one row of a reader's output takes."""
+    """For each piece the rows that one row of a reader's output takes: one in the middle, of those that are computed."""
+    computed = rows_computed(network)
     rows = {}
     for name, piece in network.pieces.items():
         most = 1
         for reader in piece.readers:
             needs = network.calls[reader].reads[name]
-            middle = network.calls[reader].rows // 2
-            if needs is not None:
+            middle = min(network.calls[reader].rows // 2, computed[reader] - 1)
+            if needs is not None and middle >= 0:
                 most = max(most, needs.high[middle + 1] - needs.low[middle])
         rows[name] = min(most, piece.rows)
     return rows
