@@ -12,10 +12,10 @@ from openneutron.errors import InvalidOptionError
 class Effort:
     """What is tried for cascades.
 
-    ``longest``: calls of a cascade at most. ``stripes``: numbers of stripes, beside one for each row. ``fine``: rows of its first
-    call in a round, where that has more rows than the last. ``inner_paces``: whether calls in between set the pace too, those
-    fine rows a round. ``everything``: every call sets the pace with every number of rows where there are no more ways than so many in
-    all cascades of a network. ``exact_work``: CP-SAT's deterministic time limit for the addresses of a plan; there are several plans.
+    ``longest``: calls of a cascade at most. ``stripes``: numbers of stripes, beside one for each row. ``fine``: rows in a round of
+    other calls than the last one that set the pace, beside those numbers of stripes. ``everything``: every call sets the pace with
+    every number of rows where there are no more ways than so many in all cascades of a network. ``exact_work``: CP-SAT's
+    deterministic time limit for the addresses of a plan; there are several plans.
     ``patches``: chains of calls run in patches (True: of channels, False: of columns) where rings between them would take more
     than such a part of the network's largest one; in at most ``pieces`` pieces, in cascades of at most ``patched`` such chains and calls.
     ``levels``: where constants are copied, cascades that are tried each take so much of the memory of the one before.
@@ -25,7 +25,6 @@ class Effort:
     longest: int
     stripes: tuple[int, ...]
     fine: tuple[int, ...]
-    inner_paces: bool
     everything: int
     exact_work: float
     levels: float
@@ -39,8 +38,7 @@ DEFAULT = Effort(
     24,
     (*range(2, 33), 40, 48, 56, 64, 80, 96, 112, 128, 192, 256, 384, 512, 768),
     (1, 2, 4),
-    False,
-    4000,
+    20000,
     0.5,
     0.92,
     (*((False, part) for part in (2, 3, 4, 5, 8)), (True, 2)),
@@ -53,7 +51,6 @@ HIGH = Effort(
     64,
     (*range(2, 129), *range(144, 1025, 16)),
     (1, 2, 3, 4, 6, 8),
-    True,
     200000,
     10.0,
     0.95,

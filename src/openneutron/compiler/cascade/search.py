@@ -55,13 +55,12 @@ def ways(found: Segment, effort: Effort) -> Iterator[tuple[int, int, bool]]:
             yield found.end - 1, height, True
     if first > last:
         yield from ((found.first, height, True) for height in effort.fine if height * last < first * 2)
-    if effort.inner_paces:
-        # Of calls with as many rows one is enough.
-        inner = {calls[position].rows: position for position in range(found.end - 2, found.first, -1)}
-        for rows, position in {**inner, first: found.first}.items():
-            if rows != last:
-                heights = dict.fromkeys((*effort.fine, *(-(-rows // n) for n in effort.stripes)))
-                yield from ((position, height, even) for height in heights if height < rows for even in (False, True))
+    # Of calls in between with as many rows one is enough.
+    inner = {calls[position].rows: position for position in range(found.end - 2, found.first, -1)}
+    for rows, position in {**inner, first: found.first}.items():
+        if rows != last:
+            heights = dict.fromkeys((*effort.fine, *(-(-rows // n) for n in effort.stripes)))
+            yield from ((position, height, even) for height in heights if height < rows for even in (False, True))
 
 
 def all_ways(found: Segment) -> Iterator[tuple[int, int, bool]]:
