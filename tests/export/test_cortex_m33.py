@@ -16,6 +16,9 @@ from openneutron.export import export_bundle
 from tests.cortex_m33.firmware import required
 from tests.export.bundles import built, compiled_tflite, run
 
+KWS_TENSORS = 16000
+"""Bytes of keyword spotting's arena without copies, docs/design.md."""
+
 
 def sections(said: str) -> dict[str, int]:
     """The table that ends a build: words and bytes."""
@@ -80,7 +83,7 @@ def test_constants_are_fetched_from_flash(shared_models: Path, tmp_path: Path) -
     model = tmp_path / "kws.tflite"
     model.write_bytes(compiled_tflite(shared_models / "mlperf_tiny_kws_int8.tflite", fetch_constants_to_sram=True))
     bundle = export_bundle(model, tmp_path / "bundle")
-    assert bundle.memory["prefetch"] > 0
+    assert bundle.memory["arena"] + bundle.memory["prefetch"] > KWS_TENSORS
     memory = sections(built(tmp_path / "bundle", "-DOPENNEUTRON_WERROR=ON"))
     assert memory["arena and prefetch buffer"] == bundle.memory["arena"] + bundle.memory["prefetch"]
     done = run(tmp_path / "bundle")
