@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The schedule for a budget: whole tensors where they fit, otherwise cascades; with copies of constants where asked for."""
+"""The schedule for a budget: whole tensors where they fit and are as fast, otherwise cascades; with copies of constants where asked for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from openneutron.compiler.cascade import Options, in_place
 from openneutron.compiler.copies import Copies
 from openneutron.compiler.effort import DEFAULT, Effort
 from openneutron.compiler.layout import Layout, lay_out
+from openneutron.compiler.left_out import may_leave_out
 from openneutron.compiler.merge_columns import merge_columns
 from openneutron.compiler.prefetch import Plan, fastest_plan, fetched_sizes, good_plan
 from openneutron.compiler.schedule import Schedule, whole_schedule
@@ -67,28 +68,31 @@ def fit(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, room: i
     own = in_place(storages, calls)
     (order,) = _orders(calls, own, wanted)
     merged = fit_merged(order, storages, wanted)
-    if merged is not None and merged.sram_bytes <= room:
+    fits = merged is not None and merged.sram_bytes <= room
+    if merged is not None and fits and not may_leave_out(order, own):
         return merged
     found = fit_plain(calls, own, wanted, room)
-    if merged is not None and isinstance(found, TooLittle):
-        return TooLittle(min(found.least_bytes, merged.sram_bytes))
-    return found
+    if merged is None:
+        return found
+    if isinstance(found, TooLittle):
+        return merged if fits else TooLittle(min(found.least_bytes, merged.sram_bytes))
+    return merged if fits and merged.cycles(wanted.target) <= found.cycles(wanted.target) else found
 
 
 def fit_plain(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, room: int) -> Fitted | TooLittle:
     """``fit`` without copies, with each convolution in one piece, as cascades take it: every stripe of a piece is a call more."""
     (order,) = _orders(calls, storages, wanted)
     whole = _every_call_whole(order, storages, wanted)
-    if whole.sram_bytes <= room:
+    fits = whole.sram_bytes <= room
+    if fits and not may_leave_out(order, storages):
         return whole
-    best: Fitted | None = None
-    cycles = 0
+    best, cycles = (whole, whole.cycles(wanted.target)) if fits else (None, 0)
     found = options_of(calls, storages, wanted)
     for options in found:
         chosen = options.fastest(room)
         if chosen is not None and (best is None or chosen.cycles < cycles):
             best, cycles = Fitted(chosen.schedule, chosen.layout, chosen.storages), chosen.cycles
-    return best or TooLittle(min(options.least_bytes() for options in found))
+    return best or TooLittle(min(whole.sram_bytes, *(options.least_bytes() for options in found)))
 
 
 def options_of(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted) -> list[Options]:

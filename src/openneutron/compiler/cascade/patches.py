@@ -72,9 +72,9 @@ class Patch:
         assert target.costs is not None, f"{target.name} has no cost constants"
         issue = int(target.costs.issue_cycles.value)
         total = 0
-        for index, (first, last) in enumerate(self.spans(0, rows)):
-            computed = [least_compute_cycles(piece[index], target, last - first) + issue for piece in self.pieces]
-            total += sum(computed) if first < last else 0
+        for index, count in enumerate(least_rows(self.needs, rows)):
+            computed = [least_compute_cycles(piece[index], target, count) + issue for piece in self.pieces]
+            total += sum(computed) if count else 0
         return total
 
     def mirrored(self) -> Patch:
@@ -91,6 +91,18 @@ def stripe(needs: Sequence[RowNeeds], begin: int, end: int) -> list[Span]:
         low, high = (each.low[begin], each.high[end]) if begin < end else (0, 0)
         spans.append((low, high) if low < high else (0, 0))
     return spans[::-1]
+
+
+def least_rows(needs: Sequence[RowNeeds], rows: int) -> list[int]:
+    """For each call of a chain how many rows the last one's first ``rows`` take at least, in whatever stripes: where a stride is
+    larger than its window, what lies between two stripes is left out."""
+    counts = [0] * (len(needs) + 1)
+    ends = [0] * len(counts)
+    for row in range(rows):
+        for index, (first, end) in enumerate(stripe(needs, row, row + 1)):
+            counts[index] += max(0, end - max(first, ends[index]))
+            ends[index] = max(ends[index], end)
+    return counts
 
 
 def held_rows(needs: Sequence[RowNeeds], progress: Sequence[int]) -> list[int]:
