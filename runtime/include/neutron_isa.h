@@ -70,7 +70,7 @@ typedef struct {
     uint32_t scratch_size; /* bytes of the scratch buffer */
     uint32_t profile_size; /* bytes of the profile buffer; 0 when profiling is off */
     uint32_t debug_size; /* bytes of the debug buffer, 0 */
-    uint32_t prefetch_size; /* bytes of the SRAM that FETCH copies constants to */
+    uint32_t prefetch_size; /* bytes of SRAM beside the arena that FETCH copies constants to */
     uint32_t input_count; /* graph inputs */
     uint32_t output_count; /* graph outputs */
     uint32_t bindings_offset; /* word offset of the bindings: inputs first, then outputs */

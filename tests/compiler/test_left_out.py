@@ -16,7 +16,7 @@ from openneutron.compiler.legalize import legalize
 from openneutron.compiler.schedule import whole_schedule
 from openneutron.compiler.timeline import spent_on_calls
 from openneutron.ir import Graph, Tensor, per_tensor
-from random_builder import Builder
+from random_graphs import Builder
 from tests.compiler.test_cascade_search import image_graph, least_budget
 
 ENOUGH = 1 << 30

@@ -68,11 +68,11 @@ class Report:
 
     ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
     least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs,
-    ``fetched_bytes`` what a run copies to the prefetch buffer; ``used_bytes`` what a run touches of scratch and prefetch buffer,
-    up to the highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: what the same schedule takes with
-    inputs and outputs at the other place, the caller's buffers or the arena (with copies, whose places depend on that, as much as at
-    this one). ``gained_cycles``: how many ``effort`` saved, by those of a port
-    that copies in the background (None at the default effort, and where that finds nothing that fits).
+    ``fetched_bytes`` what a run copies to scratch and prefetch buffer; ``used_bytes`` what a run touches of them, up to the
+    highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: what the same schedule takes with inputs and
+    outputs at the other place, the caller's buffers or the arena (with copies, whose places depend on that, as much as at this
+    one). ``gained_cycles``: how many ``effort`` saved, by those of a port that copies in the background (None at the default
+    effort, and where that finds nothing that fits).
 
     ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
     are copies. ``overlapped_cycles``: with a port that copies in the background.

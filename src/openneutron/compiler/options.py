@@ -16,9 +16,9 @@ class CompileOptions:
     """``sram_budget`` is bytes, for the arena, inputs and outputs, and the prefetch buffer; None is the target's SRAM.
 
     ``io`` is where inputs and outputs lie, see ``layout.IO_PLACES``. ``fetch_constants_to_sram`` copies each operator's
-    constants to SRAM ahead of their use, for constants that lie in flash; the budget bounds the buffer for them too. ``profile`` makes room for an event for each kernel
-    call of a run.
-    ``effort`` is how far to look for a good schedule, see ``effort.EFFORTS``.
+    constants to SRAM ahead of their use, for constants that lie in flash; the budget bounds the memory for them too.
+    ``profile`` makes room for an event for each kernel call of a run. ``effort`` is how far to look for a good schedule, see
+    ``effort.EFFORTS``.
     ``check`` goes through each program byte by byte before it is handed out (compiler/audit).
     """
 

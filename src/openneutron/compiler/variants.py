@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The lists of calls that schedules are made of: the same computation in other orders, or by other rows.
 
-Whole tensors have one list. Where they don't fit, cascades are searched in every list, and the fewest cycles are taken; which lists
-there are does not depend on the budget.
+Whole tensors have one list. Cascades are searched in every list, and the fewest cycles are taken; which lists there are does not
+depend on the budget.
 """
 
 from __future__ import annotations
