@@ -127,6 +127,7 @@ class Search:
     _window_rows: dict[int, dict[str, int]] = field(init=False)
     _least: dict[int, int] = field(init=False)
     _compute: list[int] = field(init=False)
+    _computed: list[int] = field(init=False)
     _left_out: list[int] = field(init=False)
     _smallest: Plan | None = None
     _variants: list[Variant] = field(init=False)
@@ -141,9 +142,10 @@ class Search:
         self._window_rows = {
             id(each): window_rows(each) for each in (self.network, *(v.network for v in self._variants))
         }
-        computed = rows_computed(self.network)
-        self._left_out = [0, *accumulate(n < call.rows for n, call in zip(computed, self.network.calls, strict=True))]
-        self._least = self._least_of_calls(computed)
+        self._computed = rows_computed(self.network)
+        left_out = (n < call.rows for n, call in zip(self._computed, self.network.calls, strict=True))
+        self._left_out = [0, *accumulate(left_out)]
+        self._least = self._least_of_calls(self._computed)
         self._everything = count_of_all(self.network) <= self.effort.everything
         self._compute = [0, *accumulate(self._least_computed())]
 
@@ -233,6 +235,8 @@ class Search:
     def _ends_at(self, end: int) -> Iterator[int]:
         """Where cascades that end at ``end`` may begin, the shortest first."""
         for first in range(end - 1, max(-1, end - self.effort.longest - 1), -1):
+            if not self._computed[first]:
+                return  # its readers see padding alone: whole, so that each call runs
             yield first
             if first in self.cuts or not self.network.calls[first].by_rows:
                 return
