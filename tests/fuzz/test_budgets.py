@@ -8,6 +8,6 @@ import pytest
 from tests.fuzz.budgets import check
 
 
-@pytest.mark.parametrize("seed", [10089, 40868, *range(48)])
+@pytest.mark.parametrize("seed", [8022, 10089, 40868, *range(48)])
 def test_random_graphs_at_random_budgets(seed: int) -> None:
     check(seed)
