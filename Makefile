@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # make demo    everything from nothing to a network on the simulated NPU; make demo QAT=1 trains it for int8 too
 # make test    every check: format, lint, types, the Cortex-M33 build, tests
+# make tools   installs the programs that some tests need, on Debian and Ubuntu: clang, Arm's cross compiler, QEMU
 # make bench   measures compile cost, memory and speed beside the peers
 # make lib     the host library into the source tree, for work with PYTHONPATH=src
 # make generate   writes every generated file anew
@@ -18,7 +19,12 @@ export PATH := $(BIN):$(PATH)
 PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
     $(shell find src runtime -type f -not -path '*/__pycache__/*' -not -name '*.so*')
 
-.PHONY: help demo test lint warnings cortex_m33 bench lib generate clean distclean
+# git: the house rules ask it for the project's files. clang: a second compiler's warnings, and the fuzzer's sanitizers.
+# qemu-system-arm: the Cortex-M33 build runs too. cmake and ninja come with the Python packages.
+TOOLS := ca-certificates clang g++ gcc gcc-arm-none-eabi git libclang-rt-dev libnewlib-arm-none-eabi qemu-system-arm
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.PHONY: help demo test tools lint warnings cortex_m33 bench lib generate clean distclean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -26,8 +32,17 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/python -W ignore -m demo $(if $(QAT),--qat)
 
+# The tests of one file stay in one process: they share what its fixtures built.
 test: $(VENV)/.dev lint warnings cortex_m33
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+tools:
+	@missing="$$(for package in $(TOOLS); do \
+	    [ "$$(dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null)" = installed ] || echo $$package; done)"; \
+	if [ -n "$$missing" ]; then \
+	    $(AS_ROOT) apt-get update -q && \
+	    DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get install -q -y --no-install-recommends $$missing; \
+	fi
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check
@@ -43,7 +58,7 @@ warnings: $(VENV)/.dev
 	    elif [ -n "$$CI" ]; then \
 	        echo "$$compiler is not installed: CI must compile with it." >&2; exit 1; \
 	    else \
-	        echo "$$compiler is not installed: its warnings are not looked for."; \
+	        echo "$$compiler is not installed: its warnings are not looked for. \`make tools\` installs it."; \
 	    fi; \
 	done
 
@@ -54,7 +69,7 @@ cortex_m33: $(VENV)/.dev
 	    if [ -n "$$CI" ]; then \
 	        echo "arm-none-eabi-gcc or clang is not installed: CI must build for the Cortex-M33 with both." >&2; exit 1; \
 	    fi; \
-	    echo "arm-none-eabi-gcc or clang is not installed: the Cortex-M33 build of what is missing is left out."; \
+	    echo "arm-none-eabi-gcc or clang is not installed: the Cortex-M33 build of what is missing is left out. \`make tools\` installs both."; \
 	fi; \
 	for compiler in arm-none-eabi-gcc/toolchain clang/toolchain_clang; do \
 	    command -v arm-none-eabi-gcc >/dev/null && command -v $${compiler%/*} >/dev/null || continue; \

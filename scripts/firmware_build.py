@@ -78,10 +78,13 @@ class Image:
         return sum(size for section, _, size in self.sections if section.startswith(prefixes))
 
 
+TOOLS = (*COMMANDS.values(), "arm-none-eabi-nm", "arm-none-eabi-objdump")
+"""The commands without which nothing here can be built."""
+
+
 def missing_tools() -> list[str]:
-    """The commands that are not on the path, without which nothing here can be built."""
-    wanted = (*COMMANDS.values(), "arm-none-eabi-nm", "arm-none-eabi-objdump")
-    return [name for name in wanted if shutil.which(name) is None]
+    """The commands of ``TOOLS`` that are not on the path."""
+    return [name for name in TOOLS if shutil.which(name) is None]
 
 
 def version(compiler: str) -> str:
@@ -98,7 +101,7 @@ def run(*command: str | Path, folder: Path | None = None) -> str:
         )
     except FileNotFoundError:
         raise MissingToolError(
-            f"firmware: {command[0]} is not on the path. Install what .ci/run installs to build for the Cortex-M33."
+            f"firmware: {command[0]} is not on the path. `make tools` installs what builds for the Cortex-M33."
         ) from None
     if done.returncode != 0:
         raise MissingToolError(

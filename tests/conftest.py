@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests import tools
 from tests.delegate import stock
+from tests.made_networks import TRAINED_MODELS, models_folder
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
-SHARED_MODELS = ROOT.parent / "shared" / "models"
 
 
 @pytest.fixture(scope="session")
@@ -25,14 +26,20 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_models() -> Path:
-    """The folder of trained models that lies beside the checkout, not in it."""
-    if not SHARED_MODELS.is_dir():
-        pytest.skip(f"{SHARED_MODELS} is absent: it holds the trained models this test compiles")
-    return SHARED_MODELS
+    """The folder of trained models beside the checkout, or, where that is absent, one of networks with the same shapes."""
+    return models_folder()
 
 
-def pytest_report_header() -> str:
-    return stock.header()
+def pytest_report_header() -> list[str]:
+    models = TRAINED_MODELS if TRAINED_MODELS.is_dir() else "absent; the tests make networks of the same shapes"
+    return [stock.header(), f"trained models: {models}"]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says which tools were missing, how many tests were skipped for each, and the command that installs them."""
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()) if report.longrepr]
+    for line in tools.summary(reasons):
+        terminalreporter.write_line(line, yellow=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,15 +11,14 @@ Libraries and images are built once in a test session and kept until Python ends
 from __future__ import annotations
 
 import functools
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from unittest import SkipTest
 
 from scripts.firmware_build import COMMANDS, machine_flags
+from tests.tools import required
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"
@@ -32,14 +31,6 @@ SIZE = ("-Os",)
 SPEED = ("-O2",)
 PORTABLE = ("-Os", "-DNEUTRON_PORTABLE_ONLY")
 """Flags of a build without the kernels for the DSP extension."""
-
-
-def required(name: str) -> str:
-    """The path of a tool; raises SkipTest, which skips the test, where it is not installed."""
-    found = shutil.which(name)
-    if found is None:
-        raise SkipTest(f"{name} is not installed: it builds or runs for the Cortex-M33")
-    return found
 
 
 @functools.cache
@@ -64,8 +55,8 @@ def library(flags: tuple[str, ...] = SIZE, compiler: str = "gcc") -> Path:
     and to those of the toolchain file for clang."""
     folder = new_folder()
     sources = [*sorted(RUNTIME.glob("driver/*.c")), *sorted(RUNTIME.glob("kernels/**/*.c"))]
-    command: list[str | Path] = [required(COMMANDS[compiler])]
     required(COMMANDS["gcc"])  # links, and brings the C library along
+    command: list[str | Path] = [required(COMMANDS[compiler])]
     command += machine_flags(compiler) if compiler == "clang" else []
     _run([*command, *CORE, *WARNINGS, *INCLUDES, "-DNEUTRON_NO_HEAP", *flags, "-c", *sources], folder)
     _run([required("arm-none-eabi-ar"), "rcs", "libneutron.a", *sorted(folder.glob("*.o"))], folder)

@@ -17,7 +17,7 @@ from openneutron.ir import Graph
 from openneutron.isa import Program, decode, payload, pte
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.simulator import Simulator
-from tests.conftest import SHARED_MODELS
+from tests.made_networks import models_folder
 
 if TYPE_CHECKING:
     from openneutron.pytorch.compile import CompiledModel
@@ -51,7 +51,7 @@ TARGET = targets.get("imxrt700")
 
 @functools.cache
 def model(name: str, fetch_constants_to_sram: bool = False, sram_budget: int | None = None) -> Model:
-    """A model by its name, compiled once. The tests' fixture ``shared_models`` says whether MLPerf Tiny's are there."""
+    """A model by its name, compiled once."""
     if name in BUILT_IN and not fetch_constants_to_sram and sram_budget is None:
         compiled = _built_in(name)
         (delegate,) = pte.delegates(compiled.buffer)
@@ -64,7 +64,7 @@ def model(name: str, fetch_constants_to_sram: bool = False, sram_budget: int | N
 def _graph(name: str) -> Graph:
     if name in BUILT_IN:
         return _built_in(name).partitions[0].compiled.graph
-    return litert.read(SHARED_MODELS / f"{TINY[name]}.tflite").graph
+    return litert.read(models_folder() / f"{TINY[name]}.tflite").graph
 
 
 @functools.cache

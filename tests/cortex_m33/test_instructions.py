@@ -11,7 +11,7 @@ import pytest
 from tests.cortex_m33.cases import INSTRUCTIONS_PER_TICK
 from tests.cortex_m33.firmware import HERE, SIZE, SPEED, execute, image, library
 from tests.cortex_m33.instructions import BUILDS, instructions
-from tests.cortex_m33.models import NAMES, TINY, model, random_inputs
+from tests.cortex_m33.models import NAMES, model, random_inputs
 
 LEAST_DSP_RATIO = 2.5
 
@@ -27,10 +27,8 @@ def test_the_timer_counts_instructions() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_models_instructions_are_those_of_its_kernels(name: str, request: pytest.FixtureRequest) -> None:
+def test_a_models_instructions_are_those_of_its_kernels(name: str) -> None:
     """All but a thousandth, or a thousand: the driver looks things up for each call, and no more."""
-    if name in TINY:
-        request.getfixturevalue("shared_models")
     program = model(name).program
     for build, flags in BUILDS.items():
         counted = instructions(program, random_inputs(program, 1)[0], flags)

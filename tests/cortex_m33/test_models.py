@@ -11,7 +11,7 @@ import pytest
 from openneutron.isa import decode
 from tests.cortex_m33.cases import FAULT, MOST_STACK, Case, Flag, Run, run
 from tests.cortex_m33.firmware import Image, execute, image, library
-from tests.cortex_m33.models import CIFARNET, NAMES, TINY, Model, model, on_the_host, random_inputs
+from tests.cortex_m33.models import CIFARNET, NAMES, Model, model, on_the_host, random_inputs
 
 RUNS = 3
 CHANNELS = 16
@@ -19,8 +19,6 @@ CHANNELS = 16
 
 @pytest.fixture(scope="module", params=NAMES)
 def name(request: pytest.FixtureRequest) -> str:
-    if request.param in TINY:
-        request.getfixturevalue("shared_models")
     return str(request.param)
 
 

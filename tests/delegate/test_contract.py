@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from openneutron.isa import Program, with_checksum
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.payload import Format, Payload
 from tests.driver import programs
+from tests.tools import required
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"
@@ -22,13 +22,6 @@ INCLUDES = [f"-I{RUNTIME / folder}" for folder in ("include", "kernels", "driver
 CONTRACT = Path(__file__).with_name("contract.cpp")
 INPUT = bytes(range(200, 216)) + bytes(112)
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror"]
-
-
-def tool(*names: str) -> str:
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip(f"there is no {' and no '.join(names)}: it compiles what a delegate needs of the driver")
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +36,14 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, list[Path]]:
         sources = [*sorted((RUNTIME / "driver").glob("*.c")), RUNTIME / "kernels" / "check.c"]
         sources += [*sorted((RUNTIME / "kernels" / "lookup").glob("*.c")), folder / "kernel_selection.c"]
         flags = ["-std=c11", *WARNINGS, "-O1", *INCLUDES, f"-DNO_HEAP_USAGE={int(no_heap)}"]
-        subprocess.run([tool("cc", "gcc", "clang"), *flags, "-c", *map(str, sources)], cwd=folder, check=True)
+        subprocess.run([required("cc", "gcc", "clang"), *flags, "-c", *map(str, sources)], cwd=folder, check=True)
         made[no_heap] = sorted(folder.glob("*.o"))
     return made
 
 
 def said(folder: Path, objects: list[Path], switches: list[str], blob: bytes) -> tuple[int, list[str]]:
     """The exit code and lines of contract.cpp, built with these switches, for a payload."""
-    compiler = tool(*([os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]))
+    compiler = required(*([os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]))
     command = [compiler, "-std=c++17", *WARNINGS, "-O1", f"-I{RUNTIME / 'include'}"]
     command += [
         *(f"-D{switch}" for switch in switches),

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from openneutron.pytorch import delegate
+from tests.tools import required
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"
@@ -56,9 +54,7 @@ for runs in (1, 2, 3):
 
 def test_no_heap_and_power_gating(tmp_path: Path) -> None:
     """A driver that can't allocate runs an ExecuTorch program, and each run turns the NPU on and off again."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler: this builds the driver without a heap")
+    compiler = required("cc", "gcc")
     (tmp_path / "port.c").write_text(PORT)
     kernels = RUNTIME / "kernels"
     sources = [*RUNTIME.glob("driver/*.c"), *kernels.glob("*.c"), *kernels.glob("*/*.c"), tmp_path / "port.c"]

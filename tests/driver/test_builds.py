@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from openneutron.isa import Program
 from tests.driver import programs
+from tests.tools import required
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"
@@ -20,10 +18,7 @@ WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
 
 
 def c_compiler() -> str:
-    found = shutil.which("cc") or shutil.which("gcc")
-    if found is None:
-        pytest.skip("there is no C compiler: this builds the driver in other ways")
-    return found
+    return required("cc", "gcc")
 
 
 def written(folder: Path, program: Program) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from openneutron.isa import Program, Record, base, decode, encode, rows
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from tests.driver import programs
 from tests.driver.test_builds import INCLUDES, WARNINGS, c_compiler, driver_sources, kernel_sources, written
+from tests.tools import required
 
 RELATIONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 FLAGS = [*WARNINGS, *INCLUDES, "-DNEUTRON_PORTABLE_ONLY", "-DNEUTRON_NO_HEAP", "-ffunction-sections", "-fdata-sections"]
@@ -140,13 +140,11 @@ def test_a_call_of_nothing_is_no_call(library: Path, tmp_path: Path, far: int) -
 
 @pytest.mark.parametrize("compiler", ["arm-none-eabi-gcc", "clang"])
 def test_every_line_compiles_for_a_cortex_m33(compiler: str, tmp_path: Path) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed: it compiles for the Cortex-M33")
+    arm = required("arm-none-eabi-gcc")  # clang compiles against its C library's headers
+    required(compiler)
     machine = ["-mcpu=cortex-m33", "-mthumb"]
     if compiler == "clang":
-        sysroot = subprocess.run(
-            ["arm-none-eabi-gcc", "-print-sysroot"], capture_output=True, text=True, check=True
-        ).stdout.strip()
+        sysroot = subprocess.run([arm, "-print-sysroot"], capture_output=True, text=True, check=True).stdout.strip()
         machine = ["--target=arm-none-eabi", *machine, f"-I{Path(sysroot) / 'include'}"]
     variants = {f"{row.name}:{item.name}" for row in rows.KERNELS for item in row.variants}
     whole = {row.name for row in rows.KERNELS if not row.variants}

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from tests.driver import programs
 from tests.driver.c_api import Buffers, Prepared
+from tests.tools import sanitizing_compiler
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"
@@ -35,9 +33,7 @@ def test_one_handle_in_several_threads(prepared: Prepared) -> None:
 
 def sanitized(folder: Path, *defines: str) -> Path:
     """tests/driver/threads.c with the driver and the kernels that its programs call, under the thread sanitizer."""
-    compiler = shutil.which("clang") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("there is no clang and no gcc: the thread sanitizer is one of theirs")
+    compiler = sanitizing_compiler(("-fsanitize=thread",))
     selection = folder / "threads_kernel_selection.c"
     selection.write_text(KernelSelection("tests", called_kernels([programs.inverted_twice()])).text())
     sources = [

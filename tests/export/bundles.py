@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Sequence
 from functools import cache
@@ -15,7 +14,7 @@ from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.litert.neutron_graph import graph_file
 from openneutron.pytorch import models
-from tests.cortex_m33.firmware import required
+from tests.tools import required
 
 HOST_BOARD = Path(__file__).parent / "host_board.c"
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -38,6 +37,7 @@ def compiled_tflite(source: Path, **options: Any) -> bytes:
 def built(folder: Path, *options: str) -> str:
     """Configures and builds a bundle as its README says; what the build printed."""
     required("arm-none-eabi-gcc")
+    required("cmake")
     said = ""
     for command in (["cmake", "-B", "build", *options], ["cmake", "--build", "build"]):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -75,7 +75,7 @@ def host_program(folder: Path, work: Path, *mains: Path, sanitizers: Sequence[st
         "-Werror",
     ]
     includes = [f"-I{folder / place}" for place in places]
-    command = [shutil.which("cc") or "cc", *flags, *sanitizers, *includes, *map(str, sources), "-o", str(program)]
+    command = [required("cc", "gcc"), *flags, *sanitizers, *includes, *map(str, sources), "-o", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return program

@@ -13,8 +13,8 @@ import pytest
 
 from openneutron.cli import main
 from openneutron.export import export_bundle
-from tests.cortex_m33.firmware import required
 from tests.export.bundles import built, compiled_tflite, run
+from tests.tools import required
 
 KWS_TENSORS = 16000
 """Bytes of keyword spotting's arena without copies, docs/design.md."""

@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 from openneutron.export import export_bundle
 from openneutron.pytorch.delegate import executorch_package
 from tests.export.bundles import cifarnet
+from tests.tools import required
 
 FOR_THIS_COMPUTER = "set(CMAKE_C_COMPILER cc)\nset(CMAKE_CXX_COMPILER c++)\n"
 
 
 def test_the_delegate_builds_against_executorch(tmp_path: Path) -> None:
     """For this computer, whose ExecuTorch has headers; the driver and the delegate agree on where a context's memory is from."""
+    required("cmake")
     folder = tmp_path / "bundle"
     export_bundle(cifarnet(), folder)
     toolchain = tmp_path / "toolchain.cmake"
@@ -30,7 +31,7 @@ def test_the_delegate_builds_against_executorch(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     listed = subprocess.run(
-        [shutil.which("nm") or "nm", "-C", "build/libopenneutron_executorch.a"],
+        [required("nm"), "-C", "build/libopenneutron_executorch.a"],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from openneutron.export import export_bundle
-from tests.cortex_m33.firmware import required
 from tests.export.bundles import cifarnet, execute
+from tests.tools import required
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 STARTUP = Path(__file__).parents[2] / "src" / "openneutron" / "export" / "templates" / "cortex_m33"
@@ -101,6 +101,7 @@ def test_kconfig_has_what_the_build_files_ask_for(bundle: tuple[str, Path]) -> N
 def test_the_application_builds_and_checks_itself(bundle: tuple[str, Path], tmp_path: Path) -> None:
     port, folder = bundle
     required("arm-none-eabi-gcc")
+    required("cmake")
     source, program = {
         "zephyr": ("samples/selfcheck", "zephyr"),
         "mcuxpresso": ("example", "selfcheck"),
@@ -123,6 +124,7 @@ def test_the_application_builds_and_checks_itself(bundle: tuple[str, Path], tmp_
 def test_options_reach_the_compiler(bundle: tuple[str, Path], tmp_path: Path) -> None:
     port, folder = bundle
     required("arm-none-eabi-gcc")
+    required("cmake")
     source, _ = {"zephyr": ("samples/selfcheck", ""), "mcuxpresso": ("example", "")}[port]
     stand_in = STAND_INS / port
     options = [f"-DSTARTUP={STARTUP}", f"-DSdkRootDirPath={stand_in}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 import pytest
 
 from scripts import firmware_build
-from scripts.firmware_build import Build, Library, missing_tools
+from scripts.firmware_build import Build, Library
+from tests.tools import required
 
 
 @pytest.fixture(scope="session")
 def libraries() -> Mapping[Build, Library]:
     """The library as each compiler makes it at each level."""
-    missing = missing_tools()
-    if missing:
-        pytest.skip(f"{', '.join(missing)}: not installed, and the library is built for the Cortex-M33 with them")
+    for name in firmware_build.TOOLS:
+        required(name)
     return firmware_build.libraries()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from scripts.firmware_build import (
 )
 from tests.driver import programs
 from tests.driver.test_builds import c_compiler, driver_sources, kernel_sources
+from tests.tools import required
 
 MAIN = """
 #include <stdio.h>
@@ -84,8 +84,8 @@ set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
 
 def test_a_toolchain_of_ones_own(root: Path, tmp_path: Path, libraries: Mapping[Build, Library]) -> None:
     """Another core and float ABI, a port that the toolchain does not name, every option, and the library inside of a project."""
-    if shutil.which("cmake") is None or shutil.which("ninja") is None:
-        pytest.skip("cmake or ninja is not installed: this builds a project with a toolchain of its own")
+    required("cmake")
+    required("ninja")
     assert libraries.keys() == set(BUILDS)
     (tmp_path / "toolchain.cmake").write_text(TOOLCHAIN)
     (tmp_path / "app.c").write_text(example(root) + "#if !NO_HEAP_USAGE\n#error\n#endif\n")

@@ -11,8 +11,9 @@ import pytest
 
 from openneutron import litert
 from scripts import firmware_page
-from scripts.firmware_build import COMMANDS, Build, Library, missing_tools, version
+from scripts.firmware_build import COMMANDS, TOOLS, Build, Library, version
 from scripts.firmware_page import Measured, autoencoder, flash, kernels_text, measure, network_selections, selection_of
+from tests.tools import required
 
 KIB = 1024
 
@@ -55,8 +56,8 @@ def test_the_page_stays_where_compilers_are_missing(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_page_stays_where_compilers_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    if missing_tools():
-        pytest.skip("the Cortex-M33's compilers are not installed, whose versions this compares")
+    for name in TOOLS:
+        required(name)
     here = " and ".join(version(compiler) for compiler in COMMANDS)
     page = firmware_page.PAGE.read_text()
     older = page.replace(firmware_page.made_with(page), "arm-none-eabi-gcc 9.9.9 and clang 9.9.9")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import shutil
 import struct
 import subprocess
 from collections import Counter
@@ -31,6 +30,7 @@ from tests.compiler import test_cascade
 from tests.driver import programs
 from tests.driver.test_linked_selection import comparison
 from tests.driver.test_validation import CODES
+from tests.tools import sanitizing_compiler
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"
@@ -133,9 +133,7 @@ def selected() -> tuple[KernelSelection, list[Program]]:
 
 
 def build(folder: Path, variant: str) -> Path:
-    compiler = shutil.which("clang") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("there is no clang and no gcc: the fuzzer is built with one of them")
+    compiler = sanitizing_compiler(tuple(SANITIZERS))
     includes = [f"-I{RUNTIME / name}" for name in ("include", "kernels", "driver")]
     flags = [*SANITIZERS, *VARIANTS[variant], f"-DNEUTRON_MAX_WORK=UINT64_C({MAX_WORK})", *includes]
     # Largest first: the sanitizers take their time with the vector kernels.
