@@ -2,6 +2,7 @@
 # make demo    everything from nothing to a network on the simulated NPU; make demo QAT=1 trains it for int8 too
 # make test    every check: format, lint, types, the Cortex-M33 build, tests
 # make tools   installs the programs that some tests need, on Debian and Ubuntu: clang, Arm's cross compiler, QEMU
+# make soak    the suites of models and operators that others wrote, and long random runs: hours
 # make bench   measures compile cost, memory and speed beside the peers
 # make lib     the host library into the source tree, for work with PYTHONPATH=src
 # make generate   writes every generated file anew
@@ -24,7 +25,7 @@ PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
 TOOLS := ca-certificates clang g++ gcc gcc-arm-none-eabi git libclang-rt-dev libnewlib-arm-none-eabi qemu-system-arm
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help demo test tools lint warnings cortex_m33 bench lib generate clean distclean
+.PHONY: help demo test soak tools lint warnings cortex_m33 bench lib generate clean distclean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -33,7 +34,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python -W ignore -m demo $(if $(QAT),--qat)
 
 # The tests of one file stay in one process: they share what its fixtures built.
-test: $(VENV)/.dev lint warnings cortex_m33
+test: $(VENV)/.suites lint warnings cortex_m33
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 tools:
@@ -87,6 +88,9 @@ cortex_m33: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python -W ignore -m bench
 
+soak: $(VENV)/.suites
+	$(BIN)/python -m tests.suites.architectures
+
 lib: $(VENV)/.dev
 	cmake -S . -B build/develop -G Ninja -DOPENNEUTRON_WERROR=ON
 	cmake --build build/develop --target develop
@@ -108,6 +112,12 @@ $(VENV)/.torch: constraints.txt
 	    { echo "$(PYTHON) is older than Python 3.11; name a newer one: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install "$$(grep '^torch==' constraints.txt)"
+	@touch $@
+
+# timm by itself: it asks for torchvision, which it needs for nothing that the suites use.
+$(VENV)/.suites: $(VENV)/.dev
+	$(PIP) install --constraint constraints.txt safetensors transformers
+	$(PIP) install --constraint constraints.txt --no-deps timm
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.torch $(PACKAGE)
