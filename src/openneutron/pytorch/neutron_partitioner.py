@@ -17,6 +17,7 @@ from executorch.exir.tracer import _default_decomposition_table
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
+from openneutron import targets
 from openneutron.compiler.trial import try_compile
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
@@ -29,7 +30,7 @@ from openneutron.pytorch.fallback import fallbacks
 from openneutron.pytorch.lower import LOWER_RULES, Constants, Lowered
 from openneutron.pytorch.lower.program import is_compute, op_name
 from openneutron.pytorch.names import check_names, matching
-from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name
+from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
 from openneutron.pytorch.overload import overload_of
 from openneutron.pytorch.partition import NOT_DELEGATED, Partitioning, PartitionOptions, partition
 from openneutron.pytorch.pointwise import is_pointwise
@@ -42,20 +43,24 @@ HISTORY = "from_node"
 
 @final
 class NeutronPartitioner(Partitioner):
-    """Delegates all that the compiler takes, in as few calls as possible.
+    """Delegates all that the compiler takes, in as few calls as possible. Every argument may be left out.
 
-    compile_spec: from ``generate_neutron_compile_spec``. post_quantization_state_dict: the quantized module's tensors, by
+    compile_spec: from ``generate_neutron_compile_spec``; None is its defaults for the target of ``neutron_target_spec``.
+    neutron_target_spec: None is the target of ``compile_spec``; without either, it is ``targets.DEFAULT``.
+    custom_delegation_options: None is ``CustomDelegationOptions()``. post_quantization_state_dict: the quantized module's tensors, by
     name; ExecuTorch hides them while it partitions, and those of the programs it showed before are taken where none are given.
     preserve_ops: ATen operators to keep whole where they can be delegated, beside those the lowering rules ask for;
     check_op_support: has a say in which calls those are; taken_apart: operators never to keep whole.
 
     ``delegations`` tells afterwards, for each program partitioned, what went where and why.
+
+    Raises InvalidOptionError where ``compile_spec`` and ``neutron_target_spec`` name different targets.
     """
 
     def __init__(
         self,
-        compile_spec: list[CompileSpec],
-        neutron_target_spec: NeutronTargetSpec,
+        compile_spec: list[CompileSpec] | None = None,
+        neutron_target_spec: NeutronTargetSpec | None = None,
         custom_delegation_options: CustomDelegationOptions | None = None,
         post_quantization_state_dict: Mapping[str, torch.Tensor] | None = None,
         preserve_ops: list[torch._ops.OpOverload] | None = None,
@@ -64,8 +69,13 @@ class NeutronPartitioner(Partitioner):
         taken_apart: Iterable[str] = (),
     ) -> None:
         super().__init__()
+        if compile_spec is None:
+            target = targets.DEFAULT if neutron_target_spec is None else neutron_target_spec.get_name()
+            compile_spec = generate_neutron_compile_spec(target)
         self._compile_spec = compile_spec
         self._options = decode(compile_spec)
+        if neutron_target_spec is None:
+            neutron_target_spec = NeutronTargetSpec(self._options.target)
         self.delegation_spec = DelegationSpec(NeutronBackend.__name__, compile_spec)
         self.neutron_target_spec = neutron_target_spec
         self.custom_delegation_options = custom_delegation_options or CustomDelegationOptions()

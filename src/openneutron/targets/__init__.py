@@ -13,6 +13,10 @@ from openneutron.targets.target import Costs, Number, Target
 KNOWN: dict[str, Target] = {target.name: target for target in (IMXRT700, *OTHERS)}
 
 
+DEFAULT = IMXRT700.name
+"""The target where none is specified: the one that ExecuTorch's NXP backend compiles for."""
+
+
 def names() -> list[str]:
     """The targets this project compiles for."""
     return [name for name, target in KNOWN.items() if target.obstacle is None]
@@ -30,4 +34,4 @@ def get(name: str) -> Target:
     return target
 
 
-__all__ = ["KNOWN", "Costs", "Number", "Target", "get", "names"]
+__all__ = ["DEFAULT", "KNOWN", "Costs", "Number", "Target", "get", "names"]

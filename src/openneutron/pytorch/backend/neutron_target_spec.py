@@ -17,13 +17,13 @@ class NeutronHWVersion(Enum):
 
 
 class NeutronTargetSpec:
-    """A target's properties, by its name.
+    """A target's properties, by its name; without one, those of ``targets.DEFAULT``.
 
     ``neutron_target`` is the row of ``openneutron.targets``. Raises InvalidTargetError (a ValueError) for a name that is
     unknown or not compiled for. ``neutron_converter_flavor`` (ExecuTorch 1.0 had it) changes nothing, and a warning says so.
     """
 
-    def __init__(self, target: str, *, neutron_converter_flavor: str | None = None) -> None:
+    def __init__(self, target: str = targets.DEFAULT, *, neutron_converter_flavor: str | None = None) -> None:
         if neutron_converter_flavor is not None:
             warn_of_flavor(neutron_converter_flavor, stacklevel=2)
         self.neutron_target = targets.get(target)

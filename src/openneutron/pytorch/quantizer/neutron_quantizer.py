@@ -49,6 +49,8 @@ __all__ = ["NeutronQuantizer", "act_qspec", "wgt_fc_qspec", "wgt_qspec"]
 class NeutronQuantizer(Quantizer):
     """int8 static quantization: activations affine per tensor; weights symmetric, with a scale for each output channel.
 
+    neutron_target_spec: the target; None is ``targets.DEFAULT``. is_qat: insert fake quantization, to train with.
+
     Biases are int32. Tensors that are not float stay as they are. Functions of one
     value (``pointwise``) are quantized at their ends alone; other operators without a row in ``rules.RULES`` stay float.
 
@@ -57,9 +59,9 @@ class NeutronQuantizer(Quantizer):
     said of one node a module's name goes before its type, that before an operator, and the later before the earlier.
     """
 
-    def __init__(self, neutron_target_spec: NeutronTargetSpec, is_qat: bool = False) -> None:
+    def __init__(self, neutron_target_spec: NeutronTargetSpec | None = None, is_qat: bool = False) -> None:
         super().__init__()
-        self.neutron_target_spec = neutron_target_spec
+        self.neutron_target_spec = neutron_target_spec or NeutronTargetSpec()
         self.is_qat = is_qat
         self._overrides = Overrides()
         self._names = overrides.nothing()
