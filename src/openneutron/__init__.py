@@ -3,26 +3,48 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from openneutron.api.compile import compile as compile
+    from openneutron.api.load import load as load
     from openneutron.export import export_bundle as export_bundle
-    from openneutron.pytorch.compile import compile as compile
+    from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions as CustomDelegationOptions
+    from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec as NeutronTargetSpec
+    from openneutron.pytorch.neutron_partitioner import NeutronPartitioner as NeutronPartitioner
+    from openneutron.pytorch.nxp_backend import NeutronCompileSpecBuilder as NeutronCompileSpecBuilder
+    from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec as generate_neutron_compile_spec
+    from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize as calibrate_and_quantize
+    from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer as NeutronQuantizer
 
 __version__ = "0.1.0"
 
+_HOMES = {
+    "compile": "openneutron.api.compile",
+    "load": "openneutron.api.load",
+    "export_bundle": "openneutron.export",
+    "CustomDelegationOptions": "openneutron.pytorch.backend.custom_delegation_options",
+    "NeutronTargetSpec": "openneutron.pytorch.backend.neutron_target_spec",
+    "NeutronPartitioner": "openneutron.pytorch.neutron_partitioner",
+    "NeutronCompileSpecBuilder": "openneutron.pytorch.nxp_backend",
+    "generate_neutron_compile_spec": "openneutron.pytorch.nxp_backend",
+    "calibrate_and_quantize": "openneutron.pytorch.quantizer.calibrate",
+    "NeutronQuantizer": "openneutron.pytorch.quantizer.neutron_quantizer",
+}
+"""The modules of the names that this package gives. They are imported when a name is asked for: torch takes seconds to
+import, and the compiler path must work without it."""
+
+__all__ = ["__version__", *_HOMES]
+
 
 def __getattr__(name: str) -> Any:
-    # torch takes seconds to import, and the compiler path must work without it.
-    if name == "compile":
-        from openneutron.hushed import hushed
+    if name not in _HOMES:
+        raise AttributeError(f"module 'openneutron' has no attribute '{name}'")
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
 
-        with hushed():
-            from openneutron.pytorch.compile import compile
 
-        return compile
-    if name == "export_bundle":
-        from openneutron.export import export_bundle
-
-        return export_bundle
-    raise AttributeError(f"module 'openneutron' has no attribute '{name}'")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

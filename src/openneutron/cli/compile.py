@@ -16,8 +16,7 @@ from openneutron.cli.options import ConverterName, Request, Results, takes_a_mod
 from openneutron.cli.progress import Steps
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError
-from openneutron.isa import decode, listing
-from openneutron.mixed import CompiledFile, compile_file
+from openneutron.mixed import compile_file
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.text import summary_table
 
@@ -101,19 +100,8 @@ def _compile_litert(source: LiteRTFile, asked: Request, results: Results, steps:
     steps("Writing", 0, 1)
     made = {results.path: compiled.to_bytes()}
     if results.intermediates is not None:
-        made |= {results.intermediates / name: text for name, text in _parts(compiled).items()}
+        made |= {results.intermediates / name: text for name, text in compiled.intermediates().items()}
     if results.kernel_selection is not None:
-        programs = {compiled.part_name(index): part.program for index, part in enumerate(compiled.parts)}
-        made |= kernel_selections.selection_files(results.kernel_selection, programs)
+        made |= kernel_selections.selection_files(results.kernel_selection, compiled.programs())
     files.write(made, results.intermediates)
     return of_compiled_file(compiled, str(results.path), len(made[results.path]))
-
-
-def _parts(compiled: CompiledFile) -> dict[str, bytes]:
-    """Each partition as a stock ``.tflite`` and as a listing, by file name."""
-    made = {}
-    for index, part in enumerate(compiled.parts):
-        name = compiled.part_name(index)
-        made[f"{name}.tflite"] = litert.write(part.graph)
-        made[f"{name}.txt"] = listing(decode(part.program)).encode()
-    return made

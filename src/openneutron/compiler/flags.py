@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import shlex
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,6 +65,16 @@ def _flags() -> dict[str, Flag]:
 
 FLAGS = _flags()
 """All flags by name."""
+
+
+def split_flags(flags: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Flags from one text, quoted as in a shell, or as they are. Raises InvalidOptionError where a quote stays open."""
+    if not isinstance(flags, str):
+        return tuple(flags or ())
+    try:
+        return tuple(shlex.split(flags))
+    except ValueError as error:
+        raise InvalidOptionError(f"extra_flags: '{flags}' can't be taken apart: a quote stays open.") from error
 
 
 def with_flags(options: CompileOptions, flags: Sequence[str]) -> CompileOptions:

@@ -21,6 +21,7 @@ from openneutron.export.golden import Golden, golden, padded
 from openneutron.export.ports import PORTS, Port
 from openneutron.export.runtime_sources import port_sources, runtime_folder, sources_of
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
+from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 
 MADE_BY = f"OpenNeutron {__version__}"
 
@@ -85,6 +86,8 @@ def export_bundle(
 def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deployment, str]:
     """The model's deployment and what it was read from."""
     if not isinstance(model, str | os.PathLike):
+        if model.buffer[4:8] == TFLITE:
+            return read_tflite(model.buffer, model.name), f"{Path(model.name).stem}.tflite"
         return read_pte(model.buffer, model.name, model.name), f"{model.name}.pte"
     path = Path(model)
     if not path.is_file():

@@ -12,14 +12,14 @@ from openneutron.ir import Tensor
 from openneutron.litert.neutron_graph import find
 
 
-def read_tflite(path: Path, name: str) -> Deployment:
-    """The deployment of a compiled ``.tflite``.
+def read_tflite(data: bytes | Path, name: str) -> Deployment:
+    """The deployment of a compiled ``.tflite`` file, or its bytes.
 
     Raises InvalidProgramError where there is no NeutronGraph in it or a damaged one, InvalidModelError where it is no LiteRT
     file, or more than one NeutronGraph.
     """
-    file = path.name
-    model = litert.read(path)
+    file = data.name if isinstance(data, Path) else name
+    model = litert.read(data)
     nodes = find(model.model)
     if not nodes:
         raise InvalidProgramError(f"'{file}' has no NeutronGraph in it. Compile it first: openneutron compile {file}.")

@@ -13,7 +13,8 @@ from openneutron.compiler.budget import over_budget
 from openneutron.compiler.partition import OnNpu, Partitioning, operator_title, partition
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Graph
-from openneutron.litert import LiteRTModel
+from openneutron.isa import Program, decode, listing
+from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
 from openneutron.targets import Target
 
@@ -58,6 +59,18 @@ class CompiledFile:
             else:
                 steps.append(step.node)
         return splice(self.model, steps)
+
+    def programs(self) -> dict[str, Program]:
+        """The partitions' programs by name."""
+        return {part_name(index): part.program for index, part in enumerate(self.parts)}
+
+    def intermediates(self) -> dict[str, bytes]:
+        """Each partition as a stock ``.tflite`` and as a listing of its program, by file name."""
+        made = {}
+        for index, part in enumerate(self.parts):
+            made[f"{part_name(index)}.tflite"] = write(part.graph)
+            made[f"{part_name(index)}.txt"] = listing(decode(part.program)).encode()
+        return made
 
 
 def part_name(index: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 
 from openneutron import converter
+from openneutron.compiler.flags import split_flags
 from openneutron.compiler.layout import CALLER
 from openneutron.converter import ConverterOptions
 from openneutron.errors import InvalidOptionError
@@ -118,16 +119,6 @@ def decode(specs: Sequence[CompileSpec]) -> PartitionCompileOptions:
         name=texts.get("name", ""),
         defer_budget=_flag(texts, "defer_budget", False),
     )
-
-
-def split_flags(flags: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Flags from one text, quoted as in a shell, or as they are. Raises InvalidOptionError where a quote stays open."""
-    if not isinstance(flags, str):
-        return tuple(flags or ())
-    try:
-        return tuple(shlex.split(flags))
-    except ValueError as error:
-        raise InvalidOptionError(f"extra_flags: '{flags}' can't be taken apart: a quote stays open.") from error
 
 
 def warn_of_flavor(flavor: str, stacklevel: int) -> None:

@@ -18,6 +18,7 @@ from torch.fx import Node
 from openneutron import converter as converters
 from openneutron import files, litert, targets
 from openneutron.compiler import Compiled
+from openneutron.compiler.flags import split_flags
 from openneutron.compiler.layout import CALLER
 from openneutron.converter import Conversion
 from openneutron.errors import BudgetError, WaysOut
@@ -28,7 +29,6 @@ from openneutron.pytorch.compile_spec import (
     decode,
     encode,
     is_ours,
-    split_flags,
     warn_of_flavor,
 )
 from openneutron.pytorch.lower import Constants, Lowered, Refusal, find_units, lower_units

@@ -13,6 +13,7 @@ from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
+import numpy as np
 import torch
 from executorch.exir._serialize._program import deserialize_pte_binary
 from executorch.exir.schema import KernelCall, TensorShapeDynamism
@@ -106,11 +107,13 @@ class Runner:
         return [value for value in self._inputs if isinstance(value, TensorSchema)]
 
     def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """The outputs. Numbers and None among the inputs are part of the program and may be left out, all together.
+        """The outputs. NumPy arrays among the inputs are taken as tensors. Numbers and None among the inputs are part of the
+        program and may be left out, all together.
 
         Raises InvalidOptionError where the inputs are not the program's, InvalidModelError where ExecuTorch refuses to
         compute one of its operators.
         """
+        inputs = [torch.from_numpy(item.copy()) if isinstance(item, np.ndarray) else item for item in inputs]
         if len(inputs) == len(self._tensors) and all(isinstance(item, torch.Tensor) for item in inputs):
             rest = iter(inputs)
             inputs = [next(rest) if isinstance(value, TensorSchema) else _number(value) for value in self._inputs]

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The options of ``openneutron.compile``, without importing torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from openneutron.errors import InvalidOptionError
+
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import GraphModule
+
+
+class FileOptions(TypedDict, total=False):
+    """Those for a ``.tflite`` file, which PyTorch models take too."""
+
+    target: str
+    sram_budget: int | None
+    operators_not_to_delegate: Sequence[str]
+    progress: Callable[[str, int, int], None] | None
+    name: str
+    io_place: str
+    fetch_constants_to_sram: bool
+    intermediates_dir: str | os.PathLike[str] | None
+    kernel_selection: str | os.PathLike[str] | None
+    extra_flags: str | Sequence[str] | None
+    must_delegate: bool
+
+
+class ModelOptions(FileOptions, total=False):
+    """Those for a PyTorch model: the parameters of ``openneutron.pytorch.compile.compile``."""
+
+    example_kwargs: Mapping[str, Any] | None
+    calibration: Iterable[Any] | None
+    channels_last: bool | None
+    io: str
+    keep_float: Sequence[object]
+    train_fn: Callable[[GraphModule], None] | None
+    use_neutron_for_format_conversion: bool
+    allow_no_op_partitions: bool
+    preserve_ops: Sequence[torch._ops.OpOverload]
+    converter: str
+
+
+def check_file_options(name: str, example_inputs: object, options: Mapping[str, object]) -> None:
+    """Raises InvalidOptionError for an option that a ``.tflite`` file has no use for, TypeError for an unknown one."""
+    given = dict(options) if example_inputs is None else {"example_inputs": example_inputs, **options}
+    for option, value in given.items():
+        if option in FileOptions.__annotations__:
+            continue
+        if option not in ModelOptions.__annotations__ and option != "example_inputs":
+            raise TypeError(f"compile() got an unexpected keyword argument '{option}'")
+        if option == "converter":
+            if value != "open":
+                raise InvalidOptionError(
+                    f"converter: it is for PyTorch models; '{name}' is compiled here, and NXP's own tool takes such files "
+                    "itself."
+                )
+        elif value is not None:
+            raise InvalidOptionError(
+                f"{option}: it is for PyTorch models; '{name}' is quantized and has its own types. Leave it out."
+            )

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron.load``: a compiled file, opened."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from openneutron import litert
+from openneutron.cli.model_source import existing
+from openneutron.compiler.partition import operator_title
+from openneutron.errors import InvalidModelError, InvalidProgramError
+from openneutron.isa import Program, pte, pte_payloads
+from openneutron.isa.profile import profile
+from openneutron.isa.pte_method import KernelCall, methods
+from openneutron.litert.neutron_graph import OPERATOR_NAME, find
+from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
+from openneutron.mixed import FileSimulator
+from openneutron.report.loaded import CallProfile, LoadedSummary, ProgramFigures, loaded_table
+from openneutron.report.text import plain
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedFile:
+    """A compiled ``.pte`` or ``.tflite``.
+
+    ``buffer`` is the file's bytes, ``programs`` are its delegate calls' programs by title. ``on_cpu`` counts the operators
+    that run on the CPU. The file holds no reasons for these, nor which operators of the model became which kernel calls.
+    """
+
+    name: str
+    buffer: bytes = field(repr=False)
+    programs: tuple[tuple[str, Program], ...] = field(repr=False)
+    on_cpu: Counter[str] = field(repr=False)
+
+    @property
+    def report(self) -> LoadedSummary:
+        """The figures as data."""
+        return LoadedSummary(
+            self.name,
+            len(self.buffer),
+            tuple(ProgramFigures(title, program.header) for title, program in self.programs),
+            tuple(self.on_cpu.items()),
+            self.profile(),
+        )
+
+    def summary(self) -> str:
+        """The figures as text."""
+        return plain(loaded_table(self.report))
+
+    def profile(self) -> tuple[CallProfile, ...]:
+        """Every operator of the NPU with its kernel, its kernel calls and their modelled cycles, in the order of the programs."""
+        return tuple(CallProfile(title, cost) for title, program in self.programs for cost in profile(program))
+
+    def run(self, *inputs: Any) -> tuple[Any, ...]:
+        """The outputs for these inputs, with the delegates on the simulated NPU.
+
+        A ``.pte`` takes torch tensors or NumPy arrays and gives tensors, a ``.tflite`` takes and gives NumPy arrays. Raises
+        InvalidOptionError where the inputs are not the file's, MissingToolError where a ``.pte`` is run without ExecuTorch or a
+        C++ compiler.
+        """
+        if isinstance(self._runnable, FileSimulator):
+            return tuple(self._runnable.run([np.asarray(item) for item in inputs]))
+        outputs: tuple[Any, ...] = self._runnable.run(inputs)
+        return outputs
+
+    @cached_property
+    def _runnable(self) -> Any:
+        if self.buffer[4:8] == TFLITE:
+            return FileSimulator(self.buffer)
+        from openneutron.cli.needs_pytorch import needs_pytorch
+
+        with needs_pytorch("Running a .pte takes"):
+            from openneutron.pytorch.runner import Runner
+        return Runner(self.name, self.buffer)
+
+
+def load(file: str | os.PathLike[str]) -> LoadedFile:
+    """Open a compiled ``.pte`` or ``.tflite``; its contents say which of them it is.
+
+    Raises InvalidModelError where there is no such file or it is not a compiled one, InvalidProgramError where it is damaged
+    or its program is not this project's.
+    """
+    path = existing(os.fspath(file))
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidModelError(f"'{path}' can't be read: {error.strerror}.") from error
+    if data[4:8] == TFLITE:
+        return _tflite(path, data)
+    if data[4:8] == pte.FILE_IDENTIFIER:
+        return _pte(path, data)
+    if data[:2] == b"PK":
+        raise InvalidModelError(
+            f"'{path}' is a file that PyTorch wrote; compile it first: openneutron.compile('{path}')."
+        )
+    raise InvalidModelError(
+        f"'{path}' is neither a .pte nor a .tflite: bytes 4 to 7 are {data[4:8]!r}. openneutron.compile makes these files."
+    )
+
+
+def _tflite(path: Path, data: bytes) -> LoadedFile:
+    loaded = litert.read(path)
+    nodes = find(loaded.model)
+    if not nodes:
+        raise InvalidModelError(
+            f"'{path}' has no NeutronGraph in it: it is not compiled. Compile it first: openneutron.compile('{path}')."
+        )
+    on_cpu = Counter(operator_title(node) for node in loaded.graph.nodes if node.op != OPERATOR_NAME)
+    return LoadedFile(path.name, data, tuple((node.name, node.program) for node in nodes), on_cpu)
+
+
+def _pte(path: Path, data: bytes) -> LoadedFile:
+    found = pte_payloads.payloads(data, path.name)
+    if not found:
+        others = ", ".join(sorted({item.backend for item in pte.delegates(data, path.name)})) or "none"
+        raise InvalidProgramError(f"'{path}' has no {pte.BACKEND_ID} delegate in it; its delegates: {others}.")
+    on_cpu = Counter(
+        item.operator
+        for method in methods(data, path.name)
+        for item in method.instructions
+        if isinstance(item, KernelCall)
+    )
+    return LoadedFile(path.name, data, tuple((title, item.program) for title, item in found), on_cpu)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a compiled file says of itself, without the facts of its compile."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from openneutron import targets
+from openneutron.isa import Record
+from openneutron.isa.profile import KernelCost
+from openneutron.report.text import duration_text, plural, size_text
+from openneutron.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class CallProfile:
+    """An operator of the NPU: the program it is in, and its kernel with modelled cycles."""
+
+    program: str
+    cost: KernelCost
+
+    @property
+    def name(self) -> str:
+        """The operator's name; empty where the file carries none."""
+        return self.cost.name
+
+    @property
+    def kernel(self) -> str:
+        return self.cost.kernel
+
+    @property
+    def calls(self) -> int:
+        """Kernel calls of one run."""
+        return self.cost.calls
+
+    @property
+    def cycles(self) -> int:
+        """Modelled cycles of one run, over all calls."""
+        return self.cost.cycles
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFigures:
+    """A program's title, and the header of its microcode (``isa.rows.HEADER``)."""
+
+    title: str
+    header: Record = field(repr=False)
+
+    @property
+    def cycles(self) -> int:
+        """Modelled cycles of one run, copies of constants included."""
+        return self.header["cycles_low"] | self.header["cycles_high"] << 32
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSummary:
+    """The figures of a compiled file. Sizes are bytes, times and cycles are modelled, of the NPU's part alone."""
+
+    file: str
+    file_bytes: int
+    programs: tuple[ProgramFigures, ...] = field(repr=False)
+    on_cpu: tuple[tuple[str, int], ...] = field(repr=False)
+    calls: tuple[CallProfile, ...] = field(repr=False)
+
+    @property
+    def target(self) -> Target | None:
+        """The chip it is compiled for; None where it is none that this version knows."""
+        wanted = {program.header["target"] for program in self.programs}
+        known = (target for name, target in targets.KNOWN.items() if {zlib.crc32(name.encode())} == wanted)
+        return next(known, None)
+
+    @property
+    def cycles(self) -> int:
+        return sum(program.cycles for program in self.programs)
+
+    @property
+    def milliseconds(self) -> float | None:
+        """Modelled time of one run; None for a target that is not known."""
+        return None if self.target is None else self.target.milliseconds(self.cycles)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The largest arena of a program, with its prefetch buffer: programs run one after the other in the same memory."""
+        return max(program.header["scratch_size"] + program.header["prefetch_size"] for program in self.programs)
+
+    @property
+    def weights_bytes(self) -> int:
+        return sum(program.header["weights_size"] for program in self.programs)
+
+    @property
+    def microcode_bytes(self) -> int:
+        return sum(program.header["microcode_size"] for program in self.programs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as data."""
+        return {
+            "file": self.file,
+            "file_bytes": self.file_bytes,
+            "target": None if self.target is None else self.target.name,
+            "programs": [program.title for program in self.programs],
+            "on_cpu": dict(self.on_cpu),
+            "modelled_cycles": self.cycles,
+            "modelled_milliseconds": self.milliseconds,
+            "scratch_bytes": self.scratch_bytes,
+            "weights_bytes": self.weights_bytes,
+            "microcode_bytes": self.microcode_bytes,
+            "calls": [{"program": call.program, **asdict(call.cost)} for call in self.calls],
+        }
+
+
+def loaded_table(summary: LoadedSummary) -> RenderableType:
+    """The figures of a compiled file as a table."""
+    runs = sum(call.calls for call in summary.calls)
+    time = f"{summary.cycles:,} cycles"
+    if summary.target is not None and summary.milliseconds is not None:
+        time = f"{duration_text(summary.milliseconds)} at {summary.target.clock.value:g} MHz, {time}"
+    operators = ", ".join(f"{count} {name}" for name, count in summary.on_cpu)
+    rows = [
+        ("Target", summary.target.title if summary.target is not None else "not known to this version"),
+        ("NPU", f"{plural(len(summary.programs), 'delegate call')}, {plural(runs, 'kernel call')}"),
+        ("CPU", operators or "nothing"),
+        ("Latency", f"{time}, modelled{', without what runs on the CPU' if summary.on_cpu else ''}"),
+        ("Arena", size_text(summary.scratch_bytes)),
+        ("Weights", size_text(summary.weights_bytes)),
+        ("Microcode", size_text(summary.microcode_bytes)),
+        ("File", f"{summary.file}, {size_text(summary.file_bytes)}"),
+    ]
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for heading, cells in rows:
+        table.add_row(heading, Text(cells))
+    return Group(Text(summary.file, "bold"), Padding(table, (0, 0, 0, 2)))

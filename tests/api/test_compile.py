@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron.compile`` with everything a model may come in."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import openneutron
+from openneutron.api.keywords import ModelOptions
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.litert.interpret import interpret
+from openneutron.pytorch.compile import compile as compile_module
+from tests.mixed.files import mixed_file
+from tests.mixed.test_run import inputs_of
+
+WITHOUT_TORCH = """
+import sys
+for name in ("torch", "torchao", "executorch"):
+    sys.modules[name] = None  # importing it fails
+import numpy, openneutron
+result = openneutron.compile(sys.argv[1], sram_budget=64)
+result.save(sys.argv[2])
+x = numpy.zeros((1, 8, 8, 4), numpy.float32)
+for one in (result, openneutron.load(sys.argv[2])):
+    assert [y.shape for y in one.run(x)] == [(1, 8, 8, 3), (1, 4, 4, 8)]
+    assert "Microcode" in one.summary()
+print(result.report.budget_bytes)
+"""
+
+
+@pytest.fixture
+def tflite(tmp_path: Path) -> Path:
+    path = tmp_path / "mixed.tflite"
+    path.write_bytes(mixed_file())
+    return path
+
+
+@pytest.mark.parametrize("form", [str, Path])
+def test_a_tflite_path_gives_what_a_module_gives(form: type, tflite: Path, tmp_path: Path) -> None:
+    result = openneutron.compile(form(tflite), intermediates_dir=tmp_path / "parts", kernel_selection=tmp_path / "k.c")
+    assert (result.name, result.target.name) == ("mixed.tflite", "imxrt700")
+    assert result.report.delegated and result.report.on_cpu
+    assert result.summary().startswith("mixed.tflite")
+    result.save(tmp_path / "out.tflite")
+    assert (tmp_path / "out.tflite").read_bytes() == result.buffer
+    assert (tmp_path / "parts" / "neutron_graph_0.tflite").exists() and (tmp_path / "k.c").exists()
+    inputs = inputs_of(result._simulator, 0)
+    for got, want in zip(result.run(*inputs), interpret(mixed_file(), inputs), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_tflite_compiles_and_runs_where_torch_is_absent(tflite: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(tflite), str(tmp_path / "out.tflite")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "65536\n")
+
+
+def test_a_pt2_path_an_exported_program_and_a_module_give_the_same_file(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
+    inputs = (torch.linspace(-1, 1, 8).reshape(1, 8),)
+    program = torch.export.export(model, inputs)
+    path = tmp_path / "small.pt2"
+    torch.export.save(program, path)
+    made = [
+        openneutron.compile(path, calibration=[inputs]),
+        openneutron.compile(program, calibration=[inputs]),
+        openneutron.compile(model, inputs, calibration=[inputs]),
+    ]
+    assert [item.name for item in made] == ["small.pt2", "model", "model"]
+    (first,) = made[0].run(*inputs)
+    for item in made:
+        assert item.delegation.on_cpu == ()
+        assert torch.equal(item.run(*inputs)[0], first)
+    opened = tmp_path / "small.pte"
+    made[0].save(opened)
+    loaded = openneutron.load(opened)
+    assert torch.equal(loaded.run(*inputs)[0], first)
+    assert torch.equal(loaded.run(inputs[0].numpy())[0], first)
+    assert loaded.report.cycles == made[0].report.cycles
+    assert [call.cycles for call in loaded.profile()] == [loaded.report.cycles]
+    assert dict(loaded.on_cpu) == {
+        "quantized_decomposed::quantize_per_tensor.out": 1,
+        "quantized_decomposed::dequantize_per_tensor.out": 1,
+    }
+
+
+def test_the_options_are_those_of_the_front_end() -> None:
+    parameters = list(inspect.signature(compile_module).parameters)
+    assert set(ModelOptions.__annotations__) == set(parameters) - {"model", "example_inputs"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"calibration": []},
+            "calibration: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out.",
+        ),
+        (
+            {"example_inputs": ()},
+            "example_inputs: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out.",
+        ),
+        (
+            {"converter": "eiq"},
+            "converter: it is for PyTorch models; 'mixed.tflite' is compiled here, and NXP's own tool takes such files "
+            "itself.",
+        ),
+    ],
+)
+def test_options_that_a_tflite_has_no_use_for(options: dict[str, object], said: str, tflite: Path) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        openneutron.compile(tflite, **options)
+    assert str(caught.value) == said
+
+
+def test_an_option_that_does_not_exist(tflite: Path) -> None:
+    with pytest.raises(TypeError, match=r"^compile\(\) got an unexpected keyword argument 'sram'$"):
+        openneutron.compile(tflite, sram=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no.tflite", "'{}' does not exist."),
+        (
+            "a.pte",
+            "'{}': it is compiled already; openneutron.load opens it. A model is a torch.nn.Module, an ExportedProgram, or the "
+            "path of a .pt2 or .tflite file.",
+        ),
+        (
+            "cifarnet",
+            "'{}' is no model: a model is a torch.nn.Module, an ExportedProgram, or the path of a .pt2 or .tflite file.",
+        ),
+    ],
+)
+def test_paths_that_lead_to_no_model(name: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidModelError) as caught:
+        openneutron.compile(tmp_path / name)
+    assert str(caught.value) == said.format(tmp_path / name)
