@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import difflib
-import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.pytorch.file_kind import what_it_is
 
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
 OTHER_SUFFIXES = {
@@ -37,9 +37,11 @@ class LiteRTFile:
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """A ``.pt2`` file: a program that torch.export made."""
+    """A ``.pt2`` file: a program that torch.export made; ``trust`` and ``imports`` are those of ``load_exported``."""
 
     path: Path
+    trust: bool = False
+    imports: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.path.name
@@ -108,20 +110,6 @@ def parse(model: str) -> ModelSource:
     if not path.suffix and path.name == model:
         return BuiltInModel(model)
     raise InvalidModelError(f"'{model}' is no model: MODEL is {FORMS}.")
-
-
-def what_it_is(path: Path) -> str:
-    """What a file that PyTorch wrote, or didn't, looks like from outside."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [name.partition("/")[2] for name in archive.namelist()]
-    except (OSError, zipfile.BadZipFile):
-        return "is no file of PyTorch's, or damaged"
-    if "constants.pkl" in names and any(name.startswith("code/") for name in names):
-        return "is a TorchScript file"
-    if "data.pkl" in names:
-        return "is a file that torch.save wrote, with weights or a pickled module in it"
-    return "is damaged, or of another version of PyTorch"
 
 
 def existing(name: str) -> Path:

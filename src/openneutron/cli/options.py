@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -15,7 +15,7 @@ import typer
 
 from openneutron import targets
 from openneutron.cli import model_source
-from openneutron.cli.model_source import LiteRTFile, ModelSource
+from openneutron.cli.model_source import ExportedFile, LiteRTFile, ModelSource
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.effort import DEFAULT, HIGH
 from openneutron.compiler.layout import ARENA, CALLER
@@ -75,6 +75,20 @@ class ModelOptions:
     ] = None
     weights: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A state_dict to load first: .pt or .pth (PyTorch models).")
+    ] = None
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust", help="Load a .pt2 that can only be loaded by running code in it: you know who made it."
+        ),
+    ] = False
+    imports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="A module to import before a .pt2 is loaded: the one that registers its classes or operators; repeat it.",
+        ),
     ] = None
     sram_budget: Annotated[
         int | None,
@@ -166,6 +180,11 @@ def request(given: ModelOptions) -> Request:
     quantized file is given an option that is for PyTorch models.
     """
     source = model_source.parse(given.model)
+    if isinstance(source, ExportedFile):
+        source = replace(source, trust=given.trust, imports=names(given.imports))
+    elif given.trust or given.imports:
+        option = "--trust" if given.trust else "--import"
+        raise InvalidOptionError(f"{option}: it is for .pt2 files; '{source}' is none. Leave it out.")
     chip = targets.get(given.target)
     floating = names(given.keep_float)
     if isinstance(source, LiteRTFile):

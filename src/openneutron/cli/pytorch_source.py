@@ -24,10 +24,11 @@ from openneutron.cli.model_source import (
     PythonFunction,
     PyTorchModel,
     nearest,
-    what_it_is,
 )
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.pytorch import models
+from openneutron.pytorch.exported_file import load_exported
+from openneutron.pytorch.file_kind import what_it_is
 from openneutron.pytorch.inputs import ModelInputs
 
 Inputs = tuple[Any, ...]
@@ -172,13 +173,7 @@ def _run(source: PythonFunction, call: Callable[[], Any]) -> Any:
 
 
 def _exported(source: ExportedFile) -> Loaded:
-    try:
-        program = torch.export.load(source.path)
-    except Exception as error:  # torch.export.load declares none of what a damaged file makes it raise
-        raise InvalidModelError(
-            f"'{source}' {what_it_is(source.path)}; a program that torch.export.save wrote is what is needed here: "
-            "torch.export.save(torch.export.export(model, inputs), 'model.pt2')."
-        ) from error
+    program = load_exported(source.path, source.trust, source.imports)
     inputs, keywords = program.example_inputs or ((), {})
     if not inputs and not keywords:
         raise InvalidModelError(

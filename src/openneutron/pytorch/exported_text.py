@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of a serialized ExportedProgram's JSON, so that reading it back runs nothing that the file says.
+
+``torch._export.serde`` and ``torch.fx`` (2.13) trust the strings in it: names of nodes, arguments and attributes go into Python
+source that ``GraphModule.recompile`` executes, guards into source that ``_convert_guards_code_to_fn`` executes, size expressions
+into ``sympy.sympify``, which evaluates them, targets of calls are any attribute of ``torch`` (such as ``torch.os.system``), and
+tree specifications import modules by name. Every string is therefore held to what ``torch.export.save`` writes.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import json
+import math
+import operator
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import torch
+from torch._export.serde.serialize import _SYM_OPS
+from torch.utils import _pytree as pytree
+
+
+class NeedsTrust(Exception):
+    """The file can run code of its maker's choice; the message is the reason."""
+
+
+class NotRegistered(Exception):
+    """Something that no module which is imported so far has registered; the message is the reason."""
+
+
+HIGHER_ORDER = frozenset(
+    (
+        "associative_scan", "auto_functionalized", "auto_functionalized_v2", "cond", "flex_attention", "invoke_subgraph",
+        "map_impl", "out_dtype", "scan", "strict_mode", "tag_activation_checkpoint", "while_loop", "wrap",
+        "wrap_activation_checkpoint", "wrap_with_autocast", "wrap_with_set_grad_enabled",
+    )
+)  # fmt: skip
+"""Higher-order operators that call nothing but graphs of the same program, or operators."""
+
+PREDISPATCH = frozenset(("_add_batch_dim", "_remove_batch_dim", "_vmap_increment_nesting", "_vmap_decrement_nesting"))
+"""Functions of torch._functorch.predispatch that torch.export leaves in programs with ``torch.vmap``."""
+
+FUNCTIONS = frozenset(
+    (
+        "Abs", "Add", "And", "CeilDiv", "CeilToInt", "CleanDiv", "Eq", "Equality", "ExprCondPair", "Float", "FloatPow",
+        "FloatTrueDiv", "FloorDiv", "FloorToInt", "Ge", "GreaterThan", "Gt", "Identity", "IntTrueDiv", "Integer",
+        "IsNonOverlappingAndDenseIndicator", "LShift", "Le", "LessThan", "Lt", "Max", "Min", "Mod", "ModularIndexing", "Mul",
+        "Ne", "Not", "Or", "Piecewise", "Pow", "PowByNatural", "PythonMod", "RShift", "Rational", "RoundDecimal", "RoundToInt",
+        "StrictGreaterThan", "StrictLessThan", "Symbol", "ToFloat", "TruncToFloat", "TruncToInt", "Unequality", "Where",
+        "cast_symbool_to_symint_guardless", "ceiling", "floor", "max", "min",
+    )
+)  # fmt: skip
+"""What size expressions and guards may call by name."""
+
+METHODS = frozenset(
+    ("size", "stride", "storage_offset", "isnan", "floor", "ceil", "trunc", "sqrt", "inf", "sym_max", "sym_min")
+)
+"""Attributes of tensors, ``math`` and ``torch`` in guards."""
+
+_SYNTAX = (
+    ast.Expression, ast.BoolOp, ast.Compare, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Call, ast.keyword, ast.Load,
+    ast.boolop, ast.cmpop, ast.operator, ast.unaryop,
+)  # fmt: skip
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN = re.compile(r"[^'\"\\{}\x00-\x1f\x7f\x85\u2028\u2029]*")
+_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
+
+
+def check_program(data: Any) -> None:
+    """Go through a program as ``json.loads`` gave it.
+
+    Raises NeedsTrust at the first string that torch would run or import something for, NotRegistered for an operator, or a
+    class of inputs or outputs, that is not known here.
+    """
+    for guard in data.get("guards_code", ()):
+        _expression(guard)
+    for key in data.get("range_constraints", {}):
+        _expression(key)
+    _walk("", {name: value for name, value in data.items() if name not in ("guards_code", "range_constraints")})
+
+
+def _walk(field: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        if "as_custom_obj" in value or "custom_obj" in value or value.get("custom_obj_values"):
+            raise NeedsTrust("it has an argument that is an object of a class of its own")
+        if "constant_input" in value:
+            _plain(str(value["constant_input"]["value"].get("as_string", "")))
+        if "nodes" in value:  # a graph: guards compare its inputs with their values
+            for given in value["inputs"]:
+                _plain(str(given.get("as_string", "")))
+        for name, item in value.items():
+            _plain(name)
+            if name != "metadata":  # kept as text: where in the model's source a node comes from
+                _walk(name, item)
+    elif isinstance(value, list):
+        for item in value:
+            _walk(field, item)
+    elif isinstance(value, str):
+        _RULES.get(field, _plain)(value)
+
+
+def _name(text: str) -> None:
+    if text and not _NAME.fullmatch(text):
+        raise NeedsTrust(f"it has {_quoted(text)} for a name")
+
+
+def _plain(text: str) -> None:
+    if not _PLAIN.fullmatch(text):
+        raise NeedsTrust(f"it has {_quoted(text)} for a name")
+
+
+def _anything(text: str) -> None:
+    """Accept an operator's string argument, which torch passes on as it is."""
+
+
+def _target(text: str) -> None:
+    found = _OPERATOR.fullmatch(text)
+    if found is None:
+        if _function(text) not in _SYM_OPS and text.removeprefix("torch._functorch.predispatch.") not in PREDISPATCH:
+            raise NeedsTrust(f"it calls {_quoted(text)}, which is no operator")
+        return
+    namespace, name, overload = found.groups()
+    if namespace == "higher_order":
+        if name not in HIGHER_ORDER or overload is not None:
+            raise NeedsTrust(f"it calls {_quoted(text)}, which may run more than the program's own graphs")
+        return
+    called = getattr(getattr(getattr(torch.ops, namespace), name, None), overload or "default", None)
+    if not isinstance(called, torch._ops.OpOverload) or overload is None:
+        raise NotRegistered(f"it calls {_quoted(text)}, an operator that is not registered here")
+    if any("file" in item.name for item in called._schema.arguments):
+        raise NeedsTrust(f"it calls {_quoted(text)}, which reads or writes files")
+
+
+def _function(text: str) -> Any:
+    """Return the function of ``operator``, ``math`` or ``torch`` that a target names, or None."""
+    module, _, name = text.partition(".")
+    return getattr({"_operator": operator, "math": math, "torch": torch}.get(module), name, None)
+
+
+def _expression(text: str) -> None:
+    """Check a size expression as sympy writes it, or a guard."""
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError:
+        raise NeedsTrust(f"it has {_quoted(text)} for a size or a guard") from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant):
+            fine = not isinstance(node.value, str) or bool(_PLAIN.fullmatch(node.value))
+        elif isinstance(node, ast.Attribute):
+            fine = node.attr in METHODS
+        elif isinstance(node, ast.Call):
+            fine = isinstance(node.func, ast.Attribute) or (
+                isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
+            )
+            # A symbol's name goes into the source of guards.
+            if isinstance(node.func, ast.Name) and node.func.id == "Symbol":
+                fine = isinstance(node.args[0], ast.Constant) and bool(_NAME.fullmatch(str(node.args[0].value)))
+        elif isinstance(node, ast.Name):
+            fine = bool(_NAME.fullmatch(node.id))
+        else:
+            fine = isinstance(node, _SYNTAX)
+        if not fine:
+            raise NeedsTrust(f"it has {_quoted(text)} for a size or a guard")
+
+
+def _tree(text: str) -> None:
+    """Check the specification of a tree of inputs or outputs."""
+    _spec(json.loads(text)[1])
+
+
+def _spec(spec: Mapping[str, Any]) -> None:
+    kind, context = spec["type"], spec["context"]
+    if kind is not None:
+        if kind not in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
+            raise _class(kind)
+        if isinstance(context, str) and kind != "collections.namedtuple":
+            context = json.loads(context)
+        if kind == "collections.namedtuple" and context not in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
+            raise _class(str(context))
+        _context(context)
+    for child in spec["children_spec"]:
+        _spec(child)
+
+
+def _context(value: Any) -> None:
+    if isinstance(value, Mapping):
+        if "__enum__" in value:
+            _enumerator(str(value["fqn"]))
+        if "default_factory_module" in value:
+            factory = f"{value['default_factory_module']}.{value['default_factory_name']}"
+            if factory not in ("builtins.list", "builtins.dict", "builtins.int", "builtins.float"):
+                raise NeedsTrust(f"its defaultdict calls {_quoted(factory)}")
+        for key, item in value.items():
+            _plain(key)
+            _context(item)
+    elif isinstance(value, list):
+        for item in value:
+            _context(item)
+    elif isinstance(value, str):
+        _plain(value)
+
+
+def _enumerator(name: str) -> None:
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not (isinstance(found, type) and issubclass(found, enum.Enum)):
+        raise _class(f"{module}.{path}")
+
+
+def _class(name: str) -> NotRegistered:
+    module = name.rpartition(".")[0]
+    hint = f" (perhaps by {module})" if re.fullmatch(r"\w+(\.\w+)*", module) else ""
+    return NotRegistered(f"its inputs or outputs have the class {_quoted(name)}, which is not registered here{hint}")
+
+
+def _quoted(text: str) -> str:
+    """Return a text of the file for a message, on one line and not too long."""
+    shown = text.encode("unicode_escape").decode("ascii")
+    return f"'{shown}'" if len(shown) <= LONGEST_QUOTE else f"'{shown[:LONGEST_QUOTE]}...'"
+
+
+LONGEST_QUOTE = 60
+"""Characters of the file that a message repeats."""
+
+_RULES: Mapping[str, Callable[[str], None]] = {
+    "name": _name,
+    "as_name": _name,
+    "forward_arg_names": _name,
+    "user_input_name": _name,
+    "target": _target,
+    "as_operator": _target,
+    "as_string": _anything,
+    "as_strings": _anything,
+    "expr_str": _expression,
+    "in_spec": _tree,
+    "out_spec": _tree,
+}
+"""By field of ``torch._export.serde.schema``; any other string has neither quotes, backslashes, braces nor line ends."""
+
+
+def unsafe_payload(config: Mapping[str, Any]) -> Collection[str]:
+    """Return the names of weights or constants in a payload's JSON that torch would unpickle."""
+    return [
+        name
+        for name, item in config["config"].items()
+        if item["use_pickle"] or str(item["path_name"]).startswith(("custom_obj_", "opaque_obj_"))
+    ]

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kinds of files that PyTorch writes, told apart without PyTorch."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+
+def what_it_is(path: Path) -> str:
+    """Return words for what a file that PyTorch wrote, or didn't, looks like from outside."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name.partition("/")[2] for name in archive.namelist()]
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        return "is no file of PyTorch's, or damaged"
+    if "constants.pkl" in names and any(name.startswith("code/") for name in names):
+        return "is a TorchScript file"
+    if "data.pkl" in names:
+        return "is a file that torch.save wrote, with weights or a pickled module in it"
+    return "is damaged, or of another version of PyTorch"
