@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -37,10 +39,41 @@ def write(files: Mapping[Path, bytes], folder: Path | None = None) -> None:
         raise
 
 
+def check(path: Path) -> None:
+    """Raises InvalidOptionError where a file can't be written that is made much later, as far as that can be told now."""
+    with _told(path):
+        if stat.S_ISDIR(_mode(path)):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISDIR(path.parent.stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def check_folder(folder: Path) -> None:
+    """Raises InvalidOptionError where there is something else than a folder of that name."""
+    mode = 0
+    with suppress(OSError):
+        mode = folder.stat().st_mode
+    if mode and not stat.S_ISDIR(mode):
+        raise InvalidOptionError(f"'{folder}' can't be used as a folder: {os.strerror(errno.EEXIST)}.")
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return 0
+
+
+SHORT = 40
+"""Characters of a file's name in that of its temporary one: a name has at most 255 bytes, and a character up to 4."""
+
+
 def _staged(path: Path, content: bytes) -> Path:
     """A temporary file with the content, in the folder where ``path`` will be."""
     with _told(path):
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:SHORT]}.")
         temporary = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:

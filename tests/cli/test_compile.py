@@ -87,10 +87,19 @@ def test_options_reach_the_compiler(openneutron: Command) -> None:
 
 
 def test_a_budget_that_is_no_size_says_how_to_write_one(openneutron: Command) -> None:
-    for budget in ("0", "1.5", "12K", "0.5KiB", "many"):
+    for budget in ("0", "1.5", "12K", "0.5KiB", "many", "4194304", "4096MiB"):
         refused = openneutron("compile", "mixed.tflite", "--sram-budget", budget)
         assert refused.code == 2
-        assert refused.err.endswith(f"'{budget}' is no size above 0 in whole KiB. Write 287, 287KiB or 1.5MiB.\n")
+        assert refused.err.endswith(
+            f"'{budget}' is no size above 0 and up to 4194303 in whole KiB. Write 287, 287KiB or 1.5MiB.\n"
+        )
+
+
+@pytest.mark.parametrize("digits", ["9", "0", "0." + "0"])
+def test_a_budget_of_400_digits(openneutron: Command, digits: str) -> None:
+    refused = openneutron("compile", "mixed.tflite", "--sram-budget", digits * 400)
+    assert refused.code == 2
+    assert f"'{(digits * 400)[:24]}...' is no size above 0 and up to 4194303" in refused.err
 
 
 def test_the_least_budget_it_names_does(openneutron: Command) -> None:

@@ -108,11 +108,18 @@ def test_a_small_budget_names_the_least_and_the_least_does(openneutron: Command,
     assert openneutron("compile", "nets.py:net", "--calibration", "set", "--sram-budget", least, "--quiet").code == 0
 
 
-def test_faults_of_the_user(refused: Callable[..., str], nets: Path) -> None:
-    assert refused("compile", "nets.py:net", "-q") == (
-        "--calibration: it is missing; the int8 scales of 'nets.py:net' come from typical inputs. Give a folder of .npy "
-        "files or a .npz file."
+def test_without_calibration_it_says_what_the_result_is_worth(openneutron: Command, nets: Path) -> None:
+    ended = openneutron("compile", "nets.py:net")
+    assert ended.code == 0 and (nets / "net.pte").exists()
+    assert ended.err.splitlines()[-1] == (
+        "note: Calibrated on the example inputs alone: what runs where, memory and latency are as they will be, but the "
+        "result's accuracy means nothing until it is calibrated on typical inputs. Give them with --calibration."
     )
+    points = json.loads(openneutron("pareto", "nets.py:net", "--calibration", "set", "--json").out)["points"]
+    assert points
+
+
+def test_faults_of_the_user(refused: Callable[..., str], nets: Path) -> None:
     assert refused("compile", "nets.py:net", "-q", "--calibration", "set", "-o", "net.tflite") == (
         "--output: a PyTorch model compiles to a .pte; 'net.tflite' is named otherwise."
     )

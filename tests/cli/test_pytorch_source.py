@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from openneutron.cli.model_source import BuiltInModel, ExportedFile, PythonFunction, parse
+from openneutron.cli.model_source import BUILT_IN, BuiltInModel, ExportedFile, PythonFunction, parse
 from openneutron.cli.pytorch_source import Loaded, load, samples
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.pytorch import models
+from openneutron.pytorch.exporting import aten_graph
 
 NET = """\
 import torch
@@ -208,12 +211,84 @@ def test_calibration_samples_become_tensors(tmp_path: Path) -> None:
     assert [tuple(value.shape) for (value,) in found] == [(1, 3)] * 4
 
 
-def test_a_missing_calibration_set(file: Path, tmp_path: Path) -> None:
+def test_without_a_calibration_set_the_example_inputs_do(file: Path, tmp_path: Path) -> None:
     loaded = Loaded(nn.Linear(3, 2), (torch.zeros(1, 3),))
     for source, weights in ((PythonFunction(file, "net"), None), (BuiltInModel("cifarnet"), tmp_path / "w.pt")):
-        with pytest.raises(InvalidOptionError) as caught:
-            samples(source, loaded, None, weights)
-        assert str(caught.value) == (
-            f"--calibration: it is missing; the int8 scales of '{source}' come from typical inputs. Give a folder of .npy "
-            "files or a .npz file."
-        )
+        assert samples(source, loaded, None, weights) == [loaded.example_inputs]
+
+
+def test_the_names_known_without_pytorch_are_the_built_in_models() -> None:
+    assert list(BUILT_IN) == models.names()
+
+
+EXITS = """\
+import sys
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        sys.exit(0)
+
+def net():
+    return Net(), (torch.zeros(1, 3),)
+
+def leaves():
+    sys.exit(0)
+
+def interrupted():
+    raise KeyboardInterrupt
+
+def several_lines():
+    try:
+        raise KeyError("first")
+    except KeyError as error:
+        raise ValueError("one\\ntwo") from error
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("leaves", "line 12: it calls sys.exit(0); it must return a module and example inputs."),
+        ("several_lines", "line 21: ValueError: one (caused by KeyError: 'first')"),
+    ],
+)
+def test_code_that_ends_the_process_or_raises_several_lines(tmp_path: Path, function: str, message: str) -> None:
+    (tmp_path / "exits.py").write_text(EXITS)
+    with pytest.raises(InvalidModelError) as caught:
+        load(PythonFunction(tmp_path / "exits.py", function))
+    assert str(caught.value) == f"'exits.py:{function}', {message}"
+
+
+def test_an_interrupt_in_a_users_code_is_one(tmp_path: Path) -> None:
+    (tmp_path / "exits.py").write_text(EXITS)
+    with pytest.raises(KeyboardInterrupt):
+        load(PythonFunction(tmp_path / "exits.py", "interrupted"))
+
+
+def test_a_forward_that_ends_the_process(tmp_path: Path) -> None:
+    (tmp_path / "exits.py").write_text(EXITS)
+    loaded = load(PythonFunction(tmp_path / "exits.py", "net"))
+    with pytest.raises(InvalidModelError) as caught:
+        aten_graph(loaded.model, loaded.example_inputs, None, None, "net")
+    assert str(caught.value) == (
+        "'net' can't be exported: its code calls sys.exit(0) when it runs. A model must return."
+    )
+
+
+@pytest.mark.parametrize("name", ["re.py", "torch.py", "json.py", "my.net.py"])
+def test_a_file_named_like_a_module_does_not_shadow_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(NET.replace("import beside\n", "").replace("beside.WIDTH", "3"))
+    before = sys.modules.get(Path(name).stem)
+    assert isinstance(load(PythonFunction(tmp_path / name, "net")).model, nn.Linear)
+    assert sys.modules.get(Path(name).stem) is before or before is None
+    assert sys.modules["torch"] is torch
+
+
+def test_modules_installed_come_before_those_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise AssertionError")
+    (tmp_path / "colorsys.py").write_text("raise AssertionError")
+    (tmp_path / "net.py").write_text(
+        "import colorsys, numpy, torch\ndef net():\n    return torch.nn.ReLU(), (torch.zeros(1),)\n"
+    )
+    assert isinstance(load(PythonFunction(tmp_path / "net.py", "net")).model, nn.ReLU)

@@ -3,22 +3,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command with these arguments (the process's own where None); the exit code.
+    """Run a command with these arguments (the process's own where None) and return the exit code.
 
-    0: done. 2: a fault on the user's side, told in a short message. Anything else is a bug, and has a traceback.
+    0: done. 2: a fault on the user's side or of the system, told in one line. 70: a mistake in this project, told with how
+    to get its traceback. 130: interrupted. 141: whoever read the output stopped reading.
     """
-    try:
-        from openneutron.cli.app import run
-    except ModuleNotFoundError as error:
-        print(
-            f"error: the package '{error.name}' is not installed. In the checkout: pip install .",
-            file=sys.stderr,
-        )
-        return 2
+    from openneutron.cli.ending import ended
 
-    return run(arguments)
+    def command() -> int:
+        # Inside, since packages may be absent, and an interrupt may come while they are imported.
+        from openneutron.cli.app import run
+
+        return run(arguments)
+
+    return ended(command)

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import openneutron
 from openneutron.cli import compile, disasm, doctor, explain, export, kernels, pareto, run_file, targets
-from openneutron.errors import OpenNeutronError
-
-USER_FAULT = 2
+from openneutron.cli.ending import DONE
 
 HELP = """From PyTorch and LiteRT models to NXP eIQ Neutron class NPUs, with open parts alone.
 
@@ -57,13 +55,23 @@ app.command("targets")(targets.show_targets)
 app.command("doctor")(doctor.doctor)
 
 
+_ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""Base of all usage errors; typer has click inside, or beside it in older releases, and does not export the class."""
+
+
 def run(arguments: Sequence[str] | None) -> int:
-    """Runs a command and turns how it ends into an exit code."""
+    """Run a command and return its exit code, after click's own messages where its usage is wrong.
+
+    Raises whatever the command raises: typer's own main would turn some of it into exit codes without a message.
+    """
+    command: Any = typer.main.get_command(app)
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="openneutron")
-    except OpenNeutronError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USER_FAULT
-    except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else 0
-    return 0
+        with command.make_context("openneutron", given) as context:
+            command.invoke(context)
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    except _ClickException as error:
+        error.show()
+        return int(error.exit_code)
+    return DONE

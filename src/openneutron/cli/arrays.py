@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from openneutron.cli.reachable import FOLDER, obstacle
 from openneutron.errors import InvalidOptionError
 
 
@@ -33,10 +36,11 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _load(path: Path) -> np.ndarray | dict[str, np.ndarray]:
-    if path.is_dir():
+    problem = obstacle(path)
+    if problem == FOLDER:
         raise InvalidOptionError(f"'{path}' is a folder; give each .npy file in it by its name.")
-    if not path.is_file():
-        raise InvalidOptionError(f"'{path}' does not exist.")
+    if problem is not None:
+        raise InvalidOptionError(f"'{path}' {problem}.")
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -55,11 +59,33 @@ INDICES = 10
 """Random integers of 32 and 64 bits are below this: they are counts, or places in a table, which seldom has fewer entries."""
 
 
+DRAWN_BYTES = 8
+"""NumPy draws floats as float64, before they are made narrower."""
+
+
+def _memory() -> int:
+    """Return the computer's memory in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def random_array(
     generator: np.random.Generator, dtype: np.dtype, shape: Sequence[int], below: int | None = None
 ) -> np.ndarray:
-    """Values all over a narrow integer type's range, of a wide one from 0 to what is ``below`` (or INDICES); of floats, a standard
-    normal distribution's."""
+    """Return values all over a narrow integer type's range, of a wide one from 0 to what is ``below`` (or INDICES), of floats a
+    standard normal distribution's.
+
+    Raises InvalidOptionError for a type or shape without values: a negative extent, or more bytes than the computer's memory.
+    """
+    size = math.prod(shape) * max(dtype.itemsize, DRAWN_BYTES)
+    if min(shape, default=1) < 0 or size > _memory():
+        why = (
+            "an extent is negative"
+            if min(shape, default=1) < 0
+            else f"that takes {size:,} bytes of this computer's {_memory():,}"
+        )
+        raise InvalidOptionError(
+            f"--random: there are no random values of {describe(dtype, shape)}: {why}. Give the input with --input."
+        )
     if dtype.kind == "f":
         return generator.standard_normal(shape).astype(dtype)
     if dtype.kind == "b":

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from openneutron.cli.arrays import describe, load_array, load_arrays
+from openneutron.cli.reachable import FOLDER, obstacle
 from openneutron.errors import InvalidOptionError
 
 
@@ -40,23 +41,32 @@ def load(path: Path, inputs: Sequence[Wanted]) -> list[Sample]:
 
     Raises InvalidOptionError where there are none, or one does not fit the model.
     """
-    if path.is_dir():
-        samples = _from_folder(path, inputs)
-    elif path.suffix == ".npz":
-        samples = _from_archive(path, inputs)
-    elif path.exists():
-        raise InvalidOptionError(f"--calibration: '{path}' is neither a folder of .npy files nor a .npz file.")
-    else:
-        raise InvalidOptionError(f"--calibration: '{path}' does not exist.")
+    files = files_in(path)
+    samples = _from_archive(path, inputs) if files == [path] else _from_folder(path, files, inputs)
     if not samples:
         raise InvalidOptionError(f"--calibration: '{path}' has no samples in it; int8 scales come from at least one.")
     return samples
 
 
-def _from_folder(path: Path, inputs: Sequence[Wanted]) -> list[Sample]:
+def files_in(path: Path) -> list[Path]:
+    """Return the ``.npy`` files of a folder, in the order of their names, or the ``.npz`` file itself.
+
+    Raises InvalidOptionError where the path is neither.
+    """
+    problem = obstacle(path)
+    if problem is None and path.suffix == ".npz":
+        return [path]
+    if problem is None:
+        raise InvalidOptionError(f"--calibration: '{path}' is neither a folder of .npy files nor a .npz file.")
+    if problem != FOLDER:
+        raise InvalidOptionError(f"--calibration: '{path}' {problem}.")
     files = sorted(entry for entry in path.iterdir() if entry.suffix == ".npy")
     if not files:
         raise InvalidOptionError(f"--calibration: there are no .npy files in '{path}'.")
+    return files
+
+
+def _from_folder(path: Path, files: Sequence[Path], inputs: Sequence[Wanted]) -> list[Sample]:
     if len(inputs) == 1:
         return [(piece,) for file in files for piece in pieces(load_array(file), inputs[0], str(file))]
     groups: dict[str, dict[int, Path]] = {}

@@ -20,6 +20,11 @@ from openneutron.mixed import compile_file
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.text import summary_table
 
+ON_EXAMPLES = (
+    "Calibrated on the example inputs alone: what runs where, memory and latency are as they will be, but the result's accuracy "
+    "means nothing until it is calibrated on typical inputs. Give them with --calibration."
+)
+
 
 @takes_a_model()
 def compile_model(
@@ -72,24 +77,30 @@ def compile_model(
         output.show_json(summary.to_dict())
     elif not quiet:
         output.show(summary_table(summary))
+    if not quiet and not isinstance(source, LiteRTFile) and asked.on_examples:
+        output.note(ON_EXAMPLES)
 
 
 def _results(
     asked: Request, result: Path | None, intermediates: Path | None, selection: Path | None, dump_selection: bool
 ) -> Results:
-    """Where everything goes. Raises InvalidOptionError where a name is not what the file is."""
+    """Where everything goes. Raises InvalidOptionError where a name is not what the file is, or no place to write to."""
     source = asked.source
     suffix = ".tflite" if isinstance(source, LiteRTFile) else ".pte"
     path = result if result is not None else Path(f"{source.stem}{suffix}")
     if path.suffix != suffix:
         what = "a .tflite" if isinstance(source, LiteRTFile) else "a PyTorch model"
         raise InvalidOptionError(f"--output: {what} compiles to a {suffix}; '{path}' is named otherwise.")
+    files.check(path)
     if isinstance(source, LiteRTFile) and path.exists() and path.samefile(source.path):
         raise InvalidOptionError(f"--output: '{path}' is the model itself. Choose another name.")
     if selection is None and dump_selection:
         selection = kernel_selections.default_path(path)
     if selection is not None:
         kernel_selections.check(selection, (asked.converter or ConverterName.OPEN).value)
+        files.check(selection)
+    if intermediates is not None:
+        files.check_folder(intermediates)
     return Results(path, intermediates, selection)
 
 

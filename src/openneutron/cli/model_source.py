@@ -8,10 +8,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from openneutron.cli.reachable import ABSENT, FOLDER, obstacle
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.pytorch.file_kind import what_it_is
 
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
+BUILT_IN = (
+    "autoencoder", "cifarnet", "ds_cnn", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "resnet8", "tcn", "unet",
+    "transformer_encoder", "vww",
+)  # fmt: skip
+"""The names in openneutron.pytorch.models, which takes PyTorch to import."""
+
 OTHER_SUFFIXES = {
     ".pte": "it is compiled already; `openneutron run` runs it",
     ".pt": "PyTorch's own file has no program in it; give weights with --weights, beside file.py:function",
@@ -85,7 +92,7 @@ ModelSource = LiteRTFile | PyTorchModel
 
 
 def parse(model: str) -> ModelSource:
-    """What MODEL names. Files are there; whether a built-in model of that name exists is not looked at.
+    """Return what MODEL names. Files are there; a built-in model's name may be unknown.
 
     Raises InvalidModelError, with the nearest thing there is, where it is none of the forms or no such file.
     """
@@ -103,7 +110,7 @@ def parse(model: str) -> ModelSource:
         raise InvalidModelError(
             f"'{model}' names no function. Write {model}:function; it returns a module and example inputs."
         )
-    if path.suffix in (".pt", ".pth") and path.is_file() and "TorchScript" in (kind := what_it_is(path)):
+    if path.suffix in (".pt", ".pth") and obstacle(path) is None and "TorchScript" in (kind := what_it_is(path)):
         raise InvalidModelError(f"'{model}' {kind}; TorchScript has no graph to quantize. MODEL is {FORMS}.")
     if path.suffix in OTHER_SUFFIXES:
         raise InvalidModelError(f"'{model}': {OTHER_SUFFIXES[path.suffix]}. MODEL is {FORMS}.")
@@ -113,16 +120,20 @@ def parse(model: str) -> ModelSource:
 
 
 def existing(name: str) -> Path:
-    """The file of this name. Raises InvalidModelError, with the nearest one there is, where there is none."""
+    """Return the file of this name. Raises InvalidModelError, with the nearest one there is, where it can't be opened."""
     path = Path(name)
-    if path.is_file():
+    problem = obstacle(path)
+    if problem is None:
         return path
+    if problem != ABSENT:
+        raise InvalidModelError(f"'{name}' {problem}; a file is what is needed here.")
     folder = path.parent
-    if path.is_dir():
-        raise InvalidModelError(f"'{name}' is a folder; a file is what is needed here.")
-    if not folder.is_dir():
+    if obstacle(folder) != FOLDER:
         raise InvalidModelError(f"'{name}' does not exist: there is no folder '{folder}'.")
-    there = sorted(entry.name for entry in folder.iterdir() if entry.suffix == path.suffix)
+    try:
+        there = sorted(entry.name for entry in folder.iterdir() if entry.suffix == path.suffix)
+    except OSError:  # a folder that may be entered and not listed
+        there = []
     raise InvalidModelError(f"'{name}' does not exist.{nearest(path.name, there)}")
 
 

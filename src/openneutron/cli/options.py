@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
+from fractions import Fraction
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -14,8 +15,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from openneutron import targets
-from openneutron.cli import model_source
-from openneutron.cli.model_source import ExportedFile, LiteRTFile, ModelSource
+from openneutron.cli import checked_early, model_source
+from openneutron.cli.model_source import BuiltInModel, ExportedFile, LiteRTFile, ModelSource
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.effort import DEFAULT, HIGH
 from openneutron.compiler.layout import ARENA, CALLER
@@ -51,13 +52,24 @@ class ConverterName(StrEnum):
     EIQ = "eiq"
 
 
+LARGEST_KIB = 2**22 - 1
+"""Below 4 GiB: microcode has 32 bits for an address (docs/microcode.md)."""
+
+
 def kib(text: str) -> int:
-    """A size in whole KiB, from ``287``, ``287KiB`` or ``1.5MiB``. Raises typer.BadParameter where it is none above 0."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(KiB|MiB)?", text.strip(), re.IGNORECASE)
-    size = 0.0 if found is None else float(found[1]) * (1024 if (found[2] or "").lower() == "mib" else 1)
-    if size < 1 or size != int(size):
-        raise typer.BadParameter(f"'{text}' is no size above 0 in whole KiB. Write 287, 287KiB or 1.5MiB.")
+    """Return a size in whole KiB, from ``287``, ``287KiB`` or ``1.5MiB``. Raises typer.BadParameter where it is none above 0."""
+    found = re.fullmatch(r"0*(\d{1,12}(?:\.\d{1,12})?) ?(KiB|MiB)?", text.strip(), re.IGNORECASE)
+    size = Fraction(0) if found is None else Fraction(found[1]) * (1024 if (found[2] or "").lower() == "mib" else 1)
+    if size < 1 or size > LARGEST_KIB or size.denominator != 1:
+        shown = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+        raise typer.BadParameter(
+            f"'{shown}' is no size above 0 and up to {LARGEST_KIB} in whole KiB. Write 287, 287KiB or 1.5MiB."
+        )
     return int(size)
+
+
+SHOWN_CHARACTERS = 24
+"""Of a value that is no size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +82,8 @@ class ModelOptions:
         Path | None,
         typer.Option(
             metavar="DIR_OR_NPZ",
-            help="Typical inputs, to choose the int8 scales from: a folder of .npy files or a .npz file (PyTorch models).",
+            help="Typical inputs, to choose the int8 scales from: a folder of .npy files or a .npz file (PyTorch models); without "
+            "it, the example inputs.",
         ),
     ] = None
     weights: Annotated[
@@ -163,6 +176,12 @@ class Request:
     channels_last: bool | None
     converter: ConverterName | None
 
+    @property
+    def on_examples(self) -> bool:
+        """True where int8 scales come from the example inputs, for want of others. Built-in models with their random weights
+        have random inputs of their own."""
+        return self.calibration is None and (not isinstance(self.source, BuiltInModel) or self.weights is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Results:
@@ -197,6 +216,8 @@ def request(given: ModelOptions) -> Request:
             ("--converter", given.converter),
         ):
             model_source.only_for_pytorch(source, option, value)
+    else:
+        checked_early.check(source, given.calibration, given.weights)
     if given.effort is not EffortName.DEFAULT and given.converter is ConverterName.EIQ:
         raise InvalidOptionError("--effort: it is this project's compiler's. Leave it out, or take --converter open.")
     if given.check and given.converter is ConverterName.EIQ:

@@ -26,3 +26,8 @@ def show(renderable: RenderableType) -> None:
 def show_json(data: Any) -> None:
     """Prints data as JSON."""
     print(json.dumps(data, indent=2))
+
+
+def note(text: str) -> None:
+    """Print what must not be overlooked on stderr, bold where that is a terminal."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"note: {text}", style="bold", markup=False)

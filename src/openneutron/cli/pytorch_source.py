@@ -18,6 +18,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from openneutron.cli import calibration
+from openneutron.cli.ending import said
 from openneutron.cli.model_source import (
     BuiltInModel,
     ExportedFile,
@@ -25,6 +26,7 @@ from openneutron.cli.model_source import (
     PyTorchModel,
     nearest,
 )
+from openneutron.cli.reachable import obstacle
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.pytorch import models
 from openneutron.pytorch.exported_file import load_exported
@@ -74,19 +76,17 @@ def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
 
 
 def samples(source: PyTorchModel, loaded: Loaded, path: Path | None, weights: Path | None) -> list[Any]:
-    """Calibration samples from a file or folder; random ones for a built-in model that has random weights too.
+    """Return calibration samples from a file or folder; without one random ones for a built-in model with random weights, and
+    else the example inputs.
 
-    Raises InvalidOptionError where there are none, or they don't fit the model.
+    Raises InvalidOptionError where they don't fit the model.
     """
     if path is not None:
         wanted = [calibration.Wanted(tuple(x.shape), _numpy_type(x)) for x in loaded.call.tensors]
         return [loaded.sample(_filled(loaded.call, arrays)) for arrays in calibration.load(path, wanted)]
     if isinstance(source, BuiltInModel) and weights is None:
         return models.samples(source.name, BUILT_IN_SAMPLES)
-    raise InvalidOptionError(
-        f"--calibration: it is missing; the int8 scales of '{source}' come from typical inputs. Give a folder of .npy files "
-        "or a .npz file."
-    )
+    return [loaded.sample(loaded.call)]
 
 
 def _filled(call: ModelInputs, arrays: Sequence[np.ndarray]) -> ModelInputs:
@@ -134,19 +134,30 @@ def _from_function(source: PythonFunction) -> tuple[nn.Module, Inputs]:
 
 
 def _import(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Modules beside the file are the file's own, as if Python ran it.
     with _search(path.resolve().parent):
-        sys.modules[path.stem] = module
+        name = _module_name(path)
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
         spec.loader.exec_module(module)
     return module
 
 
+def _module_name(path: Path) -> str:
+    """Return the file's stem, as if it was imported; another name where the stem is an installed module's, such as torch.py."""
+    try:
+        there = importlib.util.find_spec(path.stem)
+    except (ImportError, ValueError):  # no name of a module, or half a module
+        there = None
+    taken = there is not None and (there.origin is None or Path(there.origin) != path.resolve())
+    return f"model_in_{path.stem}" if taken else path.stem
+
+
 @contextmanager
 def _search(folder: Path) -> Iterator[None]:
-    sys.path.insert(0, str(folder))
+    """Find modules beside the file too, after all that are installed: a file named re.py hides no module."""
+    sys.path.append(str(folder))
     try:
         yield
     finally:
@@ -154,13 +165,13 @@ def _search(folder: Path) -> Iterator[None]:
 
 
 def _run(source: PythonFunction, call: Callable[[], Any]) -> Any:
-    """What the user's own code returns; what it raises becomes a message with the line it came from."""
+    """Return what the user's own code returns; what it raises becomes a message with the line it came from."""
     try:
         with _search(source.path.resolve().parent):
             return call()
-    except OpenNeutronError:
+    except (OpenNeutronError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         frames = [
             frame
             for frame in traceback.extract_tb(error.__traceback__)
@@ -169,7 +180,11 @@ def _run(source: PythonFunction, call: Callable[[], Any]) -> Any:
         line = f", line {frames[-1].lineno}" if frames else ""
         if isinstance(error, SyntaxError) and error.lineno is not None:
             line = f", line {error.lineno}"
-        raise InvalidModelError(f"'{source}'{line}: {type(error).__name__}: {error}") from error
+        if isinstance(error, SystemExit):
+            raise InvalidModelError(
+                f"'{source}'{line}: it calls sys.exit({error.code!r}); it must return a module and example inputs."
+            ) from error
+        raise InvalidModelError(f"'{source}'{line}: {said(error)}") from error
 
 
 def _exported(source: ExportedFile) -> Loaded:
@@ -183,8 +198,9 @@ def _exported(source: ExportedFile) -> Loaded:
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:
-    if not path.is_file():
-        raise InvalidOptionError(f"--weights: '{path}' does not exist.")
+    problem = obstacle(path)
+    if problem is not None:
+        raise InvalidOptionError(f"--weights: '{path}' {problem}.")
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle, zipfile and torch each have errors of their own

@@ -96,6 +96,10 @@ def export(module: nn.Module, inputs: ModelInputs, name: str, extents: Extents |
         return torch.export.export(module, given.args, dict(given.kwargs), dynamic_shapes=shapes, strict=False)
     except OpenNeutronError:
         raise
+    except SystemExit as leaving:
+        raise InvalidModelError(
+            f"'{name}' can't be exported: its code calls sys.exit({leaving.code!r}) when it runs. A model must return."
+        ) from leaving
     # torch.export raises whatever the model's own code raises, and a good many types of its own.
     except Exception as error:
         raise InvalidModelError(

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What can be refused of a PyTorch model before PyTorch is loaded, which takes seconds."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from openneutron.cli import calibration
+from openneutron.cli.model_source import BUILT_IN, BuiltInModel, PythonFunction, PyTorchModel, nearest
+from openneutron.cli.reachable import obstacle
+from openneutron.errors import InvalidModelError, InvalidOptionError
+
+MADE_WHILE_IT_RUNS = ("globals", "vars", "locals", "exec", "eval", "setattr")
+"""A file that uses one of these may have names that its text does not show."""
+
+
+def check(source: PyTorchModel, samples: Path | None, weights: Path | None) -> None:
+    """Look at the files that are named, and for the function in the text of its file.
+
+    Raises InvalidModelError where there is no such built-in model or function, InvalidOptionError where there is nothing to
+    read at ``samples`` or ``weights``.
+    """
+    if isinstance(source, BuiltInModel) and source.name not in BUILT_IN:
+        raise InvalidModelError(
+            f"there is no built-in model '{source}'.{nearest(source.name, BUILT_IN)} There are {', '.join(BUILT_IN)}."
+        )
+    if isinstance(source, PythonFunction):
+        _check_function(source)
+    if weights is not None and (problem := obstacle(weights)) is not None:
+        raise InvalidOptionError(f"--weights: '{weights}' {problem}.")
+    if samples is not None:
+        calibration.files_in(samples)
+
+
+def _check_function(source: PythonFunction) -> None:
+    try:
+        tree = ast.parse(source.path.read_bytes())
+    except SyntaxError as error:
+        line = "" if error.lineno is None else f", line {error.lineno}"
+        raise InvalidModelError(f"'{source}'{line}: SyntaxError: {str(error).splitlines()[0]}") from error
+    except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes, nesting without end
+        raise InvalidModelError(f"'{source}' is no Python file: {str(error) or type(error).__name__}.") from error
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    names = set(_names(tree.body))
+    if source.function in names or names & {"*", "__getattr__"} or used & set(MADE_WHILE_IT_RUNS):
+        return
+    functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+    raise InvalidModelError(
+        f"'{source.path.name}' has no function '{source.function}'.{nearest(source.function, functions)}"
+    )
+
+
+def _names(body: list[ast.stmt]) -> Iterator[str]:
+    """The names that a module's statements give a value to, those in its blocks included; ``*`` for an import of everything."""
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield statement.name
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                yield node.name
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id
+            elif isinstance(node, ast.alias):
+                yield (node.asname or node.name).partition(".")[0]

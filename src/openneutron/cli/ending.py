@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The one place where what a command raises becomes a line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from openneutron.errors import OpenNeutronError
+
+DONE = 0
+USER_FAULT = 2
+"""Also click's code for usage errors."""
+BUG = 70
+"""EX_SOFTWARE of BSD's sysexits.h."""
+INTERRUPTED = 130
+"""128 and the number of SIGINT, as shells have it."""
+CLOSED_PIPE = 141
+"""128 and the number of SIGPIPE."""
+
+TRACEBACK = "OPENNEUTRON_TRACEBACK"
+"""With this environment variable set, every error shows its traceback."""
+
+
+def ended(command: Callable[[], int]) -> int:
+    """Run a command and return the process's exit code, whatever the command raises.
+
+    ``command`` returns the code of a run without an exception. Messages go to stderr, one line each.
+    """
+    _accept_any_character()
+    try:
+        code = command()
+        sys.stdout.flush()
+    except BaseException as error:
+        code = _tell(error)
+    _flush()
+    return code
+
+
+def said(error: BaseException) -> str:
+    """Return an exception's type and the first line of its message, and the same of what caused it."""
+    text = _head(error)
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return f"{text} (caused by {_head(cause)})" if cause is not None and _head(cause) != text else text
+
+
+def _head(error: BaseException) -> str:
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def _tell(error: BaseException) -> int:
+    message, code = _ending(error)
+    with suppress(OSError):
+        if os.environ.get(TRACEBACK):
+            traceback.print_exception(error, file=sys.stderr)
+        if message:
+            print(message, file=sys.stderr, flush=True)
+    return code
+
+
+def _ending(error: BaseException) -> tuple[str, int]:
+    """Return the line on stderr, if any, and the exit code."""
+    if isinstance(error, OpenNeutronError):
+        return f"error: {error}", USER_FAULT
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        return "", CLOSED_PIPE
+    if isinstance(error, OSError):
+        return f"error: {_system_error(error)}", USER_FAULT
+    if isinstance(error, MemoryError):
+        return f"error: there is not enough memory on this computer: {said(error)}.", USER_FAULT
+    if isinstance(error, SystemExit):
+        return (
+            f"error: {_place(error)}: sys.exit({error.code!r}) was called before the command was done. A model must return.",
+            USER_FAULT,
+        )
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] != "openneutron":
+        return f"error: the package '{error.name}' is not installed. In the checkout: pip install .", USER_FAULT
+    return (
+        f"error: this is a mistake in openneutron: {said(error)} ({_place(error)}). {TRACEBACK}=1 in the environment shows the "
+        "traceback; please report it with that.",
+        BUG,
+    )
+
+
+def _system_error(error: OSError) -> str:
+    words = error.strerror or said(error)
+    names = [
+        os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes, os.PathLike))
+    ]
+    if names:
+        return f"{' and '.join(repr(name) for name in names)}: {words}."
+    if error.errno in (errno.ENOSPC, errno.EBADF, errno.EIO):
+        return f"the output can't be written: {words}."
+    return f"the operating system refused something: {words}."
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "no line known"
+
+
+def _accept_any_character() -> None:
+    """Print what a terminal's encoding lacks as question marks; a stream that is closed takes everything."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # Python's value where the descriptor is closed
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  (for as long as the process runs)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _flush() -> None:
+    """Flush both streams; one that takes nothing any more must not raise when the interpreter ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
