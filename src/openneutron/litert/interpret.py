@@ -1,34 +1,152 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stock models through LiteRT's own interpreter and its reference kernels."""
+"""Stock models through LiteRT's own interpreter and its reference kernels, in this process or in one of its own."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from openneutron.errors import InvalidModelError
+from openneutron.litert import interpreter_child
+
+CHILD = Path(interpreter_child.__file__)
+
+PATIENCE_SECONDS = 5
+"""For the child to end by itself when its stdin has ended; then it is killed."""
 
 
 def interpret(model: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs of a model, in its order, on one thread. An input whose shape is not the model's resizes it.
+    """Return the outputs of a model, in its order, on one thread. An input whose shape is not the model's resizes it.
 
-    Raises InvalidModelError, with LiteRT's words, where the interpreter can't run it.
+    Runs in this process: LiteRT may end it where a model is not known to be fine. Raises InvalidModelError, with LiteRT's
+    words, where the interpreter can't run it.
     """
     try:
-        interpreter = Interpreter(
-            model_content=model, experimental_op_resolver_type=OpResolverType.BUILTIN_REF, num_threads=1
-        )
-        details = interpreter.get_input_details()
-        for detail, value in zip(details, inputs, strict=True):
-            if tuple(detail["shape"]) != value.shape:
-                interpreter.resize_tensor_input(detail["index"], value.shape)
-        interpreter.allocate_tensors()
-        for detail, value in zip(details, inputs, strict=True):
-            interpreter.set_tensor(detail["index"], value)
-        interpreter.invoke()
-        return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+        return interpreter_child.run(model, inputs)
     except (RuntimeError, ValueError) as error:
-        words = " ".join(str(error).split())
-        raise InvalidModelError(f"LiteRT's interpreter can't run the operators on the CPU: {words}") from error
+        raise _refused(" ".join(str(error).split())) from error
+
+
+def _refused(words: str) -> InvalidModelError:
+    return InvalidModelError(f"LiteRT's interpreter can't run the operators on the CPU: {words}")
+
+
+class InterpreterProcess:
+    """Models in one child process, so that a crash of LiteRT is an error here.
+
+    The process starts with the first run, serves all of them, and ends with this object or this process.
+    """
+
+    def __init__(self, models: Sequence[tuple[bytes, str]]) -> None:
+        """``models`` are flatbuffers, each with words for what is in it."""
+        self._models = tuple(models)
+        self._lock = threading.Lock()
+        self._sent: set[int] = set()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self._end: Any = None
+
+    def run(self, index: int, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the outputs of the model of that index, as ``interpret`` does; each run starts from fresh state.
+
+        Raises InvalidModelError where LiteRT can't run it, or crashes.
+        """
+        with self._lock:
+            try:
+                message, outputs = self._ask(index, inputs)
+            except (EOFError, OSError) as error:
+                raise InvalidModelError(self._crash(self._models[index][1])) from error
+            except BaseException:  # an interrupt: what is in the pipes now belongs to no request
+                self.close()
+                raise
+        if message["error"] is not None:
+            raise _refused(message["error"])
+        return outputs
+
+    def close(self) -> None:
+        """End the process, if there is one; the next run starts another."""
+        if self._end is not None:
+            self._end()
+        self._child, self._log, self._end = None, None, None
+        self._sent.clear()
+
+    def _ask(self, index: int, inputs: Sequence[np.ndarray]) -> tuple[dict[str, Any], list[np.ndarray]]:
+        if self._child is None:
+            self._start()
+        child = self._child
+        assert child is not None and child.stdin is not None and child.stdout is not None
+        new = index not in self._sent
+        model = [np.frombuffer(self._models[index][0], np.uint8)] if new else []
+        interpreter_child.send(child.stdin, {"model": index, "new": new}, [*model, *inputs])
+        answer = interpreter_child.receive(child.stdout)
+        self._sent.add(index)
+        return answer
+
+    def _start(self) -> None:
+        log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        child = subprocess.Popen(
+            [sys.executable, "-P", str(CHILD)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=environment,
+        )
+        self._child, self._log = child, log
+        self._end = weakref.finalize(self, _stop, child, log)
+
+    def _crash(self, what: str) -> str:
+        """Return the message for a process that is gone, and forget it."""
+        child, log = self._child, self._log
+        assert child is not None and log is not None
+        try:
+            code = child.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            code = child.wait()
+        log.seek(0)
+        lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+        self.close()
+        words = f" Its last words: {lines[-1][:LONGEST_WORDS]}" if lines else ""
+        return (
+            f"LiteRT's interpreter {_ended(code)} when it ran the operators on the CPU ({what}): the fault is LiteRT's, with "
+            f"this model.{words} `openneutron explain` lists the operators that stay on the CPU; change the model so that "
+            "these are others."
+        )
+
+
+LONGEST_WORDS = 200
+"""Characters of LiteRT's last line that a message repeats."""
+
+
+def _ended(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
+def _stop(child: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+    for stream in (child.stdin, child.stdout):
+        if stream is not None:
+            with suppress(OSError):  # what was still to be written to a process that is gone
+                stream.close()
+    try:
+        child.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+    log.close()

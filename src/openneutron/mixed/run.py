@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -15,16 +16,27 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Tensor
 from openneutron.litert import LiteRTModel, read
 from openneutron.litert.cut import cut
-from openneutron.litert.interpret import interpret
+from openneutron.litert.interpret import InterpreterProcess
 from openneutron.litert.neutron_graph import FoundNode, find
 from openneutron.simulator import Simulator
+
+NAMES_SHOWN = 4
+"""Operators that a message names."""
+
+
+def _listed(operators: Sequence[str]) -> str:
+    """Return the kinds of operators, each once and the first few."""
+    kinds = list(dict.fromkeys(operators))
+    more = f" and {len(kinds) - NAMES_SHOWN} more" if len(kinds) > NAMES_SHOWN else ""
+    return ", ".join(kinds[:NAMES_SHOWN]) + more
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Operators that LiteRT runs in one go: a model of them, and the file's tensors it takes and gives."""
+    """Operators that LiteRT runs in one go: a model of them, what it is in words, and the file's tensors it takes and gives."""
 
     model: bytes = field(repr=False)
+    words: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -55,7 +67,10 @@ class FileSimulator:
             self._steps = tuple(self._cut(loaded))
         else:
             whole = data.read_bytes() if isinstance(data, Path) else data
-            self._steps = (_Piece(whole, self._places(graph.inputs), self._places(graph.outputs)),)
+            words = _listed([node.op for node in graph.nodes])
+            self._steps = (_Piece(whole, words, self._places(graph.inputs), self._places(graph.outputs)),)
+        pieces = [step for step in self._steps if isinstance(step, _Piece)]
+        self._on_cpu = InterpreterProcess([(piece.model, piece.words) for piece in pieces])
 
     def _places(self, names: Iterable[str]) -> tuple[int, ...]:
         return tuple(self._index[name] for name in names)
@@ -72,7 +87,8 @@ class FileSimulator:
             stateful += [place for place in places if graph.nodes[place].op in SHARED_STATE][:1]
             piece = extract(graph, places)
             into, out = self._places(piece.inputs), self._places(piece.outputs)
-            yield _Piece(cut(loaded.model, places, into, out), into, out)
+            words = _listed([graph.nodes[place].op for place in places])
+            yield _Piece(cut(loaded.model, places, into, out), words, into, out)
         if len(stateful) > 1:
             raise InvalidModelError(
                 f"operators {stateful[0]} and {stateful[1]} share LiteRT variables or tables and a NeutronGraph lies between them; "
@@ -82,13 +98,15 @@ class FileSimulator:
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs, in the file's order, typed and shaped as the file says.
 
-        Raises InvalidOptionError for a wrong count, shape or type of inputs.
+        Raises InvalidOptionError for a wrong count, shape or type of inputs, InvalidModelError where LiteRT can't run what is
+        not on the NPU, or crashes.
         """
         self._check(inputs)
         values = {self._index[tensor.name]: value for tensor, value in zip(self.inputs, inputs, strict=True)}
+        piece = itertools.count()
         for step in self._steps:
             if isinstance(step, _Piece):
-                results = interpret(step.model, [values[index] for index in step.inputs])
+                results = self._on_cpu.run(next(piece), [values[index] for index in step.inputs])
                 values.update(zip(step.outputs, results, strict=True))
             else:
                 self._run_node(step, values)
