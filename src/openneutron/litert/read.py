@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,36 +105,47 @@ def _read_model(model: Any) -> LiteRTModel:
     if not model.subgraphs:
         raise InvalidModelError("the model has no subgraph.")
     subgraph = model.subgraphs[0]
-    names: list[str] = []
-    taken: set[str] = set()
-    for index, item in enumerate(subgraph.tensors):
-        stem = item.name.decode("utf-8", "replace") if item.name else f"tensor{index}"
-        name, copy = stem, 0
-        while name in taken:
-            copy += 1
-            name = f"{stem}#{copy}"
-        taken.add(name)
-        names.append(name)
-    runtime = {int(i) for i in subgraph.inputs}
-    for operator in subgraph.operators:
-        runtime.update(int(i) for i in operator.outputs)
+    operators = subgraph.operators or ()
+    names = _unique_names(subgraph.tensors or ())
+    inputs, outputs = _places(subgraph.inputs), _places(subgraph.outputs)
+    runtime = {*inputs, *(place for operator in operators for place in _places(operator.outputs))}
+    used = runtime.union(outputs, *(_places(operator.inputs) for operator in operators))
     tensors = {
-        name: _read_tensor(name, item, index in runtime, model)
-        for index, (name, item) in enumerate(zip(names, subgraph.tensors, strict=True))
+        names[place]: _read_tensor(names[place], subgraph.tensors[place], place in runtime, model)
+        for place in sorted(used)
+        if place >= 0
     }
-    nodes = tuple(_read_node(model, operator, index, names) for index, operator in enumerate(subgraph.operators))
+    nodes = tuple(_read_node(model, operator, index, names) for index, operator in enumerate(operators))
     graph = Graph(
         (subgraph.name or b"main").decode("utf-8", "replace"),
         tensors,
         nodes,
-        tuple(names[int(i)] for i in subgraph.inputs),
-        tuple(names[int(i)] for i in subgraph.outputs),
+        tuple(names[place] for place in inputs),
+        tuple(names[place] for place in outputs),
     )
     try:
         graph.verify()
     except AssertionError as error:
         raise InvalidModelError(f"the model's graph is damaged: {error}.") from error
     return LiteRTModel(graph.rebuilt(nodes), {name: index for index, name in enumerate(names)}, model)
+
+
+def _places(given: Any) -> list[int]:
+    """A list of tensors by their places; -1 stands for an optional operand that is absent."""
+    return [] if given is None else [int(place) for place in given]
+
+
+def _unique_names(tensors: Sequence[Any]) -> list[str]:
+    """A name for each tensor: the file's, with a number behind it where the file names several tensors alike."""
+    names: dict[str, None] = {}
+    for index, item in enumerate(tensors):
+        stem = item.name.decode("utf-8", "replace") if item.name else f"tensor{index}"
+        name, copy = stem, 0
+        while name in names:
+            copy += 1
+            name = f"{stem}#{copy}"
+        names[name] = None
+    return list(names)
 
 
 def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
@@ -147,20 +160,25 @@ def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
             dtype, data = DType.OPAQUE, np.zeros(shape, DType.OPAQUE.numpy)
         elif content is not None or 0 in shape:
             content = np.zeros(0, np.uint8) if content is None else np.asarray(content, np.uint8)
-            data = np.frombuffer(content.tobytes(), dtype.numpy).reshape(shape)
+            # LiteRT takes a buffer that is longer than its tensor.
+            data = np.frombuffer(content.tobytes(), dtype.numpy, math.prod(shape)).reshape(shape)
     return Tensor(name, shape, dtype, _read_quant(item.quantization, shape), data)
 
 
 def _read_quant(item: Any, shape: tuple[int, ...]) -> QuantParams | None:
+    """The quantization parameters, or None where there are none or they do not fit the tensor.
+
+    A single zero point holds for all scales. Of an int32 bias LiteRT's kernels read the values alone, so that converters may
+    leave anything there: TensorFlow 1 wrote the weights' axis. An operator that does read the parameters is refused by its row.
+    """
     if item is None or item.scale is None or len(item.scale) == 0:
         return None
     scales = tuple(float(scale) for scale in item.scale)
-    given = () if item.zeroPoint is None else tuple(int(zero) for zero in item.zeroPoint)
-    zeros = given if len(given) == len(scales) else (given[0] if given else 0,) * len(scales)
+    zeros = (0,) if item.zeroPoint is None else tuple(int(zero) for zero in item.zeroPoint)
+    zeros = zeros * len(scales) if len(zeros) == 1 else zeros
     axis = item.quantizedDimension if len(scales) > 1 else None
-    if axis is not None and not 0 <= axis < len(shape):
-        raise InvalidModelError(f"a tensor of rank {len(shape)} is quantized along axis {axis}.")
-    return QuantParams(scales, zeros, axis)
+    fits = axis is None or (0 <= axis < len(shape) and len(scales) == shape[axis])
+    return QuantParams(scales, zeros, axis) if fits and len(zeros) == len(scales) else None
 
 
 def operator_name(model: Any, operator: Any) -> str:
@@ -175,12 +193,11 @@ def operator_name(model: Any, operator: Any) -> str:
 def _read_node(model: Any, operator: Any, index: int, names: list[str]) -> Node:
     litert = operator_name(model, operator)
     row = ops.BY_LITERT.get(litert)
-    given = operator.inputs if operator.inputs is not None else ()
-    inputs = tuple(None if int(i) < 0 else names[int(i)] for i in given)
+    inputs = tuple(None if place < 0 else names[place] for place in _places(operator.inputs))
     while inputs and inputs[-1] is None:
         # Some operators say "no bias" with a -1 and some by leaving it out: here it is always left out.
         inputs = inputs[:-1]
-    outputs = tuple(names[int(i)] for i in (operator.outputs if operator.outputs is not None else ()))
+    outputs = tuple(names[place] for place in _places(operator.outputs) if place >= 0)
     source = f"operator {index}"
     if row is None:
         return Node(litert, inputs, outputs, source=source)

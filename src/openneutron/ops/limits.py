@@ -136,14 +136,18 @@ def int8_weight(index: int, channel_axis: int) -> Limit:
         assert tensor is not None
         if not tensor.is_constant:
             return f"its weights '{tensor.name}' are computed at run time; they must be constant"
-        if tensor.dtype is not DType.INT8 or tensor.quant is None:
+        if tensor.dtype is not DType.INT8:
             return f"its weights '{tensor.name}' are {tensor.dtype}; the NPU multiplies int8. Quantize the model"
+        if tensor.quant is None:
+            return f"its weights '{tensor.name}' have no quantization parameters"
         if any(tensor.quant.zero_points):
             return f"its weights '{tensor.name}' have a zero point; weights must be symmetric"
         if not all(0 < scale < math.inf for scale in tensor.quant.scales):
             return f"its weights '{tensor.name}' have a scale that is not above 0 and finite"
-        if tensor.quant.axis not in (None, channel_axis):
-            return f"its weights are quantized along axis {tensor.quant.axis}; along {channel_axis} is what there is"
+        channels = tensor.shape[channel_axis]
+        # LiteRT takes the scales for the output channels, whatever axis of that extent they name.
+        if len(tensor.quant.scales) not in (1, channels):
+            return f"its weights have {len(tensor.quant.scales)} scales; there must be 1 or {channels}, one for each output channel"
         return None
 
     return limit("weights constant, int8, symmetric, per tensor or per output channel", rule)
