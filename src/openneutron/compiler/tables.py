@@ -18,6 +18,8 @@ import numpy.typing as npt
 from openneutron.compiler.requantize import INT8_MAX, INT8_MIN, quantize_multiplier
 from openneutron.compiler.tanhf import tanhf
 from openneutron.ir import QuantParams
+from openneutron.ops.elementwise import hard_swish_factors
+from openneutron.ops.rescaling import leaky_slope, ratio, ratio_in_float, rsqrt_factor, steps_of
 
 Ints = npt.NDArray[np.int64]
 Int8s = npt.NDArray[np.int8]
@@ -69,17 +71,12 @@ def _stored(values: Ints, low: int = INT8_MIN, high: int = INT8_MAX) -> Int8s:
     return np.minimum(np.maximum(values, low), high).astype(np.int8)
 
 
-def _float_ratio(source: QuantParams, result: QuantParams) -> float:
-    """input scale / output scale, rounded to float32."""
-    return float(np.float32(source.scale) / np.float32(result.scale))
-
-
 # -- rescaling functions -----------------------------------------------------------------------------------------------
 
 
 def _quantize(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     """Requantize of reference/requantize.h."""
-    multiplier, shift = quantize_multiplier(source.scale / result.scale)
+    multiplier, shift = quantize_multiplier(ratio(source, result))
     return _stored(requantize(STORED - source.zero_point, multiplier, shift) + result.zero_point)
 
 
@@ -87,28 +84,23 @@ def _relu(low: float | None, high: float | None) -> Callable[[QuantParams, Quant
     """QuantizedReluX of activations.cc between two real bounds."""
 
     def fill(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-        multiplier, shift = quantize_multiplier(_float_ratio(source, result))
+        multiplier, shift = quantize_multiplier(ratio_in_float(source, result))
         values = requantize(STORED - source.zero_point, multiplier, shift) + result.zero_point
         bounds = [INT8_MIN, INT8_MAX]
         if low is not None:
-            bounds[0] = max(bounds[0], result.zero_point + _steps(low, result))
+            bounds[0] = max(bounds[0], result.zero_point + int(steps_of(low, result.scale)))
         if high is not None:
-            bounds[1] = min(bounds[1], result.zero_point + _steps(high, result))
+            bounds[1] = min(bounds[1], result.zero_point + int(steps_of(high, result.scale)))
         return _stored(values, bounds[0], bounds[1])
 
     return fill
-
-
-def _steps(value: float, quant: QuantParams) -> int:
-    """The real value in steps of the scale, divided in float32 and rounded half away from zero."""
-    return int(_round(np.array([np.float32(value) / np.float32(quant.scale)], np.float32))[0])
 
 
 def _abs(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     """AbsEvalQuantized of elementwise.cc."""
     values = np.abs(STORED - source.zero_point)
     if source.scale != result.scale:
-        values = requantize(values, *quantize_multiplier(_float_ratio(source, result)))
+        values = requantize(values, *quantize_multiplier(ratio_in_float(source, result)))
     return _stored(values + result.zero_point)
 
 
@@ -123,8 +115,7 @@ _RSQRT_BITS = 20
 
 def _rsqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     """RsqrtEvalQuantizedInt8 of elementwise.cc. LiteRT refuses values below 0; they get what 0 gets."""
-    real = 1.0 / float(np.sqrt(np.float32(source.scale)) * np.float32(result.scale))
-    multiplier, shift = quantize_multiplier(real)
+    multiplier, shift = quantize_multiplier(rsqrt_factor(source, result))
     stored = np.full(STORED.size, INT8_MAX, np.int64)
     one = np.array([1], np.int64)
     for index, value in enumerate(STORED - source.zero_point):
@@ -165,9 +156,8 @@ def _saturated32(x: Ints) -> Ints:
 
 def _leaky_relu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     """QuantizeLeakyRelu of reference/leaky_relu.h. A negative slope turns the sign of the rescaled magnitude."""
-    multiplier, shift = quantize_multiplier(_float_ratio(source, result))
-    slope = np.float32(source.scale) * np.float32(attrs["alpha"]) / np.float32(result.scale)
-    slope_multiplier, slope_shift = quantize_multiplier(float(slope))
+    multiplier, shift = quantize_multiplier(ratio_in_float(source, result))
+    slope_multiplier, slope_shift = quantize_multiplier(leaky_slope(source, result, attrs["alpha"]))
     values = STORED - source.zero_point
     positive = requantize(values, multiplier, shift)
     negative = requantize(values, abs(slope_multiplier), slope_shift) * (-1 if slope_multiplier < 0 else 1)
@@ -176,9 +166,9 @@ def _leaky_relu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s
 
 def _hard_swish(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     """HardSwish of reference/hard_swish.h: 16-bit fixed point, with 3.0 at 2^15."""
-    fine_scale = np.float32(1 / 128) * np.float32(source.scale)
-    output_multiplier, output_shift = _multiplier16(fine_scale / np.float32(result.scale))
-    reluish_multiplier, reluish_shift = _multiplier16(fine_scale / (np.float32(3) / np.float32(32768)))
+    to_output, to_reluish = hard_swish_factors(source, result)
+    output_multiplier, output_shift = _multiplier16(to_output)
+    reluish_multiplier, reluish_shift = _multiplier16(to_reluish)
     fine = _wrapped((STORED - source.zero_point) << 7, 16)
     unshifted = doubling_high_mul(fine, output_multiplier, 16)
     reluish = fine

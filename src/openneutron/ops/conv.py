@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import attr_among, int8_at, int8_weight, int32_bias, limit, rank, window_numbers
+from openneutron.ops.rescaling import fitted_for_single_rounding, fused_activation, of_convolution, rescales
 from openneutron.ops.table import Attribute, Op, Operand, Role
 
 PADDING = Attribute("padding", "padding", "VALID", {0: "SAME", 1: "VALID"})
@@ -15,8 +18,6 @@ ACTIVATION = Attribute(
 )
 STRIDES = (Attribute("stride_h", "strideH", 1), Attribute("stride_w", "strideW", 1))
 DILATIONS = (Attribute("dilation_h", "dilationHFactor", 1), Attribute("dilation_w", "dilationWFactor", 1))
-
-FUSABLE_ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6")
 
 Padding = tuple[int, int, int, int]
 """Rows above, rows below, columns left, columns right."""
@@ -112,13 +113,33 @@ def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
     return None
 
 
+def _products_in_range(graph: Graph, node: Node) -> str | None:
+    """LiteRT casts the product of the accumulator and its factor, a double, to int32 before it clamps it."""
+    weights, bias = graph.operand(node, 1), graph.operand(node, 2)
+    assert weights is not None and weights.data is not None
+    factors = np.asarray(of_convolution(0, 1)(graph, node))
+    most = 255.0 * np.abs(weights.data.astype(np.int16)).sum(axis=1, dtype=np.int64)
+    if bias is not None and bias.data is not None:
+        most = most + np.abs(bias.data.reshape(-1).astype(np.int64))
+    largest = float((np.minimum(most, 2.0**31) * factors).max())
+    if largest < MOST_PRODUCT:
+        return None
+    return (
+        f"its accumulator times its rescaling factor may be {largest:.6g}, which LiteRT casts to int32 as it is; "
+        "it must stay below 2^31"
+    )
+
+
+MOST_PRODUCT = 2.0**31 - 1
+
 _CONV_LIMITS = (
     int8_at(0),
     rank(0, 4, 4),
     window_numbers(),
     int8_weight(1, 0),
     int32_bias(2),
-    attr_among("activation", *FUSABLE_ACTIVATIONS),
+    rescales(of_convolution(0, 1)),
+    fused_activation(),
 )
 
 CONV_2D = Op(
@@ -152,7 +173,8 @@ DEPTHWISE_CONV_2D = Op(
         window_numbers(),
         int8_weight(1, 3),
         int32_bias(2),
-        attr_among("activation", *FUSABLE_ACTIVATIONS),
+        rescales(of_convolution(0, 1)),
+        fused_activation(),
         limit("output channels a multiple of the input's", _depth_multiplier),
     ),
     version=3,
@@ -175,9 +197,12 @@ FULLY_CONNECTED = Op(
         int8_at(0),
         int8_weight(1, 0),
         int32_bias(2),
-        attr_among("activation", *FUSABLE_ACTIVATIONS),
+        rescales(of_convolution(0, 1)),
+        fused_activation(),
         attr_among("weights_format", "DEFAULT"),
         limit("input values a multiple of the weights' inputs", _fully_connected_inputs),
+        limit("accumulators that stay below 2^31 when they are rescaled", _products_in_range),
+        limit("rescaling factors that 51 bits hold well enough to round as LiteRT does", fitted_for_single_rounding),
     ),
     version=4,
     doc="Fully connected layer; weights [outputs, inputs].",

@@ -5,9 +5,25 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from openneutron.ir import DType, Graph, Node, QuantParams
-from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS
-from openneutron.ops.limits import attr_among, constant_at, fixed_output, int8_at, limit, shared_quantization
+from openneutron.ops.conv import ACTIVATION
+from openneutron.ops.limits import constant_at, fixed_output, int8_at, limit, shared_quantization
+from openneutron.ops.rescaling import (
+    clamps_to,
+    fused_activation,
+    leaky_slope,
+    of_one,
+    of_two,
+    product_in_float,
+    quant_of,
+    ratio,
+    ratio_in_float,
+    rescales,
+    result_quant,
+    rsqrt_factor,
+)
 from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role, input_shape
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
@@ -79,16 +95,54 @@ RSQRT_MOST = 2**11
 """LiteRT shifts its result right by 20 bits and by what this product has."""
 
 
-def _add_scales(graph: Graph, node: Node) -> str | None:
-    a, b, result = graph.operand(node, 0), graph.operand(node, 1), graph[node.outputs[0]]
-    assert a is not None and b is not None and a.quant is not None and b.quant is not None and result.quant is not None
-    larger = max(a.quant.scale, b.quant.scale)
-    if larger < 2.0**19 * result.quant.scale:
+ADDED_SHIFT = 20
+"""Bits that LiteRT shifts both operands of ADD and SUB left by (add.cc, sub.cc)."""
+
+
+def sum_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
+    """What LiteRT's ADD and SUB multiply the sum by, in double: the operands are at twice the larger scale."""
+    return 2.0 * max(a.scale, b.scale) / (2.0**ADDED_SHIFT * result.scale)
+
+
+def _sum_scales(graph: Graph, node: Node) -> str | None:
+    a, b, result = quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node)
+    if sum_factor(a, b, result) < 1:
         return None
     return (
-        f"its output has scale {result.quant.scale:.6g}, an input {larger:.6g}; "
+        f"its output has scale {result.scale:.6g}, an input {max(a.scale, b.scale):.6g}; "
         "LiteRT demands an output scale above 1/2^19 of the larger input's"
     )
+
+
+_SUM_SCALES = limit("output scale above 1/2^19 of the larger input's", _sum_scales)
+
+
+def prelu_factors(data: QuantParams, slope: QuantParams, result: QuantParams) -> tuple[float, float]:
+    """What PRELU multiplies positive values and products with a slope by, in float32 (PreluPrepare of activations.cc)."""
+    return ratio_in_float(data, result), product_in_float(data, slope, result)
+
+
+def _prelu_factors(graph: Graph, node: Node) -> tuple[float, float]:
+    return prelu_factors(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))
+
+
+def _leaky_slope(graph: Graph, node: Node) -> float:
+    return leaky_slope(quant_of(graph, node, 0), result_quant(graph, node), node["alpha"])
+
+
+def hard_swish_factors(source: QuantParams, result: QuantParams) -> tuple[np.float32, np.float32]:
+    """What HARD_SWISH multiplies the input with 7 more bits by: to the output's scale, and to 3.0 at 2^15 (hard_swish.cc)."""
+    with np.errstate(all="ignore"):
+        fine = np.float32(1 / 128) * np.float32(source.scale)
+        return fine / np.float32(result.scale), fine / (np.float32(3) / np.float32(32768))
+
+
+def _reluish_factor(graph: Graph, node: Node) -> float:
+    return float(hard_swish_factors(quant_of(graph, node, 0), result_quant(graph, node))[1])
+
+
+HARD_SWISH_EXPONENT = 15
+"""LiteRT shifts a 16-bit value left by one less than the factor's exponent in 32 bits."""
 
 
 def squared_difference_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
@@ -129,7 +183,7 @@ def _two(
     version: int = 2,
 ) -> Op:
     if fused:
-        limits = (attr_among("activation", *FUSABLE_ACTIVATIONS), *limits)
+        limits = (fused_activation(), *limits)
     return Op(
         name,
         litert=litert,
@@ -205,6 +259,8 @@ LOOKUP = Op(
     "LiteRT has no operator for it; files say it as CAST, ADD and GATHER.",
 )
 
+_RESCALED = rescales(of_one(ratio_in_float))
+
 OPS = (
     LOOKUP,
     _two(
@@ -213,10 +269,10 @@ OPS = (
         "add_s8",
         "AddOptions",
         "Sum, with broadcasting.",
-        limits=(limit("output scale above 1/2^19 of the larger input's", _add_scales),),
+        limits=(_SUM_SCALES,),
     ),
-    _two("sub", "SUB", "add_s8", "SubOptions", "Difference, with broadcasting."),
-    _two("mul", "MUL", "mul_s8", "MulOptions", "Product, with broadcasting."),
+    _two("sub", "SUB", "add_s8", "SubOptions", "Difference, with broadcasting.", (_SUM_SCALES,)),
+    _two("mul", "MUL", "mul_s8", "MulOptions", "Product, with broadcasting.", (rescales(of_two(product_in_float)),)),
     _extremum("maximum", "MAXIMUM", "The larger of two, with broadcasting."),
     _extremum("minimum", "MINIMUM", "The smaller of two, with broadcasting."),
     _two(
@@ -225,7 +281,7 @@ OPS = (
         "prelu_s8",
         "",
         "x where x is positive, x times its slope elsewhere; slopes broadcast.",
-        limits=(limit("slopes that broadcast to the input's shape", _keeps_shape),),
+        limits=(limit("slopes that broadcast to the input's shape", _keeps_shape), rescales(_prelu_factors)),
         fused=False,
         version=1,
     ),
@@ -238,12 +294,18 @@ OPS = (
         limits=(limit("output scale above 1/2^12 of the larger input's square", _squared_difference_scales),),
         fused=False,
     ),
-    _table("relu", "RELU", "max(x, 0)."),
-    _table("relu6", "RELU6", "min(max(x, 0), 6)."),
-    _table("relu_n1_to_1", "RELU_N1_TO_1", "min(max(x, -1), 1).", version=1),
-    _table("relu_0_to_1", "RELU_0_TO_1", "min(max(x, 0), 1).", version=1),
-    _table("quantize", "QUANTIZE", "The same values at another scale and zero point.", options="QuantizeOptions"),
-    _table("abs", "ABS", "The magnitude.", options="AbsOptions"),
+    _table("relu", "RELU", "max(x, 0).", limits=(_RESCALED,)),
+    _table("relu6", "RELU6", "min(max(x, 0), 6).", limits=(_RESCALED, clamps_to(0.0, 6.0))),
+    _table("relu_n1_to_1", "RELU_N1_TO_1", "min(max(x, -1), 1).", version=1, limits=(_RESCALED, clamps_to(-1.0, 1.0))),
+    _table("relu_0_to_1", "RELU_0_TO_1", "min(max(x, 0), 1).", version=1, limits=(_RESCALED, clamps_to(0.0, 1.0))),
+    _table(
+        "quantize",
+        "QUANTIZE",
+        "The same values at another scale and zero point.",
+        options="QuantizeOptions",
+        limits=(rescales(of_one(ratio)),),
+    ),
+    _table("abs", "ABS", "The magnitude.", options="AbsOptions", limits=(_RESCALED,)),
     _table("exp", "EXP", "exp(x).", options="ExpOptions"),
     _table("log", "LOG", "Natural logarithm."),
     _table("logistic", "LOGISTIC", "1 / (1 + exp(-x)).", fixed=(1 / 256, -128)),
@@ -260,7 +322,10 @@ OPS = (
         "rsqrt",
         "RSQRT",
         "1 / sqrt(x); the largest stored value where x is 0 or below, for which LiteRT has no result.",
-        limits=(limit(f"root of the input scale times the output scale below {RSQRT_MOST}", _rsqrt_scales),),
+        limits=(
+            limit(f"root of the input scale times the output scale below {RSQRT_MOST}", _rsqrt_scales),
+            rescales(of_one(rsqrt_factor)),
+        ),
     ),
     _table(
         "gelu",
@@ -275,7 +340,10 @@ OPS = (
         "x * min(max(x + 3, 0), 6) / 6.",
         options="HardSwishOptions",
         version=1,
-        limits=(limit("output scale above 1/128 of the input's", _hard_swish_scales),),
+        limits=(
+            limit("output scale above 1/128 of the input's", _hard_swish_scales),
+            rescales(_reluish_factor, exponent=HARD_SWISH_EXPONENT),
+        ),
     ),
     _table(
         "leaky_relu",
@@ -283,5 +351,6 @@ OPS = (
         "x where x is positive, alpha * x elsewhere.",
         options="LeakyReluOptions",
         attributes=(Attribute("alpha", "alpha", 0.0),),
+        limits=(rescales(of_one(ratio_in_float), _leaky_slope),),
     ),
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from openneutron.ir import Graph, Node
 from openneutron.ops.elementwise import broadcast_shape
 from openneutron.ops.limits import int8_at, limit, rank
+from openneutron.ops.rescaling import matmul_factor, of_two, rescales
 from openneutron.ops.table import Attribute, Op, Operand, Role
 
 MOST_DEPTH = 2**15
@@ -53,6 +54,7 @@ OPS = (
             rank(0, 2, 5),
             rank(1, 2, 5),
             limit(f"matrices that multiply, batches that broadcast, a depth of at most {MOST_DEPTH}", _fitting),
+            rescales(of_two(matmul_factor)),
         ),
         version=2,
         doc="Products of matrices, either of them transposed; batches broadcast.",

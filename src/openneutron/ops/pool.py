@@ -6,9 +6,8 @@ from __future__ import annotations
 import math
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS, PADDING, STRIDES, window_output
+from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, window_output
 from openneutron.ops.limits import (
-    attr_among,
     axes_of,
     constant_at,
     int8_at,
@@ -17,6 +16,7 @@ from openneutron.ops.limits import (
     shared_quantization,
     window_numbers,
 )
+from openneutron.ops.rescaling import fused_activation, of_one, ratio, rescales
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
 _KERNEL = (Attribute("kernel_h", "filterHeight", 1), Attribute("kernel_w", "filterWidth", 1))
@@ -101,7 +101,7 @@ def _pool(name: str, litert: str, kernel: str, doc: str) -> Op:
             rank(0, 4, 4),
             window_numbers(),
             shared_quantization(),
-            attr_among("activation", *FUSABLE_ACTIVATIONS),
+            fused_activation(),
         ),
         version=2,
         doc=doc,
@@ -116,7 +116,8 @@ MAX_POOL_2D = _pool("max_pool_2d", "MAX_POOL_2D", "max_pool_2d_s8", "Largest val
 
 def _reduction(name: str, litert: str, kernel: str, doc: str, adds: bool) -> Op:
     runs = limit("at most 4 runs of reduced and kept axes", _reducible)
-    own = limit(f"at most {MOST_ADDED} values into one", _addable) if adds else shared_quantization()
+    added = (limit(f"at most {MOST_ADDED} values into one", _addable), rescales(of_one(ratio)))
+    own = added if adds else (shared_quantization(),)
     return Op(
         name,
         litert=litert,
@@ -126,7 +127,7 @@ def _reduction(name: str, litert: str, kernel: str, doc: str, adds: bool) -> Op:
         options="ReducerOptions",
         attributes=(Attribute("keep_dims", "keepDims", False),),
         quantization=Quantization.FREE if adds else Quantization.SHARED,
-        limits=(int8_at(0), constant_at(1, "list of axes"), axes_of(0, _named_axes), runs, own),
+        limits=(int8_at(0), constant_at(1, "list of axes"), axes_of(0, _named_axes), runs, *own),
         version=2,
         doc=doc,
     )

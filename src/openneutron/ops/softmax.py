@@ -3,14 +3,23 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import fixed_output, int8_at, limit
+from openneutron.ops.rescaling import quant_of
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role, input_shape
 
 _INPUT = Operand(Role.ACTIVATION, "input")
 
 MOST_ADDED = 2**12 - 1
 """Exponentials whose sum LiteRT's LOG_SOFTMAX holds: 12 bits before the point."""
+
+
+def _has_axes(graph: Graph, node: Node) -> str | None:
+    data = graph.operand(node, 0)
+    assert data is not None
+    return None if data.shape else "its input is a single number"
 
 
 def _addable(graph: Graph, node: Node) -> str | None:
@@ -21,6 +30,27 @@ def _addable(graph: Graph, node: Node) -> str | None:
     count = data.shape[-1]
     return None if count <= MOST_ADDED else f"it adds {count} exponentials; LiteRT's sum holds {MOST_ADDED}"
 
+
+INTEGER_BITS = 5
+"""Bits before the point of a rescaled difference: kScaledDiffIntegerBits of LiteRT's reference/softmax.h."""
+
+
+def difference_factor(scale: float, beta: float) -> float:
+    """What a difference of stored values is multiplied by, with all bits behind the point: beta is a float32."""
+    return float(np.float32(beta)) * scale * 2.0 ** (31 - INTEGER_BITS)
+
+
+def _steep(graph: Graph, node: Node) -> str | None:
+    scale, beta = quant_of(graph, node, 0).scale, node.attrs.get("beta", 1.0)
+    if difference_factor(scale, beta) > 1.0:
+        return None
+    return (
+        f"beta {beta:g} times the input's scale {scale:g} is too small for a fixed-point exponential; it must be above "
+        f"2^-{31 - INTEGER_BITS}"
+    )
+
+
+_STEEP = limit(f"beta times the input's scale above 2^-{31 - INTEGER_BITS}", _steep)
 
 OPS = (
     Op(
@@ -33,7 +63,7 @@ OPS = (
         attributes=(Attribute("beta", "beta", 1.0),),
         quantization=Quantization.FIXED,
         fixed_output=(1 / 256, -128),
-        limits=(int8_at(0), fixed_output(1 / 256, -128)),
+        limits=(int8_at(0), limit("at least one axis", _has_axes), fixed_output(1 / 256, -128), _STEEP),
         version=2,
         doc="exp(beta * x) over its sum along the last axis.",
     ),
@@ -50,6 +80,7 @@ OPS = (
             int8_at(0),
             limit(f"at most {MOST_ADDED} values along the last axis", _addable),
             fixed_output(16 / 256, 127),
+            _STEEP,
         ),
         version=2,
         doc="x less the logarithm of the sum of exp(x) along the last axis.",

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.conv import ACTIVATION, FUSABLE_ACTIVATIONS, PADDING, STRIDES, Padding
+from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, Padding
 from openneutron.ops.limits import (
-    attr_among,
     constant_at,
     int8_at,
     int8_weight,
@@ -16,6 +15,7 @@ from openneutron.ops.limits import (
     window_numbers,
 )
 from openneutron.ops.operands import constant_values
+from openneutron.ops.rescaling import fused_activation, of_convolution, rescales
 from openneutron.ops.table import Op, Operand, Role
 
 OUTPUT_SHAPE, WEIGHTS, INPUT, BIAS = range(4)
@@ -84,7 +84,8 @@ TRANSPOSE_CONV = Op(
         window_numbers(),
         int8_weight(WEIGHTS, 0),
         int32_bias(BIAS),
-        attr_among("activation", *FUSABLE_ACTIVATIONS),
+        rescales(of_convolution(INPUT, WEIGHTS)),
+        fused_activation(),
         limit("output rows and columns from which a convolution would make the input's", _fitting),
     ),
     version=4,

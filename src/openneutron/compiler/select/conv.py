@@ -26,6 +26,7 @@ from openneutron.compiler.requantize import (
 )
 from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.ops.conv import explicit_padding
+from openneutron.ops.rescaling import single_rounding_range
 
 
 @selects("conv_2d")
@@ -97,8 +98,8 @@ def fully_connected(graph: Graph, node: Node) -> list[KernelCall]:
         **_range_params(node, source, result, filters),
     }
     scales = convolution_scales(_quant(source).scale, _quant(weights).scales, _quant(result).scale)
-    zero_point = _quant(result).zero_point
-    multipliers = fit_multipliers(scales, params["clamp_min"] - zero_point, params["clamp_max"] - zero_point)
+    multipliers = fit_multipliers(scales, *single_rounding_range(graph, node))
+    assert multipliers is not None, "the row's limits refuse what can't be fitted"
     constants = {
         "weights": pack_fully_connected_weights(data),
         "requant": _table(source, bias, sums_of_weights(data, 0), multipliers),

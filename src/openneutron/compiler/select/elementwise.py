@@ -5,16 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-
 from openneutron.compiler.boxes import Walk, boxes, dense
 from openneutron.compiler.calls import KernelCall, View, selects
 from openneutron.compiler.requantize import activation_range, quantize_multiplier
 from openneutron.ir import Graph, Node, QuantParams, Tensor
-from openneutron.ops.elementwise import squared_difference_factor
-
-_LEFT_SHIFT = 20
-"""Bits that LiteRT shifts both operands of ADD and SUB left by (add.cc, sub.cc)."""
+from openneutron.ops.elementwise import prelu_factors, squared_difference_factor, sum_factor
+from openneutron.ops.rescaling import product_in_float
 
 
 @selects("add", "sub")
@@ -24,7 +20,7 @@ def add(graph: Graph, node: Node) -> list[KernelCall]:
     twice = 2.0 * max(a.scale, b.scale)
     a_multiplier, a_shift = quantize_multiplier(a.scale / twice)
     b_multiplier, b_shift = quantize_multiplier(b.scale / twice)
-    multiplier, shift = quantize_multiplier(twice / (2.0**_LEFT_SHIFT * result.scale))
+    multiplier, shift = quantize_multiplier(sum_factor(a, b, result))
     params = {
         "a_multiplier": a_multiplier,
         "a_shift": a_shift,
@@ -41,9 +37,7 @@ def add(graph: Graph, node: Node) -> list[KernelCall]:
 def mul(graph: Graph, node: Node) -> list[KernelCall]:
     """mul_s8; LiteRT takes the scales' product and quotient in float32 (mul.cc)."""
     a, b, result = _quants(graph, node)
-    with np.errstate(all="ignore"):
-        real = np.float32(a.scale) * np.float32(b.scale) / np.float32(result.scale)
-    multiplier, shift = quantize_multiplier(float(real))
+    multiplier, shift = quantize_multiplier(product_in_float(a, b, result))
     params = {
         "output_multiplier": multiplier,
         "output_shift": shift,
@@ -61,13 +55,11 @@ def maximum(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("prelu")
 def prelu(graph: Graph, node: Node) -> list[KernelCall]:
-    """prelu_s8; LiteRT takes the scales' products and quotients in float32 (PreluPrepare of activations.cc)."""
+    """prelu_s8."""
     data, slope, result = _quants(graph, node)
-    with np.errstate(all="ignore"):
-        positive = np.float32(data.scale) / np.float32(result.scale)
-        negative = np.float32(data.scale) * np.float32(slope.scale) / np.float32(result.scale)
-    positive_multiplier, positive_shift = quantize_multiplier(float(positive))
-    negative_multiplier, negative_shift = quantize_multiplier(float(negative))
+    positive, negative = prelu_factors(data, slope, result)
+    positive_multiplier, positive_shift = quantize_multiplier(positive)
+    negative_multiplier, negative_shift = quantize_multiplier(negative)
     params = {
         "a_zero_point": data.zero_point,
         "b_zero_point": slope.zero_point,

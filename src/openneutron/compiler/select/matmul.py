@@ -6,26 +6,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-import numpy as np
-
 from openneutron.compiler.boxes import Walk, merged, row_major
 from openneutron.compiler.calls import KernelCall, View, selects
 from openneutron.compiler.requantize import quantize_multiplier
 from openneutron.ir import Graph, Node
 from openneutron.ops.matmul import matrices
+from openneutron.ops.rescaling import matmul_factor
 
 
 @selects("batch_matmul")
 def batch_matmul(graph: Graph, node: Node) -> list[KernelCall]:
-    """batch_matmul_s8: one call, or one for each of the leading batches where batches do not merge into one dimension.
-
-    LiteRT takes the product of the operands' scales in float32 (GetQuantizedConvolutionMultipler of kernel_util.cc).
-    """
+    """batch_matmul_s8: one call, or one for each of the leading batches where batches do not merge into one dimension."""
     a, b, result = graph.operand(node, 0), graph.operand(node, 1), graph[node.outputs[0]]
     assert a is not None and b is not None
     assert a.quant is not None and b.quant is not None and result.quant is not None
-    product = float(np.float32(a.quant.scale) * np.float32(b.quant.scale))
-    multiplier, shift = quantize_multiplier(product / result.quant.scale)
+    multiplier, shift = quantize_multiplier(matmul_factor(a.quant, b.quant, result.quant))
     left, right = matrices(graph, node)
     (rows, depth), columns = left[-2:], right[-1]
     params = {

@@ -9,11 +9,8 @@ import numpy.typing as npt
 from openneutron.compiler.calls import KernelCall, selects, whole
 from openneutron.compiler.requantize import quantize_multiplier
 from openneutron.compiler.tables import Ints, doubling_high_mul, rounding_shift_right
-from openneutron.errors import InvalidModelError
 from openneutron.ir import Graph, Node
-
-_INTEGER_BITS = 5
-"""Bits before the point of a rescaled difference: kScaledDiffIntegerBits of LiteRT's reference/softmax.h."""
+from openneutron.ops.softmax import INTEGER_BITS, difference_factor
 
 _SUM_INTEGER_BITS = 12
 """Bits before the point of the sum: kAccumulationIntegerBits there."""
@@ -45,7 +42,7 @@ def log_softmax(graph: Graph, node: Node) -> list[KernelCall]:
     """
     source, result = graph.operand(node, 0), graph[node.outputs[0]]
     assert source is not None and source.quant is not None
-    rescaled = _rescaled_differences("log_softmax", source.quant.scale, 1.0)
+    rescaled = _rescaled_differences(source.quant.scale, 1.0)
     table = np.stack([rounding_shift_right(_exp_on_negative_values(rescaled), _SUM_INTEGER_BITS), rescaled])
     views = {"input": whole(source), "output": whole(result)}
     params = {"table_count": len(rescaled), "channels": source.shape[-1]}
@@ -58,36 +55,32 @@ def exponentials_of_differences(scale: float, beta: float) -> npt.NDArray[np.int
     Below half a unit of the sum an exponential changes neither the sum nor, after its product with at most 1 is shifted
     right by 23 bits or more, an output.
     """
-    values = _exp_on_negative_values(_rescaled_differences("softmax", scale, beta))
+    values = _exp_on_negative_values(_rescaled_differences(scale, beta))
     count = int(np.flatnonzero(rounding_shift_right(values, _SUM_INTEGER_BITS))[-1]) + 1
     return values[:count].astype(np.int32)
 
 
-def _rescaled_differences(op: str, scale: float, beta: float) -> Ints:
+def _rescaled_differences(scale: float, beta: float) -> Ints:
     """-beta * scale * d for d = 0, 1, 2 ..., 26 fractional bits, as far as 5 integer bits hold it.
 
     What PreprocessSoftmaxScaling and CalculateInputRadius of LiteRT's quantization_util.cc come to.
     """
-    real = float(np.float32(beta)) * scale * 2.0 ** (31 - _INTEGER_BITS)
-    if not real > 1.0:
-        raise InvalidModelError(
-            f"{op}: beta {beta:g} times the input's scale {scale:g} is too small for a fixed-point exponential; it must "
-            f"be above 2^-{31 - _INTEGER_BITS}. Quantize the model again."
-        )
+    real = difference_factor(scale, beta)
+    assert real > 1.0, "the row's limits refuse what is less steep"
     if real >= _STEEPEST:
         return np.zeros(1, np.int64)
     multiplier, shift = quantize_multiplier(real)
-    radius = ((1 << _INTEGER_BITS) - 1) * 2.0 ** (31 - _INTEGER_BITS) / 2.0**shift
+    radius = ((1 << INTEGER_BITS) - 1) * 2.0 ** (31 - INTEGER_BITS) / 2.0**shift
     differences = np.arange(min(255, int(radius)) + 1, dtype=np.int64)
     return doubling_high_mul(-differences << shift, multiplier)
 
 
 def _exp_on_negative_values(x: Ints) -> Ints:
     """exp(x) with 31 fractional bits for x <= 0 with 26 (gemmlowp's exp_on_negative_values): a Taylor series around -1/8, times powers of e for the bits above."""
-    fraction_bits = 31 - _INTEGER_BITS
+    fraction_bits = 31 - INTEGER_BITS
     quarter = 1 << (fraction_bits - 2)
     within = (x & (quarter - 1)) - quarter
-    result = _exp_below_one_quarter(within << _INTEGER_BITS)
+    result = _exp_below_one_quarter(within << INTEGER_BITS)
     remainder = within - x
     for bit, power in enumerate((1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)):
         result = np.where(remainder & (quarter << bit), doubling_high_mul(result, power), result)
