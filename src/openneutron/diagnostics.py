@@ -23,7 +23,8 @@ class OnCpu:
     ``operator`` is its kind in the words of where it came from (``RESIZE_BILINEAR``, ``aten.convolution.default``), ``name`` the one in
     question. ``reason`` states fact and bound, ``way_out`` what the user can do; it is empty where there is nothing to do.
     ``line`` is the line of the model's source, where that is known, ``fallback`` what it costs. ``written`` is what the
-    user's call was that the operator is a part of, ``call`` the name of that call.
+    user's call was that the operator is a part of, ``call`` the name of that call. ``converts``: it computes nothing, but turns the
+    model's float inputs into int8 or its results into floats.
     """
 
     operator: str
@@ -34,6 +35,7 @@ class OnCpu:
     written: str = ""
     call: str = ""
     fallback: Fallback | None = None
+    converts: bool = False
 
     def __str__(self) -> str:
         text = f"{self.operator} '{self.name}' stays on the CPU: {self.reason}."

@@ -168,9 +168,11 @@ def _border(graph: Graph, node: Node) -> OnCpu | None:
         return None
     before, after = graph[node.inputs[0]].dtype, graph[node.outputs[0]].dtype
     if node.op == "quantize" and before is DType.FLOAT32:
-        return OnCpu("QUANTIZE", node.name, f"it turns {before} into {after}", "A model with int8 inputs has none.")
+        words = f"it turns {before} into {after}"
+        return OnCpu("QUANTIZE", node.name, words, "A model with int8 inputs has none.", converts=True)
     if node.op == "DEQUANTIZE" and after is DType.FLOAT32:
-        return OnCpu("DEQUANTIZE", node.name, f"it turns {before} into {after}", "A model with int8 outputs has none.")
+        words = f"it turns {before} into {after}"
+        return OnCpu("DEQUANTIZE", node.name, words, "A model with int8 outputs has none.", converts=True)
     return None
 
 

@@ -30,8 +30,12 @@ def run(model: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+    # Without preserved tensors LiteRT 2.3.0 lets operators write over an operand that a reshape beside them still shares.
     interpreter = Interpreter(
-        model_content=model, experimental_op_resolver_type=OpResolverType.BUILTIN_REF, num_threads=1
+        model_content=model,
+        experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+        experimental_preserve_all_tensors=True,
+        num_threads=1,
     )
     details = interpreter.get_input_details()
     for detail, value in zip(details, inputs, strict=True):

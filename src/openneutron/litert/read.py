@@ -61,7 +61,7 @@ def read(data: bytes | Path) -> LiteRTModel:
             raise InvalidModelError(f"'{name}' can't be read: {error.strerror}.") from error
     model = unpack(data, name)
     try:
-        return _read_model(model)
+        return read_model(model)
     except InvalidModelError:
         raise
     # A damaged flatbuffer makes what reads it fail in many ways.
@@ -101,7 +101,8 @@ def _inline(model: Any, data: bytes) -> None:
         operator.largeCustomOptionsOffset = operator.largeCustomOptionsSize = 0
 
 
-def _read_model(model: Any) -> LiteRTModel:
+def read_model(model: Any) -> LiteRTModel:
+    """The main graph beside these flatbuffer objects. Raises InvalidModelError, or anything else where they are damaged."""
     if not model.subgraphs:
         raise InvalidModelError("the model has no subgraph.")
     subgraph = model.subgraphs[0]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import flatbuffers
@@ -79,10 +80,7 @@ def tensor_object(model: Any, tensor: Tensor) -> Any:
     item.type = LITERT_OF_DTYPE[tensor.dtype]
     item.buffer = 0
     if tensor.data is not None:
-        buffer = schema.BufferT()
-        buffer.data = np.frombuffer(np.ascontiguousarray(tensor.data).tobytes(), np.uint8)
-        item.buffer = len(model.buffers)
-        model.buffers.append(buffer)
+        item.buffer = _new_buffer(model, tensor.data)
     if tensor.quant is not None:
         quant = schema.QuantizationParametersT()
         quant.scale = np.array(tensor.quant.scales, np.float32)
@@ -90,6 +88,20 @@ def tensor_object(model: Any, tensor: Tensor) -> Any:
         quant.quantizedDimension = tensor.quant.axis or 0
         item.quantization = quant
     return item
+
+
+def stored(model: Any, item: Any, data: np.ndarray) -> Any:
+    """The flatbuffer object of a tensor that has ``data`` for its constant values, which become a new buffer of the model."""
+    twin = copy.copy(item)
+    twin.buffer = _new_buffer(model, data)
+    return twin
+
+
+def _new_buffer(model: Any, data: np.ndarray) -> int:
+    buffer = schema.BufferT()
+    buffer.data = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
+    model.buffers.append(buffer)
+    return len(model.buffers) - 1
 
 
 def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, int]) -> Any:

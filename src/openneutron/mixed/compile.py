@@ -16,6 +16,7 @@ from openneutron.ir import DType, Graph
 from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
+from openneutron.mixed.fold import folded
 from openneutron.targets import Target
 
 Progress = Callable[[str, int, int], None]
@@ -105,7 +106,10 @@ def analyse_file(
     operators_not_to_delegate: Sequence[str] = (),
     progress: Progress = silent,
 ) -> CompiledFile:
-    """As ``compile_file``, but a file with nothing for the NPU is no error."""
+    """As ``compile_file``, but a file with nothing for the NPU is no error.
+
+    The result's model is the file without operators that compute constants, which are constants there.
+    """
     graph = model.graph
     for place, node in enumerate(graph.nodes):
         if node.op == OPERATOR_NAME:
@@ -113,6 +117,8 @@ def analyse_file(
                 f"'{name}': it is compiled already: operator {place} is a NeutronGraph. Compile the file it was made from."
             )
     check_names(graph, name, operators_not_to_delegate)
+    model = folded(model)
+    graph = model.graph
     partitioning = partition(graph, operators_not_to_delegate)
     parts: list[Compiled] = []
     too_large: list[BudgetError] = []

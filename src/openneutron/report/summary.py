@@ -64,6 +64,11 @@ class Summary:
         return len(self.delegated) + len(self.on_cpu)
 
     @property
+    def whole(self) -> bool:
+        """The model runs on the NPU but for the conversions of its float inputs and outputs."""
+        return len(self.partitions) == 1 and all(item.converts for item in self.on_cpu)
+
+    @property
     def macs(self) -> int:
         return sum(part.report.macs for part in self.partitions)
 
@@ -115,6 +120,7 @@ class Summary:
             "target": self.target.name,
             "clock_mhz": self.target.clock.value,
             "operators": self.operators,
+            "whole": self.whole,
             "delegated": [asdict(item) for item in self.delegated],
             "on_cpu": [asdict(item) for item in self.on_cpu],
             "partitions": [_partition_dict(part, details) for part in self.partitions],

@@ -84,12 +84,12 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     pieces = len(summary.partitions)
     calls = sum(len(part.report.operators) for part in summary.partitions)
     said = f"{len(summary.delegated)} of {plural(summary.operators, 'operator')}"
-    rows = [
-        (
-            "On the NPU",
-            f"{said}, in {plural(pieces, 'partition')} of {plural(calls, 'kernel call')}" if pieces else said,
-        )
-    ]
+    if pieces:
+        said += f", in {plural(pieces, 'partition')} of {plural(calls, 'kernel call')}"
+    if summary.whole and summary.on_cpu:
+        conversions = " and ".join(dict.fromkeys(item.operator for item in summary.on_cpu))
+        said += f": the whole model but for {conversions} at its float inputs and outputs"
+    rows = [("On the NPU", said)]
     if summary.converted:
         sizes = "; ".join(
             f"{part.name}: microcode {size_text(part.microcode_bytes)}, weights {size_text(part.weights_bytes)}, "

@@ -18,6 +18,7 @@ from openneutron.ir import Graph
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.mixed import analyse_file
 from openneutron.mixed.compile import part_name
+from openneutron.mixed.fold import folded
 
 KERNEL_SELECTION = "_kernel_selection.c"
 """The file in the working directory that ``dumpKernelSelectionCode`` asks for."""
@@ -96,7 +97,7 @@ def convertModel(model: bytes | Sequence[int], context: CompilationContext) -> b
         raise InvalidOptionError("CompilationContext: targetOpts is not set. Set it to getNeutronTarget(name).")
     given = context.compilationOpts
     options = CompileOptions(io=CALLER, fetch_constants_to_sram=given.fetchConstantsToSRAM, profile=given.useProfiling)
-    loaded, chip = litert.read(bytes(model)), targets.get(context.targetOpts.name)
+    loaded, chip = folded(litert.read(bytes(model))), targets.get(context.targetOpts.name)
     whole = _whole(loaded.graph)
     if whole is not None:
         program = compile_graph(whole, chip, options).program

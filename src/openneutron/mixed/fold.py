@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators of a file that read constants alone, computed by LiteRT before anything asks what is constant.
+
+Converters leave weights behind a TRANSPOSE, a RESHAPE, a QUANTIZE. Such operators have one result, so the file gets that result
+in their place. LiteRT's own reference kernels compute it, whichever operators they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import numpy as np
+
+from openneutron.compiler.partition import EFFECTFUL
+from openneutron.errors import InvalidModelError
+from openneutron.ir import DType, Graph, Node
+from openneutron.litert import LiteRTModel
+from openneutron.litert.cut import CALLING, cut
+from openneutron.litert.interpret import InterpreterProcess
+from openneutron.litert.prune import copied
+from openneutron.litert.read import read_model
+from openneutron.litert.write import stored
+
+READ_BY_THE_NPU = (DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.BOOL)
+"""Types of results that are worth it. Floats are read on the CPU, where the weights of a model with 16-bit floats, which DEQUANTIZE
+widens when it runs, would only make the file larger."""
+
+MOST_GROWTH = 8
+"""How many times the bytes of the constants it is computed from a result may have: CAST from int8 to int64 makes 8 of 1."""
+
+ALWAYS_STORED = 1 << 16
+"""Bytes that a result may have whatever it is computed from, such as a FILL; a number of our own choice."""
+
+
+def folded(model: LiteRTModel) -> LiteRTModel:
+    """The model with constants in place of operators that compute them; the same model where there are none, or where LiteRT, in a
+    process of its own, can't run them."""
+    graph = model.graph
+    fixed = _fixed(model)
+    ends = _ends(model, fixed)
+    if not ends:
+        return model
+    needed = _needed(graph, fixed, ends)
+    try:
+        places = [model.tensor_index[name] for name in ends]
+        process = InterpreterProcess([(cut(model.model, needed, [], places), "operators that read constants alone")])
+        results = process.run(0, [])
+        process.close()
+    except InvalidModelError:
+        return model
+    found = dict(zip(ends, results, strict=True))
+    stated = {name: value for name, value in found.items() if _as_stated(graph, name, value)}
+    return _with_constants(model, fixed, stated) if stated else model
+
+
+def _as_stated(graph: Graph, name: str, value: np.ndarray) -> bool:
+    return (value.shape, value.dtype) == (graph[name].shape, graph[name].dtype.numpy)
+
+
+def _fixed(model: LiteRTModel) -> list[int]:
+    """The places of the operators that read constants alone, directly or through each other."""
+    graph, tensors = model.graph, model.model.subgraphs[0].tensors
+    known = {name for name, tensor in graph.tensors.items() if tensor.is_constant}
+    known -= {name for name in known if _elsewhere(tensors[model.tensor_index[name]])}
+    fixed = []
+    for place, node in enumerate(graph.nodes):
+        if _has_one_result(node) and all(name is None or name in known for name in node.inputs):
+            known.update(node.outputs)
+            fixed.append(place)
+    return fixed
+
+
+def _elsewhere(tensor: Any) -> bool:
+    """A variable changes from run to run; an external buffer is in another file."""
+    return bool(tensor.isVariable or tensor.externalBuffer)
+
+
+def _has_one_result(node: Node) -> bool:
+    return (
+        bool(node.outputs) and node.op not in EFFECTFUL and node.op not in CALLING and not node.op.startswith("CUSTOM")
+    )
+
+
+def _ends(model: LiteRTModel, fixed: Iterable[int]) -> list[str]:
+    """Results of these operators that others read or the file returns, as far as they are worth storing."""
+    graph = model.graph
+    inside = set(fixed)
+    read = {*graph.outputs}
+    for place, node in enumerate(graph.nodes):
+        if place not in inside:
+            read.update(name for name in node.inputs if name is not None)
+    made = [name for place in sorted(inside) for name in graph.nodes[place].outputs if name in read]
+    return [name for name in made if graph[name].dtype in READ_BY_THE_NPU and _small(graph, fixed, name)]
+
+
+def _small(graph: Graph, fixed: Iterable[int], end: str) -> bool:
+    needed = [graph.nodes[place] for place in _needed(graph, fixed, [end])]
+    sources = {name for node in needed for name in node.inputs if name is not None and graph[name].is_constant}
+    read = sum(graph[name].size_bytes for name in sources)
+    return 0 <= graph[end].size_bytes <= max(ALWAYS_STORED, MOST_GROWTH * read)
+
+
+def _needed(graph: Graph, fixed: Iterable[int], ends: Iterable[str]) -> list[int]:
+    """Those of these operators that the ends are computed by, in order."""
+    wanted, needed = set(ends), []
+    for place in sorted(fixed, reverse=True):
+        node = graph.nodes[place]
+        if wanted.intersection(node.outputs):
+            wanted.update(name for name in node.inputs if name is not None)
+            needed.append(place)
+    return needed[::-1]
+
+
+def _with_constants(model: LiteRTModel, fixed: Collection[int], values: dict[str, np.ndarray]) -> LiteRTModel:
+    new = copied(model.model)
+    main = new.subgraphs[0]
+    for name, value in values.items():
+        place = model.tensor_index[name]
+        main.tensors[place] = stored(new, main.tensors[place], value)
+    graph = model.graph
+    used, kept = {*graph.outputs}, []
+    for place in reversed(range(len(graph.nodes))):
+        node = graph.nodes[place]
+        if place in fixed and not (used - values.keys()).intersection(node.outputs):
+            continue
+        used.update(name for name in node.inputs if name is not None)
+        kept.append(place)
+    main.operators = [main.operators[place] for place in sorted(kept)]
+    return read_model(new)
