@@ -19,6 +19,9 @@ from openneutron.pytorch.aten_passes.simulate_batch_norm import CONVOLUTIONS, TR
 
 _aten = torch.ops.aten
 
+_VOLUMES = (_aten.conv3d.default, _aten.conv3d.padding, _aten.conv_transpose3d.input)
+"""Convolutions that are decomposed into those of images after this pass."""
+
 
 @dataclass(frozen=True, slots=True)
 class Affine:
@@ -65,7 +68,7 @@ def _fold(module: GraphModule, norm: Node, affine: Affine, layers: tuple[str, ..
     source = norm.args[0]
     assert isinstance(source, Node)
     alone = len(source.users) == 1
-    if alone and "convolution" in layers and source.target in CONVOLUTIONS:
+    if alone and "convolution" in layers and source.target in (*CONVOLUTIONS, *_VOLUMES):
         return _into_layer(module, norm, source, affine)
     if alone and "linear" in layers and source.target is _aten.linear.default and source.meta["val"].dim() == 2:
         return _into_layer(module, norm, source, affine)
@@ -78,7 +81,9 @@ def _into_layer(module: GraphModule, norm: Node, layer: Node, affine: Affine) ->
     bias = constant_of(module, bias_node)
     if weight is None or (bias is None and bias_node is not None):
         return False
-    new_weight = times_factor(weight.double(), affine.factor, layer.target in TRANSPOSED).to(weight.dtype)
+    new_weight = times_factor(
+        weight.double(), affine.factor, layer.target in (*TRANSPOSED, _aten.conv_transpose3d.input)
+    ).to(weight.dtype)
     new_bias = affine.offset if bias is None else bias.double() * affine.factor + affine.offset
     stem = str(getattr(layer.args[1], "target", layer.name))
     weight_node = add_constant(module, layer, f"{stem}_folded", new_weight)

@@ -11,10 +11,11 @@ from openneutron.pytorch.aten_passes.decompositions import (
     pooling,
     resize,
     variance,
+    volumes,
 )
 from openneutron.pytorch.aten_passes.decompositions.table import DECOMPOSITIONS, KEPT, Keep, decomposes
 
-FAMILIES = (attention, choices, elementwise, matmul, movement, norms, pooling, resize, variance)
+FAMILIES = (attention, choices, elementwise, matmul, movement, norms, pooling, resize, variance, volumes)
 """The modules that hold the functions; importing them fills the table."""
 
 __all__ = ["DECOMPOSITIONS", "KEPT", "Keep", "decomposes"]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A pytest plugin that gives the suite our flow, limits each test's time and records what it found."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from openneutron.hushed import hushed
+from tests.suites.executorch_operators.flow import TESTERS, register
+from tests.suites.executorch_operators.records import Test, subtests_of
+
+LIMIT_SECONDS = 120
+"""FLOW_TEST_CASE_TIMEOUTS of ExecuTorch 1.5's backends/test/suite/conftest.py for an operator's test. Here it is processor
+time, so that a busy machine fails no test."""
+
+
+class Recorder:
+    """Runs each test within the limit and keeps a record of it."""
+
+    def __init__(self, tell: Callable[[Test], None]) -> None:
+        register()
+        self._tell = tell
+        self._seconds = 0.0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        TESTERS.clear()
+        start = time.process_time()
+        try:
+            with hushed(), _limited():
+                return (yield)
+        finally:
+            self._seconds = time.process_time() - start
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, Any]:
+        report = yield
+        if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
+            runner = getattr(item, "funcargs", {}).get("test_runner")
+            found = () if runner is None else subtests_of(runner._results, TESTERS)
+            name = getattr(item, "originalname", None) or item.name
+            self._tell(Test(item.path.stem, name, report.outcome, round(self._seconds, 2), found))
+            TESTERS.clear()
+        return report
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    def stop(_number: int, _frame: object) -> None:
+        pytest.fail(f"it took more than {LIMIT_SECONDS} s of processor time")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
