@@ -10,12 +10,13 @@ from openneutron.pytorch.aten_passes.decompositions import (
     norms,
     pooling,
     resize,
+    scatter,
     variance,
     volumes,
 )
 from openneutron.pytorch.aten_passes.decompositions.table import DECOMPOSITIONS, KEPT, Keep, decomposes
 
-FAMILIES = (attention, choices, elementwise, matmul, movement, norms, pooling, resize, variance, volumes)
+FAMILIES = (attention, choices, elementwise, matmul, movement, norms, pooling, resize, scatter, variance, volumes)
 """The modules that hold the functions; importing them fills the table."""
 
 __all__ = ["DECOMPOSITIONS", "KEPT", "Keep", "decomposes"]
