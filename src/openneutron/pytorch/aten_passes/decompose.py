@@ -9,16 +9,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from openneutron.pytorch.aten_passes.constants import add_constant
 from openneutron.pytorch.aten_passes.decompositions import DECOMPOSITIONS, Keep
+from openneutron.pytorch.aten_passes.make_functional import MakeFunctional
+from openneutron.pytorch.aten_passes.plain_casts import PlainCasts
 from openneutron.pytorch.aten_passes.rewriting import finished
+from openneutron.pytorch.aten_passes.torch_decompositions import (
+    TorchDecomposition,
+    is_implicit,
+    is_known,
+    torch_decompositions,
+)
+from openneutron.pytorch.lower.absent import STAYS_WHOLE
+from openneutron.pytorch.lower.program import short_name
 
 WRITTEN_AS = "written_as"
 """The key of ``node.meta["custom"]`` that names the operator a piece was made from."""
@@ -26,9 +36,25 @@ WRITTEN_AS = "written_as"
 _FROM_WHERE = ("nn_module_stack", "stack_trace", "source_fn_stack", "torch_fn", "from_node")
 
 
+Traces = dict[Any, "Traced"]
+"""Decompositions by operator, arguments, shapes and strides: a model repeats few of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traced:
+    """A call's decomposition as a graph of the call's tensors; ``graph_module`` is None for a call that stays whole."""
+
+    graph_module: GraphModule | None
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Decompose:
-    """Replaces each call of an operator in ``DECOMPOSITIONS`` by what its function does, until none is left.
+    """Replaces each call of an operator in ``DECOMPOSITIONS`` by what its function does, until none is left, and each call
+    that has no rule of ours by PyTorch's own decomposition of it.
+
+    Plain functions of other operators (CompositeImplicitAutograd) are always taken apart. Of PyTorch's other decompositions
+    those are taken that end in operators with rules of ours; else the call stays whole, with the reason in ``STAYS_WHOLE``.
 
     keep: calls to leave alone. Pieces keep the module path and source line of the call, and say in ``meta["custom"]`` which
     operator they come from.
@@ -37,32 +63,42 @@ class Decompose:
     keep: Callable[[Node], bool] | None = None
 
     def __call__(self, module: GraphModule) -> PassResult:
-        waiting = [node for node in module.graph.nodes if _is_composite(node)]
-        changed = False
-        while waiting:
-            node = waiting.pop()
-            if self.keep is not None and self.keep(node):
-                continue
-            pieces = _replace(module, node)
-            changed |= pieces is not None
-            waiting += [piece for piece in pieces or () if _is_composite(piece)]
-        return finished(module, changed)
+        return finished(module, _decompose(module, self.keep, {}))
+
+
+def _decompose(module: GraphModule, keep: Callable[[Node], bool] | None, traces: Traces) -> bool:
+    waiting = [node for node in module.graph.nodes if _is_composite(node)]
+    changed = False
+    while waiting:
+        node = waiting.pop()
+        if keep is not None and keep(node):
+            continue
+        pieces = _replace(module, node, traces)
+        changed |= pieces is not None
+        waiting += [piece for piece in pieces or () if _is_composite(piece)]
+    return changed
 
 
 def _is_composite(node: Node) -> bool:
-    return node.op == "call_function" and str(node.target) in DECOMPOSITIONS
+    if node.op != "call_function":
+        return False
+    return str(node.target) in DECOMPOSITIONS or bool(torch_decompositions(node))
 
 
-def _replace(module: GraphModule, node: Node) -> list[Node] | None:
+def _replace(module: GraphModule, node: Node, traces: Traces) -> list[Node] | None:
     """Puts the pieces in front of the node and takes it out; None, and nothing done, for a call that is left alone."""
     overload = node.target
     assert isinstance(overload, torch._ops.OpOverload)
     if not _has_fixed_shapes(node):
         return None
-    traced = _traced(overload, node)
-    if traced is None or _lacks_a_result(traced[1], node):
+    sources = _sources(overload, node)
+    traced = None if sources is None else _traced(overload, node, sources, traces)
+    if traced is None or traced.graph_module is None or _lacks_a_result(traced.graph_module, node):
+        if traced is not None and traced.reason:
+            node.meta["custom"] = {**node.meta.get("custom", {}), STAYS_WHOLE: traced.reason}
         return None
-    sources, graph_module = traced
+    assert sources is not None
+    graph_module = traced.graph_module
     made: dict[Node, Any] = {}
     pieces: list[Node] = []
     for piece in graph_module.graph.nodes:
@@ -72,15 +108,16 @@ def _replace(module: GraphModule, node: Node) -> list[Node] | None:
             result = map_arg(piece.args[0], made.__getitem__)
         elif piece.op == "get_attr":
             value = getattr(graph_module, str(piece.target))
-            assert not isinstance(value, FakeTensor), f"{overload}: constants come from torch.full, ones, arange, tril"
             made[piece] = add_constant(module, node, f"{node.name}{piece.target}", value)
         else:
             with module.graph.inserting_before(node):
                 copy = module.graph.node_copy(piece, made.__getitem__)
             copy.meta = {key: node.meta[key] for key in _FROM_WHERE if key in node.meta}
             copy.meta["val"] = piece.meta.get("val")
-            custom = node.meta.get("custom", {})
+            custom = {key: value for key, value in node.meta.get("custom", {}).items() if key != STAYS_WHOLE}
             copy.meta["custom"] = {**custom, WRITTEN_AS: custom.get(WRITTEN_AS, str(overload))}
+            if STAYS_WHOLE in piece.meta.get("custom", {}):
+                copy.meta["custom"][STAYS_WHOLE] = piece.meta["custom"][STAYS_WHOLE]
             made[piece] = copy
             pieces.append(copy)
     _hand_over(module, node, result)
@@ -101,31 +138,117 @@ def _has_fixed_shapes(node: Node) -> bool:
     return all(isinstance(extent, int) for tensor in tensors for extent in tensor.shape)
 
 
-def _traced(overload: torch._ops.OpOverload, node: Node) -> tuple[list[Node], GraphModule] | None:
-    """The decomposition of this call as a graph of the call's tensors; None where it is left alone."""
+def _sources(overload: torch._ops.OpOverload, node: Node) -> list[Node] | None:
+    """The tensors of a call in the order of ``_arguments``; None where the shape of one is not known."""
+    sources = [leaf for leaf in tree_flatten(_arguments(overload, node))[0] if isinstance(leaf, Node)]
+    return sources if all(isinstance(source.meta.get("val"), FakeTensor) for source in sources) else None
+
+
+def _arguments(overload: torch._ops.OpOverload, node: Node) -> dict[str, Any]:
+    """Every argument of a call by name, with the schema's defaults."""
     names = [argument.name for argument in overload._schema.arguments]
     given = {item.name: item.default_value for item in overload._schema.arguments if item.has_default_value()}
-    given |= dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-    leaves, spec = tree_flatten(given)
-    sources = [leaf for leaf in leaves if isinstance(leaf, Node)]
-    values = [source.meta.get("val") for source in sources]
-    fakes = [value for value in values if isinstance(value, FakeTensor)]
-    if len(fakes) != len(sources):
+    return given | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+
+
+def _traced(overload: torch._ops.OpOverload, node: Node, sources: list[Node], traces: Traces) -> Traced:
+    """The decomposition of this call, as it was found for an equal one, or traced now."""
+    leaves, spec = tree_flatten(_arguments(overload, node))
+    values = [source.meta["val"] for source in sources]
+    plain = tuple("tensor" if isinstance(leaf, Node) else (type(leaf), str(leaf)) for leaf in leaves)
+    layouts = tuple((tuple(value.shape), value.stride(), value.dtype) for value in values)
+    key = (overload, str(spec), plain, layouts, tuple(source.meta["val"].requires_grad for source in sources))
+    if key not in traces:
+        function = DECOMPOSITIONS.get(str(overload))
+        if function is not None:
+            traces[key] = Traced(_trace(lambda given: function(**given), leaves, spec, values))
+        else:
+            traces[key] = _traced_by_torch(overload, node, leaves, spec, values, traces)
+    return traces[key]
+
+
+def _traced_by_torch(
+    overload: torch._ops.OpOverload,
+    node: Node,
+    leaves: list[Any],
+    spec: TreeSpec,
+    values: list[FakeTensor],
+    traces: Traces,
+) -> Traced:
+    """The first of PyTorch's decompositions that can be taken, in turn taken apart."""
+    positional = [item.name for item in overload._schema.arguments if not item.kwarg_only]
+    reason = ""
+    for decomposition in torch_decompositions(node):
+        graph_module = _trace_of_torch(decomposition, positional, leaves, spec, values)
+        if graph_module is None or any(_is_unsafe(piece, overload) for piece in graph_module.graph.nodes):
+            continue
+        _decompose(graph_module, None, traces)
+        graph_module.graph.eliminate_dead_code()
+        unknown = next((piece for piece in graph_module.graph.nodes if not is_known(piece)), None)
+        if unknown is None or is_implicit(overload):
+            return Traced(graph_module)
+        reason = f"{short_name(node)} is made of operators of which {short_name(unknown)} has no kernel"
+    return Traced(None, reason)
+
+
+def _trace_of_torch(
+    decomposition: TorchDecomposition,
+    positional: list[str],
+    leaves: list[Any],
+    spec: TreeSpec,
+    values: list[FakeTensor],
+) -> GraphModule | None:
+    def call(given: dict[str, Any]) -> Any:
+        places = [given.pop(name) for name in positional]
+        return decomposition.function(*places, **given)
+
+    try:
+        graph_module = _trace(call, leaves, spec, values, decomposition.pre_dispatch)
+    # Decompositions that look at values, or know no such call, raise whatever they like.
+    except Exception:
         return None
-    function = DECOMPOSITIONS[str(overload)]
+    assert graph_module is not None
+    MakeFunctional()(graph_module)
+    PlainCasts()(graph_module)
+    return graph_module
+
+
+def _is_unsafe(node: Node, origin: torch._ops.OpOverload) -> bool:
+    """Whether a piece of a decomposition is the operator itself, random, writes to a tensor, or is no ATen operator."""
+    overload = node.target
+    if node.op != "call_function" or overload is operator.getitem:
+        return False
+    if not isinstance(overload, torch._ops.OpOverload) or overload is origin or overload.namespace != "aten":
+        return True
+    return overload._schema.is_mutable or torch.Tag.nondeterministic_seeded in overload.tags
+
+
+def _trace(
+    function: Callable[[dict[str, Any]], Any],
+    leaves: list[Any],
+    spec: TreeSpec,
+    values: list[FakeTensor],
+    pre_dispatch: bool = True,
+) -> GraphModule | None:
+    """What a function does with a call's arguments, as a graph of the call's tensors; None where it leaves the call alone."""
     left_alone = False
 
     def call(*tensors: torch.Tensor) -> Any:
         nonlocal left_alone
         rest = iter(tensors)
         filled = [next(rest) if isinstance(leaf, Node) else leaf for leaf in leaves]
-        result = function(**tree_unflatten(filled, spec))
+        result = function(tree_unflatten(filled, spec))
         left_alone = isinstance(result, Keep)
         return tensors[0] if left_alone else result
 
-    with torch.no_grad(), fakes[0].fake_mode:
-        graph_module = make_fx(call, pre_dispatch=True)(*fakes)
-    return None if left_alone else (sources, graph_module)
+    with torch.no_grad(), values[0].fake_mode if values else FakeTensorMode():
+        graph_module = make_fx(call, pre_dispatch=pre_dispatch)(*values)
+    for node in graph_module.graph.find_nodes(op="get_attr"):
+        value = getattr(graph_module, str(node.target))
+        constant = value.constant if isinstance(value, FakeTensor) else value
+        assert isinstance(constant, torch.Tensor), "constants come from torch.full, ones, arange, tril"
+        setattr(graph_module, str(node.target), constant)
+    return None if left_alone else graph_module
 
 
 def _hand_over(module: GraphModule, node: Node, result: Any) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,19 +40,23 @@ class DropExpands:
 
 
 def _drop(expand: Node, user: Node) -> bool:
-    if user.target not in _BROADCASTING or len(user.args) < 2:
-        return False
     source = expand.args[0]
     assert isinstance(source, Node)
-    operands = [source if item is expand else item for item in user.args[:2]]
-    shapes = [item.meta["val"].shape for item in operands if isinstance(item, Node) and _is_tensor(item)]
-    if not all(isinstance(extent, int) for shape in shapes for extent in shape):
+    if not broadcasts(user, expand, source.meta["val"].shape):
         return False
-    if torch.broadcast_shapes(*shapes) != user.meta["val"].shape:
-        return False
-    user.args = (*operands, *user.args[2:])
+    user.args = (*(source if item is expand else item for item in user.args[:2]), *user.args[2:])
     return True
 
 
-def _is_tensor(node: Node) -> bool:
-    return isinstance(node.meta.get("val"), Tensor)
+def broadcasts(user: Node, operand: Node, shape: Sequence[int]) -> bool:
+    """Whether a node gives the same result if this operand of it has a smaller shape, which broadcasts to what it is now."""
+    if user.target not in _BROADCASTING or len(user.args) < 2:
+        return False
+    shapes = [shape if item is operand else item.meta["val"].shape for item in user.args[:2] if _is_tensor(item)]
+    if not all(isinstance(extent, int) for one in shapes for extent in one):
+        return False
+    return bool(torch.broadcast_shapes(*shapes) == user.meta["val"].shape)
+
+
+def _is_tensor(item: object) -> bool:
+    return isinstance(item, Node) and isinstance(item.meta.get("val"), Tensor)

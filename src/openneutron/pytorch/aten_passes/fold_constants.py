@@ -3,52 +3,111 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
+from torch.utils._pytree import tree_leaves
 
 from openneutron.pytorch.aten_passes.constants import add_constant, constant_of
+from openneutron.pytorch.aten_passes.drop_expands import broadcasts
 from openneutron.pytorch.aten_passes.rewriting import finished
 
 LARGEST = 1 << 24
-"""Elements of a result that is still worth keeping instead of its recipe."""
+"""Elements of a tensor that is computed on the way to a constant."""
+
+MOST_ELEMENTS = 1 << 22
+"""Elements of a constant that is made of ranges, numbers or smaller constants: 4 MiB as int8, a mask of 2048 x 2048. What is
+larger, and larger than what it is made of, is computed when the model runs."""
+
+SMALL = 1 << 12
+"""Elements up to which a constant is not searched for equal rows."""
+
+Value = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FoldConstants:
-    """Replaces each node that only constants lead to by its value."""
+    """Replaces what only constants lead to by its value, where anything else reads it.
+
+    Of a constant that arithmetic reads, axes along which it repeats are kept once.
+    """
 
     def __call__(self, module: GraphModule) -> PassResult:
-        changed = False
-        for node in list(module.graph.nodes):
-            value = _value_of(module, node)
+        known: dict[Node, Value] = {}
+        sizes: dict[Node, Mapping[str, int]] = {}
+        for node in module.graph.nodes:
+            value = constant_of(module, node) if node.op == "get_attr" else _value_of(node, known)
             if value is None:
                 continue
-            constant = add_constant(module, node, f"{node.name}_folded", value)
-            constant.meta = {**node.meta, **constant.meta}
+            known[node] = value
+            sizes[node] = {} if node.op != "get_attr" else {str(node.target): value.numel()}  # type: ignore[union-attr]
+            for source in node.all_input_nodes:
+                sizes[node] = {**sizes[node], **sizes[source]}
+        changed = False
+        for node in reversed(list(module.graph.nodes)):
+            if node.op != "call_function" or node not in known or all(user in known for user in node.users):
+                continue
+            value = known[node]
+            smallest = _without_repeats(node, value) if isinstance(value, torch.Tensor) else None
+            if smallest is None or smallest.numel() > max(MOST_ELEMENTS, sum(sizes[node].values())):
+                del known[node]  # computed when the model runs, from its sources
+                continue
+            constant = add_constant(module, node, f"{node.name}_folded", smallest)
+            constant.meta = {**node.meta, "val": constant.meta.get("val")}
+            known[constant] = smallest
             node.replace_all_uses_with(constant)
-            module.graph.erase_node(node)
             changed = True
         return finished(module, changed)
 
 
-def _value_of(module: GraphModule, node: Node) -> torch.Tensor | None:
-    overload, told = node.target, node.meta.get("val")
-    if node.op != "call_function" or not isinstance(overload, torch._ops.OpOverload):
+def _value_of(node: Node, known: Mapping[Node, Value]) -> Value | None:
+    """What a call gives whose tensors are all known; None where one is not, or where it is no plain function of them."""
+    if node.op != "call_function" or any(source not in known for source in node.all_input_nodes):
         return None
-    if overload._schema.is_mutable or torch.Tag.nondeterministic_seeded in overload.tags:
+    args, kwargs = (map_arg(item, known.__getitem__) for item in (node.args, node.kwargs))
+    if node.target is operator.getitem:
+        return args[0][args[1]]
+    told = tree_leaves(node.meta.get("val"))
+    if not isinstance(node.target, torch._ops.OpOverload) or not _is_function(node, node.target) or not told:
         return None
-    if not isinstance(told, torch.Tensor) or not all(isinstance(extent, int) for extent in told.shape):
+    if not all(isinstance(item, torch.Tensor) and _is_of_fixed_size(item) for item in told):
         return None
-    if told.numel() > LARGEST:
-        return None
-    constants = {source: constant_of(module, source) for source in node.all_input_nodes}
-    if any(value is None for value in constants.values()):
-        return None
-    args, kwargs = (map_arg(item, lambda source: constants[source]) for item in (node.args, node.kwargs))
     with torch.no_grad():
-        value = overload(*args, **kwargs)
-    return value.detach().clone() if isinstance(value, torch.Tensor) else None
+        value = node.target(*args, **kwargs)
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    return tuple(item.detach() for item in value) if isinstance(value, (list, tuple)) else None
+
+
+def _is_of_fixed_size(value: torch.Tensor) -> bool:
+    return all(isinstance(extent, int) for extent in value.shape) and value.numel() <= LARGEST
+
+
+def _is_function(node: Node, overload: torch._ops.OpOverload) -> bool:
+    """Whether the result depends on nothing but the arguments: dropout's does where it is not training."""
+    if overload._schema.is_mutable:
+        return False
+    if torch.Tag.nondeterministic_seeded not in overload.tags:
+        return True
+    names = [argument.name for argument in overload._schema.arguments]
+    given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    return any(given.get(name) is False for name in ("train", "training"))
+
+
+def _without_repeats(node: Node, value: torch.Tensor) -> torch.Tensor:
+    """The value, of which axes that all readers broadcast anyway and along which it repeats have one element."""
+    smallest = value
+    if value.numel() > SMALL:
+        for axis in range(value.dim()):
+            first = smallest.narrow(axis, 0, 1)
+            if smallest.shape[axis] > 1 and bool((smallest == first).all()):
+                smallest = first
+    if smallest is value or not all(broadcasts(user, node, smallest.shape) for user in node.users):
+        smallest = value
+    return smallest.clone(memory_format=torch.contiguous_format)

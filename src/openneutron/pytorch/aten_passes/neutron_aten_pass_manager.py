@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
+from openneutron.pytorch.aten_passes.cast_rows import CastRows
 from openneutron.pytorch.aten_passes.decompose import Decompose
 from openneutron.pytorch.aten_passes.drop_expands import DropExpands
 from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
 from openneutron.pytorch.aten_passes.fold_constants import FoldConstants
 from openneutron.pytorch.aten_passes.fold_factors import FoldFactors
+from openneutron.pytorch.aten_passes.inline_wrappers import InlineWrappers
 from openneutron.pytorch.aten_passes.make_functional import MakeFunctional
 from openneutron.pytorch.aten_passes.plain_casts import PlainCasts
 from openneutron.pytorch.aten_passes.products_to_linear import ProductsToLinear
@@ -33,20 +35,26 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
     for either."""
     if is_qat:
         return (
+            InlineWrappers(training=True),
             MakeFunctional(),
             PlainCasts(),
             Decompose(keep),
+            PlainCasts(),
             DropExpands(),
             ScalarsToTensors(training=True),
             FoldBatchNorm(("linear",)),
         )
     return (
+        InlineWrappers(),
         MakeFunctional(),
         PlainCasts(),
+        FoldConstants(),
         FoldBatchNorm(),
         Decompose(keep),
-        FoldConstants(),
+        PlainCasts(),
         DropExpands(),
+        FoldConstants(),
+        CastRows(),
         ScalarsToTensors(),
         ProductsToLinear(),
         SplitProjections(keep),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 _aten = torch.ops.aten
@@ -14,7 +14,7 @@ _aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class PlainCasts:
-    """Rewrites ``x.to(dtype)`` to the operator that only casts, and takes out the assertions on types and layouts that export
+    """Rewrites ``x.to(dtype)`` to the operator that only casts, or to ``x`` where that has the type already, and takes out the assertions on types and layouts that export
     adds beside the other form, which are true of any graph with fixed types."""
 
     def __call__(self, module: GraphModule) -> PassResult:
@@ -23,6 +23,10 @@ class PlainCasts:
             if node.op != "call_function":
                 continue
             if node.target is _aten._assert_tensor_metadata.default:
+                module.graph.erase_node(node)
+                changed = True
+            elif node.target is _aten.to.dtype and _casts_nothing(node):
+                node.replace_all_uses_with(node.args[0])
                 module.graph.erase_node(node)
                 changed = True
             elif node.target is _aten.to.dtype and node.meta["val"].dtype != node.args[0].meta["val"].dtype:
@@ -35,3 +39,8 @@ class PlainCasts:
         if changed:
             module.recompile()
         return PassResult(module, changed)
+
+
+def _casts_nothing(node: Node) -> bool:
+    """Whether a cast hands back its input itself."""
+    return len(node.args) == 2 and not node.kwargs and node.meta["val"].dtype == node.args[0].meta["val"].dtype

@@ -31,6 +31,10 @@ LITERT_OF = {
 }
 """Rows of the operator table by what ATen calls them, where the names differ."""
 
+STAYS_WHOLE = "stays_whole"
+"""The key of ``node.meta["custom"]`` that says why an operator with a decomposition of PyTorch's was not taken apart."""
+
+REWRITE = "Write it with operators that docs/supported-ops.md lists."
 
 _ORDERS = "it puts values in order, for which there is no kernel"
 _COUNTS = "how many values its result has is known only when it runs; the NPU's tensors have fixed shapes"
@@ -52,12 +56,20 @@ def no_rule(node: Node) -> Reject:
     base = name.rpartition(".")[2].strip("_").removesuffix("_copy")
     if base in NEVER:
         return NEVER[base]
+    if (whole := stays_whole(node)) is not None:
+        return whole
     row = ops.BY_NAME.get(LITERT_OF.get(base, base))
     if row is not None and row.kernels and row.litert:
         return Reject(
             f"{name} is not connected for PyTorch yet; there is a kernel for it in .tflite files ({row.litert})"
         )
-    return Reject(f"there is no kernel for {name}")
+    return Reject(f"there is no kernel for {name}", REWRITE)
+
+
+def stays_whole(node: Node) -> Reject | None:
+    """Why an operator that PyTorch can take apart, or one it was taken apart into, was quantized neither whole nor in pieces."""
+    reason = node.meta.get("custom", {}).get(STAYS_WHOLE)
+    return None if reason is None else Reject(reason, REWRITE)
 
 
 def not_quantized(node: Node) -> Reject:
@@ -76,6 +88,8 @@ def not_quantized(node: Node) -> Reject:
             wider = value.is_floating_point()
             hint = "Convert model and inputs with .float()." if wider else ""
             return Reject(f"{which} {value.dtype}; what can be quantized is torch.float32", hint)
+    if (whole := stays_whole(node)) is not None:
+        return whole
     if is_decomposed(node):
         return Reject(f"the quantizer has no rule for '{written(node)}', which it is a part of", QUANTIZE)
     return Reject("the quantizer has no rule for it, or the model is not quantized", QUANTIZE)

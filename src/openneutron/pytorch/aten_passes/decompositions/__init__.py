@@ -4,7 +4,9 @@
 from openneutron.pytorch.aten_passes.decompositions import (
     attention,
     choices,
+    composites,
     elementwise,
+    logarithms,
     matmul,
     movement,
     norms,
@@ -16,7 +18,21 @@ from openneutron.pytorch.aten_passes.decompositions import (
 )
 from openneutron.pytorch.aten_passes.decompositions.table import DECOMPOSITIONS, KEPT, Keep, decomposes
 
-FAMILIES = (attention, choices, elementwise, matmul, movement, norms, pooling, resize, scatter, variance, volumes)
+FAMILIES = (
+    attention,
+    choices,
+    composites,
+    elementwise,
+    logarithms,
+    matmul,
+    movement,
+    norms,
+    pooling,
+    resize,
+    scatter,
+    variance,
+    volumes,
+)
 """The modules that hold the functions; importing them fills the table."""
 
 __all__ = ["DECOMPOSITIONS", "KEPT", "Keep", "decomposes"]

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators whose decomposition in PyTorch leads to pieces that int8 does badly or the NPU not at all."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from openneutron.pytorch.aten_passes.decompositions.table import KEPT, Keep, decomposes
+
+_aten = torch.ops.aten
+
+MOST_CLASSES = 4096
+"""Classes of a one-hot vector, whose matrix of ones has their square in bytes."""
+
+MOST_FACTORS = 64
+"""Values along a dimension that is multiplied out, pair by pair."""
+
+
+@decomposes("aten.rrelu.default")
+def rrelu(self: Tensor, lower: float, upper: float, training: bool, generator: object) -> Tensor | Keep:
+    """In eval mode a leaky ReLU with the mean of the slopes."""
+    del generator
+    return KEPT if training else F.leaky_relu(self, (lower + upper) / 2)
+
+
+@decomposes("aten.alpha_dropout.default", "aten.feature_alpha_dropout.default", "aten.feature_dropout.default")
+def dropout(input: Tensor, p: float, train: bool) -> Tensor | Keep:
+    del p
+    return KEPT if train else input
+
+
+@decomposes("aten.one_hot.default")
+def one_hot(self: Tensor, num_classes: int) -> Tensor | Keep:
+    """Rows of an identity matrix: one GATHER, in float where the result is cast to float (``CastRows``)."""
+    if not 0 < num_classes <= MOST_CLASSES:
+        return KEPT
+    return _aten.embedding.default(torch.eye(num_classes, dtype=torch.int64), self)
+
+
+@decomposes("aten.bilinear.default")
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """input1 [..., i], input2 [..., j], weight [o, i, j]: one linear layer on input1 with o * j outputs, and for each output
+    the sum of its products with input2."""
+    outputs, _, extent = weight.shape
+    rows = F.linear(input1, weight.transpose(1, 2).reshape(outputs * extent, -1))
+    products = rows.reshape(*input1.shape[:-1], outputs, extent) * input2.unsqueeze(-2)
+    sums = products.sum(-1)
+    return sums if bias is None else sums + bias
+
+
+@decomposes("aten.fmax.default")
+def fmax(self: Tensor, other: Tensor) -> Tensor:
+    """int8 holds no NaN."""
+    return torch.maximum(self, other)
+
+
+@decomposes("aten.fmin.default")
+def fmin(self: Tensor, other: Tensor) -> Tensor:
+    return torch.minimum(self, other)
+
+
+@decomposes("aten.prod.dim_int")
+def product_along(self: Tensor, dim: int, keepdim: bool, dtype: torch.dtype | None) -> Tensor | Keep:
+    """Halves of the values times each other, until one is left."""
+    if not self.is_floating_point() or dtype not in (None, self.dtype) or not self.dim():
+        return KEPT
+    if not 0 < self.shape[dim] <= MOST_FACTORS:
+        return KEPT
+    while (count := self.shape[dim]) > 1:
+        half = count // 2
+        parts = [self.narrow(dim, 0, half) * self.narrow(dim, half, half)]
+        self = torch.cat(parts + ([self.narrow(dim, count - 1, 1)] if count % 2 else []), dim)
+    return self if keepdim else self.squeeze(dim)
