@@ -25,6 +25,8 @@ class OnCpu:
     ``line`` is the line of the model's source, where that is known, ``fallback`` what it costs. ``written`` is what the
     user's call was that the operator is a part of, ``call`` the name of that call. ``converts``: it computes nothing, but turns the
     model's float inputs into int8 or its results into floats.
+    ``macs`` are its multiply-accumulates.
+    ``computes`` is false for an operator that leaves every value as it is: a view, an identity, a dropout in eval mode.
     """
 
     operator: str
@@ -36,6 +38,8 @@ class OnCpu:
     call: str = ""
     fallback: Fallback | None = None
     converts: bool = False
+    macs: int = 0
+    computes: bool = True
 
     def __str__(self) -> str:
         text = f"{self.operator} '{self.name}' stays on the CPU: {self.reason}."

@@ -37,3 +37,12 @@ def test_graphs_one_after_the_other_share_their_memory() -> None:
     one = (Point(10, 9), Point(20, 5))
     other = (Point(15, 8), Point(18, 4), Point(30, 1))
     assert one_after_the_other([one, other]) == (Point(15, 17), Point(18, 13), Point(20, 9), Point(30, 6))
+
+
+def test_points_that_gain_less_than_two_percent_are_left_out_but_not_the_fastest() -> None:
+    cycles = (1000, 990, 979, 960, 950, 940, 939)
+    points = tuple(Point(size, each) for size, each in enumerate(cycles, 1))
+    assert [point.cycles for point in one_after_the_other([points])] == [1000, 979, 950, 939]
+    assert one_after_the_other([points[:2]]) == points[:2]
+    assert one_after_the_other([points[:1]]) == points[:1]
+    assert one_after_the_other([]) == ()

@@ -57,7 +57,7 @@ def test_data_is_json_and_details_are_optional() -> None:
     first = json.loads(json.dumps(made.to_dict(details=True)))["partitions"][0]
     assert len(first["calls"]) == first["kernel_calls"] == 2
     call = {"name", "kernel", "output", "macs", "cycles", "utilisation", "parallel", "bottleneck", "idle", "stripes"}
-    assert call == first["calls"][0].keys()
+    assert call | {"module"} == first["calls"][0].keys()
     assert {"name", "size_bytes", "offset", "first", "last"} == first["memory"][0].keys()
 
 
@@ -109,12 +109,37 @@ def test_weights_say_whether_the_budget_holds_them() -> None:
     assert weights(summary(CompileOptions(fetch_constants_to_sram=True))) == "1.3 KiB in flash, fetched ahead of use"
     made = summary()
     assert weights(made) == "1.3 KiB beside the budget, in memory that the NPU reads"
-    large = dataclasses.replace(made.partitions[0].report, weights_bytes=7680 * 1024 - 512)
-    parts = (dataclasses.replace(made.partitions[0], report=large),)
-    assert weights(dataclasses.replace(made, partitions=parts)) == (
-        "7.50 MiB beside the budget, in memory that the NPU reads; the chip's 7.50 MiB of SRAM are too small for both: take "
-        "--fetch-constants-to-sram"
+    assert weights(with_weights(made, 7680 * 1024 - 768)) == "7.50 MiB beside the budget, in memory that the NPU reads"
+
+
+def with_weights(made: Summary, size: int) -> Summary:
+    """The summary's first partition alone, with so many bytes of weights."""
+    large = dataclasses.replace(made.partitions[0].report, weights_bytes=size)
+    return dataclasses.replace(made, partitions=(dataclasses.replace(made.partitions[0], report=large),))
+
+
+def test_weights_that_the_sram_does_not_hold_are_counted_as_copied() -> None:
+    size = 7680 * 1024 - 752
+    made = with_weights(summary(), size)
+    (part,) = made.partitions
+    assert TARGET.costs is not None
+    copies = int(size / TARGET.costs.flash_bytes.value)
+    assert (made.weights_fit, made.copy_cycles, made.cycles) == (False, copies, part.report.cycles + copies)
+    assert made.overlapped_cycles == made.cycles
+    data = made.to_dict()
+    assert (data["weights_fit_sram"], data["modelled_cycles"]) == (False, made.cycles)
+    assert data["modelled_milliseconds"] == data["partitions"][0]["modelled_milliseconds"] == made.milliseconds
+    rows = dict(summary_rows(made))
+    assert rows["Latency"] == (
+        "30.38 ms at 324 MHz, modelled, with the weights copied from flash, without what stays on the CPU; "
+        "23.73 ms to 42.19 ms expected on the chip"
     )
+    assert rows["Copies"] == (
+        "30.34 ms of it from flash: the chip's 7.50 MiB of SRAM do not hold weights and run together. "
+        "Compile with --fetch-constants-to-sram"
+    )
+    assert rows["Weights"] == "7.50 MiB in flash, since they do not fit the chip's SRAM"
+    assert rows["Bound by"].startswith("copies 99.9 %")
 
 
 def test_nothing_on_the_npu_has_no_figures() -> None:

@@ -26,8 +26,8 @@ from openneutron.targets import Target
 STEP = 0.93
 """Each point is looked for at so much of the memory of the one before."""
 
-WORTH = 1.01
-"""Where constants are fetched, points between the least memory and the fastest are that much faster than the one before."""
+WORTH = 1.02
+"""Points between the least memory and the fastest are that much faster than the one before, where ``thinned`` says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,7 @@ def _with_copies(
     wanted = Wanted(target, options.io, True, effort_of(options.effort))
     good, families = to_fetch_for(calls, storages, wanted)
     plans = [good, *all_plans(chain(*families), good.cycles)]
-    points = front([Point(plan.budget_bytes + outside, plan.cycles) for plan in plans])
-    kept = [points[0]]
-    for point in points[1:-1]:
-        if point.cycles * WORTH < kept[-1].cycles:
-            kept.append(point)
-    return [*kept, points[-1]]
+    return list(thinned(front([Point(plan.budget_bytes + outside, plan.cycles) for plan in plans])))
 
 
 def _cycles(fitted: Fitted, target: Target) -> int:
@@ -98,10 +93,21 @@ def front(points: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(kept)
 
 
+def thinned(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Return the points of a front without those that are less than 2% faster than the one kept before.
+
+    The point of the least memory and the fastest point always stay.
+    """
+    kept = list(points[:1])
+    for point in points[1:]:
+        if point.cycles * WORTH <= kept[-1].cycles or point == points[-1]:
+            kept.append(point)
+    return tuple(kept)
+
+
 def one_after_the_other(fronts: Sequence[Sequence[Point]]) -> tuple[Point, ...]:
-    """What several graphs come to that run one after the other in the same memory."""
+    """What several graphs come to that run one after the other in the same memory, ``thinned``."""
     least = max((points[0].sram_bytes for points in fronts), default=0)
     sizes = sorted({point.sram_bytes for points in fronts for point in points if point.sram_bytes >= least})
-    return front(
-        [Point(size, sum(min(p.cycles for p in points if p.sram_bytes <= size) for points in fronts)) for size in sizes]
-    )
+    sums = [sum(min(p.cycles for p in points if p.sram_bytes <= size) for points in fronts) for size in sizes]
+    return thinned(front([Point(size, cycles) for size, cycles in zip(sizes, sums, strict=True)]))

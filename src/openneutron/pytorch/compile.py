@@ -105,12 +105,15 @@ class CompiledModel:
     @property
     def report(self) -> Summary:
         """All figures as data: ``report.to_dict()`` is what ``--json`` prints."""
+        modules = {item.node: item.name for item in self.delegation.on_npu}
         return Summary(
             model=self.name,
             target=self.target,
-            delegated=tuple(Delegated(item.operator, item.name, item.partition) for item in self.delegation.on_npu),
+            delegated=tuple(
+                Delegated(item.operator, item.name, item.partition, item.computes) for item in self.delegation.on_npu
+            ),
             on_cpu=self.delegation.on_cpu,
-            partitions=tuple(PartitionSummary(part.name, part.compiled.report) for part in self.partitions),
+            partitions=tuple(PartitionSummary(part.name, part.compiled.report, modules) for part in self.partitions),
             budget_bytes=self.budget_bytes,
             file_bytes=len(self.buffer),
             converted=tuple(_converted_summary(part) for part in self.converted),

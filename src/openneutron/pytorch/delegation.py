@@ -12,7 +12,8 @@ from torch.fx import Node
 from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.pytorch.cpu_kernels import has_cpu_kernel
 from openneutron.pytorch.lower.program import GETITEM, module_path, op_name, source_line
-from openneutron.pytorch.lower.rules import Reject
+from openneutron.pytorch.lower.rules import LOWER_RULES, Reject
+from openneutron.pytorch.macs import macs
 from openneutron.pytorch.origin import call_of, title, written
 
 
@@ -30,17 +31,18 @@ class NodeOnCpu(OnCpu):
 
 @dataclass(frozen=True, slots=True)
 class NodeOnNpu:
-    """A delegated node and the number of the delegate call it is in."""
+    """A delegated node and the number of the delegate call it is in. ``computes``: see ``OnCpu``."""
 
     operator: str
     name: str
     node: str
     partition: int
+    computes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """Every operator of one method. Quantize and dequantize nodes count for nothing, on either side."""
+    """Every operator of one method, but for quantize and dequantize nodes. The count in the text is of operators that compute."""
 
     on_npu: tuple[NodeOnNpu, ...] = ()
     on_cpu: tuple[NodeOnCpu, ...] = ()
@@ -52,8 +54,8 @@ class Delegation:
         return replace(self, on_cpu=tuple(kept))
 
     def __str__(self) -> str:
-        total = len(self.on_npu) + len(self.on_cpu)
-        head = f"{len(self.on_npu)} of {total} operators on the NPU, in {self.partitions} delegate calls"
+        npu, cpu = (sum(item.computes for item in items) for items in (self.on_npu, self.on_cpu))
+        head = f"{npu} of {npu + cpu} operators on the NPU, in {self.partitions} delegate calls"
         return "\n".join([head, *(str(item) for item in self.on_cpu)])
 
 
@@ -62,6 +64,15 @@ def counts(node: Node) -> bool:
     value = node.meta.get("val")
     has_tensor = value is None or isinstance(value, (torch.Tensor, list, tuple))
     return op_name(node) != GETITEM and has_tensor
+
+
+def computes(node: Node) -> bool:
+    """Return whether the node makes new values, or moves any: false for views, identities and dropouts in eval mode."""
+    rule = LOWER_RULES.get(op_name(node))
+    if rule is None or not rule.renames or not node.args or not isinstance(node.args[0], Node):
+        return True
+    before, after = (each.meta.get("val") for each in (node.args[0], node))
+    return not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor) or before.dtype != after.dtype
 
 
 def on_cpu(node: Node, reject: Reject, fallback: Fallback | None = None) -> NodeOnCpu:
@@ -82,10 +93,14 @@ def on_cpu(node: Node, reject: Reject, fallback: Fallback | None = None) -> Node
         module=module,
         overload=op_name(node),
         rule=reject.rule,
+        macs=macs(node),
+        computes=computes(node),
     )
 
 
 def on_npu(nodes: Iterable[Node], partition: int) -> list[NodeOnNpu]:
     return [
-        NodeOnNpu(title(node), module_path(node) or node.name, node.name, partition) for node in nodes if counts(node)
+        NodeOnNpu(title(node), module_path(node) or node.name, node.name, partition, computes(node))
+        for node in nodes
+        if counts(node)
     ]

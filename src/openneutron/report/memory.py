@@ -27,7 +27,7 @@ def memory_table(part: PartitionSummary) -> RenderableType:
         Column("steps", [f"{first}-{last}" for first, last in lives], goes=1, justify="right"),
         Column(f"0 to {steps - 1}", [_bar(first, last, steps) for first, last in lives]),
     ]
-    return Group(title, FittedTable("buffer", [item.name for item in buffers], columns, at=2))
+    return Group(title, FittedTable("buffer", [part.title(item.name) for item in buffers], columns, at=2))
 
 
 def placement_text(report: Report) -> str:

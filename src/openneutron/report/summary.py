@@ -3,31 +3,66 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from openneutron.compiler import Report
+from openneutron.compiler.cost import fetch_cycles
+from openneutron.compiler.legalize.rename_identities import VIEWS, rename_identities
 from openneutron.compiler.partition import operator_title
 from openneutron.diagnostics import OnCpu
 from openneutron.mixed import CompiledFile
+from openneutron.ops.macs import macs
+from openneutron.report.folded import folded
 from openneutron.targets import Target
+
+_ADDED = re.compile(r"([/:\[].*|_[a-z].*)?", re.DOTALL)
+"""The compiler's additions to a node's name. A number behind the name makes another node of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delegated:
-    """An operator that runs on the NPU, in the words of where it came from, and the partition it went into."""
+    """An operator that runs on the NPU, in the words of where it came from, and the partition it went into.
+
+    ``computes``: see ``diagnostics.OnCpu``.
+    """
 
     operator: str
     name: str
     partition: int
+    computes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """A piece of the model that is one program, and the compiler's report of it."""
+    """A piece of the model that is one program, and the compiler's report of it.
+
+    ``modules``: for each node of the user's graph the module that it came from, or its own name where that is not known.
+    """
 
     name: str
     report: Report = field(repr=False)
+    modules: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def module(self, name: str) -> str:
+        """Return the module path that a kernel call or buffer of this name came from; empty where that is not known."""
+        node = self._node(name)
+        return "" if self.modules.get(node, node) == node else self.modules[node]
+
+    def title(self, name: str) -> str:
+        """Return the module path with what the compiler added to the node's name; ``name`` itself where none is known.
+
+        For example ``features.3.conv.1/middle`` for ``aten_convolution_default_1/middle``.
+        """
+        node = self._node(name)
+        return f"{self.modules[node]}{name.removeprefix(node)}" if node else name
+
+    def _node(self, name: str) -> str:
+        """Return the longest known node that the name begins with; empty where there is none."""
+        found = (node for node in self.modules if name.startswith(node) and _ADDED.fullmatch(name, len(node)))
+        return max(found, key=len, default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +78,9 @@ class ConvertedSummary:
 @dataclass(frozen=True, slots=True)
 class Summary:
     """What a compile came to. Sizes are bytes; times and cycles are modelled, of the NPU's part alone.
+
+    Weights that the chip's SRAM does not hold beside a run are counted as copied from flash in each inference, all of them, as
+    ``fetch_constants_to_sram`` copies them: the NPU reads nothing else.
 
     ``budget_bytes`` holds for each partition: they run one after the other in the same memory. ``file_bytes`` is the size
     of ``file``, the result; None where nothing was written. ``kernel_selection`` is the C file of its kernels, if asked for.
@@ -61,30 +99,57 @@ class Summary:
 
     @property
     def operators(self) -> int:
-        return len(self.delegated) + len(self.on_cpu)
+        """The operators that compute, on either side. Views, identities and dropouts in eval mode are not counted."""
+        return self.operators_on_npu + sum(item.computes for item in self.on_cpu)
+
+    @property
+    def operators_on_npu(self) -> int:
+        """Of ``operators``, those on the NPU."""
+        return sum(item.computes for item in self.delegated)
 
     @property
     def whole(self) -> bool:
         """The model runs on the NPU but for the conversions of its float inputs and outputs."""
-        return len(self.partitions) == 1 and all(item.converts for item in self.on_cpu)
+        return len(self.partitions) == 1 and all(item.converts or not item.computes for item in self.on_cpu)
 
     @property
     def macs(self) -> int:
+        """The multiply-accumulates of the NPU."""
         return sum(part.report.macs for part in self.partitions)
 
     @property
+    def cpu_macs(self) -> int:
+        """The multiply-accumulates of operators that stay on the CPU."""
+        return sum(item.macs for item in self.on_cpu)
+
+    @property
+    def weights_fit(self) -> bool:
+        """Whether the chip's SRAM holds all that has to be there: it does where constants are fetched."""
+        fetched = any(part.report.fetched_bytes for part in self.partitions)
+        return fetched or self.weights_bytes + self.sram_bytes <= int(self.target.sram.value * 1024)
+
+    def implied_copy_cycles(self, part: PartitionSummary) -> int:
+        """Return the cycles of copying a partition's weights from flash in each inference; 0 where the SRAM holds them."""
+        return 0 if self.weights_fit else fetch_cycles(part.report.weights_bytes, self.target)
+
+    def part_cycles(self, part: PartitionSummary) -> int:
+        """Return a partition's share of ``cycles``."""
+        return part.report.cycles + self.implied_copy_cycles(part)
+
+    @property
     def cycles(self) -> int:
-        return sum(part.report.cycles for part in self.partitions)
+        """The cycles of a run, with a port that waits for each copy."""
+        return sum(map(self.part_cycles, self.partitions))
 
     @property
     def copy_cycles(self) -> int:
         """Of ``cycles``, those in which constants are copied to SRAM."""
-        return sum(part.report.copy_cycles for part in self.partitions)
+        return sum(part.report.copy_cycles + self.implied_copy_cycles(part) for part in self.partitions)
 
     @property
     def overlapped_cycles(self) -> int:
-        """``cycles`` with a port that copies in the background."""
-        return sum(part.report.overlapped_cycles for part in self.partitions)
+        """``cycles`` with a port that copies in the background. Copies that the program does not make are not hidden."""
+        return sum(part.report.overlapped_cycles + self.implied_copy_cycles(part) for part in self.partitions)
 
     @property
     def milliseconds(self) -> float:
@@ -121,11 +186,16 @@ class Summary:
             "clock_mhz": self.target.clock.value,
             "operators": self.operators,
             "whole": self.whole,
+            "operators_on_npu": self.operators_on_npu,
             "delegated": [asdict(item) for item in self.delegated],
             "on_cpu": [asdict(item) for item in self.on_cpu],
-            "partitions": [_partition_dict(part, details) for part in self.partitions],
+            "on_cpu_rows": [row.to_dict() for row in folded(self.on_cpu)],
+            "partitions": [_partition_dict(self, part, details) for part in self.partitions],
             "converted": [asdict(part) for part in self.converted],
             "macs": self.macs,
+            "macs_on_cpu": self.cpu_macs,
+            "macs_in_all": self.macs + self.cpu_macs,
+            "weights_fit_sram": self.weights_fit,
             "modelled_cycles": self.cycles,
             "copy_cycles": self.copy_cycles,
             "overlapped_cycles": self.overlapped_cycles,
@@ -142,34 +212,41 @@ class Summary:
         }
 
 
-def _partition_dict(part: PartitionSummary, details: bool) -> dict[str, Any]:
+def _partition_dict(summary: Summary, part: PartitionSummary, details: bool) -> dict[str, Any]:
     figures = asdict(part.report)
     operators, memory = figures.pop("operators"), figures.pop("memory")
     result = {
         "name": part.name,
         "kernel_calls": len(operators),
         "macs": figures["macs"],
-        "modelled_cycles": figures["cycles"],
-        "modelled_milliseconds": figures["milliseconds"],
+        "modelled_cycles": summary.part_cycles(part),
+        "modelled_milliseconds": summary.target.milliseconds(summary.part_cycles(part)),
         **{key: value for key, value in figures.items() if key not in ("target", "cycles", "macs", "milliseconds")},
     }
     if details:
-        result |= {"calls": operators, "memory": memory}
+        calls = [{**call, "module": part.module(call["name"])} for call in operators]
+        result |= {"calls": calls, "memory": memory}
     return result
 
 
 def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes: int | None = None) -> Summary:
     """The summary of a compiled ``.tflite``."""
+    graph = compiled.graph
     delegated = [
-        (index, Delegated(operator_title(compiled.graph.nodes[index]), compiled.graph.nodes[index].name, number))
+        (index, Delegated(operator_title(graph.nodes[index]), graph.nodes[index].name, number, node.op not in VIEWS))
         for number, part in enumerate(compiled.partitioning.partitions)
-        for index in part.nodes
+        for index, node in zip(part.nodes, rename_identities(part.graph).nodes, strict=True)
     ]
+    inside = {index for index, _ in delegated}
+    outside = [node for index, node in enumerate(graph.nodes) if index not in inside]
     return Summary(
         model=compiled.name,
         target=compiled.target,
         delegated=tuple(item for _, item in sorted(delegated, key=lambda pair: pair[0])),
-        on_cpu=compiled.partitioning.on_cpu,
+        on_cpu=tuple(
+            replace(item, macs=macs(graph, node), computes=node.op not in VIEWS)
+            for item, node in zip(compiled.partitioning.on_cpu, outside, strict=True)
+        ),
         partitions=tuple(
             PartitionSummary(compiled.part_name(number), part.report) for number, part in enumerate(compiled.parts)
         ),

@@ -12,10 +12,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from openneutron.compiler import OperatorReport
 from openneutron.compiler.effort import DEFAULT
 from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, short_name
+from openneutron.report.folded import folded
 from openneutron.report.summary import PartitionSummary, Summary
 
 SHOWN_ON_CPU = 12
@@ -83,7 +83,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     """Labels and values of the summary, in words."""
     pieces = len(summary.partitions)
     calls = sum(len(part.report.operators) for part in summary.partitions)
-    said = f"{len(summary.delegated)} of {plural(summary.operators, 'operator')}"
+    said = f"{summary.operators_on_npu} of {plural(summary.operators, 'operator')}"
     if pieces:
         said += f", in {plural(pieces, 'partition')} of {plural(calls, 'kernel call')}"
     if summary.whole and summary.on_cpu:
@@ -99,13 +99,14 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         count = plural(len(summary.converted), "partition")
         rows.append(("By NXP's SDK", f"{count}, for the chip alone; costs are not known here. {sizes}"))
     if summary.delegated:
-        kinds = Counter(item.operator for item in summary.delegated)
+        kinds = Counter(item.operator for item in summary.delegated if item.computes)
         rows.append(("", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())))
     if summary.partitions:
         clock = f"{summary.target.clock.value:g} MHz"
-        besides = "" if not summary.on_cpu else ", without what stays on the CPU"
+        besides = "" if summary.weights_fit else ", with the weights copied from flash"
+        besides += "" if not any(item.computes for item in summary.on_cpu) else ", without what stays on the CPU"
         rows += [
-            ("MACs", count_text(summary.macs)),
+            ("MACs", _macs_text(summary)),
             (
                 "Latency",
                 f"{duration_text(summary.milliseconds)} at {clock}, modelled{besides}; "
@@ -126,6 +127,14 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.kernel_selection is not None:
         rows.append(("Kernels", f"{summary.kernel_selection}, for the firmware's linker"))
     return rows
+
+
+def _macs_text(summary: Summary) -> str:
+    """Return the model's multiply-accumulates, and the share of them that stays on the CPU."""
+    if not summary.cpu_macs:
+        return count_text(summary.macs)
+    in_all = summary.macs + summary.cpu_macs
+    return f"{count_text(in_all)}, {_share(summary.cpu_macs / in_all)} of them on the CPU"
 
 
 def _bound_text(summary: Summary) -> str:
@@ -153,6 +162,11 @@ def _stripes_rows(summary: Summary) -> list[tuple[str, str]]:
 
 def _copies_rows(summary: Summary) -> list[tuple[str, str]]:
     """What copies of constants take, and what a port that copies in the background saves."""
+    if not summary.weights_fit:
+        taken = duration_text(summary.target.milliseconds(summary.copy_cycles))
+        there = size_text(int(summary.target.sram.value * 1024))
+        said = f"{taken} of it from flash: the chip's {there} of SRAM do not hold weights and run together"
+        return [("Copies", f"{said}. Compile with --fetch-constants-to-sram")]
     if not summary.copy_cycles:
         return []
     copies, hidden = (summary.target.milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))
@@ -208,23 +222,22 @@ def _sram_text(summary: Summary) -> str:
 
 def _weights_text(summary: Summary) -> str:
     """Where the constants lie: the budget counts what they are fetched to, and nothing where they are read in place."""
-    size, there = summary.weights_bytes, int(summary.target.sram.value * 1024)
+    size = summary.weights_bytes
     if any(part.report.fetched_bytes for part in summary.partitions):
         return f"{size_text(size)} in flash, fetched ahead of use"
-    said = f"{size_text(size)} beside the budget, in memory that the NPU reads"
-    if size + summary.sram_bytes > there:
-        said += f"; the chip's {size_text(there)} of SRAM are too small for both: take --fetch-constants-to-sram"
-    return said
+    if not summary.weights_fit:
+        return f"{size_text(size)} in flash, since they do not fit the chip's SRAM"
+    return f"{size_text(size)} beside the budget, in memory that the NPU reads"
 
 
 def partitions_table(summary: Summary) -> RenderableType:
     """Each partition's share; the SRAM budget holds for each of them alone."""
     rows = [
         (
-            str(sum(item.partition == index for item in summary.delegated)),
+            str(sum(item.partition == index and item.computes for item in summary.delegated)),
             str(len(part.report.operators)),
             count_text(part.report.macs),
-            duration_text(part.report.milliseconds),
+            duration_text(summary.target.milliseconds(summary.part_cycles(part))),
             size_text(part.report.sram_bytes),
             size_text(part.report.weights_bytes),
         )
@@ -252,29 +265,27 @@ def fallback_text(cost: Fallback) -> str:
 def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> RenderableType:
     """Operators on the CPU with their reasons; with ``limit``, as many rows, and how many more operators there are.
 
-    Operators that came of one call of the user's are one row where the reason is one.
+    ``folded`` says which operators share a row.
     """
-    rows: dict[tuple[str, ...], list[OnCpu]] = {}
-    for place, item in enumerate(operators):
-        rows.setdefault((item.call or str(place), item.reason, item.way_out), []).append(item)
-    shown = list(rows.values())[:limit]
+    rows = folded(operators)
+    shown = rows[:limit]
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("operator", style="cyan", no_wrap=True)
     table.add_column("name", overflow="fold", max_width=NAME_WIDTH)
     table.add_column("why", overflow="fold", ratio=1)
-    if any(row[0].fallback is not None for row in shown):
+    if any(row.items[0].fallback is not None for row in shown):
         table.add_column("what it costs", overflow="fold", max_width=COST_WIDTH)
     for row in shown:
-        item = row[0]
+        item = row.items[0]
         why = f"{item.reason}. {item.way_out}" if item.way_out else f"{item.reason}."
         name = short_name(item.name)
         table.add_row(
-            item.operator if len(row) == 1 else f"{item.written} ({plural(len(row), 'operator')})",
+            row.title,
             f"{name} ({item.line})" if item.line else name,
             Text(why),
             *([] if item.fallback is None else [fallback_text(item.fallback)]),
         )
-    rest = sum(len(row) for row in rows.values()) - sum(len(row) for row in shown)
+    rest = sum(len(row.items) for row in rows[len(shown) :])
     parts: list[RenderableType] = [Text("On the CPU", "bold"), table]
     if rest:
         parts.append(Text(f"... and {rest} more; `openneutron explain` lists all."))
@@ -305,15 +316,15 @@ def calls_table(part: PartitionSummary) -> RenderableType:
     ]
     if any(item.stripes > 1 for item in calls):
         columns.append(Column("stripes", [str(item.stripes) for item in calls], justify="right"))
-    return Group(title, FittedTable("operator", [item.name for item in calls], columns), *_idle_lines(calls))
+    return Group(title, FittedTable("operator", [part.title(item.name) for item in calls], columns), *_idle_lines(part))
 
 
-def _idle_lines(operators: Iterable[OperatorReport]) -> list[RenderableType]:
+def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
     """Why multipliers idle, each reason with the operators it holds for."""
     reasons: dict[str, list[str]] = {}
-    for item in operators:
+    for item in part.report.operators:
         if item.idle:
-            reasons.setdefault(item.idle, []).append(short_name(item.name))
+            reasons.setdefault(item.idle, []).append(short_name(part.title(item.name)))
     if not reasons:
         return []
     lines: list[RenderableType] = [Text("Less than half of the multipliers at work", "bold")]

@@ -36,6 +36,7 @@ def _moved(node: Node, context: Context, value: Value) -> Value:
     "aten.lift_fresh_copy.default",
     "dim_order_ops._clone_dim_order.default",
     moves=True,
+    renames=True,
 )
 def nothing(node: Node, context: Context) -> Value | Reject:
     if arguments_of(node).get("train"):
@@ -48,6 +49,7 @@ def nothing(node: Node, context: Context) -> Value | Reject:
     "aten.to.dtype",
     "dim_order_ops._to_dim_order_copy.default",
     moves=True,
+    renames=True,
 )
 def copy(node: Node, context: Context) -> Value | Reject:
     source = node.args[0]
@@ -58,7 +60,7 @@ def copy(node: Node, context: Context) -> Value | Reject:
     return _moved(node, context, context.value(source))
 
 
-@lowers("aten.as_strided.default", "aten.as_strided_copy.default", moves=True)
+@lowers("aten.as_strided.default", "aten.as_strided_copy.default", moves=True, renames=True)
 def as_strided(node: Node, context: Context) -> Value | Reject:
     """Nothing, where it only says again how its input lies (what an adaptive pool to 1x1 of channels-last images makes)."""
     given = arguments_of(node)
@@ -119,6 +121,7 @@ def one_result(node: Node, context: Context) -> Value | Reject:
     "aten.view.default",
     "aten.view_copy.default",
     moves=True,
+    renames=True,
     layout=Layout.OWN,
 )
 def view(node: Node, context: Context) -> Value | Reject:

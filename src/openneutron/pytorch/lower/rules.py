@@ -57,6 +57,7 @@ class Layout(Enum):
 class LowerRule:
     """moves: it commutes with quantization, so that its result may keep the input's (maxima do, means don't).
     exact: its result may be integers or truth values.
+    renames: the result holds the values of the first operand in the same order.
     fuses: a clamp behind it can run inside. preserve: whether ExecuTorch, which would take this call apart, is asked not to.
     """
 
@@ -66,6 +67,7 @@ class LowerRule:
     preserve: Callable[[Node], bool] | None = None
     layout: Layout = Layout.KEEPS
     exact: bool = False
+    renames: bool = False
 
 
 LOWER_RULES: dict[str, LowerRule] = {}
@@ -78,13 +80,14 @@ def lowers(
     preserve: Callable[[Node], bool] | None = None,
     layout: Layout = Layout.KEEPS,
     exact: bool = False,
+    renames: bool = False,
 ) -> Callable[[Rule], Rule]:
     """Registers a rule for these operators (``aten.convolution.default``)."""
 
     def register(rule: Rule) -> Rule:
         for target in targets:
             assert target not in LOWER_RULES, f"two lowering rules for {target}"
-            LOWER_RULES[target] = LowerRule(rule, moves, fuses, preserve, layout, exact)
+            LOWER_RULES[target] = LowerRule(rule, moves, fuses, preserve, layout, exact, renames)
         return rule
 
     return register
