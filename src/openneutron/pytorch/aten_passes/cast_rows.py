@@ -30,7 +30,7 @@ class CastRows:
             if source.target is _aten.embedding.default:
                 changed |= _cast_table(module, node, source)
             elif _is_number_of_truth(source) and node.meta["val"].is_floating_point():
-                node.replace_input_with(source, source.args[0])  # type: ignore[arg-type]
+                node.replace_input_with(source, source.args[0])
                 changed = True
         return finished(module, changed)
 

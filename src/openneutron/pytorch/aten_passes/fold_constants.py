@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
@@ -28,7 +28,7 @@ larger, and larger than what it is made of, is computed when the model runs."""
 SMALL = 1 << 12
 """Elements up to which a constant is not searched for equal rows."""
 
-Value = torch.Tensor | tuple[torch.Tensor, ...]
+Value: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True)

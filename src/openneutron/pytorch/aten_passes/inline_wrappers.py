@@ -85,7 +85,7 @@ def _inline(module: GraphModule, node: Node) -> list[Node]:
     body = _body(module, node)
     assert body is not None and isinstance(node.target, torch._ops.HigherOrderOperator)
     place, first = WRAPPERS[node.target.name()]
-    path = str(node.args[place].target)  # type: ignore[union-attr]
+    path = str(node.args[place].target)
     operands = iter(node.args[first:])
     made: dict[Node, Any] = {}
     results: Sequence[Any] = ()
