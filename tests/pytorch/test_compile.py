@@ -213,9 +213,9 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[OpenNeutronError], str], ...] = (
     ),
     (
         "no model",
-        {"model": "resnet"},
+        {"model": 3},
         InvalidModelError,
-        "'small' is a str; a torch.nn.Module or an ExportedProgram is needed.",
+        "'small' is a int; a torch.nn.Module or an ExportedProgram is needed.",
     ),
     (
         "no inputs",

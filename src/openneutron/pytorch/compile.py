@@ -6,16 +6,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
 import torch
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig
-from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
@@ -37,7 +36,7 @@ from openneutron.pytorch.exporting import AtenGraph, aten_graph, export, restore
 from openneutron.pytorch.inputs import ModelInputs, samples
 from openneutron.pytorch.lower.program import is_quantize
 from openneutron.pytorch.lower.rules import QUANTIZE
-from openneutron.pytorch.lowering import in_words, keep_state, lowered
+from openneutron.pytorch.lowering import in_words, keep_state, lowered, partitions
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
@@ -57,8 +56,6 @@ FLOAT32, INT8 = "float32", "int8"
 
 Progress = Callable[[str, int, int], None]
 """Told what is being worked on, how much of it is done, and how much there is."""
-
-Info = TypeVar("Info", CompiledPartition, ConvertedPartition, PartitionOverBudget)
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -255,10 +252,10 @@ def compile(
         target=spec.neutron_target,
         buffer=buffer,
         delegation=partitioner.delegations[-1].without_hint(QUANTIZE),
-        partitions=tuple(_infos(edge, CompiledPartition)),
+        partitions=tuple(partitions(edge, CompiledPartition)),
         quantized=module,
         budget_bytes=budget,
-        converted=tuple(_infos(edge, ConvertedPartition)),
+        converted=tuple(partitions(edge, ConvertedPartition)),
         keywords=tuple(source.inputs.kwargs),
     )
     if must_delegate and not result.parts:
@@ -302,19 +299,9 @@ def _converted_summary(part: ConvertedPartition) -> ConvertedSummary:
 
 
 def _check_budget(edge: EdgeProgramManager, name: str, budget: int) -> None:
-    too_large = list(_infos(edge, PartitionOverBudget))
+    too_large = list(partitions(edge, PartitionOverBudget))
     if too_large:
-        raise over_budget(name, too_large, len(too_large) + len(list(_infos(edge, CompiledPartition))), budget)
-
-
-def _infos(edge: EdgeProgramManager, kind: type[Info]) -> Iterator[Info]:
-    """What became of the partitions, where it is of this kind."""
-    module = edge.exported_program().graph_module
-    for child in module.children():
-        if isinstance(child, LoweredBackendModule) and isinstance(child.meta, dict):
-            info = child.meta.get("_delegate_info_meta")
-            if isinstance(info, kind):
-                yield info
+        raise over_budget(name, too_large, len(too_large) + len(list(partitions(edge, CompiledPartition))), budget)
 
 
 def _quantized(

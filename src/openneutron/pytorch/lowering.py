@@ -5,14 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
+from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
 from openneutron.errors import InvalidModelError, OpenNeutronError
 from openneutron.pytorch.exporting import first_line
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
-from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list
+from openneutron.pytorch.nxp_backend import (
+    CompiledPartition,
+    ConvertedPartition,
+    PartitionOverBudget,
+    core_aten_ops_exception_list,
+)
+
+Info = TypeVar("Info", CompiledPartition, ConvertedPartition, PartitionOverBudget)
 
 
 def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[EdgeProgramManager, NeutronPartitioner]:
@@ -31,6 +40,15 @@ def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[
         if not partitioner.left_whole:
             return edge, partitioner
         partitioner = partitioner.taking_apart(partitioner.left_whole)
+
+
+def partitions(edge: EdgeProgramManager, kind: type[Info]) -> Iterator[Info]:
+    """What became of the partitions, where it is of this kind."""
+    for child in edge.exported_program().graph_module.children():
+        if isinstance(child, LoweredBackendModule) and isinstance(child.meta, dict):
+            info = child.meta.get("_delegate_info_meta")
+            if isinstance(info, kind):
+                yield info
 
 
 @contextmanager
