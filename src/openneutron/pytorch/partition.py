@@ -21,13 +21,14 @@ from openneutron.pytorch.lower import (
     find_units,
     lower_units,
 )
-from openneutron.pytorch.lower.absent import no_rule, not_quantized
+from openneutron.pytorch.lower.absent import QUANTIZER, no_rule, not_quantized
 from openneutron.pytorch.lower.lower import kept_float
 from openneutron.pytorch.lower.program import is_compute, is_dequantize, is_quantize, op_name
 from openneutron.pytorch.lower.rules import QUANTIZE
 from openneutron.pytorch.names import OPTION, matching
 from openneutron.pytorch.origin import is_decomposed
 from openneutron.pytorch.pointwise import is_pointwise
+from openneutron.pytorch.quantizer.overrides import LEFT_FLOAT
 
 NOTHING_TO_DO = Reject("nothing in its partition moves or computes a value", rule="no-op partitions")
 
@@ -145,7 +146,8 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
     units = find_units(graph, constants)
     rejected: dict[Node, Reject] = {}
     if not any(is_quantize(node) or is_dequantize(node) for node in graph.nodes):
-        return Partitioning((), {node: _not_quantized(node) for node in graph.nodes if is_compute(node)})
+        seen = any(LEFT_FLOAT in node.meta.get("custom", {}) for node in graph.nodes)
+        return Partitioning((), {node: _not_quantized(node, seen) for node in graph.nodes if is_compute(node)})
     accepted = _supported(units, constants, options, rejected)
     while True:
         partitions = gather(graph, accepted, constants)
@@ -159,11 +161,20 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
             rejected[node] = Reject(
                 "the operators it is quantized together with need each other in a circle", rule="units"
             )
-    return Partitioning(tuple(partitions), rejected)
+    return Partitioning(tuple(partitions), {node: _quantized_already(reject) for node, reject in rejected.items()})
 
 
-def _not_quantized(node: Node) -> Reject:
-    return no_rule(node) if op_name(node) not in LOWER_RULES and not is_pointwise(node) else not_quantized(node)
+def _not_quantized(node: Node, seen: bool) -> Reject:
+    """Why a node of a graph without a quantize node stays on the CPU; ``seen``: a NeutronQuantizer left all of it float."""
+    if op_name(node) not in LOWER_RULES and not is_pointwise(node):
+        return no_rule(node)
+    found = not_quantized(node)
+    return Reject("the model is not quantized", QUANTIZE, QUANTIZER) if found.rule == QUANTIZER and not seen else found
+
+
+def _quantized_already(reject: Reject) -> Reject:
+    """The reason without the advice to quantize, which somebody took who has a graph with quantize nodes."""
+    return replace(reject, hint="") if reject.hint == QUANTIZE else reject
 
 
 def _supported(

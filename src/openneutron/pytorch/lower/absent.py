@@ -8,9 +8,12 @@ from torch.fx import Node
 
 from openneutron import ops
 from openneutron.pytorch.lower.program import short_name
-from openneutron.pytorch.lower.rules import QUANTIZE, Reject
+from openneutron.pytorch.lower.rules import Reject
 from openneutron.pytorch.origin import is_decomposed, written
 from openneutron.pytorch.overload import overload_of
+
+QUANTIZER = "quantizer"
+"""``Reject.rule`` where nothing but the quantizer keeps a node from the NPU."""
 
 LITERT_OF = {
     "bmm": "batch_matmul",
@@ -73,7 +76,7 @@ def stays_whole(node: Node) -> Reject | None:
 
 
 def not_quantized(node: Node) -> Reject:
-    """Why a node's operands are no int8 values, as far as the node itself tells."""
+    """Why a node's operands are no int8 values although a quantizer has seen it, as far as the node itself tells."""
     for source in (node, *node.all_input_nodes):
         value = source.meta.get("val")
         if not isinstance(value, torch.Tensor):
@@ -91,5 +94,5 @@ def not_quantized(node: Node) -> Reject:
     if (whole := stays_whole(node)) is not None:
         return whole
     if is_decomposed(node):
-        return Reject(f"the quantizer has no rule for '{written(node)}', which it is a part of", QUANTIZE)
-    return Reject("the quantizer has no rule for it, or the model is not quantized", QUANTIZE)
+        return Reject(f"the quantizer has no rule for '{written(node)}', which it is a part of", rule=QUANTIZER)
+    return Reject("the quantizer has no rule for it", rule=QUANTIZER)

@@ -25,7 +25,7 @@ from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.lower.results import is_fused_clamp
 from openneutron.pytorch.pointwise import Region, find_regions
 from openneutron.pytorch.quantizer import overrides
-from openneutron.pytorch.quantizer.overrides import Overrides
+from openneutron.pytorch.quantizer.overrides import LEFT_FLOAT, Overrides
 from openneutron.pytorch.quantizer.rows import row_dimension
 from openneutron.pytorch.quantizer.rules import ACTIVATIONS, RULES, AnnotationRule, Result
 from openneutron.pytorch.quantizer.rules.choices import FILL
@@ -129,6 +129,9 @@ class NeutronQuantizer(Quantizer):
                 self._annotate_node(node, rule, config, constants)
         overrides.unmark(model)
         self._names = overrides.nothing()
+        for node in model.graph.nodes:
+            if node.op == "call_function" and Q_ANNOTATION_KEY not in node.meta:
+                node.meta["custom"] = {**node.meta.get("custom", {}), LEFT_FLOAT: True}
         return model
 
     def validate(self, model: GraphModule) -> None:

@@ -18,6 +18,9 @@ from openneutron.pytorch.quantizer.settings import AS_USUAL, QuantizationConfig
 KEPT_FLOAT = "kept_float"
 """The key of ``node.meta["custom"]`` that says who keeps a node float."""
 
+LEFT_FLOAT = "left_float"
+"""The key of ``node.meta["custom"]`` of the nodes that a NeutronQuantizer has no annotation for."""
+
 _CHOSEN = "openneutron_config"
 """The key of ``node.meta`` that holds what was said of the operator a node was before passes rewrote it."""
 

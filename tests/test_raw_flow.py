@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The page docs/raw-flow.md: its code runs as it stands there, and prints nothing that its reader can do nothing about."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import openneutron
+
+
+def test_the_code_of_the_page_runs_and_nothing_is_on_stderr(root: Path, tmp_path: Path) -> None:
+    """With every warning on, those that Python does not show by default included."""
+    (code,) = re.findall(r"^```python\n(.*?)^```$", (root / "docs/raw-flow.md").read_text(), re.DOTALL | re.MULTILINE)
+    script = tmp_path / "raw_flow.py"
+    script.write_text(code)
+    command = [sys.executable, "-W", "default", str(script)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = re.match(r"(\d+) of \1 operators on the NPU, in 1 delegate calls?\n", done.stdout)
+    assert said is not None, done.stdout
+    got, want = (
+        [float(number) for number in re.findall(r"\d\.\d+", text)] for text in done.stdout.split("tensor(")[1:3]
+    )
+    assert len(got) == 4 and all(abs(a - b) <= 2 / 256 for a, b in zip(got, want, strict=True))
+    loaded = openneutron.load(tmp_path / "model.pte")
+    assert dict(loaded.on_cpu).keys() == {
+        "quantized_decomposed::quantize_per_tensor.out",
+        "quantized_decomposed::dequantize_per_tensor.out",
+    }
