@@ -19,7 +19,7 @@ from openneutron.report.memory import memory_table
 from openneutron.report.text import calls_table, on_cpu_table, summary_table
 
 
-@takes_a_model(without=("io", "converter"))
+@takes_a_model(without=("io", "converter", "any_runtime"))
 def explain(
     *,
     asked: Request,

@@ -153,6 +153,14 @@ class ModelOptions:
             show_default=False,
         ),
     ] = None
+    any_runtime: Annotated[
+        bool,
+        typer.Option(
+            "--any-runtime",
+            help="Write a .pte whose operators on the CPU have no kernel in ExecuTorch's runtime here, for one that has them "
+            "(PyTorch models).",
+        ),
+    ] = False
     converter: Annotated[
         ConverterName | None,
         typer.Option(
@@ -163,7 +171,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A model, and how it is to be compiled. The last six are for PyTorch models alone."""
+    """A model, and how it is to be compiled. The last seven are for PyTorch models alone."""
 
     source: ModelSource
     target: Target
@@ -175,6 +183,7 @@ class Request:
     io: Border | None
     channels_last: bool | None
     converter: ConverterName | None
+    any_runtime: bool
 
     @property
     def on_examples(self) -> bool:
@@ -214,6 +223,7 @@ def request(given: ModelOptions) -> Request:
             ("--keep-float", floating or None),
             ("--channels-last", given.channels_last),
             ("--converter", given.converter),
+            ("--any-runtime", given.any_runtime or None),
         ):
             model_source.only_for_pytorch(source, option, value)
     else:
@@ -234,7 +244,7 @@ def request(given: ModelOptions) -> Request:
     )
     excluded = names(given.operators_not_to_delegate)
     return Request(source, chip, options, excluded, given.calibration, given.weights, floating, given.io,
-                   given.channels_last, given.converter)  # fmt: skip
+                   given.channels_last, given.converter, given.any_runtime)  # fmt: skip
 
 
 def takes_a_model(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:

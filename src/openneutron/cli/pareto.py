@@ -19,7 +19,7 @@ from openneutron.mixed import analyse_file
 from openneutron.report.pareto import budget_kib, pareto_svg, pareto_table
 
 
-@takes_a_model(without=("sram_budget", "check", "io", "converter"))
+@takes_a_model(without=("sram_budget", "check", "io", "converter", "any_runtime"))
 def show_pareto(
     *,
     asked: Request,

@@ -69,6 +69,7 @@ def _compiled(source: PyTorchModel, asked: Request, steps: Steps, must_delegate:
         converter=(asked.converter or ConverterName.OPEN).value,
         extra_flags=_flags(options),
         must_delegate=must_delegate,
+        any_runtime=asked.any_runtime or not must_delegate,
         progress=steps,
         name=str(source),
     )

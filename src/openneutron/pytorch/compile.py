@@ -48,6 +48,7 @@ from openneutron.pytorch.nxp_backend import (
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.runner import Runner
+from openneutron.pytorch.runtime_check import check_kernels
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
@@ -167,6 +168,7 @@ def compile(
     converter: str = OPEN,
     extra_flags: str | Sequence[str] | None = None,
     must_delegate: bool = True,
+    any_runtime: bool = False,
 ) -> CompiledModel:
     """The model quantized to int8 and compiled for ``target``.
 
@@ -192,11 +194,13 @@ def compile(
     kernel_selection: a C file to write (``net_kernel_selection.c``) that registers just the kernels the model calls, for the
     linker to drop the others; beside it one of each partition, ``net_<partition>_kernel_selection.c`` (docs/kernel-selection.md).
     must_delegate: whether a model of which nothing can run on the NPU is an error; else it is compiled for the CPU.
+    any_runtime: True allows operators on the CPU that ExecuTorch's runtime on this machine has no kernel for, for a runtime
+    that has; else such a program, which would not load here, is an error.
     progress: told of each step. name: what messages call the model. The others are those of
     ``generate_neutron_compile_spec`` (``io_place`` is its ``io``).
 
-    Raises InvalidModelError where the model can't be exported, has no fixed shapes, or (``must_delegate``) nothing of it can
-    run on the NPU;
+    Raises InvalidModelError where the model can't be exported, has no fixed shapes, (``must_delegate``) nothing of it can
+    run on the NPU, or (unless ``any_runtime``) an operator on the CPU has no kernel;
     InvalidOptionError for unusable options or calibration data; BudgetError where the budget is too small; MissingToolError
     and ConverterError where ``eiq`` is not there or fails.
     """
@@ -247,6 +251,8 @@ def compile(
         keep_state(edge.exported_program())
         executorch = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16))
         buffer = bytes(executorch.buffer)
+    if not any_runtime:
+        check_kernels(executorch.executorch_program, partitioner.delegations[-1], name)
     result = CompiledModel(
         name=name,
         target=spec.neutron_target,
@@ -267,8 +273,8 @@ def compile(
     return result
 
 
-analyse = partial(compile, must_delegate=False)
-"""As ``compile``, but a model of which nothing can run on the NPU is a result too."""
+analyse = partial(compile, must_delegate=False, any_runtime=True)
+"""As ``compile``, but a model of which nothing can run on the NPU, or that needs another runtime, is a result too."""
 
 
 def _int8(

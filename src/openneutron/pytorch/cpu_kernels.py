@@ -34,9 +34,10 @@ def _has_kernel(overload: torch._ops.OpOverload) -> bool:
     except Exception:
         return False
     name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
-    return name in _registered()
+    return name in registered()
 
 
 @cache
-def _registered() -> frozenset[str]:
+def registered() -> frozenset[str]:
+    """Return the names of the kernels that ExecuTorch's runtime has, such as ``aten::add.out``."""
     return frozenset(Runtime.get().operator_registry.operator_names)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A program that ExecuTorch's runtime here would refuse to load is refused when it is compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import openneutron
+from openneutron.cli import main
+from openneutron.errors import InvalidModelError
+
+NET = """\
+import torch
+from torch import nn
+
+class Sorted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return torch.sort(self.conv(x), -1)[0]
+
+def net():
+    return Sorted(), (torch.zeros(1, 3, 6, 6),)
+"""
+
+MESSAGE = (
+    "ExecuTorch's runtime has no kernel for aten.sort ('aten_sort_default'), on the CPU, and would not load the program. Write "
+    "that part of the model with other operators; or pass any_runtime=True (--any-runtime) for a .pte that runs where these "
+    "kernels are."
+)
+
+
+def sorted_net() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    scope: dict[str, object] = {"__name__": "sorted"}
+    exec(NET, scope)
+    return scope["net"]()
+
+
+def test_an_operator_without_a_kernel_is_named() -> None:
+    model, inputs = sorted_net()
+    with pytest.raises(InvalidModelError) as caught:
+        openneutron.compile(model, inputs, calibration=[inputs])
+    assert str(caught.value) == f"'model': {MESSAGE}"
+
+
+def test_another_runtime_can_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(NET)
+    assert main(["compile", "net.py:net"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: 'net.py:net': {MESSAGE}"
+    assert not (tmp_path / "net.pte").exists()
+    assert main(["compile", "net.py:net", "--any-runtime", "-q"]) == 0
+    assert (tmp_path / "net.pte").exists()
+    assert main(["explain", "net.py:net", "-q"]) == 0
+    assert "aten.sort" in capsys.readouterr().out
+
+
+def test_an_option_for_pytorch_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.tflite").write_bytes(b"")
+    assert main(["compile", "x.tflite", "--any-runtime"]) == 2
+    assert capsys.readouterr().err == (
+        "error: --any-runtime: it is for PyTorch models; 'x.tflite' is quantized and has its own types.\n"
+    )
+    for option in ("--trust", "--import=os"):
+        assert main(["compile", "x.tflite", option]) == 2
+        assert capsys.readouterr().err == (
+            f"error: {option.partition('=')[0]}: it is for .pt2 files; 'x.tflite' is none. Leave it out.\n"
+        )
