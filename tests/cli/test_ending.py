@@ -42,6 +42,11 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
     return error
 
 
+class Odd(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
@@ -73,6 +78,11 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
             caused(ValueError("\none\ntwo"), KeyError("first")),
             70,
             f"error: this is a mistake in openneutron: ValueError: one (caused by KeyError: 'first') {LINE.format(RAISED)}",
+        ),
+        (
+            Odd(),
+            70,
+            f"error: this is a mistake in openneutron: Odd: its text can't be had (KeyError) {LINE.format(RAISED)}",
         ),
         (AssertionError(), 70, f"error: this is a mistake in openneutron: AssertionError {LINE.format(RAISED)}"),
         (
@@ -116,11 +126,11 @@ def test_the_traceback_can_be_seen(capsys: pytest.CaptureFixture[str], monkeypat
     assert said.startswith("Traceback (most recent call last):\n") and said.endswith("\nerror: no\n")
 
 
-def in_shell(line: str) -> tuple[int, str]:
+def in_shell(line: str, folder: Path | None = None) -> tuple[int, str]:
     environment = {name: value for name, value in os.environ.items() if name != "OPENNEUTRON_TRACEBACK"}
     environment |= {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHON": sys.executable}
     command = ["bash", "-c", f"set -o pipefail; {line.replace('openneutron', '$PYTHON -m openneutron')}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
     return done.returncode, done.stderr
 
 
@@ -145,6 +155,12 @@ def test_a_terminal_that_lacks_characters(tmp_path: Path) -> None:
         2,
         f"error: '{tmp_path}/gr??e.tflite' does not exist.\n",
     )
+
+
+def test_files_in_the_current_folder_shadow_no_module(tmp_path: Path) -> None:
+    for name in ("numpy.py", "typer.py", "csv.py"):
+        (tmp_path / name).write_text("raise AssertionError")
+    assert in_shell("openneutron targets > /dev/null", tmp_path) == (0, "")
 
 
 INTERRUPTED = """

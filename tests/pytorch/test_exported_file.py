@@ -214,8 +214,8 @@ def test_an_operator_that_is_not_registered_names_the_option(records: Records, t
     with pytest.raises(InvalidModelError) as caught:
         load_exported(path)
     assert str(caught.value) == (
-        f"'net.pt2': it calls '{target}', an operator that is not registered here. Name the module that registers it with "
-        "--import (imports=)."
+        f"'net.pt2': it calls '{target}', an operator that is not registered here. Name the module that registers it: "
+        "--import MODULE (imports=)."
     )
 
 
@@ -253,8 +253,8 @@ def test_classes_of_outputs_come_from_a_module_that_is_named(tmp_path: Path, mon
     with pytest.raises(InvalidModelError) as caught:
         load_exported(tmp_path / "net.pt2")
     assert str(caught.value) == (
-        "'net.pt2': its inputs or outputs have the class 'pairs_of_tensors.Pair', which is not registered here (perhaps "
-        "by pairs_of_tensors). Name the module that registers it with --import (imports=)."
+        "'net.pt2': its inputs or outputs have the class 'pairs_of_tensors.Pair', which is not registered here. Name "
+        "the module that registers it: --import pairs_of_tensors (imports=)."
     )
     with pytest.raises(InvalidOptionError) as refused:
         load_exported(tmp_path / "net.pt2", imports=("no_such_module",))

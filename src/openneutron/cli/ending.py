@@ -51,7 +51,11 @@ def said(error: BaseException) -> str:
 
 
 def _head(error: BaseException) -> str:
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    try:
+        text = str(error)
+    except Exception as odd:  # a class of the user's
+        text = f"its text can't be had ({type(odd).__name__})"
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 

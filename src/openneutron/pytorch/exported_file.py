@@ -65,7 +65,7 @@ def load_exported(path: Path, trust: bool = False, imports: Sequence[str] = ()) 
         ) from reason
     except NotRegistered as reason:
         raise InvalidModelError(
-            f"'{path.name}': {reason}. Name the module that registers it with --import (imports=)."
+            f"'{path.name}': {reason}. Name the module that registers it: --import {reason.module} (imports=)."
         ) from reason
     except Exception as error:  # torch's loader declares none of what a damaged file makes it raise
         raise InvalidModelError(

@@ -29,7 +29,11 @@ class NeedsTrust(Exception):
 
 
 class NotRegistered(Exception):
-    """Something that no module which is imported so far has registered; the message is the reason."""
+    """Something that no module which is imported so far has registered; ``module`` is the one that may."""
+
+    def __init__(self, reason: str, module: str = "MODULE") -> None:
+        super().__init__(reason)
+        self.module = module
 
 
 HIGHER_ORDER = frozenset(
@@ -41,7 +45,15 @@ HIGHER_ORDER = frozenset(
 )  # fmt: skip
 """Higher-order operators that call nothing but graphs of the same program, or operators."""
 
-PREDISPATCH = frozenset(("_add_batch_dim", "_remove_batch_dim", "_vmap_increment_nesting", "_vmap_decrement_nesting"))
+PREDISPATCH = frozenset(
+    (
+        "_add_batch_dim",
+        "_remove_batch_dim",
+        "_vmap_increment_nesting",
+        "_vmap_decrement_nesting",
+        "lazy_load_decompositions",
+    )
+)
 """Functions of torch._functorch.predispatch that torch.export leaves in programs with ``torch.vmap``."""
 
 FUNCTIONS = frozenset(
@@ -216,8 +228,8 @@ def _enumerator(name: str) -> None:
 
 def _class(name: str) -> NotRegistered:
     module = name.rpartition(".")[0]
-    hint = f" (perhaps by {module})" if re.fullmatch(r"\w+(\.\w+)*", module) else ""
-    return NotRegistered(f"its inputs or outputs have the class {_quoted(name)}, which is not registered here{hint}")
+    likely = module if re.fullmatch(r"\w+(\.\w+)*", module) else "MODULE"
+    return NotRegistered(f"its inputs or outputs have the class {_quoted(name)}, which is not registered here", likely)
 
 
 def _quoted(text: str) -> str:
@@ -226,7 +238,7 @@ def _quoted(text: str) -> str:
     return f"'{shown}'" if len(shown) <= LONGEST_QUOTE else f"'{shown[:LONGEST_QUOTE]}...'"
 
 
-LONGEST_QUOTE = 60
+LONGEST_QUOTE = 100
 """Characters of the file that a message repeats."""
 
 _RULES: Mapping[str, Callable[[str], None]] = {
