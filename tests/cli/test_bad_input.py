@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Command
-from tests.mixed.files import mixed_file, uint8_file
+from tests.mixed.files import int16_file, mixed_file
 
 Refused = Callable[..., str]
 
@@ -31,9 +31,9 @@ def test_a_float_model(refused: Refused) -> None:
 
 
 def test_a_model_of_another_integer_type(refused: Refused, folder: Path) -> None:
-    (folder / "old.tflite").write_bytes(uint8_file())
+    (folder / "old.tflite").write_bytes(int16_file())
     assert refused("compile", "old.tflite") == (
-        "'old.tflite': its one operator does not run on the NPU: it computes in uint8; the NPU computes in int8. Quantize "
+        "'old.tflite': its one operator does not run on the NPU: it computes in int16; the NPU computes in int8. Quantize "
         "the model to int8, or compile the PyTorch model it was made from, which quantizes it."
     )
 

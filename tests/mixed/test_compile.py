@@ -12,7 +12,7 @@ from openneutron import litert
 from openneutron.compiler import CompileOptions
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.mixed import CompiledFile, FileSimulator, analyse_file, compile_file
-from tests.mixed.files import BUILTIN, FileBuilder, float_file, mixed_file, uint8_file
+from tests.mixed.files import BUILTIN, FileBuilder, float_file, int16_file, mixed_file
 from tests.oracle import TARGET
 
 WHOLE_MODELS = (
@@ -79,9 +79,9 @@ def test_a_float_file_says_so() -> None:
     )
 
 
-def test_a_uint8_file_says_so() -> None:
-    assert message_of(uint8_file()) == (
-        f"'model.tflite': its one operator does not run on the NPU: it computes in uint8; {WAY_OUT}"
+def test_an_int16_file_says_so() -> None:
+    assert message_of(int16_file()) == (
+        f"'model.tflite': its one operator does not run on the NPU: it computes in int16; {WAY_OUT}"
     )
 
 

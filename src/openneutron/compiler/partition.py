@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from openneutron import ops
 from openneutron.compiler.legalize.rename_identities import VIEWS, rename_identities
+from openneutron.compiler.unsigned import as_int8, unsigned_reason, with_uint8_io
 from openneutron.diagnostics import OnCpu
 from openneutron.ir import DType, Graph, Node
 
@@ -83,21 +84,23 @@ def partition(graph: Graph, excluded: Iterable[str] = ()) -> Partitioning:
     """The nodes that the operator table accepts, in the fewest partitions that can run one after the other.
 
     A partition never waits for a node that waits for it. ``excluded`` are operators or single nodes to leave on the CPU,
-    by operator name, LiteRT name or output name. What would only rename values on the NPU stays on the CPU too.
+    by operator name, LiteRT name or output name. What would only rename values on the NPU stays on the CPU too. A partition's graph
+    computes on int8, also where the file has uint8.
 
     The partitions are levels: an accepted node is one above the rejected nodes it reads from, and level with the
     accepted ones. Any other solution has as many: a node of level n is behind n pairs of a partition and a rejected node.
     """
     excluded = frozenset(excluded)
     reasons: dict[int, OnCpu] = {}
-    for index, node in enumerate(graph.nodes):
-        diagnostic = _rejection(graph, node, excluded)
+    computed = as_int8(graph)
+    for index, node in enumerate(computed.nodes):
+        diagnostic = _rejection(graph, computed, node, excluded)
         if diagnostic is not None:
             reasons[index] = diagnostic
     predecessors = _predecessors(graph)
     while True:
         groups = _levels(predecessors, reasons)
-        partitions = tuple(Partition(group, extract(graph, group)) for group in groups)
+        partitions = tuple(Partition(group, extract(computed, group)) for group in groups)
         idle = [index for part in partitions for index in _idle(part)]
         if not idle:
             break
@@ -105,6 +108,7 @@ def partition(graph: Graph, excluded: Iterable[str] = ()) -> Partitioning:
         for index in idle:
             node = graph.nodes[index]
             reasons[index] = OnCpu(operator_title(node), _name(node), ONLY_VIEWS)
+    partitions = tuple(Partition(part.nodes, with_uint8_io(part.graph, graph)) for part in partitions)
     result = Partitioning(
         partitions, tuple(reasons[index] for index in sorted(reasons)), _order(predecessors, partitions)
     )
@@ -149,14 +153,15 @@ def extract(graph: Graph, indices: Sequence[int]) -> Graph:
     return whole.rebuilt(nodes)
 
 
-def _rejection(graph: Graph, node: Node, excluded: frozenset[str]) -> OnCpu | None:
+def _rejection(graph: Graph, computed: Graph, node: Node, excluded: frozenset[str]) -> OnCpu | None:
+    """Why a node of ``computed``, which is the graph on int8, stays on the CPU, or None."""
     title = operator_title(node)
     if excluded & {node.op, title, node.op.upper(), *node.outputs}:
         return OnCpu(title, _name(node), EXCLUDED)
     border = _border(graph, node)
     if border is not None:
         return border
-    reason = ops.reject(graph, node)
+    reason = unsigned_reason(graph, node) or ops.reject(computed, node)
     if reason is None:
         return None
     return OnCpu(title, _name(node), reason, "" if node.op in ops.BY_NAME else NO_KERNEL)

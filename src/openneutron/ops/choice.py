@@ -94,6 +94,7 @@ def _comparison(name: str) -> Op:
             _broadcasts(MOST_BROADCAST["compare"]),
         ),
         version=2,
+        unsigned=True,
         doc=f"{doc}, with broadcasting; LiteRT rounds both to 1/256 first, so that values nearer than that may count as equal.",
     )
 
@@ -173,6 +174,7 @@ def _arg(name: str, litert: str, options: str, doc: str) -> Op:
             limit("an output of the type its option says", _stated_type),
         ),
         version=2,
+        unsigned=True,
         doc=doc,
     )
 
@@ -195,6 +197,7 @@ OPS = (
             limit("inputs and output of the same scale and zero point", _one_scale),
             _broadcasts(MOST_BROADCAST["select"]),
         ),
+        unsigned=True,
         doc="One value where a condition holds, another elsewhere, with broadcasting.",
     ),
     _arg("arg_max", "ARG_MAX", "ArgMaxOptions", "Where along an axis the largest value stands; the first of several."),

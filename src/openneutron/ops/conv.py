@@ -116,9 +116,9 @@ def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
 def _products_in_range(graph: Graph, node: Node) -> str | None:
     """LiteRT casts the product of the accumulator and its factor, a double, to int32 before it clamps it."""
     weights, bias = graph.operand(node, 1), graph.operand(node, 2)
-    assert weights is not None and weights.data is not None
+    assert weights is not None and weights.data is not None and weights.quant is not None
     factors = np.asarray(of_convolution(0, 1)(graph, node))
-    most = 255.0 * np.abs(weights.data.astype(np.int16)).sum(axis=1, dtype=np.int64)
+    most = 255.0 * np.abs(weights.data.astype(np.int16) - weights.quant.zero_points[0]).sum(axis=1, dtype=np.int64)
     if bias is not None and bias.data is not None:
         most = most + np.abs(bias.data.reshape(-1).astype(np.int64))
     largest = float((np.minimum(most, 2.0**31) * factors).max())
@@ -156,6 +156,7 @@ CONV_2D = Op(
     attributes=(PADDING, *STRIDES, *DILATIONS, ACTIVATION),
     limits=(*_CONV_LIMITS, limit("input channels a multiple of the weights' (grouped convolution)", _groups)),
     version=3,
+    unsigned=True,
     doc="Convolution, any kernel, stride, dilation, padding and number of groups; weights OHWI.",
 )
 
@@ -178,6 +179,7 @@ DEPTHWISE_CONV_2D = Op(
         limit("output channels a multiple of the input's", _depth_multiplier),
     ),
     version=3,
+    unsigned=True,
     doc="Depthwise convolution, any kernel, stride, dilation, padding and depth multiplier; weights 1HWO.",
 )
 
@@ -205,6 +207,7 @@ FULLY_CONNECTED = Op(
         limit("rescaling factors that 51 bits hold well enough to round as LiteRT does", fitted_for_single_rounding),
     ),
     version=4,
+    unsigned=True,
     doc="Fully connected layer; weights [outputs, inputs].",
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.conv import ACTIVATION
-from openneutron.ops.limits import constant_at, fixed_output, int8_at, limit, shared_quantization
+from openneutron.ops.limits import constant_at, fixed_output, int8_at, limit, shared_quantization, stored_at
 from openneutron.ops.rescaling import (
     clamps_to,
     fused_activation,
@@ -181,6 +181,7 @@ def _two(
     quantization: Quantization = Quantization.FREE,
     fused: bool = True,
     version: int = 2,
+    unsigned: bool = True,
 ) -> Op:
     if fused:
         limits = (fused_activation(), *limits)
@@ -199,6 +200,7 @@ def _two(
             *limits,
         ),
         version=version,
+        unsigned=unsigned,
         doc=doc,
     )
 
@@ -218,8 +220,10 @@ def _table(
     fixed: tuple[float, int] | None = None,
     version: int = 2,
     limits: tuple[Limit, ...] = (),
+    unsigned: bool = True,
+    types: tuple[DType, ...] = (DType.INT8,),
 ) -> Op:
-    limits = (int8_at(0), *limits)
+    limits = (stored_at(0, types), *limits)
     if fixed is not None:
         limits += (fixed_output(*fixed),)
     return Op(
@@ -234,6 +238,7 @@ def _table(
         fixed_output=fixed,
         limits=limits,
         version=version,
+        unsigned=unsigned,
         doc=doc,
     )
 
@@ -293,6 +298,7 @@ OPS = (
         "Square of the difference, with broadcasting.",
         limits=(limit("output scale above 1/2^12 of the larger input's square", _squared_difference_scales),),
         fused=False,
+        unsigned=False,
     ),
     _table("relu", "RELU", "max(x, 0).", limits=(_RESCALED,)),
     _table("relu6", "RELU6", "min(max(x, 0), 6).", limits=(_RESCALED, clamps_to(0.0, 6.0))),
@@ -304,10 +310,11 @@ OPS = (
         "The same values at another scale and zero point.",
         options="QuantizeOptions",
         limits=(rescales(of_one(ratio)),),
+        types=(DType.INT8, DType.UINT8),
     ),
-    _table("abs", "ABS", "The magnitude.", options="AbsOptions", limits=(_RESCALED,)),
-    _table("exp", "EXP", "exp(x).", options="ExpOptions"),
-    _table("log", "LOG", "Natural logarithm."),
+    _table("abs", "ABS", "The magnitude.", options="AbsOptions", limits=(_RESCALED,), unsigned=False),
+    _table("exp", "EXP", "exp(x).", options="ExpOptions", unsigned=False),
+    _table("log", "LOG", "Natural logarithm.", unsigned=False),
     _table("logistic", "LOGISTIC", "1 / (1 + exp(-x)).", fixed=(1 / 256, -128)),
     _table("tanh", "TANH", "Hyperbolic tangent.", fixed=(1 / 128, 0)),
     _table(
@@ -315,6 +322,7 @@ OPS = (
         "NEG",
         "-x.",
         options="NegOptions",
+        unsigned=False,
         version=1,
         limits=(limit("input and output of one scale, with zero points of opposite sign", _negated_quantization),),
     ),
@@ -322,6 +330,7 @@ OPS = (
         "rsqrt",
         "RSQRT",
         "1 / sqrt(x); the largest stored value where x is 0 or below, for which LiteRT has no result.",
+        unsigned=False,
         limits=(
             limit(f"root of the input scale times the output scale below {RSQRT_MOST}", _rsqrt_scales),
             rescales(of_one(rsqrt_factor)),

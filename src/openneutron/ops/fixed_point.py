@@ -6,6 +6,7 @@ Follows QuantizeMultiplier of LiteRT's quantization_util.cc rounding step by rou
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -88,8 +89,22 @@ def _fitted(scales: tuple[float, ...], low: int, high: int) -> Multipliers | Non
             break
     else:
         return None
-    words = (fitted & (2**_LOW_BITS - 1)) << 8 | (shifts & 0xFF)
-    return (fitted >> _LOW_BITS).astype(np.int32), words.astype(np.int32)
+    return _in_words(fitted, shifts)
+
+
+def reciprocal(count: int) -> Multipliers:
+    """A multiplier and the word beside it whose single rounding is round(sum / count), halves up, for sums of ``count`` bytes.
+
+    51 bits, rounded up: what they are too large by is far below 1 / count in any such sum.
+    """
+    exponent = math.frexp(1 / count)[1]
+    wide = -(-(1 << _WIDE_BITS - exponent) // count)
+    return _in_words(np.array([wide]), np.array([exponent]))
+
+
+def _in_words(wide: npt.NDArray[np.int64], shifts: npt.NDArray[np.signedinteger]) -> Multipliers:
+    words = (wide & (2**_LOW_BITS - 1)) << 8 | (shifts & 0xFF)
+    return (wide >> _LOW_BITS).astype(np.int32), words.astype(np.int32)
 
 
 def _rounded_once(

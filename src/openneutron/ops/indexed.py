@@ -238,6 +238,7 @@ def _row(
             limit(f"at most {MOST_CALLS} kernel calls: two axes, and all positions of others together", _few_calls),
         ),
         version=version,
+        unsigned=True,
         doc=doc,
     )
 
@@ -261,6 +262,7 @@ OPS = (
             limit("constant indices of the input's axis; others are looked at when it runs", _indices_inside),
         ),
         version=2,
+        unsigned=True,
         doc=(
             "Slices of the input, in the order of a list of indices. A computed index below 0 counts from the end, and one "
             "outside the axis ends the run with an error (in LiteRT both do)."

@@ -21,9 +21,9 @@ def limit(doc: str, rule: Callable[[Graph, Node], str | None]) -> Limit:
     return check
 
 
-def int8_reason(tensor: Tensor, what: str) -> str | None:
-    """Why this tensor is no int8 activation, or None."""
-    if tensor.dtype is not DType.INT8:
+def int8_reason(tensor: Tensor, what: str, types: Sequence[DType] = (DType.INT8,)) -> str | None:
+    """Why this tensor is no int8 activation (or one of these types), or None."""
+    if tensor.dtype not in types:
         return f"{what} '{tensor.name}' is {tensor.dtype}; the NPU computes on int8. Quantize the model"
     if tensor.quant is None:
         return f"{what} '{tensor.name}' has no quantization parameters"
@@ -31,8 +31,10 @@ def int8_reason(tensor: Tensor, what: str) -> str | None:
         return f"{what} '{tensor.name}' is quantized per channel; activations must be per tensor"
     if not 0 < tensor.quant.scale < math.inf:
         return f"{what} '{tensor.name}' has scale {tensor.quant.scale:g}; a scale is above 0 and finite"
-    if not -128 <= tensor.quant.zero_point <= 127:
-        return f"{what} '{tensor.name}' has zero point {tensor.quant.zero_point}; int8 has -128 to 127"
+    lowest = -128 if tensor.dtype is DType.INT8 else 0
+    if not lowest <= tensor.quant.zero_point <= lowest + 255:
+        stated = f"{tensor.dtype} has {lowest} to {lowest + 255}"
+        return f"{what} '{tensor.name}' has zero point {tensor.quant.zero_point}; {stated}"
     if any(extent <= 0 for extent in tensor.shape):
         return f"{what} '{tensor.name}' has shape {list(tensor.shape)}; every extent must be known and above 0"
     return None
@@ -40,14 +42,22 @@ def int8_reason(tensor: Tensor, what: str) -> str | None:
 
 def int8_at(*operands: int) -> Limit:
     """The operands at these places, and all outputs, are int8, per tensor, with known extents."""
+    return _stored_at(operands, (DType.INT8,))
 
+
+def stored_at(operand: int, types: Sequence[DType]) -> Limit:
+    """The operand, and all outputs, are of one of these types, per tensor, with known extents."""
+    return _stored_at((operand,), types)
+
+
+def _stored_at(operands: Sequence[int], types: Sequence[DType]) -> Limit:
     def rule(graph: Graph, node: Node) -> str | None:
         for index in operands:
             tensor = graph.operand(node, index)
-            if tensor is not None and (reason := int8_reason(tensor, "input")):
+            if tensor is not None and (reason := int8_reason(tensor, "input", types)):
                 return reason
         for name in node.outputs:
-            if reason := int8_reason(graph[name], "output"):
+            if reason := int8_reason(graph[name], "output", types):
                 return reason
         return None
 
@@ -140,10 +150,12 @@ def int8_weight(index: int, channel_axis: int) -> Limit:
             return f"its weights '{tensor.name}' are {tensor.dtype}; the NPU multiplies int8. Quantize the model"
         if tensor.quant is None:
             return f"its weights '{tensor.name}' have no quantization parameters"
-        if any(tensor.quant.zero_points):
+        if any(tensor.quant.zero_points) and not node.attrs.get("unsigned"):
             return f"its weights '{tensor.name}' have a zero point; weights must be symmetric"
         if not all(0 < scale < math.inf for scale in tensor.quant.scales):
             return f"its weights '{tensor.name}' have a scale that is not above 0 and finite"
+        if node.attrs.get("unsigned") and len(tensor.quant.scales) > 1:
+            return "its weights are uint8 with a scale for each channel; LiteRT has that for int8 alone"
         channels = tensor.shape[channel_axis]
         # LiteRT takes the scales for the output channels, whatever axis of that extent they name.
         if len(tensor.quant.scales) not in (1, channels):

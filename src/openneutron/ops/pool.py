@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, window_output
+from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, explicit_padding, window_output
 from openneutron.ops.limits import (
     axes_of,
     constant_at,
@@ -17,7 +18,7 @@ from openneutron.ops.limits import (
     window_numbers,
 )
 from openneutron.ops.rescaling import fused_activation, of_one, ratio, rescales
-from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
+from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role
 
 _KERNEL = (Attribute("kernel_h", "filterHeight", 1), Attribute("kernel_w", "filterWidth", 1))
 
@@ -86,13 +87,70 @@ def _addable(graph: Graph, node: Node) -> str | None:
     return None if count <= MOST_ADDED else f"it adds {count} values to one; at most {MOST_ADDED}"
 
 
-def _pool(name: str, litert: str, kernel: str, doc: str) -> Op:
+@dataclass(frozen=True, slots=True)
+class WindowRun:
+    """Neighbouring outputs along an axis, ``count`` from ``first`` on, whose windows have ``size`` inputs each, the first window
+    from input ``begin`` on."""
+
+    first: int
+    count: int
+    begin: int
+    size: int
+
+
+def window_runs(graph: Graph, node: Node) -> tuple[list[WindowRun], list[WindowRun]]:
+    """All rows and all columns of a pool's output. Windows end where the input does."""
+    source, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert source is not None
+    _, height, width, _ = source.shape
+    top, _, left, _ = explicit_padding(node, height, width, node["kernel_h"], node["kernel_w"])
+    return (
+        _runs(result.shape[1], height, node["kernel_h"], node["stride_h"], top),
+        _runs(result.shape[2], width, node["kernel_w"], node["stride_w"], left),
+    )
+
+
+def _runs(outputs: int, inputs: int, kernel: int, stride: int, before: int) -> list[WindowRun]:
+    runs: list[WindowRun] = []
+    for place in range(outputs):
+        start = place * stride - before
+        begin, end = max(0, start), min(inputs, start + kernel)
+        last = runs[-1] if runs else None
+        if last is not None and last.size == end - begin and last.begin + last.count * stride == begin:
+            runs[-1] = replace(last, count=last.count + 1)
+        else:
+            runs.append(WindowRun(place, 1, begin, end - begin))
+    return runs
+
+
+def rounds_halves(graph: Graph, node: Node) -> bool:
+    """A uint8 average pool, which rounds halves up, of windows with an even number of elements, in which halves occur."""
+    return bool(node.attrs.get("unsigned")) and any(
+        run.size % 2 == 0 for runs in window_runs(graph, node) for run in runs
+    )
+
+
+MOST_PARTS = 64
+"""Kernel calls that a uint8 average pool may become; a number of our own choice, for the microcode's size."""
+
+
+def _few_parts(graph: Graph, node: Node) -> str | None:
+    if not node.attrs.get("unsigned"):
+        return None
+    rows, columns = window_runs(graph, node)
+    parts = len(rows) * len(columns)
+    if parts <= MOST_PARTS or not rounds_halves(graph, node):
+        return None
+    return f"its windows have {parts} different shapes and places at the edges, each a kernel call in uint8; at most {MOST_PARTS}"
+
+
+def _pool(name: str, litert: str, kernels: tuple[str, ...], doc: str, *limits: Limit) -> Op:
     return Op(
         name,
         litert=litert,
         operands=(Operand(Role.ACTIVATION, "input"),),
         shape=_pool_shape,
-        kernels=(kernel,),
+        kernels=kernels,
         options="Pool2DOptions",
         attributes=(PADDING, *STRIDES, *_KERNEL, ACTIVATION),
         quantization=Quantization.SHARED,
@@ -102,16 +160,22 @@ def _pool(name: str, litert: str, kernel: str, doc: str) -> Op:
             window_numbers(),
             shared_quantization(),
             fused_activation(),
+            *limits,
         ),
         version=2,
+        unsigned=True,
         doc=doc,
     )
 
 
 AVERAGE_POOL_2D = _pool(
-    "average_pool_2d", "AVERAGE_POOL_2D", "average_pool_2d_s8", "Average over a window; padding does not count."
+    "average_pool_2d",
+    "AVERAGE_POOL_2D",
+    ("average_pool_2d_s8", "depthwise_conv_2d_s8"),
+    "Average over a window; padding does not count.",
+    limit(f"in uint8 at most {MOST_PARTS} kernel calls, one for each shape that windows have at the edges", _few_parts),
 )
-MAX_POOL_2D = _pool("max_pool_2d", "MAX_POOL_2D", "max_pool_2d_s8", "Largest value in a window.")
+MAX_POOL_2D = _pool("max_pool_2d", "MAX_POOL_2D", ("max_pool_2d_s8",), "Largest value in a window.")
 
 
 def _reduction(name: str, litert: str, kernel: str, doc: str, adds: bool) -> Op:
@@ -129,6 +193,7 @@ def _reduction(name: str, litert: str, kernel: str, doc: str, adds: bool) -> Op:
         quantization=Quantization.FREE if adds else Quantization.SHARED,
         limits=(int8_at(0), constant_at(1, "list of axes"), axes_of(0, _named_axes), runs, *own),
         version=2,
+        unsigned=True,
         doc=doc,
     )
 

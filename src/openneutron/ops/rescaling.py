@@ -85,9 +85,15 @@ def convolution_scales(
 
 
 def of_convolution(data: int, weights: int) -> Factors:
-    """A factor for each of the weights' scales; the operands are at these places."""
+    """A factor for each of the weights' scales; the operands are at these places.
+
+    LiteRT's uint8 convolutions take the product of both scales in float32, as BATCH_MATMUL does; its FULLY_CONNECTED does not.
+    """
 
     def factors(graph: Graph, node: Node) -> npt.ArrayLike:
+        if node.attrs.get("unsigned") and node.op != "fully_connected":
+            sources = quant_of(graph, node, data), quant_of(graph, node, weights)
+            return matmul_factor(*sources, result_quant(graph, node))
         scales = quant_of(graph, node, weights).scales
         return convolution_scales(quant_of(graph, node, data).scale, scales, result_quant(graph, node).scale)
 

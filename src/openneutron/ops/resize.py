@@ -78,6 +78,7 @@ OPS = (
         quantization=Quantization.SHARED,
         limits=(int8_at(0), rank(0, 4, 4), shared_quantization(), constant_at(1, "size")),
         version=2,
+        unsigned=True,
         doc="Rows and columns repeated or left out.",
     ),
     Op(

@@ -45,6 +45,7 @@ def _view(name: str, litert: str, options: str, parameter: str, attributes: tupl
         attributes=attributes,
         quantization=Quantization.SHARED,
         limits=(movable_at(0), shared_quantization(), limit("as many values as the input", _same_elements)),
+        unsigned=True,
         doc=doc,
     )
 
@@ -218,6 +219,7 @@ OPS = (
         quantization=Quantization.SHARED,
         limits=_PAD_LIMITS,
         version=2,
+        unsigned=True,
         doc="The input with zeros around it.",
     ),
     Op(
@@ -230,6 +232,7 @@ OPS = (
         quantization=Quantization.SHARED,
         limits=(*_PAD_LIMITS, constant_at(2, "padding value")),
         version=2,
+        unsigned=True,
         doc="The input with a constant around it.",
     ),
     Op(
@@ -252,6 +255,7 @@ OPS = (
             limit("inputs of one shape but for the axis", _pieces_fit),
         ),
         version=2,
+        unsigned=True,
         doc="Inputs one behind the other along an axis.",
     ),
     Op(
@@ -271,6 +275,7 @@ OPS = (
             limit("a box inside the input", _box_inside),
         ),
         version=2,
+        unsigned=True,
         doc="A box of the input.",
     ),
     Op(
@@ -306,6 +311,7 @@ OPS = (
             limit("strides above 0", _forward),
         ),
         version=2,
+        unsigned=True,
         doc="Every so many elements of a box of the input.",
     ),
     Op(
@@ -324,6 +330,7 @@ OPS = (
             limit("a permutation of the input's axes", _is_permutation),
         ),
         version=2,
+        unsigned=True,
         doc="Axes in another order.",
     ),
 )

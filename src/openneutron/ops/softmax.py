@@ -65,6 +65,7 @@ OPS = (
         fixed_output=(1 / 256, -128),
         limits=(int8_at(0), limit("at least one axis", _has_axes), fixed_output(1 / 256, -128), _STEEP),
         version=2,
+        unsigned=True,
         doc="exp(beta * x) over its sum along the last axis.",
     ),
     Op(
@@ -83,6 +84,7 @@ OPS = (
             _STEEP,
         ),
         version=2,
+        unsigned=True,
         doc="x less the logarithm of the sum of exp(x) along the last axis.",
     ),
 )

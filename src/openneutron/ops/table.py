@@ -91,6 +91,9 @@ class Op:
     limits: tuple[Limit, ...] = ()
     version: int = 1
     """The operator version LiteRT wants for its int8 form."""
+    unsigned: bool = False
+    """LiteRT's uint8 kernel computes what its int8 kernel does, on stored values that are 128 higher; where it rounds otherwise,
+    the selection looks at the node's attribute ``unsigned``."""
     several_outputs: bool = False
     """As many outputs as the shape rule gives shapes; otherwise one."""
     doc: str = ""

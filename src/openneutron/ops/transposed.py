@@ -89,6 +89,7 @@ TRANSPOSE_CONV = Op(
         limit("output rows and columns from which a convolution would make the input's", _fitting),
     ),
     version=4,
+    unsigned=True,
     doc=(
         "Transposed convolution, any kernel, stride and padding; weights OHWI. A convolution for each phase of the strides: "
         "no zero that the weights hold in whole rows, columns or groups is multiplied."

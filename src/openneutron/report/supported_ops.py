@@ -32,6 +32,13 @@ zero point follow from the input's. Limits that all operators share: activations
 shapes; batch sizes are free.
 """
 
+UINT8_TITLE = """## uint8 models
+
+Models in uint8, as converters wrote them years ago, are computed on int8 with every stored value and zero point 128 lower, byte-equal
+with LiteRT's uint8 reference kernels; their inputs and outputs stay uint8. Weights may have a zero point: where they do not fit int8
+without it, the layer multiplies twice, by a copy of its input too. LiteRT has no such kernel for these, which stay on the CPU in uint8:
+"""
+
 PYTORCH_TITLE = """## PyTorch operators
 
 Edge operators that are delegated where they stand between quantize and dequantize nodes (which `NeutronQuantizer` puts
@@ -59,11 +66,18 @@ def text() -> str:
         [
             INTRODUCTION,
             *(LITERT_TITLE, litert_table()),
+            *(UINT8_TITLE, _code([row.litert for row in _only_int8()]) + "\n"),
             *(PYTORCH_TITLE, pytorch_table()),
             *(FUNCTIONS_TITLE, _code(functions()) + "\n"),
             *(COMPOSITES_TITLE, composites_table()),
         ]
     )
+
+
+def _only_int8() -> list[Op]:
+    """The rows whose uint8 kernel in LiteRT is another function, or not there."""
+    takes_int8 = (row for row in ops.OPS if row.litert and not row.unsigned and not row.name.startswith("logical"))
+    return sorted(takes_int8, key=lambda row: row.litert)
 
 
 def litert_table() -> str:

@@ -9,6 +9,7 @@ from openneutron.compiler.legalize.fuse_activation import fuse_activation
 from openneutron.compiler.legalize.fuse_crop import fuse_crop
 from openneutron.compiler.legalize.fuse_padding import fuse_padding
 from openneutron.compiler.legalize.rename_identities import VIEWS, rename_identities
+from openneutron.compiler.legalize.split_weights import split_weights
 from openneutron.compiler.legalize.view_before_pad import view_before_pad
 from openneutron.ir import Graph
 
@@ -18,6 +19,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fuse_padding,
     fuse_crop,
     fuse_activation,
+    split_weights,
 )
 
 

@@ -35,7 +35,7 @@ def _moves_nothing(graph: Graph, node: Node) -> bool:
     if node.op == "concatenation":
         return len(node.inputs) == 1
     if node.op == "quantize":
-        return data.quant == graph[node.name].quant
+        return (data.dtype, data.quant) == (graph[node.name].dtype, graph[node.name].quant)
     if node.op == "resize_nearest_neighbor":
         # With both, every position is rounded up by a half: a shift by one.
         shifted = node["align_corners"] and node["half_pixel_centers"]

@@ -20,13 +20,12 @@ from openneutron.compiler.packing import (
 from openneutron.compiler.requantize import (
     Multipliers,
     activation_range,
-    convolution_scales,
     fit_multipliers,
     quantize_multipliers,
 )
 from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.ops.conv import explicit_padding
-from openneutron.ops.rescaling import single_rounding_range
+from openneutron.ops.rescaling import of_convolution, single_rounding_range
 
 
 @selects("conv_2d")
@@ -46,7 +45,7 @@ def conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
         "single_rounding": 0,
         **_range_params(node, source, result, filters),
     }
-    scales = convolution_scales(_quant(source).scale, _quant(weights).scales, _quant(result).scale)
+    scales = of_convolution(0, 1)(graph, node)
     constants = {
         "weights": pack_convolution_weights(data),
         "requant": _table(source, bias, sums_of_weights(data, 0), quantize_multipliers(scales)),
@@ -71,7 +70,7 @@ def depthwise_conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
         "single_rounding": 0,
         **_range_params(node, source, result, filters),
     }
-    scales = convolution_scales(_quant(source).scale, _quant(weights).scales, _quant(result).scale)
+    scales = of_convolution(0, 1)(graph, node)
     constants = {
         "weights": pack_depthwise_weights(data),
         "requant": _table(source, bias, sums_of_weights(data, 3), quantize_multipliers(scales)),
@@ -89,7 +88,7 @@ def fully_connected(graph: Graph, node: Node) -> list[KernelCall]:
     source, weights, bias, result = _operands(graph, node)
     filters, inputs = weights.shape
     vectors = math.prod(source.shape) // inputs
-    data = _data(weights)
+    data, scales = _data(weights), of_convolution(0, 1)(graph, node)
     params = {
         **_POINT_WINDOW,
         "group_inputs": inputs,
@@ -97,7 +96,6 @@ def fully_connected(graph: Graph, node: Node) -> list[KernelCall]:
         "single_rounding": 1,
         **_range_params(node, source, result, filters),
     }
-    scales = convolution_scales(_quant(source).scale, _quant(weights).scales, _quant(result).scale)
     multipliers = fit_multipliers(scales, *single_rounding_range(graph, node))
     assert multipliers is not None, "the row's limits refuse what can't be fitted"
     constants = {

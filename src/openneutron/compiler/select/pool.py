@@ -8,19 +8,22 @@ import math
 from openneutron.compiler.boxes import row_major
 from openneutron.compiler.calls import Extents, KernelCall, View, selects, whole
 from openneutron.compiler.requantize import INT8_MAX, INT8_MIN, activation_range, quantize_multiplier
+from openneutron.compiler.select.unsigned_pool import unsigned_average
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.conv import explicit_padding
-from openneutron.ops.pool import reduced_axes, runs_of_axes
+from openneutron.ops.pool import reduced_axes, rounds_halves, runs_of_axes
 
 
 @selects("average_pool_2d", "max_pool_2d")
 def pool(graph: Graph, node: Node) -> list[KernelCall]:
-    """average_pool_2d_s8 or max_pool_2d_s8."""
+    """average_pool_2d_s8 or max_pool_2d_s8; for averages of uint8 with halves depthwise_conv_2d_s8."""
     source, result = graph.operand(node, 0), graph[node.outputs[0]]
     assert source is not None and result.quant is not None
     _, height, width, _ = source.shape
     top, _, left, _ = explicit_padding(node, height, width, node["kernel_h"], node["kernel_w"])
     low, high = activation_range(node.attrs.get("activation", "NONE"), result.quant.scale, result.quant.zero_point)
+    if node.op == "average_pool_2d" and rounds_halves(graph, node):
+        return unsigned_average(graph, node, low, high)
     params = {
         "kernel_h": node["kernel_h"],
         "kernel_w": node["kernel_w"],

@@ -27,8 +27,9 @@ from openneutron.compiler.packing import (
     requantization_table,
     sums_of_weights,
 )
-from openneutron.compiler.requantize import activation_range, convolution_scales, quantize_multipliers
+from openneutron.compiler.requantize import activation_range, quantize_multipliers
 from openneutron.ir import Graph, Node, Tensor
+from openneutron.ops.rescaling import of_convolution
 from openneutron.ops.transposed import BIAS, INPUT, WEIGHTS, cropped
 
 Weights = npt.NDArray[np.int8]
@@ -116,7 +117,8 @@ class _Layer:
     source: Tensor
     result: Tensor
     weights: Weights
-    scales: tuple[float, ...]
+    scales: npt.ArrayLike
+    """What accumulators are multiplied by: one factor for each output channel, or one for all."""
     bias: npt.NDArray[np.int32] | None
     groups: int
 
@@ -184,8 +186,7 @@ class _Layer:
 
     def _requantization(self, window: Weights, times: int) -> bytes:
         assert self.source.quant is not None and self.result.quant is not None
-        scales = convolution_scales(self.source.quant.scale, self.scales, self.result.quant.scale)
-        multipliers, shifts = quantize_multipliers(scales)
+        multipliers, shifts = quantize_multipliers(np.reshape(self.scales, -1))
         if multipliers.size > 1:
             multipliers, shifts = np.tile(multipliers, times), np.tile(shifts, times)
         bias = None if self.bias is None else np.tile(self.bias, times)
@@ -199,5 +200,5 @@ def _layer(graph: Graph, node: Node) -> _Layer:
     data = np.asarray(weights.data, np.int8)
     groups = groups_of(data)
     values = None if bias is None or bias.data is None else np.asarray(bias.data, np.int32).reshape(-1)
-    scales = weights.quant.scales
+    scales = of_convolution(INPUT, WEIGHTS)(graph, node)
     return _Layer(node, source, graph[node.outputs[0]], _diagonal(data, groups), scales, values, groups)
