@@ -9,7 +9,7 @@ from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, per_channel,
 from openneutron.ir.graph import AttrValue
 from openneutron.ops.choice import COMPARISONS
 from openneutron.ops.conv import window_output
-from tests import random_choices, random_movement
+from tests import random_choices, random_composed, random_movement
 from tests.random_builder import Builder, Sampler
 from tests.random_transposed import transpose_conv
 
@@ -215,6 +215,12 @@ def rsqrt(b: Builder, source: Tensor) -> Tensor | None:
     return b.node("rsqrt", [positive], b.new(source.shape))
 
 
+def sqrt(b: Builder, source: Tensor) -> Tensor | None:
+    """Of values that are all 0 or above: LiteRT refuses others."""
+    positive = b.node("quantize", [source], b.new(source.shape, per_tensor(float(b.random.uniform(0.01, 0.5)), -128)))
+    return b.node("sqrt", [positive], b.new(source.shape))
+
+
 def gelu(b: Builder, source: Tensor) -> Tensor | None:
     return b.node("gelu", [source], b.new(source.shape), approximate=b.choice(True, False))
 
@@ -317,8 +323,35 @@ SAMPLERS: dict[str, Sampler] = {
     "select_v2": random_choices.select_v2,
     "arg_max": random_choices.position("arg_max"),
     "arg_min": random_choices.position("arg_min"),
+    "sqrt": sqrt,
+    "elu": _table("elu"),
+    "sum": random_composed.sum_,
+    "depth_to_space": random_composed.depth_to_space,
+    "space_to_depth": random_composed.space_to_depth,
+    "space_to_batch_nd": random_composed.space_to_batch_nd,
+    "batch_to_space_nd": random_composed.batch_to_space_nd,
+    "gather_nd": random_composed.gather_nd,
+    "embedding_lookup": random_composed.embedding_lookup,
+    "scatter_nd": random_composed.scatter_nd,
+    "sparse_to_dense": random_composed.sparse_to_dense,
+    "dynamic_update_slice": random_composed.dynamic_update_slice,
+    "one_hot": random_composed.one_hot,
+    "matrix_diag": random_composed.matrix_diag,
+    "matrix_set_diag": random_composed.matrix_set_diag,
+    "dilate": random_composed.dilate,
+    "fill": random_composed.fill,
+    "shape": random_composed.extents("shape"),
+    "rank": random_composed.extents("rank"),
+    "select": random_composed.select,
+    "reduce_any": random_composed.over_axes("reduce_any"),
+    "reduce_all": random_composed.over_axes("reduce_all"),
+    "cast": random_composed.cast,
+    "bitcast": random_composed.bitcast,
 }
 """One sampler for each row of the operator table."""
+
+ALONE = {"elu", "sum"}
+"""Operators that LiteRT's reference kernels lack: these are compared with other kernels, which compute others differently."""
 
 MOST_ELEMENTS = 20_000
 
@@ -333,7 +366,7 @@ def single(op: str, seed: int) -> Graph:
     for attempt in range(100):
         b = Builder(seed * 1000 + attempt)
         source = _input(b)
-        if b.random.random() < 0.3 or op in ("expand_dims", "pack"):
+        if b.random.random() < 0.3 or op in ("expand_dims", "pack", "sparse_to_dense"):
             b = Builder(seed * 1000 + attempt)
             source = b.input(tuple(b.up_to(7) for _ in range(b.up_to(3))))
         output = SAMPLERS[op](b, source)
@@ -348,7 +381,7 @@ def several(seed: int, least: int = 3, most: int = 12) -> Graph:
     values = [_input(b) for _ in range(b.up_to(2))]
     others: list[Tensor] = []
     count = int(b.random.integers(least, most + 1))
-    names = sorted(SAMPLERS)
+    names = sorted(SAMPLERS.keys() - ALONE)
     while len(b.nodes) < count:
         source = values[-1 - int(b.random.integers(min(3, len(values))))]
         output = SAMPLERS[names[int(b.random.integers(len(names)))]](b, source)

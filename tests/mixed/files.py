@@ -97,10 +97,10 @@ class FileBuilder:
 
 
 def mixed_file(signature: bool = False) -> bytes:
-    """Float borders, and a GATHER_ND in the middle with a residual around it.
+    """Float borders, and a SCATTER_ND to a place twice in the middle with a residual around it.
 
-    quantize, conv, max pool | gather nd | add, conv, relu | dequantize, float logistic; and a second output, int8,
-    from before the gathering.
+    quantize, conv, max pool | scatter nd | add, conv, relu | dequantize, float logistic; and a second output, int8,
+    from before the scattering.
     """
     b = FileBuilder()
     b.tensor("x", (1, 8, 8, 4), "float32")
@@ -110,11 +110,11 @@ def mixed_file(signature: bool = False) -> bytes:
     b.conv("c", "q", (1, 8, 8, 8), 4, 1)
     b.tensor("p", (1, 4, 4, 8), scale=0.05, zero_point=-3)
     b.operator(BUILTIN.MAX_POOL_2D, ["c"], ["p"], "Pool2DOptions", 2, padding=1, strideH=2, strideW=2, filterHeight=2, filterWidth=2)  # fmt: skip
-    b.constant(
-        "places", np.stack(np.meshgrid([0], np.arange(8) // 2, np.arange(8) // 2, indexing="ij"), -1).astype(np.int32)
-    )
+    places = np.stack(np.meshgrid([0], np.arange(4) * 2, [0, 3, 3, 6], indexing="ij"), -1).astype(np.int32)
+    b.constant("places", places)
+    b.constant("shape", np.array([1, 8, 8, 8], np.int32))
     b.tensor("r", (1, 8, 8, 8), scale=0.05, zero_point=-3)
-    b.operator(BUILTIN.GATHER_ND, ["p", "places"], ["r"])
+    b.operator(BUILTIN.SCATTER_ND, ["places", "p", "shape"], ["r"])
     b.tensor("s", (1, 8, 8, 8), scale=0.09, zero_point=1)
     b.operator(BUILTIN.ADD, ["c", "r"], ["s"], "AddOptions", 2)
     b.conv("d", "s", (1, 8, 8, 3), 8, 2)

@@ -23,6 +23,12 @@ def test_every_operator_has_its_row_and_every_limit_its_words() -> None:
             assert words in rows[row.litert or row.name]
 
 
+def test_every_operator_that_stays_on_the_cpu_has_its_reason() -> None:
+    table = supported_ops.on_cpu_table()
+    for name, reason in ops.ON_CPU.items():
+        assert any(f"`{name}`" in line and f"| {reason} |" in line for line in table.splitlines())
+
+
 def test_fixed_quantization_is_spelled_out() -> None:
     table = supported_ops.litert_table()
     assert "| `SOFTMAX` | exp(beta * x) over its sum along the last axis. | scale 1/256, zero point -128 |" in table

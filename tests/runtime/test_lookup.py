@@ -24,7 +24,7 @@ def _quants(op: str, random: np.random.Generator) -> tuple[QuantParams, QuantPar
     zero_points = random.integers(-128, 128, 2)
     if op == "neg":
         scales[1], zero_points = scales[0], max(zero_points[0], -127) * np.array([1, -1])
-    if op == "rsqrt" and random.random() < 0.5:
+    if op in ("rsqrt", "sqrt") and random.random() < 0.5:
         zero_points[0] = -128
     fixed = BY_NAME[op].fixed_output
     result = per_tensor(*fixed) if fixed else per_tensor(float(scales[1]), int(zero_points[1]))
@@ -48,8 +48,8 @@ def _attributes(op: str, random: np.random.Generator) -> dict[str, float]:
 
 
 def _values(op: str, source: QuantParams) -> np.ndarray:
-    """All stored values; of RSQRT's, those that LiteRT does not refuse."""
-    return np.maximum(STORED, source.zero_point) if op == "rsqrt" else STORED
+    """All stored values; of those of roots, what LiteRT does not refuse."""
+    return np.maximum(STORED, source.zero_point) if op in ("rsqrt", "sqrt") else STORED
 
 
 @pytest.mark.parametrize("op", sorted(TABLES))

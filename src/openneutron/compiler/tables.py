@@ -154,6 +154,13 @@ def _saturated32(x: Ints) -> Ints:
     return np.minimum(np.maximum(x, -(2**31)), 2**31 - 1)
 
 
+def _sqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """SQRT of int8 in LiteRT 2.3.0: root and quotient in float32, cut to an integer. Values below 0, which it refuses, get what 0 gets."""
+    real = np.float32(source.scale) * np.maximum(STORED - source.zero_point, 0).astype(np.float32)
+    steps = np.trunc(np.sqrt(real) / np.float32(result.scale)).astype(np.int64)
+    return _stored(steps + result.zero_point)
+
+
 def _leaky_relu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     """QuantizeLeakyRelu of reference/leaky_relu.h. A negative slope turns the sign of the rescaled magnitude."""
     multiplier, shift = quantize_multiplier(ratio_in_float(source, result))
@@ -222,6 +229,12 @@ def _exp(values: Floats) -> Floats:
     return np.array(exact).astype(np.float32)
 
 
+def _elu(values: Floats) -> Floats:
+    """LiteRT's lambda of EluPrepare in activations.cc, with expm1 in double, rounded once."""
+    below = [math.expm1(value) for value in np.minimum(values, 0).astype(np.float64)]
+    return np.where(values < 0, np.array(below).astype(np.float32), values)
+
+
 def _logistic(values: Floats) -> Floats:
     one = np.float32(1)
     return one / (one + _exp(-values))
@@ -265,6 +278,8 @@ TABLES: Mapping[str, Callable[[QuantParams, QuantParams, Attrs], Int8s]] = {
     "abs": _abs,
     "neg": _neg,
     "rsqrt": _rsqrt,
+    "sqrt": _sqrt,
+    "elu": _of_float(_elu),
     "exp": _of_float(_exp),
     "log": _log,
     "logistic": _of_float(_logistic),

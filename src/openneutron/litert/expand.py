@@ -11,33 +11,19 @@ import dataclasses
 import numpy as np
 
 from openneutron.ir import DType, Graph, Node, Tensor, constant
-from openneutron.ops import BY_NAME, Op, Operand, Role
-from openneutron.ops.table import input_shape
-
-CAST = Op(
-    "cast",
-    litert="CAST",
-    operands=(Operand(Role.ACTIVATION, "input"),),
-    shape=input_shape,
-    kernels=(),
-    options="CastOptions",
-    doc="The same numbers in another type.",
-)
-
-WRITTEN = {**BY_NAME, CAST.name: CAST}
-"""The rows of everything a file may be written with."""
+from openneutron.ops import BY_NAME
 
 
 def expanded(graph: Graph) -> Graph:
     """The graph with LiteRT's operators alone; the same graph where it has no others."""
-    if all(WRITTEN[node.op].litert for node in graph.nodes):
+    if all(BY_NAME[node.op].litert for node in graph.nodes):
         return graph
     tensors, nodes = dict(graph.tensors), []
     for node in graph.nodes:
         if node.op == "lookup":
             nodes += _lookup(tensors, node)
         else:
-            assert WRITTEN[node.op].litert, f"nothing says how a file holds {node.op}"
+            assert BY_NAME[node.op].litert, f"nothing says how a file holds {node.op}"
             nodes.append(node)
     return dataclasses.replace(graph, tensors=tensors, nodes=tuple(nodes))
 

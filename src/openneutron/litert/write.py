@@ -11,9 +11,9 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.ir import Graph, Node, Tensor
-from openneutron.litert.expand import WRITTEN, expanded
+from openneutron.litert.expand import expanded
 from openneutron.litert.read import DTYPE_OF_LITERT, FILE_IDENTIFIER
-from openneutron.ops import Attribute
+from openneutron.ops import BY_NAME, Attribute
 
 LITERT_OF_DTYPE = {dtype: code for code, dtype in DTYPE_OF_LITERT.items()}
 SCHEMA_VERSION = 3
@@ -105,7 +105,7 @@ def _new_buffer(model: Any, data: np.ndarray) -> int:
 
 
 def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, int]) -> Any:
-    row = WRITTEN[node.op]
+    row = BY_NAME[node.op]
     if row.litert not in codes:
         code = schema.OperatorCodeT()
         code.builtinCode = getattr(schema.BuiltinOperator, row.litert)

@@ -3,8 +3,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from openneutron.ir import Graph, Node
-from openneutron.ops import choice, conv, elementwise, indexed, matmul, pieces, pool, resize, shape, softmax, transposed
+from openneutron.ops import (
+    blocks,
+    cast,
+    choice,
+    conv,
+    elementwise,
+    filled,
+    indexed,
+    matmul,
+    pieces,
+    places,
+    pool,
+    resize,
+    shape,
+    softmax,
+    sums,
+    transposed,
+    written,
+)
+from openneutron.ops.on_cpu import ON_CPU
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
 OPS: tuple[Op, ...] = (
@@ -19,17 +40,28 @@ OPS: tuple[Op, ...] = (
     *matmul.OPS,
     *transposed.OPS,
     *choice.OPS,
+    *blocks.OPS,
+    *places.OPS,
+    *written.OPS,
+    *filled.OPS,
+    *cast.OPS,
+    *sums.OPS,
 )
 BY_NAME = {op.name: op for op in OPS}
 BY_LITERT = {op.litert: op for op in OPS if op.litert}
 
 
 def reject(graph: Graph, node: Node) -> str | None:
-    """Why this node can't be compiled, in words, or None: no row for it, or the first limit it breaks."""
+    """Why this node can't be compiled, in words, or None: no row for it, or the first limit it or a part of it breaks."""
     op = BY_NAME.get(node.op)
     if op is None:
-        return f"there is no kernel for {node.op}"
-    return op.reject(graph, node)
+        return ON_CPU.get(node.op, f"there is no kernel for {node.op}")
+    reason = op.reject(graph, node)
+    if reason is not None or op.made_of is None:
+        return reason
+    parts = op.made_of(graph, node)
+    whole = replace(graph, tensors={**graph.tensors, **{tensor.name: tensor for tensor in parts.tensors}})
+    return next((reason for part in parts.nodes if (reason := reject(whole, part)) is not None), None)
 
 
-__all__ = ["BY_LITERT", "BY_NAME", "OPS", "Attribute", "Op", "Operand", "Quantization", "Role", "reject"]
+__all__ = ["BY_LITERT", "BY_NAME", "ON_CPU", "OPS", "Attribute", "Op", "Operand", "Quantization", "Role", "reject"]

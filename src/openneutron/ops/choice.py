@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from openneutron.ir import DType, Graph, Node
+from openneutron.ops.compose import Parts
 from openneutron.ops.elementwise import broadcast_shape
 from openneutron.ops.limits import axes_of, constant_at, int8_inputs, int8_reason, limit, unquantized
-from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role
+from openneutron.ops.pool import RUNS_OF_AXES, reduce_shape
+from openneutron.ops.table import Attribute, Composition, Limit, Op, Operand, Quantization, Role
 
 MOST_BROADCAST = {"compare": 4, "logical": 4, "select": 5}
 """Up to which rank LiteRT broadcasts these families."""
@@ -130,6 +132,27 @@ def _one_scale(graph: Graph, node: Node) -> str | None:
     return None
 
 
+def _condition_of_rows(graph: Graph, node: Node) -> str | None:
+    condition, a, b = (graph.operand(node, index) for index in range(3))
+    assert condition is not None and a is not None and b is not None
+    if a.shape == b.shape and condition.shape in ((), a.shape, a.shape[:1]):
+        return None
+    return (
+        f"its condition has shape {list(condition.shape)}, its inputs {list(a.shape)} and {list(b.shape)}; the inputs must be "
+        "of one shape, the condition of theirs, of their first extent or a single one"
+    )
+
+
+def _select_of_rows(graph: Graph, node: Node) -> Composition:
+    """SELECT_V2; a condition for each index of the first axis goes along that axis."""
+    parts, (condition, *others), (result,) = Parts(graph, node), (str(name) for name in node.inputs), node.outputs
+    shape, own = graph[result].shape, graph[condition].shape
+    if own != shape:
+        condition = parts.reshape(condition, (*own, *(1,) * (len(shape) - len(own))))
+    parts.add("select_v2", [condition, *others], result)
+    return parts.done()
+
+
 def _named_axes(graph: Graph, node: Node) -> tuple[int, ...]:
     axis = graph.operand(node, 1)
     assert axis is not None and axis.data is not None
@@ -179,6 +202,26 @@ def _arg(name: str, litert: str, options: str, doc: str) -> Op:
     )
 
 
+def _over_axes(name: str, litert: str, doc: str) -> Op:
+    return Op(
+        name,
+        litert=litert,
+        operands=(Operand(Role.CONDITION, "input"), Operand(Role.PARAMETER, "axes")),
+        shape=reduce_shape,
+        kernels=("reduce_max_s8",),
+        options="ReducerOptions",
+        attributes=(Attribute("keep_dims", "keepDims", False),),
+        quantization=Quantization.NONE,
+        limits=(
+            unquantized([0], True, DType.BOOL),
+            constant_at(1, "list of axes"),
+            axes_of(0, _named_axes),
+            RUNS_OF_AXES,
+        ),
+        doc=doc,
+    )
+
+
 OPS = (
     *(_comparison(name) for name in COMPARISONS),
     _logical("logical_and", "LOGICAL_AND", "Whether both are true, with broadcasting."),
@@ -200,6 +243,24 @@ OPS = (
         unsigned=True,
         doc="One value where a condition holds, another elsewhere, with broadcasting.",
     ),
+    Op(
+        "select",
+        litert="SELECT",
+        operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
+        shape=lambda graph, node: (graph[str(node.inputs[1])].shape,),
+        kernels=("select_s8",),
+        options="SelectOptions",
+        quantization=Quantization.SHARED,
+        limits=(
+            unquantized([0], False, DType.BOOL),
+            limit("inputs and output of the same scale and zero point", _one_scale),
+            limit("inputs of one shape; a condition of that, of its first extent, or one", _condition_of_rows),
+        ),
+        doc="One value where a condition holds, another elsewhere.",
+        made_of=_select_of_rows,
+    ),
+    _over_axes("reduce_any", "REDUCE_ANY", "Whether one of the values along some axes is true."),
+    _over_axes("reduce_all", "REDUCE_ALL", "Whether all values along some axes are true."),
     _arg("arg_max", "ARG_MAX", "ArgMaxOptions", "Where along an axis the largest value stands; the first of several."),
     _arg("arg_min", "ARG_MIN", "ArgMinOptions", "Where along an axis the smallest value stands; the first of several."),
 )

@@ -43,7 +43,7 @@ def _named_axes(graph: Graph, node: Node) -> tuple[int, ...]:
     return tuple(int(axis) for axis in axes.data.reshape(-1))
 
 
-def _reduce_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+def reduce_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     data = graph.operand(node, 0)
     assert data is not None
     axes = reduced_axes(graph, node)
@@ -78,6 +78,9 @@ def _reducible(graph: Graph, node: Node) -> str | None:
     if len(runs) <= 4:
         return None
     return f"it reduces axes {list(axes)} of rank {len(data.shape)}, {len(runs)} separate runs of axes; at most 4"
+
+
+RUNS_OF_AXES = limit("at most 4 runs of reduced and kept axes", _reducible)
 
 
 def _addable(graph: Graph, node: Node) -> str | None:
@@ -179,19 +182,18 @@ MAX_POOL_2D = _pool("max_pool_2d", "MAX_POOL_2D", ("max_pool_2d_s8",), "Largest 
 
 
 def _reduction(name: str, litert: str, kernel: str, doc: str, adds: bool) -> Op:
-    runs = limit("at most 4 runs of reduced and kept axes", _reducible)
     added = (limit(f"at most {MOST_ADDED} values into one", _addable), rescales(of_one(ratio)))
     own = added if adds else (shared_quantization(),)
     return Op(
         name,
         litert=litert,
         operands=(Operand(Role.ACTIVATION, "input"), Operand(Role.PARAMETER, "axes")),
-        shape=_reduce_shape,
+        shape=reduce_shape,
         kernels=(kernel,),
         options="ReducerOptions",
         attributes=(Attribute("keep_dims", "keepDims", False),),
         quantization=Quantization.FREE if adds else Quantization.SHARED,
-        limits=(int8_at(0), constant_at(1, "list of axes"), axes_of(0, _named_axes), runs, *own),
+        limits=(int8_at(0), constant_at(1, "list of axes"), axes_of(0, _named_axes), RUNS_OF_AXES, *own),
         version=2,
         unsigned=True,
         doc=doc,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from openneutron.ir import DType, Graph, Node
+from openneutron.ir import DType, Graph, Node, Tensor
 
 Limit = Callable[[Graph, Node], str | None]
 """None, or the reason in words why this node can't be compiled; ``__doc__`` is the documentation's wording."""
@@ -26,6 +26,18 @@ def input_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     data = graph.operand(node, 0)
     assert data is not None
     return (data.shape,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Composition:
+    """The nodes that compute what another node computes, in order, and the tensors between them."""
+
+    nodes: tuple[Node, ...]
+    tensors: tuple[Tensor, ...]
+
+
+Compose = Callable[[Graph, Node], Composition]
+"""The nodes of other rows that compute a node's outputs; asked where no limit is broken."""
 
 
 class Role(Enum):
@@ -82,7 +94,7 @@ class Op:
     operands: tuple[Operand, ...]
     shape: ShapeRule
     kernels: tuple[str, ...]
-    """Kernels of the microcode it can become; empty for what is only a view."""
+    """Kernels of the microcode it can become."""
     options: str = ""
     """LiteRT's options table, for instance ``Conv2DOptions``; empty where it has none."""
     attributes: tuple[Attribute, ...] = ()
@@ -97,6 +109,8 @@ class Op:
     several_outputs: bool = False
     """As many outputs as the shape rule gives shapes; otherwise one."""
     doc: str = ""
+    made_of: Compose | None = None
+    """For an operator without a rule of its own in kernel selection: what it is replaced by."""
 
     def reject(self, graph: Graph, node: Node) -> str | None:
         """The first reason against the node, or None: missing operands, a limit it breaks, or a shape that can't be."""

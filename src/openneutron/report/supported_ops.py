@@ -39,6 +39,12 @@ with LiteRT's uint8 reference kernels; their inputs and outputs stay uint8. Weig
 without it, the layer multiplies twice, by a copy of its input too. LiteRT has no such kernel for these, which stay on the CPU in uint8:
 """
 
+ON_CPU_TITLE = """## LiteRT operators that stay on the CPU
+
+LiteRT's reference kernels take these for int8, integers or booleans too. Every other operator of LiteRT's schema is not listed: there is no
+kernel for its int8 form in LiteRT either.
+"""
+
 PYTORCH_TITLE = """## PyTorch operators
 
 Edge operators that are delegated where they stand between quantize and dequantize nodes (which `NeutronQuantizer` puts
@@ -67,6 +73,7 @@ def text() -> str:
             INTRODUCTION,
             *(LITERT_TITLE, litert_table()),
             *(UINT8_TITLE, _code([row.litert for row in _only_int8()]) + "\n"),
+            *(ON_CPU_TITLE, on_cpu_table()),
             *(PYTORCH_TITLE, pytorch_table()),
             *(FUNCTIONS_TITLE, _code(functions()) + "\n"),
             *(COMPOSITES_TITLE, composites_table()),
@@ -93,6 +100,14 @@ def litert_table() -> str:
         for row in sorted(ops.OPS, key=lambda row: row.litert or row.name)
     ]
     return _table(("LiteRT operator", "what it computes", "quantization", "limits", "kernels"), rows)
+
+
+def on_cpu_table() -> str:
+    """Return a row for each reason to leave operators of LiteRT on the CPU, as ``openneutron explain`` gives it."""
+    operators: dict[str, list[str]] = {}
+    for name, reason in ops.ON_CPU.items():
+        operators.setdefault(reason, []).append(name)
+    return _table(("operators", "why"), sorted((_code(sorted(names)), why) for why, names in operators.items()))
 
 
 def _quantization(row: Op) -> str:

@@ -7,13 +7,17 @@ from collections.abc import Callable
 
 from openneutron.compiler.legalize.fuse_activation import fuse_activation
 from openneutron.compiler.legalize.fuse_crop import fuse_crop
+from openneutron.compiler.legalize.fuse_dilation import fuse_dilation
 from openneutron.compiler.legalize.fuse_padding import fuse_padding
 from openneutron.compiler.legalize.rename_identities import VIEWS, rename_identities
 from openneutron.compiler.legalize.split_weights import split_weights
+from openneutron.compiler.legalize.take_apart import take_apart
 from openneutron.compiler.legalize.view_before_pad import view_before_pad
 from openneutron.ir import Graph
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
+    fuse_dilation,
+    take_apart,
     rename_identities,
     view_before_pad,
     fuse_padding,

@@ -7,7 +7,7 @@ from openneutron.ir import Graph, Node
 from openneutron.ops.operands import constant_values
 from openneutron.ops.shape import pads, slice_window
 
-VIEWS = ("reshape", "squeeze", "expand_dims")
+VIEWS = ("reshape", "squeeze", "expand_dims", "bitcast")
 """Operators whose output is their input's memory under another shape."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from openneutron.compiler.calls import SELECT_RULES, KernelCall
 from openneutron.compiler.select import (
+    cast,
     choice,
     conv,
     data_movement,
@@ -18,7 +19,7 @@ from openneutron.compiler.select import (
 )
 from openneutron.ir import Graph, Node
 
-FAMILIES = (choice, conv, data_movement, elementwise, indexed, lookup, matmul, pool, softmax, transposed)
+FAMILIES = (cast, choice, conv, data_movement, elementwise, indexed, lookup, matmul, pool, softmax, transposed)
 
 
 def select_node(graph: Graph, node: Node) -> list[KernelCall]:

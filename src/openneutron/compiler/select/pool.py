@@ -57,12 +57,12 @@ def mean(graph: Graph, node: Node) -> list[KernelCall]:
     return [KernelCall("mean_s8", node.name, {"input": taken, "output": left}, params)]
 
 
-@selects("reduce_max", "reduce_min")
+@selects("reduce_max", "reduce_min", "reduce_any", "reduce_all")
 def reduce_max(graph: Graph, node: Node) -> list[KernelCall]:
-    """reduce_max_s8 over the same axes as the mean."""
+    """reduce_max_s8 over the same axes as the mean; booleans are 0 and 1."""
     source, result = _reduced(graph, node)
     taken, left = _reduced_views(source, result, reduced_axes(graph, node))
-    params = {"smaller": int(node.op == "reduce_min")}
+    params = {"smaller": int(node.op in ("reduce_min", "reduce_all"))}
     return [KernelCall("reduce_max_s8", node.name, {"input": taken, "output": left}, params)]
 
 

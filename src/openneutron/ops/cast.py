@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that give the same numbers, or the same bytes, another type."""
+
+from __future__ import annotations
+
+from openneutron.ir import DType, Graph, Node
+from openneutron.ops.limits import limit
+from openneutron.ops.operands import input_shape
+from openneutron.ops.table import Op, Operand, Quantization, Role
+from openneutron.ops.table import input_shape as same_shape
+
+WHOLE = (DType.INT8, DType.INT32, DType.INT64, DType.BOOL)
+"""Types of whole numbers that CAST takes and gives; each with its low byte first."""
+
+_OPERANDS = (Operand(Role.ACTIVATION, "input"),)
+
+
+def _whole_numbers(graph: Graph, node: Node) -> str | None:
+    source, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert source is not None
+    for what, tensor in (("input", source), ("output", result)):
+        if tensor.dtype not in WHOLE:
+            return f"{what} '{tensor.name}' is {tensor.dtype}; it must be int8, int32, int64 or bool"
+        if any(extent <= 0 for extent in tensor.shape):
+            return f"{what} '{tensor.name}' has shape {list(tensor.shape)}; every extent must be known and above 0"
+    if result.dtype is DType.BOOL and source.dtype not in (DType.INT8, DType.BOOL):
+        return f"it turns {source.dtype} into bool; of several bytes no kernel tells whether one is not 0"
+    return None
+
+
+def _same_bytes(graph: Graph, node: Node) -> str | None:
+    source, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert source is not None
+    if source.size_bytes == result.size_bytes:
+        return None
+    return f"its input has {source.size_bytes} bytes, its output {result.size_bytes}"
+
+
+def _stated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    assert input_shape(graph, node) is not None
+    return (graph[node.outputs[0]].shape,)
+
+
+_TYPES = limit("int8, int32, int64 or bool; to bool from int8 or bool alone", _whole_numbers)
+
+OPS = (
+    Op(
+        "cast",
+        litert="CAST",
+        operands=_OPERANDS,
+        shape=same_shape,
+        kernels=("copy_s8", "lookup_s8"),
+        options="CastOptions",
+        quantization=Quantization.NONE,
+        limits=(_TYPES,),
+        doc="The stored numbers in another type; where that is narrower, their low bytes.",
+    ),
+    Op(
+        "bitcast",
+        litert="BITCAST",
+        operands=_OPERANDS,
+        shape=_stated_shape,
+        kernels=("copy_s8",),
+        options="BitcastOptions",
+        quantization=Quantization.NONE,
+        limits=(
+            _TYPES,
+            limit("as many bytes as the input", _same_bytes),
+        ),
+        doc="The same bytes as another type.",
+    ),
+)

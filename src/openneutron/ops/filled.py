@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators whose results hold a constant in some places or in all: diagonals, spread values, fills, shapes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from openneutron.ir import DType, Graph, Node
+from openneutron.ops.compose import Parts
+from openneutron.ops.limits import constant_at, int8_at, limit, rank, shared_quantization, unquantized
+from openneutron.ops.operands import constant_values, input_shape
+from openneutron.ops.table import Attribute, Composition, Op, Operand, Quantization, Role
+from openneutron.ops.table import input_shape as same_shape
+
+_INPUT = Operand(Role.ACTIVATION, "input")
+
+
+def _padded(parts: Parts, source: str, behind: int, value: int) -> str:
+    """A matrix with columns of one stored value behind it."""
+    rows, cols = parts[source].shape
+    filler = parts.constant(np.array([value], np.int8), parts[source].quant)
+    result = parts.new((rows, cols + behind), DType.INT8, parts[source].quant)
+    return parts.add("padv2", [source, parts.constant(np.array([(0, 0), (0, behind)], np.int32)), filler], result)
+
+
+def _diagonal_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    shape = input_shape(graph, node)
+    return ((*shape, shape[-1]),)
+
+
+def _matrix_diag(graph: Graph, node: Node) -> Composition:
+    """Each value with as many zeros behind it as the matrix is wide: the next value is a row and a column further."""
+    parts, (*outer, size), (result,) = Parts(graph, node), input_shape(graph, node), node.outputs
+    count = math.prod(outer)
+    apart = _padded(parts, parts.reshape(str(node.inputs[0]), (count * size, 1)), size, 0)
+    lines = parts.slice(parts.reshape(apart, (count, size * (size + 1))), (0, 0), (count, size * size))
+    parts.reshape(lines, graph[result].shape, result)
+    return parts.done()
+
+
+def _diagonal_fits(graph: Graph, node: Node) -> str | None:
+    matrix, diagonal = input_shape(graph, node), graph.operand(node, 1)
+    assert diagonal is not None
+    if len(matrix) >= 2 and diagonal.shape == (*matrix[:-2], min(matrix[-2:])):
+        return None
+    return f"its input has shape {list(matrix)}, its diagonal {list(diagonal.shape)}"
+
+
+def _matrix_set_diag(graph: Graph, node: Node) -> Composition:
+    """The diagonal, as a column or a row that is repeated, where a constant mask says so."""
+    parts, (*outer, rows, cols), (result,) = Parts(graph, node), input_shape(graph, node), node.outputs
+    count, quant = math.prod(outer), graph[result].quant
+    column = (count, rows, 1) if rows <= cols else (count, 1, cols)
+    mask = parts.constant(np.eye(rows, cols, dtype=bool))
+    operands = [
+        mask,
+        parts.reshape(str(node.inputs[1]), column),
+        parts.reshape(str(node.inputs[0]), (count, rows, cols)),
+    ]
+    chosen = parts.add("select_v2", operands, parts.new((count, rows, cols), DType.INT8, quant))
+    parts.reshape(chosen, graph[result].shape, result)
+    return parts.done()
+
+
+def _dilated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    factors = constant_values(graph, node, 1)
+    return (tuple((n - 1) * factor + 1 for n, factor in zip(input_shape(graph, node), factors, strict=True)),)
+
+
+def _factors(graph: Graph, node: Node) -> str | None:
+    factors, filler = constant_values(graph, node, 1), graph.operand(node, 2)
+    assert filler is not None
+    if min(factors, default=1) < 1:
+        return f"its dilations are {list(factors)}; each must be at least 1"
+    if filler.dtype is not DType.INT8 or filler.elements != 1:
+        return f"its padding value is {filler.dtype} {list(filler.shape)}; it must be one int8"
+    return None
+
+
+def _dilate(graph: Graph, node: Node) -> Composition:
+    """Along one axis after the other: the padding behind each value, but for the last."""
+    parts, source, (result,) = Parts(graph, node), str(node.inputs[0]), node.outputs
+    shape, (value,) = list(input_shape(graph, node)), constant_values(graph, node, 2)
+    for axis, factor in enumerate(constant_values(graph, node, 1)):
+        outer, inner = math.prod(shape[: axis + 1]), math.prod(shape[axis + 1 :])
+        if factor == 1 or shape[axis] == 1:
+            continue
+        apart = _padded(parts, parts.reshape(source, (outer, inner)), (factor - 1) * inner, value)
+        lines = math.prod(shape[:axis])
+        shape[axis] = (shape[axis] - 1) * factor + 1
+        wide = parts.reshape(apart, (lines, parts[apart].elements // lines))
+        source = parts.slice(wide, (0, 0), (lines, shape[axis] * inner))
+    parts.reshape(source, shape, result)
+    return parts.done()
+
+
+def _fill_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    return (constant_values(graph, node, 0),)
+
+
+def _fill(graph: Graph, node: Node) -> Composition:
+    parts, shape = Parts(graph, node), constant_values(graph, node, 0)
+    single = parts.reshape(str(node.inputs[1]), (1,) * len(shape))
+    parts.add("broadcast_to", [single, parts.integers(shape)], node.outputs[0])
+    return parts.done()
+
+
+def _extents_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    return ((len(input_shape(graph, node)),) if node.op == "shape" else (),)
+
+
+def _extents(graph: Graph, node: Node) -> Composition:
+    """A constant, since shapes are."""
+    parts, (result,) = Parts(graph, node), node.outputs
+    shape, output = input_shape(graph, node), graph[result]
+    values = shape if node.op == "shape" else len(shape)
+    parts.reshape(parts.constant(np.array(values, output.dtype.numpy)), output.shape, result)
+    return parts.done()
+
+
+def _known(graph: Graph, node: Node) -> str | None:
+    shape = input_shape(graph, node)
+    return None if all(n > 0 for n in shape) else f"its input has shape {list(shape)}; every extent must be known"
+
+
+_INTEGERS = (unquantized([], True, DType.INT32, DType.INT64), limit("an input of a known shape", _known))
+
+OPS = (
+    Op(
+        "matrix_diag",
+        litert="MATRIX_DIAG",
+        operands=(_INPUT,),
+        shape=_diagonal_shape,
+        kernels=("copy_s8", "pad_s8"),
+        options="MatrixDiagOptions",
+        quantization=Quantization.SHARED,
+        limits=(int8_at(0), shared_quantization(), rank(0, 1, 5)),
+        doc="Each line of the input as the diagonal of a matrix of stored zeros.",
+        made_of=_matrix_diag,
+    ),
+    Op(
+        "matrix_set_diag",
+        litert="MATRIX_SET_DIAG",
+        operands=(_INPUT, Operand(Role.ACTIVATION, "diagonal")),
+        shape=same_shape,
+        kernels=("select_s8",),
+        options="MatrixSetDiagOptions",
+        quantization=Quantization.SHARED,
+        limits=(int8_at(0, 1), shared_quantization(), limit("a diagonal of the input's matrices", _diagonal_fits)),
+        doc="The input's matrices with other diagonals.",
+        made_of=_matrix_set_diag,
+    ),
+    Op(
+        "dilate",
+        litert="DILATE",
+        operands=(_INPUT, Operand(Role.PARAMETER, "dilations"), Operand(Role.VALUE, "padding value")),
+        shape=_dilated_shape,
+        kernels=("copy_s8", "pad_s8"),
+        quantization=Quantization.SHARED,
+        limits=(
+            int8_at(0),
+            shared_quantization(),
+            constant_at(1, "list of dilations"),
+            constant_at(2, "padding value"),
+            limit("dilations of at least 1", _factors),
+        ),
+        doc="The input's values apart from each other, with one value between them.",
+        made_of=_dilate,
+    ),
+    Op(
+        "fill",
+        litert="FILL",
+        operands=(Operand(Role.PARAMETER, "shape"), Operand(Role.ACTIVATION, "value")),
+        shape=_fill_shape,
+        kernels=("resize_nearest_neighbor_s8",),
+        options="FillOptions",
+        quantization=Quantization.SHARED,
+        limits=(int8_at(1), shared_quantization(), constant_at(0, "shape"), rank(1, 0, 0)),
+        version=3,
+        doc="One value everywhere.",
+        made_of=_fill,
+    ),
+    Op(
+        "shape",
+        litert="SHAPE",
+        operands=(_INPUT,),
+        shape=_extents_shape,
+        kernels=("copy_s8",),
+        options="ShapeOptions",
+        attributes=(Attribute("out_type", "outType", "INT32", {2: "INT32", 4: "INT64"}),),
+        quantization=Quantization.NONE,
+        limits=_INTEGERS,
+        doc="The input's extents, a constant.",
+        made_of=_extents,
+    ),
+    Op(
+        "rank",
+        litert="RANK",
+        operands=(_INPUT,),
+        shape=_extents_shape,
+        kernels=("copy_s8",),
+        options="RankOptions",
+        quantization=Quantization.NONE,
+        limits=_INTEGERS,
+        doc="The number of the input's axes, a constant.",
+        made_of=_extents,
+    ),
+)
