@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openneutron.compiler.partition import OnHost, OnNpu, Partitioning, extract, partition
-from openneutron.ir import Graph, Node, Tensor, constant
+from openneutron.ir import DType, Graph, Node, Tensor, constant
 from tests.oracle import activation, graph_of
 
 NO_KERNEL = "there is no kernel for GATHER"
@@ -117,6 +117,16 @@ def test_an_operator_that_moves_nothing_is_a_view_too() -> None:
     found = partition(graph)
     assert found.partitions == ()
     assert [item.operator for item in found.on_cpu] == ["SLICE"]
+
+
+def test_an_operator_made_of_views_alone_is_one_too() -> None:
+    sizes = [constant("block", [1, 1]), constant("none", [[0, 0], [0, 0]])]
+    node = Node("space_to_batch_nd", ("x", "block", "none"), ("y",))
+    found = partition(graph_of([activation("x", (1, 4, 4, 8))], [node], [*sizes, activation("y", (1, 4, 4, 8))]))
+    assert found.partitions == ()
+    shape = Tensor("y", (4,), DType.INT32)
+    constants = graph_of([activation("x", (1, 4, 4, 8))], [Node("shape", ("x",), ("y",))], [shape])
+    assert [item.operator for item in partition(constants).on_cpu] == ["SHAPE"]
 
 
 def test_reasons_of_the_operator_table_are_passed_on() -> None:

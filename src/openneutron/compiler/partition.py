@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from openneutron import ops
 from openneutron.compiler.legalize.rename_identities import VIEWS, rename_identities
+from openneutron.compiler.legalize.take_apart import take_apart
 from openneutron.compiler.unsigned import as_int8, unsigned_reason, with_uint8_io
 from openneutron.diagnostics import OnCpu
 from openneutron.ir import DType, Graph, Node
@@ -217,7 +218,8 @@ def _levels(predecessors: Sequence[Sequence[int]], rejected: Mapping[int, OnCpu]
 
 def _idle(part: Partition) -> list[int]:
     """The nodes of a partition that are connected to none that computes."""
-    computes = [node.op not in VIEWS for node in rename_identities(part.graph).nodes]
+    legal = rename_identities(part.graph)
+    computes = [node.op not in VIEWS and _computes(legal, node) for node in legal.nodes]
     made_by = {name: place for place, node in enumerate(part.graph.nodes) for name in node.outputs}
     # Union by relabelling: a node's component is the smallest place in it.
     component = list(range(len(computes)))
@@ -234,6 +236,15 @@ def _idle(part: Partition) -> list[int]:
                 component[max(one, other)] = min(one, other)
     busy = {root(place) for place, computing in enumerate(computes) if computing}
     return [part.nodes[place] for place in range(len(computes)) if root(place) not in busy]
+
+
+def _computes(graph: Graph, node: Node) -> bool:
+    """Whether a part of the node is more than a view, where it is made of others."""
+    row = ops.BY_NAME[node.op]
+    if row.made_of is None:
+        return True
+    alone = rename_identities(take_apart(replace(graph, nodes=(node,))))
+    return any(part.op not in VIEWS for part in alone.nodes)
 
 
 def _order(predecessors: Sequence[Sequence[int]], partitions: Sequence[Partition]) -> tuple[OnNpu | OnHost, ...]:

@@ -3,25 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 
-from openneutron.ir import Graph, Node, Tensor
+from openneutron.ir import Graph, Node
 from openneutron.ops import BY_NAME
 
 
 def take_apart(graph: Graph) -> Graph:
-    """Return the graph with every node whose row says what it is made of replaced by those nodes."""
-    tensors: dict[str, Tensor] = {}
-    return graph.rebuilt([part for node in graph.nodes for part in _parts(graph, node, tensors)], tensors.values())
-
-
-def _parts(graph: Graph, node: Node, tensors: dict[str, Tensor]) -> Iterator[Node]:
-    made_of = BY_NAME[node.op].made_of
-    if made_of is None:
-        yield node
-        return
-    parts = made_of(graph, node)
-    tensors |= {tensor.name: tensor for tensor in parts.tensors}
-    inner = graph.rebuilt((*graph.nodes, *parts.nodes), parts.tensors)
-    for part in parts.nodes:
-        yield from _parts(inner, part, tensors)
+    """Return the graph with every node whose row says what it is made of replaced by those nodes, and these by theirs."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        made_of = BY_NAME[node.op].made_of
+        if made_of is None:
+            nodes.append(node)
+            continue
+        parts = made_of(graph, node)
+        tensors = {**graph.tensors, **{tensor.name: tensor for tensor in parts.tensors}}
+        inner = take_apart(replace(graph, tensors=tensors, nodes=parts.nodes))
+        graph = replace(graph, tensors={**tensors, **inner.tensors})
+        nodes += inner.nodes
+    return graph.rebuilt(nodes)
