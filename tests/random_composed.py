@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from openneutron.ir import DType, Tensor
+from openneutron.ir import DType, Tensor, per_tensor
 from tests.random_builder import Builder, Sampler
 
 
@@ -42,9 +42,34 @@ def space_to_batch_nd(b: Builder, source: Tensor) -> Tensor | None:
     return b.node("space_to_batch_nd", [source, b.integers(*block), amounts], result)
 
 
+def _dilated(b: Builder, source: Tensor) -> Tensor | None:
+    """A depthwise convolution between SPACE_TO_BATCH_ND and back, as TensorFlow writes a dilated one."""
+    spread = space_to_batch_nd(b, source)
+    assert spread is not None and source.quant is not None
+    taps = [b.up_to(min(3, extent)) for extent in spread.shape[1:3]]
+    channels = source.shape[3]
+    weights = b.const(b.random.integers(-127, 128, (1, *taps, channels)).astype(np.int8), per_tensor(0.01, 0))
+    bias = b.const(b.random.integers(-900, 900, channels).astype(np.int32), per_tensor(0.01 * source.quant.scale, 0))
+    inner = [extent - tap + 1 for extent, tap in zip(spread.shape[1:3], taps, strict=True)]
+    narrow = b.new((spread.shape[0], *inner, channels), b.quant(source.quant.scale * 2))
+    window = {"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "depth_multiplier": 1}
+    activation = b.choice("NONE", "RELU6")
+    b.node("depthwise_conv_2d", [spread, weights, bias], narrow, padding="VALID", activation=activation, **window)
+    block = b.tensors[str(b.nodes[-2].inputs[1])]
+    assert block.data is not None
+    sizes = block.data.tolist()
+    crops = [(int(b.random.integers(2)), int(b.random.integers(2))) if n * size > 2 else (0, 0)
+             for n, size in zip(inner, sizes, strict=True)]  # fmt: skip
+    rows = [n * size - sum(pair) for n, size, pair in zip(inner, sizes, crops, strict=True)]
+    result = b.new((source.shape[0], *rows, channels), narrow.quant)
+    return b.node("batch_to_space_nd", [narrow, block, b.const(np.array(crops, np.int32))], result)
+
+
 def batch_to_space_nd(b: Builder, source: Tensor) -> Tensor | None:
     if len(source.shape) not in (3, 4):
         return None
+    if len(source.shape) == 4 and b.random.random() < 0.5:
+        return _dilated(b, source)
     first = int(b.choice(*(n for n in (1, 2, 3) if source.shape[0] % n == 0)))
     block = [first, *[1] * (len(source.shape) - 3)]
     block = [block[i] for i in b.random.permutation(len(block))]

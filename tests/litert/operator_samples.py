@@ -19,6 +19,7 @@ OPTIONS_BY_LETTERS = {name.lower(): name for name in (*OPTIONS, *OPTIONS_2)}
 REDUCTIONS = ("MEAN", "SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL")
 POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 SHARED_OPTIONS = {
+    "L2_NORMALIZATION": "L2NormOptions",
     **dict.fromkeys(REDUCTIONS, "ReducerOptions"),
     **dict.fromkeys(("MAXIMUM", "MINIMUM"), "MaximumMinimumOptions"),
     **dict.fromkeys(POOLS, "Pool2DOptions"),

@@ -48,6 +48,7 @@ KERNELS = (
     "copy",
     "softmax",
     "log_softmax",
+    "l2_normalization",
     "lookup",
     "resize_nearest_neighbor",
     "resize_bilinear",
@@ -99,7 +100,7 @@ def needed(call: KernelCall, field: str, window: Ranges) -> Ranges:
         cols = _taps(cols, p["kernel_w"], p["stride_w"], p["pad_left"], extents[2])
     elif call.kernel in ("mean_s8", "reduce_max_s8"):
         height, cols = (0, extents[1]), (0, extents[2])
-    elif call.kernel in ("softmax_s8", "log_softmax_s8"):
+    elif call.kernel in ("softmax_s8", "log_softmax_s8", "l2_normalization_s8"):
         channels = (0, extents[3])
     elif call.kernel == "pad_s8":
         pads = [p[f"pad_{side}"] for side in ("batch", "top", "left", "channel")]

@@ -128,6 +128,7 @@ COST_RULES: dict[str, CostRule] = {
     "reduce_max_s8": _reduction,
     "softmax_s8": _softmax,
     "log_softmax_s8": _softmax,
+    "l2_normalization_s8": _softmax,
     "add_s8": _elementwise,
     "mul_s8": _elementwise,
     "maximum_s8": _elementwise,

@@ -114,6 +114,7 @@ RULES: dict[str, Rule] = {
     "resize_bilinear_s8": _bilinear,
     "softmax_s8": _same_rows,
     "log_softmax_s8": _same_rows,
+    "l2_normalization_s8": _same_rows,
     "arg_max_s8": _same_rows,
     "batch_matmul_s8": _first_operand,
     "gather_s8": _first_operand,

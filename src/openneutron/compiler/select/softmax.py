@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Softmax as a kernel call."""
+"""Softmax and other operators over lines of channels as kernel calls."""
 
 from __future__ import annotations
 
@@ -47,6 +47,16 @@ def log_softmax(graph: Graph, node: Node) -> list[KernelCall]:
     views = {"input": whole(source), "output": whole(result)}
     params = {"table_count": len(rescaled), "channels": source.shape[-1]}
     return [KernelCall("log_softmax_s8", node.name, views, params, {"table": table.astype("<i4").tobytes()})]
+
+
+@selects("l2_normalization")
+def l2_normalization(graph: Graph, node: Node) -> list[KernelCall]:
+    """l2_normalization_s8."""
+    source, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert source is not None and source.quant is not None
+    views = {"input": whole(source), "output": whole(result)}
+    params = {"channels": source.shape[-1], "input_zero_point": source.quant.zero_point}
+    return [KernelCall("l2_normalization_s8", node.name, views, params)]
 
 
 def exponentials_of_differences(scale: float, beta: float) -> npt.NDArray[np.int32]:
