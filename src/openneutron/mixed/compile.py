@@ -17,6 +17,7 @@ from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
 from openneutron.mixed.fold import folded
+from openneutron.mixed.shapes import with_known_shapes
 from openneutron.targets import Target
 
 Progress = Callable[[str, int, int], None]
@@ -108,7 +109,7 @@ def analyse_file(
 ) -> CompiledFile:
     """As ``compile_file``, but a file with nothing for the NPU is no error.
 
-    The result's model is the file without operators that compute constants, which are constants there.
+    The result's model is the file with known shapes, and what operators compute from constants, as constants.
     """
     graph = model.graph
     for place, node in enumerate(graph.nodes):
@@ -117,7 +118,7 @@ def analyse_file(
                 f"'{name}': it is compiled already: operator {place} is a NeutronGraph. Compile the file it was made from."
             )
     check_names(graph, name, operators_not_to_delegate)
-    model = folded(model)
+    model = folded(with_known_shapes(model))
     graph = model.graph
     partitioning = partition(graph, operators_not_to_delegate)
     parts: list[Compiled] = []
