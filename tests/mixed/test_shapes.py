@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from openneutron import litert
+from openneutron.litert.shapes import with_known_shapes
 from openneutron.mixed import FileSimulator, compile_file
-from openneutron.mixed.shapes import with_known_shapes
 from tests.mixed.files import BUILTIN, FileBuilder, mixed_file
 from tests.oracle import TARGET
 

@@ -16,8 +16,8 @@ from openneutron.ir import DType, Graph
 from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
+from openneutron.litert.shapes import with_known_shapes
 from openneutron.mixed.fold import folded
-from openneutron.mixed.shapes import with_known_shapes
 from openneutron.targets import Target
 
 Progress = Callable[[str, int, int], None]

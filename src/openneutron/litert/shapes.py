@@ -16,8 +16,8 @@ import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.ir import Graph, Node, constant
-from openneutron.litert import LiteRTModel
 from openneutron.litert.prune import copied
+from openneutron.litert.read import LiteRTModel
 
 
 def with_known_shapes(model: LiteRTModel) -> LiteRTModel:
