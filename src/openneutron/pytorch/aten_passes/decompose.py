@@ -17,7 +17,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from openneutron.pytorch.aten_passes.constants import add_constant
-from openneutron.pytorch.aten_passes.decompositions import DECOMPOSITIONS, Keep
+from openneutron.pytorch.aten_passes.decompositions import DECOMPOSITIONS, KEPT, Keep
 from openneutron.pytorch.aten_passes.make_functional import MakeFunctional
 from openneutron.pytorch.aten_passes.plain_casts import PlainCasts
 from openneutron.pytorch.aten_passes.rewriting import finished
@@ -27,7 +27,7 @@ from openneutron.pytorch.aten_passes.torch_decompositions import (
     is_known,
     torch_decompositions,
 )
-from openneutron.pytorch.lower.absent import STAYS_WHOLE
+from openneutron.pytorch.lower.absent import REWRITE, STAYS_WHOLE
 from openneutron.pytorch.lower.program import short_name
 
 WRITTEN_AS = "written_as"
@@ -42,10 +42,10 @@ Traces = dict[Any, "Traced"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """A call's decomposition as a graph of the call's tensors; ``graph_module`` is None for a call that stays whole."""
+    """A call's decomposition as a graph of the call's tensors; None for a call that stays whole, for a reason."""
 
     graph_module: GraphModule | None
-    reason: str = ""
+    whole: Keep = KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,9 @@ def _replace(module: GraphModule, node: Node, traces: Traces) -> list[Node] | No
     sources = _sources(overload, node)
     traced = None if sources is None else _traced(overload, node, sources, traces)
     if traced is None or traced.graph_module is None or _lacks_a_result(traced.graph_module, node):
-        if traced is not None and traced.reason:
-            node.meta["custom"] = {**node.meta.get("custom", {}), STAYS_WHOLE: traced.reason}
+        if traced is not None and traced.whole.reason:
+            why = (traced.whole.reason, traced.whole.hint)
+            node.meta["custom"] = {**node.meta.get("custom", {}), STAYS_WHOLE: why}
         return None
     assert sources is not None
     graph_module = traced.graph_module
@@ -161,7 +162,7 @@ def _traced(overload: torch._ops.OpOverload, node: Node, sources: list[Node], tr
     if key not in traces:
         function = DECOMPOSITIONS.get(str(overload))
         if function is not None:
-            traces[key] = Traced(_trace(lambda given: function(**given), leaves, spec, values))
+            traces[key] = _trace(lambda given: function(**given), leaves, spec, values)
         else:
             traces[key] = _traced_by_torch(overload, node, leaves, spec, values, traces)
     return traces[key]
@@ -177,7 +178,7 @@ def _traced_by_torch(
 ) -> Traced:
     """The first of PyTorch's decompositions that can be taken, in turn taken apart."""
     positional = [item.name for item in overload._schema.arguments if not item.kwarg_only]
-    reason = ""
+    whole = KEPT
     for decomposition in torch_decompositions(node):
         graph_module = _trace_of_torch(decomposition, positional, leaves, spec, values)
         if graph_module is None or any(_is_unsafe(piece, overload) for piece in graph_module.graph.nodes):
@@ -188,7 +189,8 @@ def _traced_by_torch(
         if unknown is None or is_implicit(overload):
             return Traced(graph_module)
         reason = f"{short_name(node)} is made of operators of which {short_name(unknown)} has no kernel"
-    return Traced(None, reason)
+        whole = Keep(reason, REWRITE)
+    return Traced(None, whole)
 
 
 def _trace_of_torch(
@@ -203,7 +205,7 @@ def _trace_of_torch(
         return decomposition.function(*places, **given)
 
     try:
-        graph_module = _trace(call, leaves, spec, values, decomposition.pre_dispatch)
+        graph_module = _trace(call, leaves, spec, values, decomposition.pre_dispatch).graph_module
     # Decompositions that look at values, or know no such call, raise whatever they like.
     except Exception:
         return None
@@ -229,26 +231,29 @@ def _trace(
     spec: TreeSpec,
     values: list[FakeTensor],
     pre_dispatch: bool = True,
-) -> GraphModule | None:
-    """What a function does with a call's arguments, as a graph of the call's tensors; None where it leaves the call alone."""
-    left_alone = False
+) -> Traced:
+    """What a function does with a call's arguments."""
+    kept: list[Keep] = []
 
     def call(*tensors: torch.Tensor) -> Any:
-        nonlocal left_alone
         rest = iter(tensors)
         filled = [next(rest) if isinstance(leaf, Node) else leaf for leaf in leaves]
         result = function(tree_unflatten(filled, spec))
-        left_alone = isinstance(result, Keep)
-        return tensors[0] if left_alone else result
+        if isinstance(result, Keep):
+            kept.append(result)
+            return tensors[0]
+        return result
 
     with torch.no_grad(), values[0].fake_mode if values else FakeTensorMode():
         graph_module = make_fx(call, pre_dispatch=pre_dispatch)(*values)
+    if kept:
+        return Traced(None, kept[-1])
     for node in graph_module.graph.find_nodes(op="get_attr"):
         value = getattr(graph_module, str(node.target))
         constant = value.constant if isinstance(value, FakeTensor) else value
         assert isinstance(constant, torch.Tensor), "constants come from torch.full, ones, arange, tril"
         setattr(graph_module, str(node.target), constant)
-    return None if left_alone else graph_module
+    return Traced(graph_module)
 
 
 def _hand_over(module: GraphModule, node: Node, result: Any) -> None:

@@ -46,7 +46,9 @@ class FoldConstants:
             if value is None:
                 continue
             known[node] = value
-            sizes[node] = {} if node.op != "get_attr" else {str(node.target): value.numel()}  # type: ignore[union-attr]
+            sizes[node] = (
+                {str(node.target): value.numel()} if isinstance(value, torch.Tensor) and node.op == "get_attr" else {}
+            )
             for source in node.all_input_nodes:
                 sizes[node] = {**sizes[node], **sizes[source]}
         changed = False

@@ -35,7 +35,7 @@ LITERT_OF = {
 """Rows of the operator table by what ATen calls them, where the names differ."""
 
 STAYS_WHOLE = "stays_whole"
-"""The key of ``node.meta["custom"]`` that says why an operator with a decomposition of PyTorch's was not taken apart."""
+"""The key of ``node.meta["custom"]`` for why an operator that could be taken apart was not: the reason, and a suggestion."""
 
 REWRITE = "Write it with operators that docs/supported-ops.md lists."
 
@@ -71,8 +71,8 @@ def no_rule(node: Node) -> Reject:
 
 def stays_whole(node: Node) -> Reject | None:
     """Why an operator that PyTorch can take apart, or one it was taken apart into, was quantized neither whole nor in pieces."""
-    reason = node.meta.get("custom", {}).get(STAYS_WHOLE)
-    return None if reason is None else Reject(reason, REWRITE)
+    why = node.meta.get("custom", {}).get(STAYS_WHOLE)
+    return None if why is None else Reject(*why)
 
 
 def not_quantized(node: Node) -> Reject:

@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 
+@dataclass(frozen=True, slots=True)
 class Keep:
-    """What a decomposition returns for a call that it leaves as it is."""
+    """What a decomposition returns for a call that it leaves as it is, with a reason and a suggestion for the user."""
+
+    reason: str = ""
+    hint: str = ""
 
 
 KEPT = Keep()
