@@ -12,8 +12,9 @@ from torch import nn
 from torch.fx import GraphModule
 
 from openneutron.pytorch.aten_passes import decompose
-from openneutron.pytorch.aten_passes.decompose import WRITTEN_AS, Decompose
+from openneutron.pytorch.aten_passes.decompose import Decompose
 from openneutron.pytorch.aten_passes.decompositions import KEPT
+from openneutron.pytorch.aten_passes.splice import WRITTEN_AS
 
 
 class Mixed(nn.Module):

@@ -12,15 +12,14 @@ import torch
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from openneutron.pytorch.aten_passes.constants import add_constant
 from openneutron.pytorch.aten_passes.decompositions import DECOMPOSITIONS, KEPT, Keep
 from openneutron.pytorch.aten_passes.make_functional import MakeFunctional
 from openneutron.pytorch.aten_passes.plain_casts import PlainCasts
 from openneutron.pytorch.aten_passes.rewriting import finished
+from openneutron.pytorch.aten_passes.splice import splice
 from openneutron.pytorch.aten_passes.torch_decompositions import (
     TorchDecomposition,
     is_implicit,
@@ -29,12 +28,6 @@ from openneutron.pytorch.aten_passes.torch_decompositions import (
 )
 from openneutron.pytorch.lower.absent import REWRITE, STAYS_WHOLE
 from openneutron.pytorch.lower.program import short_name
-
-WRITTEN_AS = "written_as"
-"""The key of ``node.meta["custom"]`` that names the operator a piece was made from."""
-
-_FROM_WHERE = ("nn_module_stack", "stack_trace", "source_fn_stack", "torch_fn", "from_node")
-
 
 Traces = dict[Any, "Traced"]
 """Decompositions by operator, arguments, shapes and strides: a model repeats few of them."""
@@ -99,30 +92,7 @@ def _replace(module: GraphModule, node: Node, traces: Traces) -> list[Node] | No
             node.meta["custom"] = {**node.meta.get("custom", {}), STAYS_WHOLE: why}
         return None
     assert sources is not None
-    graph_module = traced.graph_module
-    made: dict[Node, Any] = {}
-    pieces: list[Node] = []
-    for piece in graph_module.graph.nodes:
-        if piece.op == "placeholder":
-            made[piece] = sources[len(made)]
-        elif piece.op == "output":
-            result = map_arg(piece.args[0], made.__getitem__)
-        elif piece.op == "get_attr":
-            value = getattr(graph_module, str(piece.target))
-            made[piece] = add_constant(module, node, f"{node.name}{piece.target}", value)
-        else:
-            with module.graph.inserting_before(node):
-                copy = module.graph.node_copy(piece, made.__getitem__)
-            copy.meta = {key: node.meta[key] for key in _FROM_WHERE if key in node.meta}
-            copy.meta["val"] = piece.meta.get("val")
-            custom = {key: value for key, value in node.meta.get("custom", {}).items() if key != STAYS_WHOLE}
-            copy.meta["custom"] = {**custom, WRITTEN_AS: custom.get(WRITTEN_AS, str(overload))}
-            if STAYS_WHOLE in piece.meta.get("custom", {}):
-                copy.meta["custom"][STAYS_WHOLE] = piece.meta["custom"][STAYS_WHOLE]
-            made[piece] = copy
-            pieces.append(copy)
-    _hand_over(module, node, result)
-    return pieces
+    return splice(module, node, traced.graph_module, sources)
 
 
 def _lacks_a_result(graph_module: GraphModule, node: Node) -> bool:
@@ -254,16 +224,3 @@ def _trace(
         assert isinstance(constant, torch.Tensor), "constants come from torch.full, ones, arange, tril"
         setattr(graph_module, str(node.target), constant)
     return Traced(graph_module)
-
-
-def _hand_over(module: GraphModule, node: Node, result: Any) -> None:
-    """Gives the node's readers the pieces' results instead."""
-    if isinstance(result, (list, tuple)):
-        for user in list(node.users):
-            assert user.target is operator.getitem, f"{user.name} reads all results of {node.name} at once"
-            if user.users:
-                user.replace_all_uses_with(result[user.args[1]])
-            module.graph.erase_node(user)
-    else:
-        node.replace_all_uses_with(result)
-    module.graph.erase_node(node)

@@ -17,10 +17,13 @@ from openneutron.pytorch.aten_passes.fold_constants import FoldConstants
 from openneutron.pytorch.aten_passes.fold_factors import FoldFactors
 from openneutron.pytorch.aten_passes.inline_wrappers import InlineWrappers
 from openneutron.pytorch.aten_passes.make_functional import MakeFunctional
+from openneutron.pytorch.aten_passes.merge_slices import MergeSlices
 from openneutron.pytorch.aten_passes.plain_casts import PlainCasts
+from openneutron.pytorch.aten_passes.plain_moves import PlainMoves
 from openneutron.pytorch.aten_passes.products_to_linear import ProductsToLinear
 from openneutron.pytorch.aten_passes.scalars_to_tensors import ScalarsToTensors
 from openneutron.pytorch.aten_passes.split_projections import SplitProjections
+from openneutron.pytorch.aten_passes.written_attention import WrittenAttention
 
 if TYPE_CHECKING:
     from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
@@ -54,11 +57,15 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
         PlainCasts(),
         DropExpands(),
         FoldConstants(),
+        WrittenAttention(keep),
+        FoldConstants(),
         CastRows(),
         ScalarsToTensors(),
         ProductsToLinear(),
         SplitProjections(keep),
         FoldFactors(keep),
+        MergeSlices(keep),
+        PlainMoves(),
     )
 
 

@@ -41,10 +41,15 @@ def scaled_dot_product_attention(
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     query = query if factor == 1 else query * factor
     scores = _masked(_product(query, key.transpose(-2, -1)), attn_mask, is_causal)
-    if is_causal or key.shape[-2] <= MOST_KEYS_OF_SOFTMAX:
+    return attended(scores, value, is_causal)
+
+
+def attended(scores: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
+    """softmax(scores) @ value, with the division last where that is better."""
+    if is_causal or scores.shape[-1] <= MOST_KEYS_OF_SOFTMAX:
         return _product(torch.softmax(scores, -1), value)
     parts = torch.exp(scores - scores.amax(-1, keepdim=True))
-    return _product(parts, value) * torch.reciprocal(parts.mean(-1, keepdim=True) * key.shape[-2])
+    return _product(parts, value) * torch.reciprocal(parts.mean(-1, keepdim=True) * scores.shape[-1])
 
 
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:

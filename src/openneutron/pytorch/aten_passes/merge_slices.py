@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is computed of several slices of one tensor alike is computed once, of the tensor.
+
+Recurrent layers that are written out step by step apply one linear layer to the inputs of each step, and one sigmoid to each
+of three gates. One call instead of many costs the NPU less to issue, and the compiler less time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.pass_base import PassResult
+
+from openneutron.pytorch.aten_passes.constants import constant_of
+from openneutron.pytorch.aten_passes.rewriting import add_call, finished
+
+_aten = torch.ops.aten
+_FUNCTIONS = (_aten.sigmoid.default, _aten.tanh.default)
+"""Functions whose result has a fixed quantization, so that it does not matter what else they are computed of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A slice of a tensor [start, end) along an axis; ``squeezed``: one element, and the axis is gone."""
+
+    source: Node
+    axis: int
+    start: int
+    end: int
+    squeezed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSlices:
+    """Rewrites ``linear(x[0], w, b), linear(x[1], w, b) ...`` to slices of ``linear(x, w, b)``, and so with sigmoid and tanh.
+
+    Only where the slices are more than half of the tensor, so that little is computed in vain. keep: calls to leave alone.
+    """
+
+    keep: Callable[[Node], bool] | None = None
+
+    def __call__(self, module: GraphModule) -> PassResult:
+        groups: dict[object, list[tuple[Node, Slice]]] = defaultdict(list)
+        for node in module.graph.nodes:
+            if node.op != "call_function" or (self.keep is not None and self.keep(node)):
+                continue
+            for piece, rest in _pieces(module, node):
+                groups[node.target, piece.source, piece.axis, piece.squeezed, rest].append((node, piece))
+        changed = False
+        for members in groups.values():
+            changed |= _merge(module, members)
+        return finished(module, changed)
+
+
+def _pieces(module: GraphModule, node: Node) -> Iterator[tuple[Slice, tuple[object, ...]]]:
+    """The slice that a call computes something of, and the call's other arguments; nothing for any other call."""
+    if node.target not in (*_FUNCTIONS, _aten.linear.default) or node.kwargs:
+        return
+    piece = _slice_of(node.args[0])
+    if piece is None:
+        return
+    rest = node.args[1:]
+    if node.target is _aten.linear.default:
+        last = len(piece.source.meta["val"].shape) - 1
+        if piece.axis == last or any(item is not None and constant_of(module, item) is None for item in rest):
+            return
+    yield piece, rest
+
+
+def _slice_of(node: object) -> Slice | None:
+    if not isinstance(node, Node):
+        return None
+    squeezed = node.target is _aten.squeeze.dim
+    inner = node.args[0] if squeezed else node
+    if not isinstance(inner, Node) or inner.target is not _aten.slice.Tensor or inner.kwargs or len(inner.args) != 4:
+        return None
+    source, axis, start, end = inner.args
+    if not isinstance(source, Node) or not all(isinstance(item, int) for item in (axis, start, end)):
+        return None
+    shape = source.meta["val"].shape
+    if not all(isinstance(extent, int) for extent in shape):
+        return None
+    axis %= len(shape)  # type: ignore[operator]
+    first, last, _ = slice(start, end).indices(shape[axis])  # type: ignore[misc]
+    if squeezed and (last - first != 1 or node.args[1] % len(shape) != axis):  # type: ignore[operator]
+        return None
+    return Slice(source, axis, first, last, squeezed)  # type: ignore[arg-type]
+
+
+def _merge(module: GraphModule, members: list[tuple[Node, Slice]]) -> bool:
+    places = {(piece.start, piece.end) for _, piece in members}
+    first, piece = members[0]
+    extent = piece.source.meta["val"].shape[piece.axis]
+    if len(places) < 2 or 2 * sum(end - start for start, end in places) <= extent:
+        return False
+    assert isinstance(first.target, torch._ops.OpOverload)
+    after = _behind(module, piece.source, first.args[1:])
+    whole = add_call(module, after, first.target, piece.source, *first.args[1:])
+    _describe(whole, first)
+    for node, own in members:
+        part = add_call(module, node, _aten.slice.Tensor, whole, own.axis, own.start, own.end)
+        if own.squeezed:
+            part = add_call(module, node, _aten.squeeze.dim, part, own.axis)
+        node.replace_all_uses_with(part)
+        module.graph.erase_node(node)
+    return True
+
+
+def _behind(module: GraphModule, source: Node, others: tuple[object, ...]) -> Node:
+    """The node in front of which all of a call's operands are there."""
+    operands = {source, *(item for item in others if isinstance(item, Node))}
+    for node in module.graph.nodes:
+        operands.discard(node)
+        if not operands:
+            return node.next
+    raise AssertionError("an operand is not in the graph")
+
+
+def _describe(node: Node, like: Node) -> None:
+    """Says that the node comes from where another one does."""
+    node.meta = {**like.meta, "val": node.meta["val"]}

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Recurrent layers and cells: unrolled, delegated whole, near to float; and layers that are written out step by step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+from torch.nn.quantizable.modules.rnn import LSTM as QuantizableLSTM
+
+from openneutron.pytorch.aten_passes.decompose import Decompose
+from openneutron.pytorch.aten_passes.decompositions.recurrent import MOST_STEPS
+from openneutron.pytorch.aten_passes.merge_slices import MergeSlices
+from openneutron.pytorch.aten_passes.plain_moves import PlainMoves
+from openneutron.pytorch.compile import analyse
+from tests.pytorch.small_models import assert_same_as_litert, outputs_of
+
+
+class Layers(nn.Module):
+    """Every kind of layer, one of them with states that come from outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(8, 6, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(12, 6, batch_first=True)
+        self.cells = nn.ModuleList((nn.LSTMCell(6, 6), nn.GRUCell(6, 6), nn.RNNCell(6, 6, nonlinearity="relu")))
+
+    def forward(self, x: Tensor, h: Tensor) -> tuple[Tensor, ...]:
+        x, (_, cell) = self.lstm(x)
+        x, last = self.gru(x, h)
+        lstm, gru, rnn = self.cells
+        hidden, state = lstm(x[:, -1])
+        return x, cell, last, state, rnn(gru(hidden, state))
+
+
+def test_layers_and_cells_run_in_one_delegate_call() -> None:
+    torch.manual_seed(3)
+    module = Layers().eval()
+    inputs = [(torch.randn(2, 3, 8), torch.randn(1, 2, 6)) for _ in range(4)]
+    program = analyse(module, inputs[0], calibration=inputs)
+    assert program.delegation.on_cpu == ()
+    assert len(program.partitions) == 1
+    assert_same_as_litert(program)
+    with torch.no_grad():
+        wanted = module(*inputs[0])
+    for got, want in zip(program.run(*inputs[0]), wanted, strict=True):
+        assert 10 * float(torch.log10((want**2).sum() / ((got - want) ** 2).sum())) >= 25
+
+
+LAYERS = (
+    (nn.LSTM(5, 4, 2, bidirectional=True, bias=False), (3, 2, 5)),
+    (nn.LSTM(5, 4, proj_size=3), (3, 5)),
+    (nn.GRU(5, 4, 2, batch_first=True, dropout=0.5), (2, 3, 5)),
+    (nn.RNN(5, 4, nonlinearity="relu", bidirectional=True), (3, 2, 5)),
+)
+
+
+@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda item: str(item))
+def test_unrolled_layers_compute_the_same(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+    module = torch.export.export(layer.eval(), (x,)).module(check_guards=False)
+    assert isinstance(module, GraphModule)
+    assert Decompose()(module).modified
+    module.graph.lint()
+    for got, want in zip(outputs_of(module(x)[1]), outputs_of(layer(x)[1]), strict=True):
+        torch.testing.assert_close(got, want)
+    torch.testing.assert_close(module(x)[0], layer(x)[0])
+
+
+def test_a_long_sequence_stays_on_the_cpu_and_says_why() -> None:
+    layer = nn.GRU(4, 3)
+    inputs = [(torch.randn(MOST_STEPS + 1, 1, 4),)]
+    module = torch.export.export(layer.eval(), inputs[0]).module(check_guards=False)
+    assert isinstance(module, GraphModule)
+    Decompose()(module)
+    (call,) = (node for node in module.graph.nodes if str(node.target) == "aten.gru.input")
+    assert call.meta["custom"]["stays_whole"] == (
+        "it has 257 steps, over all its layers and directions; up to 256 are unrolled",
+        "Give it shorter sequences, and its state from call to call.",
+    )
+
+
+def test_steps_that_are_written_out_share_a_layer_and_a_sigmoid() -> None:
+    layer, x = QuantizableLSTM(8, 6, batch_first=True).eval(), torch.randn(2, 4, 8)
+    module = torch.export.export(layer, (x,)).module(check_guards=False)
+    assert isinstance(module, GraphModule)
+    Decompose()(module)
+    wanted = module(x)[0]
+    counts = [_count(module, name) for name in ("aten.linear.default", "aten.sigmoid.default")]
+    MergeSlices()(module)
+    PlainMoves()(module)
+    module.graph.lint()
+    merged = [_count(module, name) for name in ("aten.linear.default", "aten.sigmoid.default")]
+    assert (counts, merged) == ([8, 12], [5, 4])
+    assert not any(_count(module, name) for name in ("aten.transpose.int", "aten.squeeze.dim", "aten.t.default"))
+    torch.testing.assert_close(module(x)[0], wanted)
+
+
+def _count(module: GraphModule, name: str) -> int:
+    return sum(str(node.target) == name for node in module.graph.nodes)
