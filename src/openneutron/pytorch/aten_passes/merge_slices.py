@@ -84,11 +84,11 @@ def _slice_of(node: object) -> Slice | None:
     shape = source.meta["val"].shape
     if not all(isinstance(extent, int) for extent in shape):
         return None
-    axis %= len(shape)  # type: ignore[operator]
-    first, last, _ = slice(start, end).indices(shape[axis])  # type: ignore[misc]
-    if squeezed and (last - first != 1 or node.args[1] % len(shape) != axis):  # type: ignore[operator]
+    axis %= len(shape)
+    first, last, _ = slice(start, end).indices(shape[axis])
+    if squeezed and (last - first != 1 or node.args[1] % len(shape) != axis):
         return None
-    return Slice(source, axis, first, last, squeezed)  # type: ignore[arg-type]
+    return Slice(source, axis, first, last, squeezed)
 
 
 def _merge(module: GraphModule, members: list[tuple[Node, Slice]]) -> bool:

@@ -33,7 +33,7 @@ def _rewrite(node: Node) -> bool:
         order = list(range(value.dim()))
         if order:
             one, other = node.args[1:] if len(node.args) == 3 else (0, -1)
-            order[one], order[other] = order[other], order[one]  # type: ignore[index]
+            order[one], order[other] = order[other], order[one]
         node.target, node.args = _aten.permute.default, (node.args[0], order)
         return True
     if node.target is _aten.squeeze.dim:

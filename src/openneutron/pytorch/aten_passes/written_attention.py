@@ -72,7 +72,7 @@ def _to_softmax(product: Node) -> list[Node] | None:
     """The nodes from a product's first operand back to a softmax over the axis that is summed over; None where there are no
     such nodes, or others read one of them."""
     here, chain = product.args[0], []
-    keys = product.meta["val"].dim() and product.args[1].meta["val"].shape[-2:][0]  # type: ignore[union-attr]
+    keys = product.meta["val"].dim() and product.args[1].meta["val"].shape[-2:][0]
     while isinstance(here, Node) and here.op == "call_function" and len(here.users) == 1:
         value = here.meta.get("val")
         if not isinstance(value, FakeTensor) or value.dtype != torch.float32 or value.shape[-1] != keys:
@@ -99,7 +99,7 @@ def _keeps_rows(node: Node) -> bool:
 
 def _rewrite(module: GraphModule, product: Node, chain: list[Node]) -> bool:
     *views, softmax = chain
-    scores, masked, is_causal = _unmasked(module, softmax.args[0])  # type: ignore[arg-type]
+    scores, masked, is_causal = _unmasked(module, softmax.args[0])
     values = product.args[1]
     assert isinstance(values, Node)
     if not all(isinstance(item.meta.get("val"), FakeTensor) for item in (scores, values)):
@@ -135,7 +135,7 @@ def _unmasked(module: GraphModule, scores: Node) -> tuple[Node, Node | None, boo
             if known is not None and isinstance(data, Node) and known.is_floating_point() and known.numel() > 1:
                 hidden = known <= MASKED
                 stays = not bool(hidden.any()) or data.meta["val"].shape != scores.meta["val"].shape
-                return (scores, None, False) if stays else (data, mask, _is_uneven(hidden, scores))  # type: ignore[return-value]
+                return (scores, None, False) if stays else (data, mask, _is_uneven(hidden, scores))
     filled = _filled(module, scores)
     if filled is not None:
         known = constant_of(module, filled[1])

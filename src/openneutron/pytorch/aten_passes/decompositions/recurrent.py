@@ -76,8 +76,10 @@ STEPS: dict[str, Step] = {
 
 def _gates(kind: str, x: Tensor, weights: Weights) -> Tensor:
     """The input's part of the gates, with both biases where the step adds none."""
-    both = weights.bias is not None and weights.hidden_bias is not None and kind != "gru"
-    return F.linear(x, weights.of_input, weights.bias + weights.hidden_bias if both else weights.bias)
+    bias = weights.bias
+    if bias is not None and weights.hidden_bias is not None and kind != "gru":
+        bias = bias + weights.hidden_bias
+    return F.linear(x, weights.of_input, bias)
 
 
 def _layer(kind: str, x: Tensor, state: State, weights: Weights, backwards: bool) -> tuple[Tensor, State]:
@@ -112,8 +114,8 @@ def _weights(params: Sequence[Tensor], has_biases: bool, has_projection: bool) -
     found = []
     for place in range(0, len(params), each):
         own = params[place : place + each]
-        biases = own[2:4] if has_biases else (None, None)
-        found.append(Weights(own[0], own[1], *biases, own[-1] if has_projection else None))
+        bias, hidden_bias = (own[2], own[3]) if has_biases else (None, None)
+        found.append(Weights(own[0], own[1], bias, hidden_bias, own[-1] if has_projection else None))
     return found
 
 
