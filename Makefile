@@ -89,7 +89,8 @@ bench: $(VENV)/.bench
 	$(BIN)/python -W ignore -m bench
 
 soak: $(VENV)/.suites
-	$(BIN)/python -m tests.suites.architectures
+	$(BIN)/python -W ignore -m tests.suites.executorch_operators --page build/executorch-operators.md
+	$(BIN)/python -W ignore -m tests.suites.architectures
 
 lib: $(VENV)/.dev
 	cmake -S . -B build/develop -G Ninja -DOPENNEUTRON_WERROR=ON

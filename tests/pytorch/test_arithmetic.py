@@ -52,9 +52,10 @@ def test_arithmetic(case: Case) -> None:
     check_case(case)
 
 
-def test_rounded_quotients_of_two_tensors_stay_on_the_cpu() -> None:
-    small = compiled(lambda m, x: torch.div(m.conv(x), m.point(x), rounding_mode="floor"))
+def test_remainders_of_two_tensors_stay_on_the_cpu() -> None:
+    """Where the quotient is rounded the other way a remainder is off by its divisor, a rounded quotient by one alone."""
+    small = compiled(lambda m, x: torch.fmod(m.conv(x), m.point(x)))
     assert small.reasons == [
-        "aten.div 'aten_div_tensor_mode' stays on the CPU: it rounds a quotient of two computed tensors; where that is near a "
+        "aten.fmod 'aten_fmod_tensor' stays on the CPU: it rounds a quotient of two computed tensors; where that is near a "
         "whole number, half a step of an operand decides which one. Divide without rounding."
     ]

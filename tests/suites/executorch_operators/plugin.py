@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,12 +21,17 @@ time, so that a busy machine fails no test."""
 
 
 class Recorder:
-    """Runs each test within the limit and keeps a record of it."""
+    """Runs each test within the limit and hands on a record of it. Tests in ``without`` (``conv3d::test_conv3d_basic``) do
+    not run."""
 
-    def __init__(self, tell: Callable[[Test], None]) -> None:
+    def __init__(self, tell: Callable[[Test], None], without: Collection[str] = ()) -> None:
         register()
         self._tell = tell
+        self._without = frozenset(without)
         self._seconds = 0.0
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if name_of(item) not in self._without]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -44,10 +49,15 @@ class Recorder:
         if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
             runner = getattr(item, "funcargs", {}).get("test_runner")
             found = () if runner is None else subtests_of(runner._results, TESTERS)
-            name = getattr(item, "originalname", None) or item.name
-            self._tell(Test(item.path.stem, name, report.outcome, round(self._seconds, 2), found))
+            file, _, name = name_of(item).partition("::")
+            self._tell(Test(file, name, report.outcome, round(self._seconds, 2), found))
             TESTERS.clear()
         return report
+
+
+def name_of(item: pytest.Item) -> str:
+    """``conv3d::test_conv3d_basic``: the file without ``test_``, the test without its parameters."""
+    return f"{item.path.stem.removeprefix('test_')}::{getattr(item, 'originalname', None) or item.name}"
 
 
 @contextmanager

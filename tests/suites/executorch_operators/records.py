@@ -49,6 +49,15 @@ class Test:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Test:
+        """The test that ``to_dict`` made this of, also after JSON, which has lists alone."""
+        found = (
+            Subtest(**{**item, "on_cpu": tuple((name, reason) for name, reason in item["on_cpu"])})
+            for item in data["subtests"]
+        )
+        return cls(**{**data, "subtests": tuple(found)})
+
 
 def subtests_of(summaries: Sequence[TestCaseSummary], testers: Sequence[OpenNeutronTester]) -> tuple[Subtest, ...]:
     """The records of one test. A subtest whose model fails in PyTorch itself has no tester."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import executorch.backends.test.suite.operators as operators
 import pytest
+from executorch.backends.test.suite.reporting import begin_test_session, complete_test_session
 
 from tests.suites.executorch_operators.plugin import Recorder
 from tests.suites.executorch_operators.records import Test
@@ -17,9 +18,15 @@ from tests.suites.executorch_operators.records import Test
 FOLDER = Path(operators.__path__[0])
 
 
-def run(names: Sequence[str] = (), tell: Callable[[Test], None] | None = None) -> list[Test]:
+SEED = 0
+"""Added to each test's own seed, which is made of its name: weights and inputs are the same in every run."""
+
+
+def run(
+    names: Sequence[str] = (), tell: Callable[[Test], None] | None = None, without: Collection[str] = ()
+) -> list[Test]:
     """The records of the tests in these files (``conv3d``) or of these tests (``conv3d::test_conv3d_basic``); of all tests
-    without names. ``tell`` gets each record as soon as its test has ended."""
+    where no names are given. ``tell`` gets each record as soon as its test has ended; tests in ``without`` do not run."""
     found: list[Test] = []
 
     def keep(test: Test) -> None:
@@ -28,9 +35,13 @@ def run(names: Sequence[str] = (), tell: Callable[[Test], None] | None = None) -
             tell(test)
 
     chosen = [_path(name) for name in names] or [str(FOLDER)]
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["-c", os.devnull, "--rootdir", folder, "-p", "no:cacheprovider", "-p", "no:terminal"]
-        pytest.main([*options, *chosen], plugins=[Recorder(keep)])
+    begin_test_session(None, SEED)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            options = ["-c", os.devnull, "--rootdir", folder, "-p", "no:cacheprovider", "-p", "no:terminal"]
+            pytest.main([*options, *chosen], plugins=[Recorder(keep, without)])
+    finally:
+        complete_test_session()
     return found
 
 

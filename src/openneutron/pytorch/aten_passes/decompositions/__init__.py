@@ -3,6 +3,7 @@
 
 from openneutron.pytorch.aten_passes.decompositions import (
     attention,
+    bags,
     choices,
     composites,
     elementwise,
@@ -21,6 +22,7 @@ from openneutron.pytorch.aten_passes.decompositions.table import DECOMPOSITIONS,
 
 FAMILIES = (
     attention,
+    bags,
     choices,
     composites,
     elementwise,

@@ -49,6 +49,17 @@ def floor_divide(self: Tensor, other: Tensor | float) -> Tensor | Keep:
     return _aten.div.Scalar_mode(self, other, rounding_mode="floor")
 
 
+@decomposes("aten.div.Tensor_mode", "aten.divide.Tensor_mode")
+def divide_and_round(self: Tensor, other: Tensor, rounding_mode: str | None) -> Tensor | Keep:
+    """The quotient of two tensors, rounded. By a single number it is one function, which becomes a table as it is."""
+    if not (self.is_floating_point() and other.is_floating_point()) or (other.numel() == 1 and rounding_mode):
+        return KEPT
+    quotient = self / other
+    if rounding_mode is None:
+        return quotient
+    return _aten.floor.default(quotient) if rounding_mode == "floor" else _aten.trunc.default(quotient)
+
+
 @decomposes("aten.subtract.Tensor")
 def subtract(self: Tensor, other: Tensor, alpha: float) -> Tensor:
     return _aten.sub.Tensor(self, other, alpha=alpha) if alpha != 1 else self - other
@@ -112,3 +123,13 @@ def aminmax(self: Tensor, dim: int | None, keepdim: bool) -> list[Tensor] | Keep
         return KEPT
     dims = list(range(self.dim())) if dim is None else [dim]
     return [_aten.amin.default(self, dims, keepdim), _aten.amax.default(self, dims, keepdim)]
+
+
+@decomposes("aten.mean.dim", "aten.mean.default")
+def mean_of_another_type(
+    self: Tensor, dtype: torch.dtype | None, dim: list[int] | None = None, keepdim: bool = False
+) -> Tensor | Keep:
+    """A mean in double precision is one of float32 values that is cast afterwards: int8 sums are exact either way."""
+    if self.dtype != torch.float32 or dtype != torch.float64:
+        return KEPT
+    return self.mean(dim or list(range(self.dim())), keepdim=keepdim).to(dtype)
