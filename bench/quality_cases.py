@@ -13,6 +13,8 @@ from torch import Tensor, nn
 SHAPE = (1, 8, 16, 16)
 SEQUENCE = (1, 32, 64)
 HEADS = (1, 4, 32, 16)
+VOLUME = (1, 4, 8, 8, 8)
+PLACES = torch.linspace(0.0, 1.0, 1024).reshape(1024, 1)
 LIMIT = 3.0
 """Data is uniform in [-3, 3] where a row does not say otherwise."""
 
@@ -111,10 +113,15 @@ def reductions() -> list[Case]:
         Case("var over columns", lambda x: x.var(3)),
         Case("std over columns", lambda x: x.std(3)),
         Case("amax over columns", lambda x: x.amax(3)),
-        Case("softmax over 64", lambda x: torch.softmax(x.reshape(1, 32, 64), -1), 25),
+        Case("softmax over 64", lambda x: torch.softmax(x.reshape(1, 32, 64), -1), 35),
+        Case("softmax over 1024", lambda x: torch.softmax(x.reshape(1, 2, 1024), -1), 35),
+        Case("softmax over 1024, peaked", lambda x: torch.softmax(x.reshape(1, 2, 1024) * 8, -1)),
+        Case("soft-argmax over 1024", lambda x: torch.softmax(x.reshape(1, 2, 1024), -1) @ PLACES, 35),
         Case("log_softmax over 64", lambda x: torch.log_softmax(x.reshape(1, 32, 64), -1)),
         Case("max_pool2d", lambda x: F.max_pool2d(x, 2)),
         Case("avg_pool2d", lambda x: F.avg_pool2d(x, 2)),
+        Case("avg_pool3d", lambda x: F.avg_pool3d(x, 2), 36, shapes=(VOLUME,)),
+        Case("adaptive_avg_pool3d to 4", lambda x: F.adaptive_avg_pool3d(x, 4), 36, shapes=(VOLUME,)),
         Case("adaptive_avg_pool2d to 5", lambda x: F.adaptive_avg_pool2d(x, 5)),
         Case("interpolate, nearest", lambda x: F.interpolate(x, scale_factor=2.0)),
         Case("interpolate, bilinear", lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear")),

@@ -68,7 +68,9 @@ by the values before anything is divided by their sum. Normally distributed quer
 | 0.5, 128, causal | 25.1 | 24.0 |
 | 1, 128, causal | 26.4 | 26.3 |
 
-So up to 16 keys and behind a causal mask it is SOFTMAX, elsewhere the division comes last. Scores more than 9 below their row's largest
+So up to 16 keys and behind a causal mask it is SOFTMAX, elsewhere the division comes last. (The columns of SOFTMAX were measured with
+LiteRT's scale 1/256. A softmax whose largest probability in calibration is at most 1/4 now has a scale of its own, which ends at that
+probability: [quantization.md](quantization.md#softmax).) Scores more than 9 below their row's largest
 do not count for the range of what a softmax reads; without that a mask of -64 would take four fifths of the steps.
 """
 

@@ -236,7 +236,7 @@ typedef struct {
     uint32_t output; /* int8 */
 } NeutronCopyS8;
 
-/* Softmax over the channels; output scale 1/256, zero point -128. */
+/* Softmax over the channels; output scale 1/256 and zero point -128, or a quantization of its own. */
 typedef struct {
     uint32_t input; /* int8 */
     uint32_t output; /* int8 */
@@ -244,6 +244,9 @@ typedef struct {
     uint32_t exp_offset; /* bytes, a multiple of 4; int32 exponential, 31 fractional bits, of each difference 0, 1, 2 ... from the largest value */
     int32_t exp_count; /* entries, at most 256; greater differences count as 0 */
     int32_t channels; /* the input's and the output's channels */
+    int32_t multiplier; /* 0: stored values are 256 times the probability, less 128; above 0: probabilities with 16 fractional bits are requantized by multiplier * 2^(shift - 31) */
+    int32_t shift; /* -31 to 9 */
+    int32_t output_zero_point; /* added after requantization */
 } NeutronSoftmaxS8;
 
 /* A 256-entry table, indexed by the stored value + 128. */

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from openneutron.compiler.select.softmax import exponentials_of_differences
 from openneutron.ir import Graph, Node
+from openneutron.ops import reject
 from tests import oracle
 from tests.runtime import element_calls
 
@@ -24,6 +25,20 @@ def softmax_graph(shape: tuple[int, ...], scale: float, zero_point: int, beta: f
     return oracle.graph_of([oracle.activation("x", shape, scale, zero_point)], [node], [result])
 
 
+def rescaled_graph(shape: tuple[int, ...], scale: float, result_scale: float, zero_point: int = -128) -> Graph:
+    node = Node("softmax_rescaled", ("x",), ("y",), {"beta": 1.0})
+    result = oracle.activation("y", shape, result_scale, zero_point)
+    return oracle.graph_of([oracle.activation("x", shape, scale, 3)], [node], [result])
+
+
+@st.composite
+def rescaled(draw: st.DrawFn) -> Graph:
+    shape = (*draw(st.lists(st.integers(1, 3), min_size=0, max_size=3)), draw(st.sampled_from([1, 2, 12, 300, 1024])))
+    scale = float(np.exp(draw(st.floats(np.log(1e-4), np.log(20.0)))))
+    result_scale = float(np.exp2(draw(st.floats(-24.0, 1.0))))
+    return rescaled_graph(shape, scale, result_scale, draw(st.sampled_from([-128, -128, 0, 127])))
+
+
 @st.composite
 def softmaxes(draw: st.DrawFn) -> Graph:
     shape = tuple(draw(st.lists(st.integers(1, 3), min_size=0, max_size=3)))
@@ -36,6 +51,32 @@ def softmaxes(draw: st.DrawFn) -> Graph:
 @given(softmaxes(), st.integers(0, 2**31))
 def test_bit_exact_in_any_windows(graph: Graph, seed: int) -> None:
     element_calls.assert_bit_exact(graph, seed)
+
+
+@PROPERTY
+@given(rescaled(), st.integers(0, 2**31))
+def test_with_a_scale_of_its_own_bit_exact_in_any_windows(graph: Graph, seed: int) -> None:
+    element_calls.assert_bit_exact(graph, seed)
+
+
+@pytest.mark.parametrize("count", [512, 1024, 4095])
+def test_many_equal_inputs_with_a_scale_of_its_own_keep_their_values(count: int) -> None:
+    graph = rescaled_graph((1, count), 0.1, 1 / count / 100)
+    inputs = [np.full((1, count), 127, np.int8)]
+    result = oracle.simulated_outputs(oracle.compile_graph(graph, oracle.TARGET), inputs)[0]
+    np.testing.assert_array_equal(result, oracle.reference_outputs(graph, inputs)[0])
+    np.testing.assert_allclose(result + 128.0, 100, atol=1)
+
+
+def test_limits_of_a_scale_of_its_own() -> None:
+    def reason(graph: Graph) -> str | None:
+        return reject(graph, graph.nodes[0])
+
+    assert reason(rescaled_graph((1, 4095), 0.1, 2.0**-24)) is None
+    assert reason(rescaled_graph((1, 4096), 0.1, 2.0**-24)) == "it adds 4096 exponentials; LiteRT's sum holds 4095"
+    assert reason(rescaled_graph((1, 9), 0.1, 2.0**-25)) == (
+        "its output's scale is 2.98023e-08; it must be at least 2^-24"
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 100, 255, 256, 257, 510, 511])

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's fixed-point reference softmax (reference/softmax.h), with its exponential taken from a table: an int8 operand
- * has only 256 differences from the largest value. */
+ * has only 256 differences from the largest value. Probabilities have 8 fractional bits, or 16 that are requantized as
+ * LiteRT does it with SOFTMAX from int8 to int16 and QUANTIZE from int16 to int8. */
 #include "elements.h"
 #include "softmax.h"
+
+/* Of what a probability of 16 fractional bits is multiplied by: keeps the product below 2^25. */
+enum { LARGEST_SHIFT = 9 };
 
 bool softmax_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
 void softmax_s8_run(const NeutronKernelCall *call);
@@ -10,7 +14,9 @@ void softmax_s8_run(const NeutronKernelCall *call);
 bool softmax_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronSoftmaxS8 *p = params_block;
     return softmax_tensors_are_sound(program, p->input, p->output, p->channels, window) &&
-           softmax_table_is_sound(program, p->exp_base, p->exp_offset, p->exp_count, 4);
+           softmax_table_is_sound(program, p->exp_base, p->exp_offset, p->exp_count, 4) && p->multiplier >= 0 &&
+           p->shift >= -31 && p->shift <= LARGEST_SHIFT && p->output_zero_point >= INT8_MIN &&
+           p->output_zero_point <= INT8_MAX;
 }
 
 /* How a row's exponentials become results: times `scale`, then shifted right. */
@@ -18,20 +24,27 @@ typedef struct {
     int32_t scale, exponent;
 } Division;
 
-/* By the sum of all exponentials. */
-static Division division_by(int64_t sum) {
-    /* LiteRT gives up at 512 times the largest exponential; a sum that large makes every result 0. */
+/* By the sum of all exponentials, to probabilities of this many fractional bits. */
+static Division division_by(int64_t sum, int32_t result_bits) {
+    /* With 8 bits LiteRT gives up at 512 times the largest exponential; a sum that large makes every result 0. */
     const uint32_t bounded = sum < 1 ? 1 : (sum > INT32_MAX ? INT32_MAX : (uint32_t)sum);
     const int32_t headroom = softmax_leading_zeros(bounded);
     const Division by = {softmax_reciprocal_above_one((int32_t)((bounded << headroom) - (UINT32_C(1) << 31))),
-                         SUM_INTEGER_BITS - headroom + 31 - 8};
+                         SUM_INTEGER_BITS - headroom + 31 - result_bits};
     const Division zero = {0, 0};
-    return by.exponent > 31 ? zero : by;
+    return by.exponent > 31 || by.exponent < 0 ? zero : by;
 }
 
 static NEUTRON_INLINE uint8_t divided(int32_t exponential, Division by) {
     const int32_t result = neutron_rounding_shift_right(neutron_high_mul(by.scale, exponential), by.exponent);
     return (uint8_t)(neutron_bound(result, 0, 255) + INT8_MIN);
+}
+
+/* The stored value of a probability at the output's own scale. */
+static NEUTRON_INLINE uint8_t rescaled(int32_t exponential, Division by, const NeutronSoftmaxS8 *p) {
+    const int32_t wide = neutron_rounding_shift_right(neutron_high_mul(by.scale, exponential), by.exponent);
+    const int32_t result = neutron_requantize(neutron_bound(wide, 0, 65535), p->multiplier, p->shift);
+    return (uint8_t)neutron_bound(result + p->output_zero_point, INT8_MIN, INT8_MAX);
 }
 
 void softmax_s8_run(const NeutronKernelCall *call) {
@@ -42,7 +55,9 @@ void softmax_s8_run(const NeutronKernelCall *call) {
     const ptrdiff_t in_pitch = in->channel_pitch, out_pitch = out->channel_pitch;
     const uint32_t count = (uint32_t)p->exp_count;
     /* With vector instructions it is fastest to divide all there are, else only where the row is longer. */
-    const bool all = NEUTRON_BLOCK > 1 || w->channel1 - w->channel0 >= p->exp_count;
+    const bool own_scale = p->multiplier != 0;
+    const bool all = own_scale || NEUTRON_BLOCK > 1 || w->channel1 - w->channel0 >= p->exp_count;
+    const uint8_t nothing = own_scale ? (uint8_t)p->output_zero_point : 0x80u;
     uint8_t results[256];
     for (int32_t n = w->batch0; n < w->batch1; n++) {
         for (int32_t r = w->row0; r < w->row1; r++) {
@@ -55,14 +70,15 @@ void softmax_s8_run(const NeutronKernelCall *call) {
                     const uint32_t difference = (uint32_t)(largest - (int8_t)from[k * in_pitch]);
                     if (difference < count) sum += neutron_rounding_shift_right(table[difference], SUM_INTEGER_BITS);
                 }
-                const Division by = division_by(sum);
-                for (uint32_t i = 0; i < count && all; i++) results[i] = divided(table[i], by);
+                const Division by = division_by(sum, own_scale ? 16 : 8);
+                for (uint32_t i = 0; i < count && own_scale; i++) results[i] = rescaled(table[i], by, p);
+                for (uint32_t i = 0; i < count && all && !own_scale; i++) results[i] = divided(table[i], by);
                 const uint8_t *value = from + (ptrdiff_t)w->channel0 * in_pitch;
                 uint8_t *place = to;
                 for (int32_t k = w->channel0; k < w->channel1; k++, value += in_pitch, place += out_pitch) {
                     /* Unsigned: an output that overlaps its input may have put something larger there meanwhile. */
                     const uint32_t difference = (uint32_t)(largest - (int8_t)*value);
-                    uint8_t result = 0x80u;
+                    uint8_t result = nothing;
                     if (difference < count) result = all ? results[difference] : divided(table[difference], by);
                     *place = result;
                 }

@@ -170,7 +170,7 @@ KERNELS = (
     ),
     Row(
         "softmax_s8",
-        "Softmax over the channels; output scale 1/256, zero point -128.",
+        "Softmax over the channels; output scale 1/256 and zero point -128, or a quantization of its own.",
         (
             *_INPUT_AND_OUTPUT,
             unsigned("exp_base", "see bases"),
@@ -181,6 +181,13 @@ KERNELS = (
             ),
             signed("exp_count", "entries, at most 256; greater differences count as 0"),
             signed("channels", "the input's and the output's channels"),
+            signed(
+                "multiplier",
+                "0: stored values are 256 times the probability, less 128; above 0: probabilities with 16 fractional bits "
+                "are requantized by multiplier * 2^(shift - 31)",
+            ),
+            signed("shift", "-31 to 9"),
+            signed("output_zero_point", "added after requantization"),
         ),
         11,
         ("channels",),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Operators that LiteRT does not have, said with those it has.
 
-A table of 256 entries is GATHER with the stored value plus 128 as index, which takes a CAST and an ADD of integers.
+A table of 256 entries is GATHER with the stored value plus 128 as index, which takes a CAST and an ADD of integers. A softmax
+with an output scale of its own is SOFTMAX to int16 and QUANTIZE to int8.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import dataclasses
 
 import numpy as np
 
-from openneutron.ir import DType, Graph, Node, Tensor, constant
+from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor
 from openneutron.ops import BY_NAME
+from openneutron.ops.softmax import WIDE
 
 
 def expanded(graph: Graph) -> Graph:
@@ -22,6 +24,8 @@ def expanded(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node.op == "lookup":
             nodes += _lookup(tensors, node)
+        elif node.op == "softmax_rescaled":
+            nodes += _softmax(tensors, node)
         else:
             assert BY_NAME[node.op].litert, f"nothing says how a file holds {node.op}"
             nodes.append(node)
@@ -45,4 +49,16 @@ def _lookup(tensors: dict[str, Tensor], node: Node) -> list[Node]:
         Node("cast", (data,), (wide,), {}, node.source),
         Node("add", (wide, offset), (index,), {}, node.source),
         Node("gather", (table, index), (name,), {}, node.source),
+    ]
+
+
+def _softmax(tensors: dict[str, Tensor], node: Node) -> list[Node]:
+    (data,), (name,) = node.inputs, node.outputs
+    assert data is not None
+    wide = Tensor(f"{name}/wide", tensors[name].shape, DType.INT16, per_tensor(*WIDE))
+    assert wide.name not in tensors, f"{wide.name} is there already"
+    tensors[wide.name] = wide
+    return [
+        Node("softmax", (data,), (wide.name,), node.attrs, node.source),
+        Node("quantize", (wide.name,), (name,), {}, node.source),
     ]

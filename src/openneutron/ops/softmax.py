@@ -13,7 +13,13 @@ from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role, in
 _INPUT = Operand(Role.ACTIVATION, "input")
 
 MOST_ADDED = 2**12 - 1
-"""Exponentials whose sum LiteRT's LOG_SOFTMAX holds: 12 bits before the point."""
+"""Exponentials whose sum LiteRT's LOG_SOFTMAX and int16 SOFTMAX hold: 12 bits before the point."""
+
+LEAST_SCALE = 2.0**-24
+"""The least output scale of a softmax that has its own, 1/256 of a step of the probabilities that it is rounded from."""
+
+WIDE = (1 / 65536, -32768)
+"""Scale and zero point of LiteRT's SOFTMAX from int8 to int16."""
 
 
 def _has_axes(graph: Graph, node: Node) -> str | None:
@@ -65,6 +71,14 @@ def _squares_fit(graph: Graph, node: Node) -> str | None:
     return None if count <= MOST_SQUARED else f"it adds {count} squares; LiteRT's sum holds {MOST_SQUARED}"
 
 
+def _above_least_scale(graph: Graph, node: Node) -> str | None:
+    quant = graph[node.outputs[0]].quant
+    assert quant is not None
+    return None if quant.scale >= LEAST_SCALE else f"its output's scale is {quant.scale:g}; it must be at least 2^-24"
+
+
+_ADDABLE = limit(f"at most {MOST_ADDED} values along the last axis", _addable)
+
 OPS = (
     Op(
         "softmax",
@@ -82,6 +96,17 @@ OPS = (
         doc="exp(beta * x) over its sum along the last axis.",
     ),
     Op(
+        "softmax_rescaled",
+        litert="",
+        operands=(_INPUT,),
+        shape=input_shape,
+        kernels=("softmax_s8",),
+        attributes=(Attribute("beta", "beta", 1.0),),
+        limits=(int8_at(0), _ADDABLE, _STEEP, limit("an output scale of at least 2^-24", _above_least_scale)),
+        doc="exp(beta * x) over its sum along the last axis, at a scale of its own, for probabilities that are all small. "
+        "Files state it as SOFTMAX from int8 to int16, whose steps are 1/65536, and QUANTIZE to int8.",
+    ),
+    Op(
         "log_softmax",
         litert="LOG_SOFTMAX",
         operands=(_INPUT,),
@@ -92,7 +117,7 @@ OPS = (
         fixed_output=(16 / 256, 127),
         limits=(
             int8_at(0),
-            limit(f"at most {MOST_ADDED} values along the last axis", _addable),
+            _ADDABLE,
             fixed_output(16 / 256, 127),
             _STEEP,
         ),

@@ -10,7 +10,7 @@ from openneutron.compiler.calls import KernelCall, selects, whole
 from openneutron.compiler.requantize import quantize_multiplier
 from openneutron.compiler.tables import Ints, doubling_high_mul, rounding_shift_right
 from openneutron.ir import Graph, Node
-from openneutron.ops.softmax import INTEGER_BITS, difference_factor
+from openneutron.ops.softmax import INTEGER_BITS, WIDE, difference_factor
 
 _SUM_INTEGER_BITS = 12
 """Bits before the point of the sum: kAccumulationIntegerBits there."""
@@ -22,14 +22,20 @@ _STEEPEST = 2.0**30 - 1.0
 """Beyond it already exp(-1 step) is below exp(-15), which changes nothing."""
 
 
-@selects("softmax")
+@selects("softmax", "softmax_rescaled")
 def softmax(graph: Graph, node: Node) -> list[KernelCall]:
-    """softmax_s8 with the exponentials of all differences that count."""
+    """softmax_s8 with the exponentials of all differences that count, and the requantization to an output scale of its own."""
     source, result = graph.operand(node, 0), graph[node.outputs[0]]
     assert source is not None and source.quant is not None
     exponentials = exponentials_of_differences(source.quant.scale, node["beta"])
     views = {"input": whole(source), "output": whole(result)}
     params = {"exp_count": len(exponentials), "channels": source.shape[-1]}
+    params |= dict.fromkeys(("multiplier", "shift", "output_zero_point"), 0)
+    if node.op == "softmax_rescaled":
+        assert result.quant is not None
+        # QUANTIZE divides float32 scales in float64 (LiteRT's quantize.cc).
+        params["multiplier"], params["shift"] = quantize_multiplier(WIDE[0] / result.quant.scale)
+        params["output_zero_point"] = result.quant.zero_point
     return [KernelCall("softmax_s8", node.name, views, params, {"exp": exponentials.astype("<i4").tobytes()})]
 
 

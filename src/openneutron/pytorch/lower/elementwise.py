@@ -8,6 +8,8 @@ from typing import Any
 
 from torch.fx import Node
 
+from openneutron.ir import per_tensor
+from openneutron.ops import BY_NAME
 from openneutron.pytorch.lower.arguments import arguments_of
 from openneutron.pytorch.lower.broadcast import together
 from openneutron.pytorch.lower.clamps import clamp_operator
@@ -109,8 +111,12 @@ def prelu(node: Node, context: Context) -> Value | Reject:
     return of_both(node, context, "prelu", data, slopes)
 
 
-def _along(op: str) -> Callable[[Node, Context], Value | Reject]:
-    """The rule of an operator along one dimension, which LiteRT has along the last axis."""
+def _along(op: str, rescaled: str = "") -> Callable[[Node, Context], Value | Reject]:
+    """The rule of an operator along one dimension, which LiteRT has along the last axis. ``rescaled``: the operator that a result
+    takes whose quantization is not the one that LiteRT fixes."""
+    fixed = BY_NAME[op].fixed_output
+    assert fixed is not None
+    usual = per_tensor(*fixed)
 
     def rule(node: Node, context: Context) -> Value | Reject:
         given = arguments_of(node)
@@ -125,11 +131,14 @@ def _along(op: str) -> Callable[[Node, Context], Value | Reject]:
         if order[-1] != axis:
             order = (*(other for other in order if other != axis), axis)
         stored = tuple(data.shape[other] for other in order)
-        name = context.emit(op, (context.arranged(data, order),), stored, context.result_quant(node), node.name)
+        quant = context.result_quant(node)
+        name = context.emit(
+            rescaled if rescaled and quant != usual else op, (context.arranged(data, order),), stored, quant, node.name
+        )
         return Value(name, data.shape, order, data.shape)
 
     return rule
 
 
-lowers("aten._softmax.default", "aten.softmax.int")(_along("softmax"))
+lowers("aten._softmax.default", "aten.softmax.int")(_along("softmax", "softmax_rescaled"))
 lowers("aten._log_softmax.default", "aten.log_softmax.int")(_along("log_softmax"))

@@ -12,7 +12,6 @@ from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantizer import (
     FixedQParamsQuantizationSpec,
     QuantizationAnnotation,
-    QuantizationSpec,
     Quantizer,
     SharedQuantizationSpec,
 )
@@ -26,7 +25,8 @@ from openneutron.pytorch.lower.results import is_fused_clamp
 from openneutron.pytorch.pointwise import Region, find_regions
 from openneutron.pytorch.quantizer import overrides
 from openneutron.pytorch.quantizer.overrides import LEFT_FLOAT, Overrides
-from openneutron.pytorch.quantizer.rows import row_dimension
+from openneutron.pytorch.quantizer.probability_observer import fixed_parameters
+from openneutron.pytorch.quantizer.rows import SOFTMAX, has_own_scale, row_dimension
 from openneutron.pytorch.quantizer.rules import ACTIVATIONS, RULES, AnnotationRule, Result
 from openneutron.pytorch.quantizer.rules.choices import FILL
 from openneutron.pytorch.quantizer.settings import USUAL, Choice, QuantizationConfig
@@ -37,6 +37,8 @@ from openneutron.pytorch.quantizer.specs import (
     filled_spec,
     fixed_spec,
     is_per_channel,
+    is_probability_spec,
+    probability_spec,
     row_spec,
     weight_spec,
     wgt_fc_qspec,
@@ -191,7 +193,7 @@ class NeutronQuantizer(Quantizer):
         first = _leader(data)
         if _is_shared(node, rule) and first is not None and inputs[first] is not None:
             for item in data:
-                if item is not first and _fixed(item) is None:
+                if item is not first and _shares(item, first):
                     inputs[item] = SharedQuantizationSpec((first, node))
         last = self._tail(node) if rule.fuses else node
         node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(
@@ -227,26 +229,28 @@ class NeutronQuantizer(Quantizer):
             return SharedQuantizationSpec((first, node))
         return self._activation(config.output_activation, node)
 
-    def _last_spec(self, last: Node) -> QuantizationSpec | None:
+    def _last_spec(self, last: Node) -> QuantizationSpecBase | None:
         """For the result of an activation that runs inside another operator."""
         config = self._overrides.of(last)
         assert config is not None
         return self._activation(config.output_activation, last)
 
-    def _activation(self, choice: Choice, node: Node) -> QuantizationSpec | None:
+    def _activation(self, choice: Choice, node: Node) -> QuantizationSpecBase | None:
         """For a tensor whose scale comes from calibration: the user's choice, or what suits its readers."""
         if choice is not USUAL:
             return choice
         if str(node.target) == FILL:
             return filled_spec(row_dimension(node), self.is_qat)
+        if str(node.target) in SOFTMAX:
+            return probability_spec(self.is_qat) if has_own_scale(node) else fixed_spec(*fixed_parameters())
         dim = None if self.is_qat else row_dimension(node)
         return activation_spec(self.is_qat) if dim is None else row_spec(dim)
 
     def _input_spec(self, source: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
-        """The producer's scale where it is fixed; otherwise one from calibration, which torchao shares with the producer."""
+        """The producer's scale where its operator decides it; otherwise one from calibration, which torchao shares with the producer."""
         if config.input_activation is not USUAL:
             return config.input_activation
-        if _fixed(source) is not None:
+        if _decided(source) is not None:
             return SharedQuantizationSpec(source)
         return self._activation(USUAL, source)
 
@@ -304,18 +308,24 @@ def _is_shared(node: Node, rule: AnnotationRule) -> bool:
 
 
 def _leader(data: list[Node]) -> Node | None:
-    """Whose scale operands that share one have: the first that is not fixed, so that none is forced into the range of a
-    sigmoid; a fixed one where all are fixed alike, and nobody's where they are fixed differently."""
-    free = next((item for item in data if _fixed(item) is None), None)
+    """The operand whose scale all have that share one: the first whose scale its operator does not decide, so that none is forced
+    into the range of a sigmoid; one that is decided where all are decided alike, and None where they are decided differently."""
+    free = next((item for item in data if _decided(item) is None), None)
     if free is not None:
         return free
-    return data[0] if all(_fixed(item) == _fixed(data[0]) for item in data) else None
+    return data[0] if all(_decided(item) == _decided(data[0]) for item in data) else None
 
 
-def _fixed(node: Node) -> FixedQParamsQuantizationSpec | None:
-    """The fixed quantization a node's result has."""
+def _shares(item: Node, leader: Node) -> bool:
+    """Whether an operand takes its leader's scale; what its operator decides is requantized, but for probabilities with others."""
+    decided = _decided(item)
+    return decided is None or (is_probability_spec(decided) and decided is _decided(leader))
+
+
+def _decided(node: Node) -> QuantizationSpecBase | None:
+    """The quantization of a node's result where the operator decides it: a fixed one, or that of probabilities."""
     spec = _root_spec(node)
-    return spec if isinstance(spec, FixedQParamsQuantizationSpec) else None
+    return spec if isinstance(spec, FixedQParamsQuantizationSpec) or is_probability_spec(spec) else None
 
 
 def _is_float(node: Node) -> bool:

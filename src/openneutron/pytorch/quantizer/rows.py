@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from torch.fx import Node
 
-_SOFTMAX = ("aten.softmax.int", "aten._softmax.default")
+from openneutron.ops.softmax import MOST_ADDED
+
+SOFTMAX = ("aten.softmax.int", "aten._softmax.default")
 
 
 def row_dimension(node: Node) -> int | None:
@@ -17,9 +19,16 @@ def row_dimension(node: Node) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
+def has_own_scale(softmax: Node) -> bool:
+    """Whether a softmax's result may have another scale than LiteRT's 1/256: LiteRT's wider sum holds ``MOST_ADDED`` values."""
+    dim, rank = softmax.args[1], softmax.meta["val"].dim()
+    extent = softmax.meta["val"].shape[dim] if isinstance(dim, int) and rank else None
+    return isinstance(extent, int) and extent <= MOST_ADDED
+
+
 def _row_of(user: Node, node: Node) -> int | None:
     rank = node.meta["val"].dim()
-    if str(user.target) in _SOFTMAX:
+    if str(user.target) in SOFTMAX:
         dim = user.args[1]
         return dim % rank if isinstance(dim, int) and rank else None
     if str(user.target) == "aten.amax.default":

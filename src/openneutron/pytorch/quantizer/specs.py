@@ -25,6 +25,7 @@ from openneutron.pytorch.quantizer.observers import (
     PerChannelWeightObserver,
     WeightObserver,
 )
+from openneutron.pytorch.quantizer.probability_observer import ProbabilityObserver
 from openneutron.pytorch.quantizer.row_observer import ReachableRangeObserver, RowRangeObserver
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
@@ -63,6 +64,18 @@ def filled_spec(dim: int | None, is_qat: bool = False) -> QuantizationSpec:
     options = {"eps": LEAST_ACTIVATION_SCALE} | ({} if dim is None else {"dim": dim})
     made = FakeQuantize.with_args(observer=observer, **options) if is_qat else observer.with_args(**options)
     return replace(activation_spec(), observer_or_fake_quant_ctr=made)
+
+
+@functools.cache
+def probability_spec(is_qat: bool = False) -> QuantizationSpec:
+    """int8 as ``activation_spec`` has it, of what a softmax makes: LiteRT's scale 1/256, or a finer one."""
+    observer: Any = ProbabilityObserver
+    made = FakeQuantize.with_args(observer=observer) if is_qat else observer
+    return replace(activation_spec(), observer_or_fake_quant_ctr=made)
+
+
+def is_probability_spec(spec: object) -> bool:
+    return any(spec is probability_spec(is_qat) for is_qat in (False, True))
 
 
 @functools.cache

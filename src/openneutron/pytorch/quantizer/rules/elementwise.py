@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from openneutron.pytorch.quantizer.rows import SOFTMAX
 from openneutron.pytorch.quantizer.rules.table import FUNCTION, JOIN, MOVE, AnnotationRule, fixed_by
 
 ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
@@ -40,8 +41,7 @@ RULES = {
     "aten.log.default": FUNCTION,
     "aten.sigmoid.default": fixed_by("logistic"),
     "aten.tanh.default": fixed_by("tanh"),
-    "aten.softmax.int": fixed_by("softmax"),
-    "aten._softmax.default": fixed_by("softmax"),
+    **dict.fromkeys(SOFTMAX, FUNCTION),
     "aten.log_softmax.int": fixed_by("log_softmax"),
     "aten._log_softmax.default": fixed_by("log_softmax"),
 }

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The scale of what a softmax makes, from its largest probability."""
+
+from __future__ import annotations
+
+import torch
+from torchao.quantization.pt2e import MinMaxObserver
+
+from openneutron.ops import BY_NAME
+from openneutron.ops.softmax import LEAST_SCALE
+
+LARGEST_FLAT = 1 / 4
+"""The largest probability seen up to which a softmax gets a scale of its own, which is at least 4 times as fine as 1/256.
+
+Beyond it 1/256 has 64 steps or more for the largest value, and is what LiteRT's plain int8 SOFTMAX computes.
+"""
+
+
+class ProbabilityObserver(MinMaxObserver):
+    """Observes probabilities: LiteRT's fixed scale 1/256 where the largest is above ``LARGEST_FLAT``, else one that ends at the
+    largest. The zero point is -128 in either case."""
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(scale, zero point)"""
+        scale, zero_point = fixed_parameters()
+        largest = float(self.max_val)
+        if 0 < largest <= LARGEST_FLAT:
+            scale = max(largest / (self.quant_max - self.quant_min), LEAST_SCALE)
+        return torch.tensor([scale]), torch.tensor([zero_point], dtype=torch.int64)
+
+
+def fixed_parameters() -> tuple[float, int]:
+    """Scale and zero point that LiteRT's int8 SOFTMAX has."""
+    fixed = BY_NAME["softmax"].fixed_output
+    assert fixed is not None
+    return fixed

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What becomes of an operator's samples: delegated or not, why not, and how near to float."""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+import torch
+from torch import Tensor
+
+from openneutron.errors import OpenNeutronError
+from openneutron.hushed import hushed
+from openneutron.pytorch.compile import analyse
+from openneutron.pytorch.quantizer.specs import activation_spec
+from tests.suites.op_db.samples import Sample, Samples, results_of
+
+WHOLE, PART, CPU, REFUSED, FAILED, WRONG = "whole", "in part", "on the CPU", "refused", "failed", "wrong"
+"""What became of a sample. REFUSED: a message instead of a program, as where a shape depends on the data. FAILED: an exception that
+is no message. WRONG: results further from float than quantization explains."""
+
+ENOUGH_DB = 18.0
+"""SQNR from which on a result is right whatever the operator."""
+
+WORSE_DB = 15.0
+"""What a result's SQNR may be below that of the float function between an int8 input and an int8 output: operators that are taken
+apart round several times."""
+
+MOST_SECONDS = 240
+"""After so long a compilation counts as failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one sample. ``reasons``: why operators stay on the CPU, or the message; ``decibels``: the worst float result's
+    SQNR, None where no float result was compared; ``exact``: that of the exact function between int8 values."""
+
+    kind: str
+    reasons: tuple[str, ...] = ()
+    decibels: float | None = None
+    exact: float | None = None
+
+
+def outcomes(samples: Sequence[Sample]) -> list[Outcome]:
+    """The samples' outcomes: compiled as one model, or one by one where that fails or is wrong."""
+    together = _outcomes(samples)
+    if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU) for item in together):
+        return together
+    return [_outcomes([sample])[0] for sample in samples]
+
+
+def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
+    """The outcomes of samples that are compiled as one model; where that ends in an error, it is that of each."""
+    torch.manual_seed(0)
+    module = Samples(list(samples)).eval()
+    tensors = module.tensors
+    try:
+        with _limited(MOST_SECONDS), torch.no_grad(), hushed():
+            real = module(*(tensor.clone() for tensor in tensors))
+            program = analyse(module, tensors, calibration=[tensors], name="sample")
+            mine = list(results_of(program.run(*tensors)))
+            # From the inputs rounded to int8: what any int8 kernel would be given.
+            rounded = module(*(_rounded(tensor) for tensor in tensors))
+    except OpenNeutronError as error:
+        return [Outcome(REFUSED, (str(error),)) for _ in samples]
+    except Exception as error:
+        return [Outcome(FAILED, (_in_short(error),)) for _ in samples]
+    found, taken = [], 0
+    for place, (expected, exact) in enumerate(zip(real, rounded, strict=True)):
+        wanted, best = list(results_of(expected)), list(results_of(exact))
+        got, taken = mine[taken : taken + len(wanted)], taken + len(wanted)
+        path = f"parts.{place}"
+        reasons = tuple(f"{item.overload}: {item.reason}" for item in program.delegation.on_cpu if item.module == path)
+        on_npu = any(item.name == path for item in program.delegation.on_npu)
+        kind = WHOLE if not reasons else PART if on_npu else CPU
+        found.append(_compared(kind, reasons, wanted, got, best))
+    return found
+
+
+def _compared(
+    kind: str, reasons: tuple[str, ...], wanted: list[Tensor], got: list[Tensor], best: list[Tensor]
+) -> Outcome:
+    figures = []
+    for want, mine, exact in zip(wanted, got, best, strict=True):
+        if tuple(mine.shape) != tuple(want.shape):
+            return Outcome(WRONG, (f"its result has shape {list(mine.shape)}, not {list(want.shape)}",))
+        if want.dtype == torch.float32 and want.isfinite().any():
+            figures.append((_sqnr(want, mine), _sqnr(want, _rounded(exact))))
+    worst = min(figures, key=lambda pair: pair[0] - min(pair[1], ENOUGH_DB + WORSE_DB), default=(None, None))
+    ours, exact_db = worst
+    if ours is not None and exact_db is not None and ours < min(ENOUGH_DB, exact_db - WORSE_DB):
+        return Outcome(WRONG, (f"{ours:.1f} dB; exact between int8 values it is {exact_db:.1f}", *reasons), *worst)
+    return Outcome(kind, reasons, *worst)
+
+
+def _sqnr(real: Tensor, other: Tensor) -> float:
+    """10 log10 of the signal's energy over that of the difference, of the finite elements; 100 at most."""
+    finite = real.isfinite()
+    signal_, noise = (float(((x[finite]).double() ** 2).sum()) for x in (real, real - other.reshape(real.shape)))
+    if not noise <= signal_ * 1e10:
+        return -100.0
+    return 100.0 if noise <= signal_ * 1e-10 else 10 * float(torch.log10(torch.tensor(signal_ / noise)))
+
+
+def _rounded(x: Tensor) -> Tensor:
+    """A float tensor through int8, in the range that calibration would choose; others as they are."""
+    if x.dtype != torch.float32 or not x.numel():
+        return x.clone()
+    spec = activation_spec()
+    observer = spec.observer_or_fake_quant_ctr(
+        dtype=spec.dtype, quant_min=spec.quant_min, quant_max=spec.quant_max, qscheme=spec.qscheme
+    )
+    observer(x)
+    scale, zero_point = (float(item) for item in observer.calculate_qparams())
+    stored = (torch.round(torch.nan_to_num(x) / scale) + zero_point).clamp(-128, 127)
+    return (stored - zero_point) * scale
+
+
+def _in_short(error: Exception) -> str:
+    """An exception in one line: its type, message and the last line of this project that it passed."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if "/openneutron/" in frame.filename]
+    where = f" at {own[-1].filename.rpartition('/openneutron/')[2]}:{own[-1].name}" if own else ""
+    return f"{type(error).__name__}{where}: {' '.join(str(error).split())[:300]}"
+
+
+class _TooLongError(Exception):
+    """Compiling took longer than ``MOST_SECONDS``."""
+
+
+@contextmanager
+def _limited(seconds: int) -> Iterator[None]:
+    def give_up(_signal: int, _frame: FrameType | None) -> None:
+        raise _TooLongError(f"it takes more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

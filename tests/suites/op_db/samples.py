@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The float32 samples of PyTorch's operator database as modules of tensors."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """One call of an operator: its tensors, and a function of them that makes the call."""
+
+    tensors: tuple[Tensor, ...]
+    call: Callable[..., Any]
+
+
+def operators() -> Mapping[str, Any]:
+    """Every operator of ``op_db`` that takes float32 on the CPU, by its name and, after a dot, its variant's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db  # 14 s: only where it is needed
+    return {
+        f"{info.name}.{info.variant_test_name}".rstrip("."): info
+        for info in op_db
+        if torch.float32 in info.supported_dtypes("cpu")
+    }
+
+
+def samples_of(info: Any, most: int) -> list[Sample]:
+    """At most ``most`` of an operator's samples (0: all), spread evenly over their list, those of no tensor left out."""
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        inputs = list(info.sample_inputs("cpu", torch.float32, requires_grad=False))
+    stride = math.ceil(len(inputs) / most) if most and inputs else 1
+    return [sample for item in inputs[::stride] if (sample := _sample(info.op, item)) is not None]
+
+
+def _sample(function: Callable[..., Any], item: Any) -> Sample | None:
+    leaves, spec = pytree.tree_flatten(((item.input, *item.args), item.kwargs))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    tensors = tuple(leaves[place].detach() for place in places)
+    if not tensors or any(tensor.layout != torch.strided for tensor in tensors):
+        return None
+
+    def call(*given: Tensor) -> Any:
+        filled = list(leaves)
+        for place, tensor in zip(places, given, strict=True):
+            filled[place] = tensor
+        args, kwargs = pytree.tree_unflatten(filled, spec)
+        return function(*args, **kwargs)
+
+    return Sample(tensors, call)
+
+
+class _Called(nn.Module):
+    def __init__(self, sample: Sample) -> None:
+        super().__init__()
+        self.call = sample.call
+
+    def forward(self, *tensors: Tensor) -> Any:
+        return self.call(*tensors)
+
+
+class Samples(nn.Module):
+    """Several samples side by side, each a module (``parts.0``) with its own tensors and results."""
+
+    def __init__(self, samples: list[Sample]) -> None:
+        super().__init__()
+        self.counts = [len(sample.tensors) for sample in samples]
+        # Each a tensor of its own: samples share some.
+        self.tensors = tuple(tensor.clone() for sample in samples for tensor in sample.tensors)
+        self.parts = nn.ModuleList([_Called(sample) for sample in samples])
+
+    def forward(self, *tensors: Tensor) -> list[Any]:
+        rest = iter(tensors)
+        return [part(*(next(rest) for _ in range(count))) for part, count in zip(self.parts, self.counts, strict=True)]
+
+
+def results_of(result: Any) -> Iterator[Tensor]:
+    """The tensors of a result, in order."""
+    return (leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor))
