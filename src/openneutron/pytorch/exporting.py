@@ -61,6 +61,7 @@ def aten_graph(
         finally:
             for module, training in modes.items():
                 module.training = training
+    _check_results(program, name)
     graph_module = program.module(check_guards=False)
     assert isinstance(graph_module, GraphModule)
     _flatten_unknown_containers(graph_module)
@@ -69,6 +70,17 @@ def aten_graph(
     for target in names:
         _set_buffer(graph_module, target, state[target].clone())
     return AtenGraph(graph_module, given, extents, state)
+
+
+def _check_results(program: ExportedProgram, name: str) -> None:
+    """Raises InvalidModelError where a result is a number that is read from a tensor, which ExecuTorch can't hand over."""
+    for place, node in enumerate(program.graph.output_node().args[0]):
+        value = node.meta.get("val") if isinstance(node, Node) else None
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise InvalidModelError(
+                f"'{name}': its result {place} is a number that is read from a tensor ({node.name}); results are tensors. "
+                "Return the tensor, without item()."
+            )
 
 
 def restore(module: GraphModule, state: Mapping[str, torch.Tensor]) -> None:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
@@ -22,6 +24,8 @@ from openneutron.pytorch.nxp_backend import (
 )
 
 Info = TypeVar("Info", CompiledPartition, ConvertedPartition, PartitionOverBudget)
+
+PACKAGE = Path(__file__).parents[1]
 
 
 def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[EdgeProgramManager, NeutronPartitioner]:
@@ -53,16 +57,24 @@ def partitions(edge: EdgeProgramManager, kind: type[Info]) -> Iterator[Info]:
 
 @contextmanager
 def in_words(name: str, doing: str) -> Iterator[None]:
-    """What ExecuTorch raises as an InvalidModelError with its first line."""
+    """What ExecuTorch raises as an InvalidModelError with its first line; this project's own failed assertions pass."""
     try:
         yield
-    except (OpenNeutronError, AssertionError):
+    except OpenNeutronError:
         raise
-    # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors and what else its passes run into.
+    # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors, AssertionErrors and what else its passes run into.
     except Exception as error:
+        if isinstance(error, AssertionError) and _is_own(error):
+            raise
         raise InvalidModelError(
             f"'{name}': ExecuTorch can't {doing} it: {first_line(error)} ({type(error).__name__})."
         ) from error
+
+
+def _is_own(error: Exception) -> bool:
+    """Whether it was raised in this package."""
+    *_, last = traceback.walk_tb(error.__traceback__)
+    return Path(last[0].f_code.co_filename).is_relative_to(PACKAGE)
 
 
 def keep_state(program: ExportedProgram) -> None:

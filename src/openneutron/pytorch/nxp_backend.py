@@ -285,7 +285,8 @@ def lower_program(program: ExportedProgram, options: PartitionCompileOptions, na
     graph = program.graph_module.graph
     inputs = _user_inputs(program)
     outputs = [node for node in graph.output_node().args[0] if isinstance(node, Node)]
-    units = find_units(graph, constants)
+    units, in_circles = find_units(graph, constants)
+    assert not in_circles, "a partition holds units in a circle"
     result = lower_units(units, constants, options.use_neutron_for_format_conversion, name, inputs, outputs)
     assert not isinstance(result, Refusal), f"{result.node.name} was delegated: {result.reject.reason}"
     return result

@@ -21,7 +21,7 @@ from openneutron.pytorch.lower import (
     find_units,
     lower_units,
 )
-from openneutron.pytorch.lower.absent import QUANTIZER, no_rule, not_quantized
+from openneutron.pytorch.lower.absent import QUANTIZER, left_float, no_rule, not_quantized
 from openneutron.pytorch.lower.lower import kept_float
 from openneutron.pytorch.lower.program import is_compute, is_dequantize, is_quantize, op_name
 from openneutron.pytorch.lower.rules import QUANTIZE
@@ -143,7 +143,7 @@ class PartitionOptions:
 
 def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> Partitioning:
     """The partitions of an edge graph. Every one has been lowered as the backend will lower it."""
-    units = find_units(graph, constants)
+    units, in_circles = find_units(graph, constants)
     rejected: dict[Node, Reject] = {}
     if not any(is_quantize(node) or is_dequantize(node) for node in graph.nodes):
         seen = any(LEFT_FLOAT in node.meta.get("custom", {}) for node in graph.nodes)
@@ -156,12 +156,36 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
             break
         accepted = [unit for unit in accepted if unit not in refused]
     delegated = {node for part in partitions for node in part.nodes}
-    for node in graph.nodes:
-        if is_compute(node) and node not in delegated and node not in rejected:
-            rejected[node] = Reject(
-                "the operators it is quantized together with need each other in a circle", rule="units"
-            )
-    return Partitioning(tuple(partitions), {node: _quantized_already(reject) for node, reject in rejected.items()})
+    _reject_circles(in_circles, constants, options, rejected)
+    rejected = {node: _without_advice(node, reject) for node, reject in rejected.items()}
+    assert all(node in delegated or node in rejected for node in graph.nodes if is_compute(node))
+    return Partitioning(tuple(partitions), rejected)
+
+
+def _without_advice(node: Node, reject: Reject) -> Reject:
+    """The reason without the hint to quantize where NeutronQuantizer left the node float."""
+    return replace(reject, hint="") if reject.hint == QUANTIZE and left_float(node) else reject
+
+
+def _reject_circles(
+    units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
+) -> None:
+    """Notes why units in circles stay on the CPU: because one can't be lowered, or because of the circle."""
+    lowering = Lowering(constants, units, options.transpose_on_npu)
+    for unit in units:
+        refusal = _unwanted(unit, options.operators_not_to_delegate) or lowering.lower_unit(unit)
+        if refusal is not None:
+            _reject_unit(unit, refusal, lowering, rejected)
+    culprit = next((node.name for unit in units for node in unit.compute if node in rejected), None)
+    for unit in units:
+        other = next(node.name for more in units if more is not unit for node in more.compute)
+        reason = (
+            f"it exchanges values with '{culprit}', which stays on the CPU"
+            if culprit is not None
+            else f"it reads what '{other}' computes, and '{other}' what is computed from it; a delegate call runs without a break"
+        )
+        for node in unit.compute:
+            rejected.setdefault(node, Reject(reason, rule="units"))
 
 
 def _not_quantized(node: Node, seen: bool) -> Reject:
@@ -170,11 +194,6 @@ def _not_quantized(node: Node, seen: bool) -> Reject:
         return no_rule(node)
     found = not_quantized(node)
     return Reject("the model is not quantized", QUANTIZE, QUANTIZER) if found.rule == QUANTIZER and not seen else found
-
-
-def _quantized_already(reject: Reject) -> Reject:
-    """The reason without the advice to quantize, which somebody took who has a graph with quantize nodes."""
-    return replace(reject, hint="") if reject.hint == QUANTIZE else reject
 
 
 def _supported(

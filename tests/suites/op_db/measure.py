@@ -15,12 +15,14 @@ from torch import Tensor
 
 from openneutron.errors import OpenNeutronError
 from openneutron.hushed import hushed
-from openneutron.pytorch.compile import analyse
+from openneutron.pytorch.compile import CompiledModel, analyse
 from openneutron.pytorch.quantizer.specs import activation_spec
 from tests.suites.op_db.samples import Sample, Samples, results_of
 
-WHOLE, PART, CPU, REFUSED, FAILED, WRONG = "whole", "in part", "on the CPU", "refused", "failed", "wrong"
-"""What became of a sample. REFUSED: a message instead of a program, as where a shape depends on the data. FAILED: an exception that
+WHOLE, PART, CPU = "whole", "in part", "on the CPU"
+NOT_RUN, REFUSED, FAILED, WRONG = "not run", "refused", "failed", "wrong"
+"""What became of a sample. NOT_RUN: it has operators on the CPU, and ExecuTorch's runtime refuses the program with a message, mostly
+since it has no kernel for one of them. REFUSED: a message instead of a program, as where a shape depends on the data. FAILED: an exception that
 is no message. WRONG: results further from float than quantization explains."""
 
 ENOUGH_DB = 18.0
@@ -48,7 +50,7 @@ class Outcome:
 def outcomes(samples: Sequence[Sample]) -> list[Outcome]:
     """The samples' outcomes: compiled as one model, or one by one where that fails or is wrong."""
     together = _outcomes(samples)
-    if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU) for item in together):
+    if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOT_RUN) for item in together):
         return together
     return [_outcomes([sample])[0] for sample in samples]
 
@@ -62,7 +64,7 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
         with _limited(MOST_SECONDS), torch.no_grad(), hushed():
             real = module(*(tensor.clone() for tensor in tensors))
             program = analyse(module, tensors, calibration=[tensors], name="sample")
-            mine = list(results_of(program.run(*tensors)))
+            mine, message = _run(program, tensors)
             # From the inputs rounded to int8: what any int8 kernel would be given.
             rounded = module(*(_rounded(tensor) for tensor in tensors))
     except OpenNeutronError as error:
@@ -77,8 +79,19 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
         reasons = tuple(f"{item.overload}: {item.reason}" for item in program.delegation.on_cpu if item.module == path)
         on_npu = any(item.name == path for item in program.delegation.on_npu)
         kind = WHOLE if not reasons else PART if on_npu else CPU
-        found.append(_compared(kind, reasons, wanted, got, best))
+        if not message:
+            found.append(_compared(kind, reasons, wanted, got, best))
+        else:
+            found.append(Outcome(NOT_RUN if reasons else REFUSED, (*reasons, message)))
     return found
+
+
+def _run(program: CompiledModel, tensors: Sequence[Tensor]) -> tuple[list[Tensor], str]:
+    """The results, or the message where ExecuTorch refuses the program."""
+    try:
+        return list(results_of(program.run(*tensors))), ""
+    except OpenNeutronError as error:
+        return [], str(error)
 
 
 def _compared(

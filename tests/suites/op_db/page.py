@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.suites.op_db.measure import CPU, FAILED, PART, REFUSED, WHOLE, WRONG, Outcome
+from tests.suites.op_db.measure import CPU, FAILED, NOT_RUN, PART, REFUSED, WHOLE, WRONG, Outcome
 
 PAGE = Path(__file__).parents[3] / "docs" / "op-db.md"
 
@@ -30,6 +30,7 @@ KINDS = {
     WHOLE: "delegated whole",
     PART: "delegated in part",
     CPU: "on the CPU",
+    NOT_RUN: "compiled, but ExecuTorch's runtime has no kernel for what stays on the CPU",
     REFUSED: "refused with a message",
     WRONG: "further from float than quantization explains",
     FAILED: "failed with an exception",
@@ -56,8 +57,8 @@ def page(found: Mapping[str, Sequence[Outcome]], samples: int) -> str:
 def _kind(items: Sequence[Outcome]) -> str:
     """The outcome of an operator: that of its samples where they agree, the worst where one is bad, else in part."""
     kinds = {item.kind for item in items}
-    for kind in (FAILED, WRONG, REFUSED):
-        if kind in kinds and (kind != REFUSED or kinds == {REFUSED}):
+    for kind in (FAILED, WRONG):
+        if kind in kinds:
             return kind
     return kinds.pop() if len(kinds) == 1 else PART
 
@@ -71,7 +72,9 @@ def _reasons(found: Mapping[str, Sequence[Outcome]]) -> Iterator[tuple[str, int]
     """Reasons without names and numbers, with how many operators have them."""
     counted = Counter[str]()
     for items in found.values():
-        counted.update({_general(reason) for item in items if item.kind in (PART, CPU) for reason in item.reasons})
+        counted.update(
+            {_general(reason) for item in items if item.kind in (PART, CPU, NOT_RUN) for reason in item.reasons}
+        )
     return ((reason, count) for reason, count in sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])))
 
 

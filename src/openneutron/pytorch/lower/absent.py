@@ -7,10 +7,12 @@ import torch
 from torch.fx import Node
 
 from openneutron import ops
-from openneutron.pytorch.lower.program import short_name
-from openneutron.pytorch.lower.rules import Reject
+from openneutron.pytorch.lower.objections import COUNTED_AT_RUN_TIME, computed_weights, objection
+from openneutron.pytorch.lower.program import op_name, short_name
+from openneutron.pytorch.lower.rules import QUANTIZE, Reject
 from openneutron.pytorch.origin import is_decomposed, written
 from openneutron.pytorch.overload import overload_of
+from openneutron.pytorch.quantizer.overrides import LEFT_FLOAT
 
 QUANTIZER = "quantizer"
 """``Reject.rule`` where nothing but the quantizer keeps a node from the NPU."""
@@ -40,13 +42,11 @@ STAYS_WHOLE = "stays_whole"
 REWRITE = "Write it with operators that docs/supported-ops.md lists."
 
 _ORDERS = "it puts values in order, for which there is no kernel"
-_COUNTS = "how many values its result has is known only when it runs; the NPU's tensors have fixed shapes"
 _WITHOUT_ORDER = "argmax and max with a dimension, which have one, find the first of them."
-_WITHOUT_COUNT = "torch.where and masked_fill keep the shape."
 
 NEVER = {
     **dict.fromkeys(("topk", "sort", "argsort", "kthvalue", "median", "mode"), Reject(_ORDERS, _WITHOUT_ORDER)),
-    **dict.fromkeys(("nonzero", "masked_select", "unique", "unique2"), Reject(_COUNTS, _WITHOUT_COUNT)),
+    **dict.fromkeys(("nonzero", "masked_select", "unique", "unique2"), COUNTED_AT_RUN_TIME),
 }
 """What to say of operators that no kernel is planned for."""
 
@@ -56,6 +56,8 @@ def no_rule(node: Node) -> Reject:
     name = short_name(node)
     if overload_of(node) is None:
         return Reject(f"'{name}' is control flow or no operator of a library; those run on the CPU")
+    if (against := objection(node)) is not None:
+        return against
     base = name.rpartition(".")[2].strip("_").removesuffix("_copy")
     if base in NEVER:
         return NEVER[base]
@@ -76,7 +78,10 @@ def stays_whole(node: Node) -> Reject | None:
 
 
 def not_quantized(node: Node) -> Reject:
-    """Why a node's operands are no int8 values although a quantizer has seen it, as far as the node itself tells."""
+    """Why a node's operands are no int8 values, as far as the node itself tells."""
+    against = objection(node) or (computed_weights(node) if op_name(node) == "aten.convolution.default" else None)
+    if against is not None:
+        return against
     for source in (node, *node.all_input_nodes):
         value = source.meta.get("val")
         if not isinstance(value, torch.Tensor):
@@ -93,6 +98,12 @@ def not_quantized(node: Node) -> Reject:
             return Reject(f"{which} {value.dtype}; what can be quantized is torch.float32", hint)
     if (whole := stays_whole(node)) is not None:
         return whole
-    if is_decomposed(node):
-        return Reject(f"the quantizer has no rule for '{written(node)}', which it is a part of", rule=QUANTIZER)
-    return Reject("the quantizer has no rule for it", rule=QUANTIZER)
+    subject = f"'{written(node)}', which it is a part of" if is_decomposed(node) else "it"
+    if left_float(node):
+        return Reject(f"the quantizer has no rule for {subject}", rule=QUANTIZER)
+    return Reject(f"{subject}{',' if is_decomposed(node) else ''} is not quantized", QUANTIZE, QUANTIZER)
+
+
+def left_float(node: Node) -> bool:
+    """Whether NeutronQuantizer saw the operator, or what it was made from, and did not quantize it."""
+    return bool(node.meta.get("custom", {}).get(LEFT_FLOAT))

@@ -16,10 +16,8 @@ from openneutron.ir import Node as IrNode
 from openneutron.pytorch.lower.clamps import Bounds, fused_activation, stored_bounds
 from openneutron.pytorch.lower.program import CHANNELS_LAST, Constants, is_exact, module_path
 from openneutron.pytorch.lower.results import Results
-from openneutron.pytorch.lower.rules import QUANTIZE, Rejected
+from openneutron.pytorch.lower.rules import QUANTIZE, WITH_INTEGERS, Rejected
 from openneutron.pytorch.lower.values import Shape, Value, groups_of, lies_as, order_after_view, order_for_view
-
-WITH_INTEGERS = "What there is for integers and truth values: indices, positions and conditions."
 
 
 class Context:

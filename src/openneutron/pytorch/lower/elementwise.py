@@ -14,6 +14,7 @@ from openneutron.pytorch.lower.arguments import arguments_of
 from openneutron.pytorch.lower.broadcast import together
 from openneutron.pytorch.lower.clamps import clamp_operator
 from openneutron.pytorch.lower.context import Context
+from openneutron.pytorch.lower.objections import ROUNDS
 from openneutron.pytorch.lower.program import shape_of
 from openneutron.pytorch.lower.results import clamp_bounds
 from openneutron.pytorch.lower.rules import Reject, Rejected, always, lowers
@@ -95,11 +96,7 @@ for _op in ("add", "sub", "mul"):
 def rounded_quotient(node: Node, context: Context) -> Value | Reject:
     """Of one computed tensor and a number it is a function of one value; of two it can't be had from rounded operands."""
     del node, context
-    return Reject(
-        "it rounds a quotient of two computed tensors; where that is near a whole number, half a step of an operand "
-        "decides which one",
-        "Divide without rounding.",
-    )
+    return ROUNDS
 
 
 @lowers("aten.prelu.default", preserve=always)

@@ -29,9 +29,10 @@ from openneutron.pytorch.lower import (
     resize,
     transposed,
 )
-from openneutron.pytorch.lower.absent import no_rule
-from openneutron.pytorch.lower.context import WITH_INTEGERS, Context
+from openneutron.pytorch.lower.absent import no_rule, not_quantized
+from openneutron.pytorch.lower.context import Context
 from openneutron.pytorch.lower.functions import Function, functions_of, only_inside, table_of
+from openneutron.pytorch.lower.objections import objection
 from openneutron.pytorch.lower.program import (
     CHANNELS_INNERMOST,
     CHANNELS_LAST,
@@ -49,7 +50,7 @@ from openneutron.pytorch.lower.program import (
     shape_of,
 )
 from openneutron.pytorch.lower.results import Results
-from openneutron.pytorch.lower.rules import LOWER_RULES, QUANTIZE, Layout, Reject, Rejected
+from openneutron.pytorch.lower.rules import LOWER_RULES, WITH_INTEGERS, Layout, Reject, Rejected
 from openneutron.pytorch.lower.units import Unit
 from openneutron.pytorch.lower.values import Value, lies_as, plain
 from openneutron.pytorch.quantizer.overrides import KEPT_FLOAT
@@ -170,10 +171,12 @@ class Lowering:
         """What can be said of a node alone: that it is kept float, has no rule, or that its inputs are not quantized."""
         if (kept := kept_float(node)) is not None:
             return kept
+        if (against := objection(node)) is not None:
+            return against
         if op_name(node) not in LOWER_RULES:
             return no_rule(node)
         if not any(is_dequantize(source) or source.op == "call_function" for source in node.all_input_nodes):
-            return Reject("its inputs are not quantized", QUANTIZE)
+            return not_quantized(node)
         return None
 
     def _lower_node(self, node: Node) -> Reject | None:
@@ -187,6 +190,8 @@ class Lowering:
         if is_quantize(node):
             context.values[node] = self._quantized(node)
             return None
+        if (against := objection(node)) is not None:
+            return against
         name = op_name(node)
         if name not in LOWER_RULES:
             return no_rule(node)

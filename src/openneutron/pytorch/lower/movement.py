@@ -12,6 +12,7 @@ from openneutron.ir import DType
 from openneutron.pytorch.lower.arguments import arguments_of
 from openneutron.pytorch.lower.choices import is_truth, truths_as_numbers
 from openneutron.pytorch.lower.context import Context
+from openneutron.pytorch.lower.objections import DROPS
 from openneutron.pytorch.lower.program import GETITEM, op_name, shape_of
 from openneutron.pytorch.lower.rules import Layout, Reject, lowers
 from openneutron.pytorch.lower.values import Shape, Value, permuted
@@ -40,7 +41,7 @@ def _moved(node: Node, context: Context, value: Value) -> Value:
 )
 def nothing(node: Node, context: Context) -> Value | Reject:
     if arguments_of(node).get("train"):
-        return Reject("it drops values at random; export the model in eval mode")
+        return DROPS
     return _moved(node, context, context.value(node.args[0]))
 
 

@@ -16,7 +16,7 @@ from openneutron.pytorch.lower.convolution import Window, bias_of, padded
 from openneutron.pytorch.lower.matrices import apply
 from openneutron.pytorch.lower.means import mean_over
 from openneutron.pytorch.lower.positions import take
-from openneutron.pytorch.lower.program import GETITEM, op_name, shape_of
+from openneutron.pytorch.lower.program import op_name, shape_of
 from openneutron.pytorch.lower.rules import Layout, Reject, Rejected, lowers
 from openneutron.pytorch.lower.values import Shape, Value
 from openneutron.pytorch.separable import (
@@ -61,8 +61,6 @@ def _image_shape(shape: Shape) -> Shape:
 def max_pool(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     if op_name(node).startswith("aten.max_pool2d_with_indices"):
-        if _uses_indices(node):
-            return Reject(INDICES)
         shape = tuple(int(extent) for extent in node.meta["val"][0].shape)
     else:
         shape = shape_of(node)
@@ -77,19 +75,10 @@ def max_pool(node: Node, context: Context) -> Value | Reject:
     return context.viewed(_pooled(node, context, "max_pool_2d", source, padding, window, image), shape)
 
 
-INDICES = "its indices are used; only the maxima can be computed"
-
-
-def _uses_indices(node: Node) -> bool:
-    return any(user.args[1] != 0 for user in node.users if op_name(user) == GETITEM)
-
-
 @lowers(*(f"aten.adaptive_max_pool{n}d.default" for n in (1, 2, 3)))
 def adaptive_max_pool(node: Node, context: Context) -> Value | Reject:
     """What is left of these when others have been taken apart."""
-    del context
-    if _uses_indices(node):
-        return Reject(INDICES)
+    del node, context
     return Reject("it is still whole", "Quantize with NeutronQuantizer, which makes maxima of slices of it.")
 
 

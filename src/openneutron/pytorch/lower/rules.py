@@ -23,6 +23,10 @@ QUANTIZE = "Quantize it with NeutronQuantizer."
 """The way out where a model came to the partitioner without quantization that it should have."""
 
 
+WITH_INTEGERS = "What there is for integers and truth values: indices, positions and conditions."
+"""The hint where integers or booleans would have to be computed with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reject:
     """Why a node stays on the CPU, in words that continue its name, and what could be done about it. ``rule``: what said so, a

@@ -27,8 +27,9 @@ class Unit:
         return " ".join(node.name for node in self.nodes)
 
 
-def find_units(graph: Graph, constants: Constants) -> list[Unit]:
-    """All units of a graph in an order in which they can run; those in a circle with others are left out.
+def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Unit]]:
+    """All units of a graph: those that can run one after the other, in such an order, and those in a circle with others, which read
+    what is computed from their own results.
 
     Quantize nodes of the model's inputs and dequantize nodes of its outputs belong to none.
     """
@@ -54,7 +55,8 @@ def find_units(graph: Graph, constants: Constants) -> list[Unit]:
     for node in calls:
         members[root(node)].append(node)
     units = [Unit(tuple(nodes)) for nodes in members.values() if _matters(nodes)]
-    return in_running_order(units)
+    order = in_running_order(units)
+    return order, [unit for unit in units if unit not in order]
 
 
 def _is_constant(node: Node, constants: Constants) -> bool:

@@ -24,7 +24,7 @@ from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.lower.results import is_fused_clamp
 from openneutron.pytorch.pointwise import Region, find_regions
 from openneutron.pytorch.quantizer import overrides
-from openneutron.pytorch.quantizer.overrides import LEFT_FLOAT, Overrides
+from openneutron.pytorch.quantizer.overrides import Overrides
 from openneutron.pytorch.quantizer.probability_observer import fixed_parameters
 from openneutron.pytorch.quantizer.rows import SOFTMAX, has_own_scale, row_dimension
 from openneutron.pytorch.quantizer.rules import ACTIVATIONS, RULES, AnnotationRule, Result
@@ -129,11 +129,9 @@ class NeutronQuantizer(Quantizer):
                 continue
             if _is_float(node) or rule.result is Result.NONE:
                 self._annotate_node(node, rule, config, constants)
+        _mark_left_float(model, constants)
         overrides.unmark(model)
         self._names = overrides.nothing()
-        for node in model.graph.nodes:
-            if node.op == "call_function" and Q_ANNOTATION_KEY not in node.meta:
-                node.meta["custom"] = {**node.meta.get("custom", {}), LEFT_FLOAT: True}
         return model
 
     def validate(self, model: GraphModule) -> None:
@@ -290,6 +288,13 @@ class NeutronQuantizer(Quantizer):
         if user is None or not is_fused_clamp(user) or self._overrides.keeps_float(user):
             return last
         return user
+
+
+def _mark_left_float(model: GraphModule, constants: Set[Node]) -> None:
+    """Notes which calls of real numbers stay float although nobody wants that, for the partitioner's messages."""
+    for node in model.graph.nodes:
+        if node.op == "call_function" and Q_ANNOTATION_KEY not in node.meta and node not in constants:
+            node.meta["custom"] = {**node.meta.get("custom", {}), overrides.LEFT_FLOAT: True}
 
 
 def _is_number(model: GraphModule, node: Node) -> bool:

@@ -78,8 +78,10 @@ def min_along(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor] | 
 @decomposes("aten.cumsum.default")
 def running_sum(self: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor | Keep:
     """A product with a triangle of ones, which int8 holds exactly."""
-    if not self.is_floating_point() or dtype not in (None, self.dtype) or self.numel() < 2:
+    if not self.is_floating_point() or dtype not in (None, self.dtype) or not self.numel():
         return KEPT
+    if self.numel() == 1:
+        return self.clone()
     count = self.shape[dim]
     if count > MOST_ADDED:
         return KEPT
