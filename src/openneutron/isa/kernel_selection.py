@@ -25,6 +25,7 @@ _MADE_BY = re.compile(
 )
 _KERNEL = re.compile(r"^NEUTRON_KERNEL\(\d+, (\w+), .*\)$", re.MULTILINE)
 _VARIANT = re.compile(r"^NEUTRON_VARIANT\(\d+, (\w+), (\w+), .*\)$", re.MULTILINE)
+_KINDS = "typedef enum NeutronKernelKind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,14 @@ class KernelSelection:
     """The kernels that some programs call, and who compiled the programs.
 
     ``kernels`` has the names of whole kernels (``softmax_s8``) and of variants (``compare_s8:less``), in the order of the
-    table.
+    table. ``kinds``: whether the file also has an enumeration and a table of the kernels under the names that ExecuTorch's NXP
+    backend looks for; no code of this project reads them, and the linker drops what nobody reads.
     """
 
     compiler: str
     kernels: tuple[str, ...]
     format_version: int = rows.FORMAT_VERSION
+    kinds: bool = False
 
     @property
     def version(self) -> str:
@@ -68,7 +71,7 @@ const NeutronKernel neutron_kernels[] = {{
 #undef NEUTRON_VARIANT
 
 const uint32_t neutron_kernel_count = sizeof(neutron_kernels) / sizeof(neutron_kernels[0]);
-"""
+{_kinds_text(self.kernels) if self.kinds else ""}"""
 
 
 def called_kernels(programs: Iterable[Program]) -> tuple[str, ...]:
@@ -94,7 +97,7 @@ def parse(name: str, text: str) -> KernelSelection:
             "`openneutron compile --dump-kernel-selection` writes one."
         )
     found = [*_KERNEL.findall(text), *(_name(kernel, variant) for kernel, variant in _VARIANT.findall(text))]
-    return KernelSelection(made_by["compiler"], _ordered(set(found)), int(made_by["format"], 16))
+    return KernelSelection(made_by["compiler"], _ordered(set(found)), int(made_by["format"], 16), _KINDS in text)
 
 
 def merge(selections: Mapping[str, KernelSelection]) -> KernelSelection:
@@ -121,7 +124,35 @@ def merge(selections: Mapping[str, KernelSelection]) -> KernelSelection:
             f"kernel selections: the files are of {first.version}; this compiler can't merge them: {why}. "
             "Merge them with the compiler that wrote them."
         )
-    return KernelSelection(first.compiler, _ordered(wanted))
+    kinds = any(selection.kinds for selection in selections.values())
+    return KernelSelection(first.compiler, _ordered(wanted), kinds=kinds)
+
+
+def _kinds_text(kernels: Iterable[str]) -> str:
+    """The kernels as ``NeutronKernelKind`` and ``neutronKernels``; a variant has the number of its kernel."""
+    wanted = set(kernels)
+    functions = [
+        (row.code, name.replace(":", "_"), "_run_".join([*name.split(":"), ""][:2]))
+        for row in rows.KERNELS
+        for name, _ in _lines_of(row)
+        if name in wanted
+    ]
+    members = "".join(f"    NEUTRON_KIND_{name.upper()} = {code},\n" for code, name, _ in functions)
+    wrappers = "".join(
+        f"static int32_t call_{name}(const NeutronKernelCall *call) {{\n    {run}(call);\n    return ENONE;\n}}\n"
+        for _, name, run in functions
+    )
+    entries = "".join(f"    call_{name},\n" for _, name, _ in functions)
+    return f"""
+typedef enum NeutronKernelKind {{
+{members}    NEUTRON_KIND_END = 0xFFFF,
+}} NeutronKernelKind;
+
+{wrappers}
+int32_t (*neutronKernels[{len(functions) + 1}])(const NeutronKernelCall *call) = {{
+{entries}    NULL,
+}};
+"""
 
 
 def _name(kernel: str, variant: str | None) -> str:

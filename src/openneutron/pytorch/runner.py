@@ -98,6 +98,11 @@ class Runner:
         return [(tuple(wanted.sizes), DTYPES[int(wanted.scalar_type)]) for wanted in self._tensors]
 
     @property
+    def memory_orders(self) -> list[tuple[int, ...]]:
+        """For each tensor the program takes its axes in the order of memory, the innermost last."""
+        return [tuple(int(axis) for axis in wanted.dim_order) for wanted in self._tensors]
+
+    @property
     def table_sizes(self) -> list[int | None]:
         """For each tensor the program takes the number of entries of the smallest table that it is looked up in."""
         return [self._tables.get(place) for place in self._places]

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from openneutron import files, litert, ops, targets
@@ -13,7 +14,8 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.layout import CALLER
 from openneutron.compiler.partition import extract
 from openneutron.converter.kernel_selections import selection_of
-from openneutron.errors import InvalidOptionError, InvalidTargetError
+from openneutron.diagnostics import OnCpu
+from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidTargetError, OpenNeutronError
 from openneutron.ir import Graph
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.mixed import analyse_file
@@ -84,8 +86,50 @@ def getNeutronTarget(name: str) -> NeutronTarget:
     return NeutronTarget(chip.name, NeutronNpu(chip.subsystem, chip.units, chip.pipelines, chip.macs, version))
 
 
-def convertModel(model: bytes | Sequence[int], context: CompilationContext) -> bytes:
-    """The model with a NeutronGraph for each part that the NPU can run; other operators stay as they are.
+class RefusedModelError(InvalidModelError, RuntimeError):
+    """A partition that did not become one NeutronGraph. ``args`` are the message and the number of operators that are left, as in
+    the error that ExecuTorch's NXP backend raises for such a model."""
+
+    def __init__(self, message: str, operators: int) -> None:
+        super().__init__(message, operators)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a child process returns in place of a model. ExecuTorch's NXP backend converts in a child, of which nothing but the
+    returned object comes through, and makes bytes of that object in its own process: there the reason is raised."""
+
+    message: str
+    operators: int
+
+    def __bytes__(self) -> bytes:
+        raise RefusedModelError(self.message, self.operators)
+
+
+def convertModel(model: bytes | Sequence[int], context: CompilationContext) -> bytes | Refusal:
+    """``converted``; in a child process that multiprocessing started, a Refusal in place of an error, and of a model in which
+    operators are left: ExecuTorch's NXP backend, which converts in such a process, takes neither."""
+    in_child = multiprocessing.parent_process() is not None
+    try:
+        data, on_cpu, operators = converted(model, context)
+    except OpenNeutronError as error:
+        if not in_child:
+            raise
+        return Refusal(str(error), 0)
+    if not in_child or not on_cpu:
+        return data
+    fact = f"has `{operators}` operators instead of `1`."
+    if operators == 1:
+        fact = "does not contain a NeutronGraph node."
+    return Refusal(f"Model converted with neutron-converter {fact} {' '.join(map(str, on_cpu))}", operators)
+
+
+def converted(model: bytes | Sequence[int], context: CompilationContext) -> tuple[bytes, tuple[OnCpu, ...], int]:
+    """The model with a NeutronGraph for each part that the NPU can run, the operators that stay as they are, with their
+    reasons, and how many operators there are in all.
 
     ``model`` is a ``.tflite`` file as bytes, or as a list of their values. With ``dumpKernelSelectionCode`` the kernels it calls
     are written to ``_kernel_selection.c`` in the working directory. Why an operator stays is logged as a warning.
@@ -99,18 +143,21 @@ def convertModel(model: bytes | Sequence[int], context: CompilationContext) -> b
     options = CompileOptions(io=CALLER, fetch_constants_to_sram=given.fetchConstantsToSRAM, profile=given.useProfiling)
     loaded, chip = folded(litert.read(bytes(model))), targets.get(context.targetOpts.name)
     whole = _whole(loaded.graph)
+    on_cpu: tuple[OnCpu, ...] = ()
     if whole is not None:
         program = compile_graph(whole, chip, options).program
         programs = [program]
         data = splice(loaded, [NeutronNode(part_name(0), whole.inputs, whole.outputs, program)])
     else:
         compiled = analyse_file(loaded, "model", chip, options)
-        for item in compiled.partitioning.on_cpu:
+        on_cpu = compiled.partitioning.on_cpu
+        for item in on_cpu:
             _log.warning("%s", item)
         programs, data = [part.program for part in compiled.parts], compiled.to_bytes()
     if given.dumpKernelSelectionCode:
-        files.write({Path(KERNEL_SELECTION): selection_of(programs).text().encode()})
-    return data
+        selection = replace(selection_of(programs), kinds=True)
+        files.write({Path(KERNEL_SELECTION): selection.text().encode()})
+    return data, on_cpu, len(programs) + len(on_cpu)
 
 
 def _whole(graph: Graph) -> Graph | None:
