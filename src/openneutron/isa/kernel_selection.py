@@ -132,7 +132,7 @@ def _kinds_text(kernels: Iterable[str]) -> str:
     """The kernels as ``NeutronKernelKind`` and ``neutronKernels``; a variant has the number of its kernel."""
     wanted = set(kernels)
     functions = [
-        (row.code, name.replace(":", "_"), "_run_".join([*name.split(":"), ""][:2]))
+        (row.code, name.replace(":", "_"), "_run_".join(name.split(":")) if ":" in name else f"{name}_run")
         for row in rows.KERNELS
         for name, _ in _lines_of(row)
         if name in wanted
