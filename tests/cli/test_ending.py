@@ -51,6 +51,7 @@ class Odd(Exception):
     ("error", "code", "line"),
     [
         (InvalidModelError("'x' is no model."), 2, "error: 'x' is no model."),
+        (InvalidModelError("'a\n\x1b[31mb' does not exist."), 2, r"error: 'a\n\x1b[31mb' does not exist."),
         (BudgetError("too little", 3), 2, "error: too little"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, None),

@@ -238,6 +238,13 @@ def leaves():
 def interrupted():
     raise KeyboardInterrupt
 
+class Base(torch.nn.Module):
+    def forward(self, x):
+        raise BaseException("one\\ntwo")
+
+def base():
+    return Base(), (torch.zeros(1, 3),)
+
 def several_lines():
     try:
         raise KeyError("first")
@@ -250,7 +257,7 @@ def several_lines():
     ("function", "message"),
     [
         ("leaves", "line 12: it calls sys.exit(0); it must return a module and example inputs."),
-        ("several_lines", "line 21: ValueError: one (caused by KeyError: 'first')"),
+        ("several_lines", "line 28: ValueError: one (caused by KeyError: 'first')"),
     ],
 )
 def test_code_that_ends_the_process_or_raises_several_lines(tmp_path: Path, function: str, message: str) -> None:
@@ -266,14 +273,22 @@ def test_an_interrupt_in_a_users_code_is_one(tmp_path: Path) -> None:
         load(PythonFunction(tmp_path / "exits.py", "interrupted"))
 
 
-def test_a_forward_that_ends_the_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("net", "its code calls sys.exit(0) when it runs. A model must return."),
+        (
+            "base",
+            "one (BaseException). Does it run on the example inputs, and do without data-dependent Python?",
+        ),
+    ],
+)
+def test_a_forward_that_ends_the_process(tmp_path: Path, function: str, words: str) -> None:
     (tmp_path / "exits.py").write_text(EXITS)
-    loaded = load(PythonFunction(tmp_path / "exits.py", "net"))
+    loaded = load(PythonFunction(tmp_path / "exits.py", function))
     with pytest.raises(InvalidModelError) as caught:
         aten_graph(loaded.model, loaded.example_inputs, None, None, "net")
-    assert str(caught.value) == (
-        "'net' can't be exported: its code calls sys.exit(0) when it runs. A model must return."
-    )
+    assert str(caught.value) == f"'net' can't be exported: {words}"
 
 
 @pytest.mark.parametrize("name", ["re.py", "torch.py", "json.py", "my.net.py"])

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.compile import analyse
 from openneutron.pytorch.lower.program import is_dequantize, is_quantize, op_name
@@ -25,6 +26,17 @@ from openneutron.pytorch.quantizer.observers import MOST_COUNTED, HistogramRange
 from tests.pytorch.small_models import IMAGE, Around, assert_same_as_litert, compiled, steps_apart
 
 SPEC = NeutronTargetSpec("imxrt700")
+
+
+def test_a_sample_that_the_model_can_not_be_run_on() -> None:
+    """Sample 1 looks up an entry that the table has not."""
+    samples = [(torch.tensor([place]),) for place in (0, 7)]
+    with pytest.raises(InvalidOptionError) as caught:
+        analyse(nn.Sequential(nn.Embedding(4, 8), nn.ReLU()), samples[0], calibration=samples)
+    assert str(caught.value) == (
+        "calibration: the model can't be run on sample 1: index out of range in self (IndexError). Pass inputs that the float "
+        "model takes."
+    )
 
 
 def observer() -> HistogramRangeObserver:

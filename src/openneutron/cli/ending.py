@@ -6,13 +6,14 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from openneutron.errors import OpenNeutronError
+from openneutron.errors import ConverterError, OpenNeutronError
 
 DONE = 0
 USER_FAULT = 2
@@ -71,8 +72,10 @@ def _tell(error: BaseException) -> int:
 
 def _ending(error: BaseException) -> tuple[str, int]:
     """Return the line on stderr, if any, and the exit code."""
-    if isinstance(error, OpenNeutronError):
+    if isinstance(error, ConverterError):  # the one that repeats what another program printed
         return f"error: {error}", USER_FAULT
+    if isinstance(error, OpenNeutronError):
+        return f"error: {_CONTROL.sub(_escaped, str(error))}", USER_FAULT
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", INTERRUPTED
     if isinstance(error, BrokenPipeError):
@@ -105,6 +108,14 @@ def _system_error(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EBADF, errno.EIO):
         return f"the output can't be written: {words}."
     return f"the operating system refused something: {words}."
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""What names in a message must not do to a terminal."""
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
 
 
 def _place(error: BaseException) -> str:

@@ -106,21 +106,21 @@ def export(module: nn.Module, inputs: ModelInputs, name: str, extents: Extents |
         shapes[given.leaves[place]] = free
     try:
         return torch.export.export(module, given.args, dict(given.kwargs), dynamic_shapes=shapes, strict=False)
-    except OpenNeutronError:
+    except (OpenNeutronError, KeyboardInterrupt):
         raise
     except SystemExit as leaving:
         raise InvalidModelError(
             f"'{name}' can't be exported: its code calls sys.exit({leaving.code!r}) when it runs. A model must return."
         ) from leaving
     # torch.export raises whatever the model's own code raises, and a good many types of its own.
-    except Exception as error:
+    except BaseException as error:
         raise InvalidModelError(
             f"'{name}' can't be exported: {first_line(error)} ({type(error).__name__}). "
             "Does it run on the example inputs, and do without data-dependent Python?"
         ) from error
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What an exception says first, without a full stop at its end."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return line.rstrip(".")

@@ -12,8 +12,9 @@ from torch.fx import GraphModule
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 
-from openneutron.errors import InvalidOptionError
+from openneutron.errors import InvalidOptionError, OpenNeutronError
 from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
+from openneutron.pytorch.exporting import first_line
 from openneutron.pytorch.inputs import ModelInputs
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.training import converted, prepare_training, set_training
@@ -62,14 +63,20 @@ def calibrate(
     calibration_inputs: Iterable[tuple[Any, ...] | ModelInputs],
     after_sample: Callable[[int], None] | None = None,
 ) -> None:
-    """Runs the prepared model on every sample. Raises InvalidOptionError if there is none."""
+    """Run the prepared model on every sample. Raises InvalidOptionError if there is none, or one that it can't be run on."""
     done = 0
     with torch.no_grad():
         for sample in calibration_inputs:
-            if isinstance(sample, ModelInputs):
-                prepared(*sample.args, **sample.kwargs)
-            else:
-                prepared(*(sample if isinstance(sample, (tuple, list)) else (sample,)))
+            try:
+                _run(prepared, sample)
+            except (OpenNeutronError, AssertionError):
+                raise
+            # An index outside a table, weights without values: the operators raise what they like.
+            except Exception as error:
+                raise InvalidOptionError(
+                    f"calibration: the model can't be run on sample {done}: {first_line(error)} ({type(error).__name__}). "
+                    "Pass inputs that the float model takes."
+                ) from error
             done += 1
             if after_sample is not None:
                 after_sample(done)
@@ -78,3 +85,10 @@ def calibrate(
             "calibration: there are no samples; int8 scales come from at least one. "
             "Pass some typical inputs, each a tuple of the model's arguments."
         )
+
+
+def _run(prepared: GraphModule, sample: Any) -> None:
+    if isinstance(sample, ModelInputs):
+        prepared(*sample.args, **sample.kwargs)
+    else:
+        prepared(*(sample if isinstance(sample, (tuple, list)) else (sample,)))
