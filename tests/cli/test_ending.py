@@ -241,7 +241,7 @@ def test_what_can_be_refused_is_refused_before_pytorch_is_loaded(folder: Path) -
     (folder / "empty").mkdir()
     cases = {
         ("explain", "net.py:nett"): "'net.py' has no function 'nett'.",
-        ("explain", "broken.py:net"): "'broken.py:net', line 1: SyntaxError: invalid syntax (<unknown>, line 1)",
+        ("explain", "broken.py:net"): "'broken.py:net', line 1: SyntaxError: invalid syntax",
         ("explain", "cifarnett"): "there is no built-in model 'cifarnett'. Did you mean 'cifarnet'?",
         ("compile", "net.py:net", "--calibration", "none"): "--calibration: 'none' does not exist.",
         ("compile", "net.py:net", "--calibration", "empty"): "--calibration: there are no .npy files in 'empty'.",

@@ -141,6 +141,25 @@ def _size(data: Any, text: str) -> None:
     data["graph_module"]["graph"]["sym_int_values"] = {"s": {"as_expr": {"expr_str": text, "hint": None}}}
 
 
+def _size_by_an_odd_name(data: Any, text: str) -> None:
+    """A tensor may be called what a field is called."""
+    data["graph_module"]["graph"]["sym_int_values"] = {"metadata": {"as_expr": {"expr_str": text}}}
+
+
+def _argument_by_an_odd_name(data: Any, text: str) -> None:
+    call = {"target": {"as_int": 1}, "inputs": {"as_int": 1}, "metadata": {"as_operator": text}}
+    data["graph_module"]["graph"]["nodes"][-1]["inputs"][0]["arg"] = {"as_string_to_argument": call}
+
+
+def _number(data: Any, text: str) -> None:
+    """The parser takes text where it expects a number."""
+    data["graph_module"]["graph"]["inputs"][-1] = {"as_int": text}
+
+
+def _custom(data: Any, text: str) -> None:
+    data["graph_module"]["graph"]["nodes"][-1]["inputs"][0]["arg"] = {"as_custom_obj": {"name": "o", "class_fqn": text}}
+
+
 def _guard(data: Any, text: str) -> None:
     data["guards_code"] = [text]
 
@@ -187,6 +206,10 @@ DEFAULT = '[1, {"type": "collections.defaultdict", "children_spec": [], "context
         (_size, "print(1)", "it has 'print(1)' for a size or a guard"),
         (_size, "Symbol('a b')", "it has 'Symbol('a b')' for a size or a guard"),
         (_size, "[c for c in s.mro]", "it has '[c for c in s.mro]' for a size or a guard"),
+        (_size_by_an_odd_name, "print(1)", "it has 'print(1)' for a size or a guard"),
+        (_argument_by_an_odd_name, "torch.os.system", "it calls 'torch.os.system', which is no operator"),
+        (_number, "b' or print(1) or '", "it has 'b' or print(1) or '' for a name"),
+        (_custom, "__torch__.X", "it has an argument that is an object of a class of its own"),
         (_guard, "L['x'].__class__ == 1", "it has 'L['x'].__class__ == 1' for a size or a guard"),
         (_guard, "1) or (", "it has '1) or (' for a size or a guard"),
         (_tree, DEFAULT, "its defaultdict calls 'os.abort'"),

@@ -39,12 +39,14 @@ def _check_function(source: PythonFunction) -> None:
         tree = ast.parse(source.path.read_bytes())
     except SyntaxError as error:
         line = "" if error.lineno is None else f", line {error.lineno}"
-        raise InvalidModelError(f"'{source}'{line}: SyntaxError: {str(error).splitlines()[0]}") from error
+        raise InvalidModelError(f"'{source}'{line}: SyntaxError: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes, nesting without end
         raise InvalidModelError(f"'{source}' is no Python file: {str(error) or type(error).__name__}.") from error
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    nodes = list(ast.walk(tree))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    elsewhere = any(isinstance(node, ast.Global) for node in nodes) or bool(used & set(MADE_WHILE_IT_RUNS))
     names = set(_names(tree.body))
-    if source.function in names or names & {"*", "__getattr__"} or used & set(MADE_WHILE_IT_RUNS):
+    if source.function in names or names & {"*", "__getattr__"} or elsewhere:
         return
     functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef))
     raise InvalidModelError(

@@ -110,7 +110,7 @@ def _check(data: bytes) -> None:
         if name in names:
             for entry in unsafe_payload(json.loads(reader.read_string(name))):
                 raise NeedsTrust(f"its {what} {entry!r} is a pickled object")
-    check_program(json.loads(reader.read_bytes(PROGRAM).decode("utf-8")))
+    check_program(reader.read_bytes(PROGRAM))
 
 
 def _check_pickle(name: str, content: bytes) -> None:

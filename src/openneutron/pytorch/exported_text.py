@@ -10,6 +10,7 @@ tree specifications import modules by name. Every string is therefore held to wh
 from __future__ import annotations
 
 import ast
+import dataclasses
 import enum
 import json
 import math
@@ -20,7 +21,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
-from torch._export.serde.serialize import _SYM_OPS
+from torch._export.serde import schema
+from torch._export.serde.serialize import _SYM_OPS, _bytes_to_dataclass
 from torch.utils import _pytree as pytree
 
 
@@ -83,36 +85,39 @@ _PLAIN = re.compile(r"[^'\"\\{}\x00-\x1f\x7f\x85\u2028\u2029]*")
 _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
 
 
-def check_program(data: Any) -> None:
-    """Go through a program as ``json.loads`` gave it.
+def check_program(content: bytes) -> None:
+    """Go through the JSON of a program, parsed by torch's own parser, so that each string is in the field torch takes it for.
 
     Raises NeedsTrust at the first string that torch would run or import something for, NotRegistered for an operator, or a
     class of inputs or outputs, that is not known here.
     """
-    for guard in data.get("guards_code", ()):
-        _expression(guard)
-    for key in data.get("range_constraints", {}):
-        _expression(key)
-    _walk("", {name: value for name, value in data.items() if name not in ("guards_code", "range_constraints")})
+    _walk(_bytes_to_dataclass(schema.ExportedProgram, content), "", False)
 
 
-def _walk(field: str, value: Any) -> None:
-    if isinstance(value, Mapping):
-        if "as_custom_obj" in value or "custom_obj" in value or value.get("custom_obj_values"):
-            raise NeedsTrust("it has an argument that is an object of a class of its own")
-        if "constant_input" in value:
-            _plain(str(value["constant_input"]["value"].get("as_string", "")))
-        if "nodes" in value:  # a graph: guards compare its inputs with their values
-            for given in value["inputs"]:
-                _plain(str(given.get("as_string", "")))
-        for name, item in value.items():
-            _plain(name)
-            if name != "metadata":  # kept as text: where in the model's source a node comes from
-                _walk(name, item)
-    elif isinstance(value, list):
+def _walk(value: Any, field: str, in_call: bool) -> None:
+    """Check a value of a field. ``in_call``: it is part of a call's arguments, whose text torch passes on as it is."""
+    if isinstance(value, schema.CustomObjArgument):
+        raise NeedsTrust("it has an argument that is an object of a class of its own")
+    if isinstance(value, schema.Graph):
+        for given in value.inputs:  # guards compare a graph's inputs with their values
+            if isinstance(given.value, str):
+                _plain(given.value)
+    if isinstance(value, schema._Union):
+        _walk(value.value, str(value.type), in_call)
+    elif dataclasses.is_dataclass(value):
+        of_call = in_call or isinstance(value, schema.Node)
+        # Metadata is kept as text: where in the model's source a node comes from.
+        free = {"metadata"} if isinstance(value, (schema.Node, schema.GraphModule)) else set()
+        for name in (item.name for item in dataclasses.fields(value) if item.name not in free):
+            _walk(getattr(value, name), name, of_call)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _plain(key)
+            _walk(item, "", in_call)
+    elif isinstance(value, (list, tuple)):
         for item in value:
-            _walk(field, item)
-    elif isinstance(value, str):
+            _walk(item, field, in_call)
+    elif isinstance(value, str) and not (in_call and field in ("as_string", "as_strings")):
         _RULES.get(field, _plain)(value)
 
 
@@ -124,10 +129,6 @@ def _name(text: str) -> None:
 def _plain(text: str) -> None:
     if not _PLAIN.fullmatch(text):
         raise NeedsTrust(f"it has {_quoted(text)} for a name")
-
-
-def _anything(text: str) -> None:
-    """Accept an operator's string argument, which torch passes on as it is."""
 
 
 def _target(text: str) -> None:
@@ -248,9 +249,8 @@ _RULES: Mapping[str, Callable[[str], None]] = {
     "user_input_name": _name,
     "target": _target,
     "as_operator": _target,
-    "as_string": _anything,
-    "as_strings": _anything,
     "expr_str": _expression,
+    "guards_code": _expression,
     "in_spec": _tree,
     "out_spec": _tree,
 }
