@@ -33,6 +33,10 @@ FUNCTIONS = {
     "prod": lambda m, x, y: torch.prod(torch.sigmoid(x) + 0.5, 2),
     "fmax": lambda m, x, y: torch.fmax(x, y),
     "diag_embed": lambda m, x, y: torch.diag_embed(x),
+    "any": lambda m, x, y: (x > 1).any(1).float(),
+    "all": lambda m, x, y: (x > y).all(-1, keepdim=True).float(),
+    "dist": lambda m, x, y: torch.dist(x, y),
+    "cdist": lambda m, x, y: torch.cdist(x, y),
     "one_hot": lambda m, x, y: F.one_hot(x.argmax(1), 8).float() * 0.5,
 }
 

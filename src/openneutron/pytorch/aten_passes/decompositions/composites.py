@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,6 +15,9 @@ _aten = torch.ops.aten
 
 MOST_CLASSES = 4096
 """Classes of a one-hot vector, whose matrix of ones has their square in bytes."""
+
+MOST_DIFFERENCES = 1 << 16
+"""Differences of all rows of two matrices that are computed at once, a byte each."""
 
 MOST_FACTORS = 64
 """Values along a dimension that is multiplied out, pair by pair."""
@@ -73,3 +78,41 @@ def product_along(self: Tensor, dim: int, keepdim: bool, dtype: torch.dtype | No
         parts = [self.narrow(dim, 0, half) * self.narrow(dim, half, half)]
         self = torch.cat(parts + ([self.narrow(dim, count - 1, 1)] if count % 2 else []), dim)
     return self if keepdim else self.squeeze(dim)
+
+
+@decomposes("aten.any.default")
+def any_of_all(self: Tensor) -> Tensor | Keep:
+    return _any(self, list(range(self.dim())), False)
+
+
+@decomposes("aten.any.dim")
+def any_along(self: Tensor, dim: int, keepdim: bool) -> Tensor | Keep:
+    return _any(self, [dim], keepdim)
+
+
+@decomposes("aten.any.dims")
+def any_along_several(self: Tensor, dim: Sequence[int] | None, keepdim: bool) -> Tensor | Keep:
+    return _any(self, list(range(self.dim())) if dim is None else list(dim), keepdim)
+
+
+def _any(self: Tensor, dims: list[int], keepdim: bool) -> Tensor | Keep:
+    """The largest of the booleans as numbers."""
+    if self.dtype != torch.bool or not self.dim() or not self.numel():
+        return KEPT
+    return self.to(torch.float32).amax(dims, keepdim) > 0.5
+
+
+@decomposes("aten.dist.default")
+def distance(self: Tensor, other: Tensor, p: float) -> Tensor | Keep:
+    return torch.linalg.vector_norm(self - other, p) if self.is_floating_point() else KEPT
+
+
+@decomposes("aten.cdist.default")
+def distances(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor | Keep:
+    """x1 [..., rows, values], x2 [..., columns, values]: all differences at once."""
+    del compute_mode
+    differences = x1.shape[-2] * x2.numel()
+    if p not in (1.0, 2.0) or x1.dim() != x2.dim() or not 0 < differences <= MOST_DIFFERENCES:
+        return KEPT
+    apart = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    return apart.abs().sum(-1) if p == 1.0 else (apart * apart).sum(-1).sqrt()
