@@ -36,7 +36,8 @@ class Subtest:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A test of the suite: its file, name and outcome (passed, failed or skipped), its processor time in seconds."""
+    """A test of the suite: its file without ``test_``, its name, its outcome (passed, failed or skipped), and its processor
+    time in seconds."""
 
     __test__ = False
 
