@@ -78,9 +78,3 @@ def test_padding_by_hand_costs_a_temporal_network_no_call() -> None:
     operators = [node.op for node in small.program.partitions[0].compiled.legalized.nodes]
     assert "pad" not in operators
     assert operators.count("transpose") == 2
-
-
-def test_three_dimensions_stay_with_a_reason() -> None:
-    small = quantized(nn.Sequential(nn.Conv3d(2, 3, 2), nn.ReLU()), (1, 2, 4, 4, 4))
-    reasons = [item.reason for item in small.program.delegation.on_cpu]
-    assert "it has 3 spatial dimensions; there are kernels for 1 and 2" in reasons
