@@ -230,6 +230,11 @@ def softmax(b: Builder, source: Tensor) -> Tensor | None:
     return b.node("softmax", [source], b.new(source.shape, per_tensor(1 / 256, -128)), beta=beta)
 
 
+def softmax_rescaled(b: Builder, source: Tensor) -> Tensor | None:
+    quant = per_tensor(b.choice(1 / 300, 1 / 5000, 2.0**-20), b.choice(-128, 0))
+    return b.node("softmax_rescaled", [source], b.new(source.shape, quant), beta=b.choice(1.0, 0.5))
+
+
 def log_softmax(b: Builder, source: Tensor) -> Tensor | None:
     return b.node("log_softmax", [source], b.new(source.shape, per_tensor(1 / 16, 127)))
 
@@ -304,6 +309,7 @@ SAMPLERS: dict[str, Sampler] = {
     "softmax": softmax,
     "log_softmax": log_softmax,
     "l2_normalization": _table("l2_normalization", per_tensor(1 / 128, 0)),
+    "softmax_rescaled": softmax_rescaled,
     "resize_nearest_neighbor": random_movement.resize_nearest_neighbor,
     "resize_bilinear": random_movement.resize_bilinear,
     "batch_matmul": batch_matmul,

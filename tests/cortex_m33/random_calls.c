@@ -224,6 +224,11 @@ static void make_softmax(Case *c) {
     make_input(c, 0, c->buffers[2].rows, c->buffers[2].cols, channels, (int32_t[]){w->col0, w->col1, 0, channels});
     *p = (NeutronSoftmaxS8){.input = 0, .output = 2, .exp_base = NEUTRON_BASE_WEIGHTS, .channels = channels};
     p->exp_count = one_in(3) ? 256 : between(1, 256);
+    if (one_in(2)) {
+        p->multiplier = between(1 << 30, INT32_MAX - 1);
+        p->shift = between(-12, 9);
+        p->output_zero_point = between(-128, 127);
+    }
     c->weights_size = (uint32_t)p->exp_count * 4;
     /* As a compiler writes them: from 1 downwards. */
     int32_t *table = (int32_t *)(void *)weights;
