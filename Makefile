@@ -90,6 +90,7 @@ bench: $(VENV)/.bench
 
 soak: $(VENV)/.suites
 	$(BIN)/python -W ignore -m tests.suites.executorch_operators --page build/executorch-operators.md
+	$(BIN)/python -W ignore -m tests.suites.op_db --samples 8
 	$(BIN)/python -W ignore -m tests.suites.architectures
 
 lib: $(VENV)/.dev

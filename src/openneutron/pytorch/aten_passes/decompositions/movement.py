@@ -307,3 +307,17 @@ def diff(self: Tensor, n: int, dim: int, prepend: Tensor | None, append: Tensor 
         extent = self.shape[dim]
         self = _aten.slice.Tensor(self, dim, 1, extent) - _aten.slice.Tensor(self, dim, 0, extent - 1)
     return self
+
+
+@decomposes("aten.diagonal.default")
+def diagonal(self: Tensor, offset: int, dim1: int, dim2: int) -> Tensor | Keep:
+    """Every (columns + 1)-th value of the matrices' rows, one behind the other."""
+    first, second = dim1 % self.dim(), dim2 % self.dim()
+    others = [dim for dim in range(self.dim()) if dim not in (first, second)]
+    rows, columns = self.shape[first], self.shape[second]
+    count = min(rows + min(offset, 0), columns - max(offset, 0))
+    if count < 1:
+        return KEPT
+    start = offset if offset >= 0 else -offset * columns
+    flat = self.permute(*others, first, second).reshape(*(self.shape[dim] for dim in others), rows * columns)
+    return _aten.slice.Tensor(flat, -1, start, start + (count - 1) * (columns + 1) + 1, columns + 1)

@@ -91,6 +91,21 @@ def vector_norm(
     return torch.sqrt((self * self).mean(dims, keepdim) * terms)
 
 
+MOST_DIFFERENCES = 1 << 18
+"""Differences that the distances between two sets of points may be made of: 256 KiB in int8."""
+
+
+@decomposes("aten.cdist.default")
+def distances(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor | Keep:
+    """The norm of each point's difference from each other one."""
+    del compute_mode
+    differences = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    if p not in (1, 2) or not 0 < differences.numel() <= MOST_DIFFERENCES:
+        return KEPT
+    norms: Tensor = torch.ops.aten.linalg_vector_norm.default(differences, p, [-1])
+    return norms
+
+
 def _standardized(x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
     """(x - mean) / sqrt(variance + eps), both over ``dims``."""
     centred = x - x.mean(dims, keepdim=True)
