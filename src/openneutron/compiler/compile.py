@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from openneutron import ops
@@ -29,6 +30,9 @@ from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelErro
 from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program, aligned
 from openneutron.targets import Target
+
+Selection = tuple[Storages, list[KernelCall]]
+"""What may be compiled: the storages of a legalized graph and its kernel calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +178,8 @@ def _compile_graph(graph: Graph, target: Target, options: CompileOptions) -> Com
     found = [fit(calls, storages, wanted, room) for storages, calls in selected]
     fitting = [each for each in found if not isinstance(each, TooLittle)]
     if not fitting:
-        least, (storages, calls) = min(
-            (
-                (each.least_bytes, pair)
-                for each, pair in zip(found, selected, strict=True)
-                if isinstance(each, TooLittle)
-            ),
-            key=lambda choice: choice[0],
+        least, (storages, calls) = _least(
+            [(each, pair) for each, pair in zip(found, selected, strict=True) if isinstance(each, TooLittle)]
         )
         border = [sum(graph[name].size_bytes for name in names) for names in (graph.inputs, graph.outputs)]
         short = _Short(least + outside, ways_out(calls, storages, wanted, budget, border))
@@ -188,6 +187,17 @@ def _compile_graph(graph: Graph, target: Target, options: CompileOptions) -> Com
     fitted = min(fitting, key=lambda each: (each.cycles(target), each.sram_bytes))
     compiled = finish(graph, legal, fitted.storages, fitted.schedule, target, options, fitted.layout)
     return checked(compiled) if options.check else compiled
+
+
+def _least(found: Sequence[tuple[TooLittle, Selection]]) -> tuple[int, Selection]:
+    """Return the least bytes that would do, and what is compiled then: of equal ones the first."""
+    best: tuple[int, int] | None = None
+    for index in sorted(range(len(found)), key=lambda index: found[index][0].floor_bytes):
+        # One byte more: an earlier selection of the same size goes before.
+        least = found[index][0].least_bytes() if best is None else found[index][0].least_bytes(best[0] + 1)
+        best = (least, index) if best is None else min(best, (least, index))
+    assert best is not None
+    return best[0], found[best[1]][1]
 
 
 def io_outside(graph: Graph, options: CompileOptions) -> int:
@@ -207,7 +217,7 @@ def checked(compiled: Compiled) -> Compiled:
     return replace(compiled, report=replace(compiled.report, used_bytes=used))
 
 
-def select_calls(legal: Graph) -> tuple[Storages, list[KernelCall]]:
+def select_calls(legal: Graph) -> Selection:
     """The storages of a legalized graph and its kernel calls in execution order, copies for views included."""
     storages, copies = share(legal)
     calls: list[KernelCall] = []
@@ -221,7 +231,7 @@ def select_calls(legal: Graph) -> tuple[Storages, list[KernelCall]]:
     return storages, fold_moves(storages, calls)
 
 
-def selections(legal: Graph) -> list[tuple[Storages, list[KernelCall]]]:
+def selections(legal: Graph) -> list[Selection]:
     """What may be compiled: ``select_calls``, and where some of its copies can be views (copies_as_views) that too: it is
     faster, and in cascades may take more memory. Whatever the budget, they are the same."""
     storages, calls = select_calls(legal)

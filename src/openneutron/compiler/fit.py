@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from openneutron.compiler.calls import KernelCall
 from openneutron.compiler.cascade import Options, in_place
-from openneutron.compiler.copies import Copies
+from openneutron.compiler.copies import ENDLESS, Copies
 from openneutron.compiler.effort import DEFAULT, Effort
 from openneutron.compiler.layout import Layout, lay_out
 from openneutron.compiler.left_out import may_leave_out
@@ -52,9 +52,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class TooLittle:
-    """Nothing fits; ``least_bytes`` would do."""
+    """Nothing fits. ``floor_bytes``: no schedule takes less; ``least_below``: see ``least_bytes``."""
 
-    least_bytes: int
+    floor_bytes: int
+    least_below: Callable[[int], int]
+
+    def least_bytes(self, below: int = ENDLESS) -> int:
+        """Return the bytes of SRAM that would do, or ``below`` where that is less. Finding them may take as long as a compile."""
+        return self.least_below(below) if self.floor_bytes < below else below
 
 
 def fit(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, room: int) -> Fitted | TooLittle:
@@ -75,7 +80,12 @@ def fit(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, room: i
     if merged is None:
         return found
     if isinstance(found, TooLittle):
-        return merged if fits else TooLittle(min(found.least_bytes, merged.sram_bytes))
+        size = merged.sram_bytes
+        return (
+            merged
+            if fits
+            else TooLittle(min(found.floor_bytes, size), lambda below: found.least_bytes(min(below, size)))
+        )
     return merged if fits and merged.cycles(wanted.target) <= found.cycles(wanted.target) else found
 
 
@@ -92,7 +102,18 @@ def fit_plain(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, r
         chosen = options.fastest(room)
         if chosen is not None and (best is None or chosen.cycles < cycles):
             best, cycles = Fitted(chosen.schedule, chosen.layout, chosen.storages), chosen.cycles
-    return best or TooLittle(min(whole.sram_bytes, *(options.least_bytes() for options in found)))
+    return best or TooLittle(
+        min(whole.sram_bytes, *(options.floor_bytes for options in found)),
+        lambda below: _least_bytes(found, min(below, whole.sram_bytes)),
+    )
+
+
+def _least_bytes(options: Sequence[Options], below: int) -> int:
+    """Return the least budget that one of the options is found for, or ``below`` where that is less."""
+    for each in sorted(options, key=lambda each: each.floor_bytes):
+        if each.floor_bytes < below:
+            below = min(below, each.least_bytes())
+    return below
 
 
 def options_of(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted) -> list[Options]:
@@ -130,7 +151,8 @@ def _with_copies(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted
     # What would be faster than whole tensors and enough memory is left to them, so that more room is never slower.
     found = good if good.size_bytes <= room else fastest_plan(schedules, room, good.cycles)
     if isinstance(found, int):
-        return TooLittle(min(found, good.size_bytes))
+        least = min(found, good.size_bytes)
+        return TooLittle(least, lambda below: min(below, least))
     schedule, layout = found.laid_out(wanted.io)
     return Fitted(schedule, layout, found.copies.storages)
 

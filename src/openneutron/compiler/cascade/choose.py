@@ -53,6 +53,7 @@ class Options:
 
     ``fetched``: the search leaves room for constants too, of a cascade for all of them, of a whole call for its smallest piece.
     The arenas are the tensors' alone; only ``levels`` is of use then. ``cuts``: no cascade goes on from before such a call to it.
+    ``floor_bytes``: no schedule has a smaller arena.
     """
 
     calls: Sequence[KernelCall]
@@ -62,6 +63,7 @@ class Options:
     fetched: bool = False
     effort: Effort = DEFAULT
     cuts: frozenset[int] = frozenset()
+    floor_bytes: int = field(init=False)
     _search: Search = field(init=False)
     _mirrors: dict[int, Network] = field(default_factory=dict)
     _placed: dict[int, _Placing] = field(default_factory=dict)
@@ -69,12 +71,15 @@ class Options:
     def __post_init__(self) -> None:
         made = network(self.calls, self.storages, self.target, self.io == CALLER, self.fetched)
         self._search = Search(made, self.effort, self.cuts)
+        self.floor_bytes = self._search.floor()
 
     def fastest(self, budget: int) -> Option | None:
         """The fewest cycles in an arena of at most ``budget`` bytes; None where nothing fits.
 
         A greater budget never costs more cycles: it is the first that fits of one list, from the fastest to the smallest.
         """
+        if budget < self.floor_bytes:
+            return None
         for plan in self._downwards(self._search.plan(budget)):
             option = self._option(plan, budget)
             if option.arena_bytes <= budget:

@@ -9,10 +9,13 @@ does not depend on the budget, so that a greater budget never costs more cycles.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, groupby
 
+from openneutron.compiler.cascade.least_peak import Bounded, floor_bytes, least_peak
 from openneutron.compiler.cascade.network import Network
 from openneutron.compiler.cascade.patched import Variant, variants
 from openneutron.compiler.cascade.segment import Segment, rows_computed, segment, window_rows
@@ -21,6 +24,10 @@ from openneutron.compiler.cost import least_compute_cycles
 from openneutron.compiler.effort import DEFAULT, Effort
 
 NO_LIMIT = 1 << 60
+
+MOST_ROUNDS = 4096
+"""Rounds of a cascade, about. A loop of microcode repeats at most 65,535 times, and the driver checks at most 2^20 windows of a
+program (docs/microcode.md); more rounds than this would save memory in sequences of many thousand steps alone."""
 
 EVEN = 4
 """Rounds from which on even ones are tried too."""
@@ -48,7 +55,7 @@ def ways(found: Segment, effort: Effort) -> Iterator[tuple[int, int, bool]]:
     calls = found.network.calls
     first, last = calls[found.first].rows, calls[found.end - 1].rows
     alone = found.end - found.first == 1 and calls[found.first].patch is None
-    for height in dict.fromkeys(-(-last // n) for n in (*effort.stripes, last) if n <= last):
+    for height in dict.fromkeys(-(-last // n) for n in (*effort.stripes, min(last, MOST_ROUNDS)) if n <= last):
         if height < last or not alone:
             yield found.end - 1, height, False
         if height * EVEN <= last and not alone:
@@ -161,31 +168,40 @@ class Search:
 
     def _tries_of(self, first: int, end: int, budget: int) -> Iterator[tuple[Segment, _Try]]:
         """What is tried for calls [first, end) and may fit the budget."""
+        for found in self._runs(first, end):
+            if found.least_bytes <= budget:
+                for each in self._tries(found):
+                    if each.least_bytes <= budget:
+                        yield found.segment, each
+
+    def _runs(self, first: int, end: int) -> list[_Found]:
+        """The cascades of calls [first, end), by rows and in patches."""
         key = (first, end)
         if key not in self._segments:
             plain = [segment(self.network, first, end)] if self.network.calls[first].by_rows else []
             patched = [each.segment(first, end, self.effort.patched) for each in self._variants]
             self._segments[key] = [self._found(each) for each in (*plain, *patched) if each is not None]
-        for found in self._segments[key]:
-            if found.least_bytes > budget:
-                continue
-            if not found.tries:
-                least = self._cycles_in_one_round(found.segment)
-                found.tries = [
-                    _Try(way, self._least_of(found, way), least + self._cycles_of_rounds(found.segment, way))
-                    for way in dict.fromkeys(self._ways(found.segment))
-                ]
-            for each in found.tries:
-                if each.least_bytes <= budget:
-                    yield found.segment, each
+        return self._segments[key]
+
+    def _tries(self, found: _Found) -> list[_Try]:
+        """The ways to run a cascade that are tried."""
+        if not found.tries:
+            least = self._cycles_in_one_round(found.segment)
+            found.tries = [
+                _Try(way, self._least_of(found, way), least + self._cycles_of_rounds(found.segment, way))
+                for way in dict.fromkeys(self._ways(found.segment))
+            ]
+        return found.tries
 
     def _found(self, made: Segment) -> _Found:
         return _Found(made, made.least_bytes(self._window_rows[id(made.network)]))
 
     def _ways(self, found: Segment) -> Iterator[tuple[int, int, bool]]:
-        yield from ways(found, self.effort)
-        if self._everything and found.network is self.network:
-            yield from all_ways(found)
+        calls = found.network.calls
+        every = all_ways(found) if self._everything and found.network is self.network else ()
+        for pace, height, even in itertools.chain(ways(found, self.effort), every):
+            if calls[pace].rows <= MOST_ROUNDS * height:
+                yield pace, height, even
 
     def _least_of(self, found: _Found, way: tuple[int, int, bool]) -> int:
         pace, height, even = way
@@ -265,17 +281,32 @@ class Search:
     def least(self) -> Plan:
         """The plan of the least memory."""
         if self._smallest is None:
-            peaks = [0]
-            for end in range(1, len(self.network.calls) + 1):
-                best = max(peaks[end - 1], self.whole(end - 1).peak_bytes)
-                for first in self._ends_at(end):
-                    for found, each in self._tries_of(first, end, best - 1) if peaks[first] < best else ():
-                        part = each.evaluated(found, NO_LIMIT) if each.least_bytes < best else None
-                        best = best if part is None else min(best, max(peaks[first], part.peak_bytes))
-                peaks.append(best)
-            self._smallest = self.plan(peaks[-1])
+            self._smallest = self.plan(least_peak(self.network, self._ends_at, self._bounded))
         assert self._smallest is not None
         return self._smallest
+
+    def floor(self) -> int:
+        """Bytes that no arena of any plan stays below; known at once."""
+        return floor_bytes(self.network, self._ends_at)
+
+    def _bounded(self, first: int, end: int) -> list[Bounded]:
+        """What runs calls [first, end), each with a bound of its memory that is refined step by step."""
+        whole: list[Bounded] = [(self.whole(first).peak_bytes, None)] if end == first + 1 else []
+        if first not in self._ends_at(end):
+            return whole
+
+        def tries(found: _Found) -> list[Bounded]:
+            return [
+                (max(each.least_bytes, found.least_bytes), partial(peak, found.segment, each))
+                for each in self._tries(found)
+            ]
+
+        def peak(segment: Segment, each: _Try) -> list[Bounded]:
+            made = each.evaluated(segment, NO_LIMIT)
+            assert made is not None
+            return [(made.peak_bytes, None)]
+
+        return [*whole, *((found.least_bytes, partial(tries, found)) for found in self._runs(first, end))]
 
 
 @dataclass(frozen=True, slots=True)

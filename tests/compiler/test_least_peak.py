@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The least memory of all plans: exact, and nothing is searched where a bound says that nothing fits."""
+
+from __future__ import annotations
+
+import pytest
+
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.cascade import in_place, search
+from openneutron.compiler.compile import select_calls
+from openneutron.compiler.fit import Wanted, options_of
+from openneutron.compiler.legalize import legalize
+from openneutron.errors import BudgetError
+from scripts.published_networks import cifarnet
+from tests.compiler.test_cascade_search import image_graph
+from tests.oracle import TARGET
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_plan_takes_the_least_and_none_takes_a_byte_less(seed: int) -> None:
+    storages, calls = select_calls(legalize(image_graph(seed)))
+    for options in options_of(calls, in_place(storages, calls), Wanted(TARGET, ("arena", "caller")[seed % 2])):
+        found = options._search
+        least = found.least().peak_bytes
+        assert options.floor_bytes <= least
+        plan = found.plan(least)
+        assert plan is not None and plan.peak_bytes == least
+        assert found.plan(least - 1) is None
+
+
+def test_nothing_is_evaluated_for_a_budget_below_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = cifarnet()
+    storages, calls = select_calls(legalize(graph))
+    evaluated = search._Try.evaluated
+    counted = []
+
+    def counting(self: search._Try, *args: object) -> object:
+        counted.append(self)
+        return evaluated(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(search._Try, "evaluated", counting)
+    for options in options_of(calls, in_place(storages, calls), Wanted(TARGET, "arena")):
+        assert options.fastest(options.floor_bytes - 1) is None
+    assert not counted
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(graph, TARGET, CompileOptions(1))
+    for_nothing = len(counted)
+    counted.clear()
+    compile_graph(graph, TARGET, CompileOptions(caught.value.least_bytes))
+    assert for_nothing <= 2 * len(counted), "to find that nothing fits takes more than to find what fits"
