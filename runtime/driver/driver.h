@@ -19,6 +19,14 @@
 #error "NEUTRON_MAX_WORK: products stay inside 64 bits up to 2^40"
 #endif
 
+/* The most windows of kernel calls that prepare checks (docs/microcode.md says which count): a bound on its own time. */
+#ifndef NEUTRON_MAX_CHECKS
+#define NEUTRON_MAX_CHECKS (UINT32_C(1) << 20)
+#endif
+#if NEUTRON_MAX_CHECKS > (1 << 31) - 1
+#error "NEUTRON_MAX_CHECKS: with a loop's count added it stays inside 32 bits up to 2^31 - 1"
+#endif
+
 /* What holds for every model. A run takes config and port as they are when it begins. */
 typedef enum { NEUTRON_OFF, NEUTRON_SUSPENDED, NEUTRON_ON } NeutronState;
 typedef struct {

@@ -40,7 +40,8 @@ const char *neutronErrorText(NeutronError error) {
         case ENEUTRON_TIMEOUT:
             return "the run took longer than timeoutSeconds";
         case ENEUTRON_WORK:
-            return "a run of the microcode would take longer than this driver was built to allow (NEUTRON_MAX_WORK)";
+            return "a run of the microcode, or checking it, would take longer than this driver was built to allow "
+                   "(NEUTRON_MAX_WORK, NEUTRON_MAX_CHECKS)";
         case ENEUTRON_INDEX:
             return "an index that was given or computed is outside the tensor that it takes values from";
         case ENEUTRON_FOREIGN:

@@ -14,7 +14,7 @@
 
 typedef struct {
     NeutronOpened program;
-    uint32_t word_count;
+    uint32_t word_count, checks;
     uint64_t work;
     uint32_t *detail;
 } Validation;
@@ -131,7 +131,7 @@ static NeutronError check_operators(Validation *v) {
 
 /* ---- how long a run can take ---------------------------------------------------------------------------------------- */
 
-/* a * b, or NEUTRON_MAX_WORK + 1 where that is less; a is at most that, and b at most 2^31. One copy of it for six uses. */
+/* a * b, or NEUTRON_MAX_WORK + 1 where that is less; a is at most that, and b at most 2^31. One copy of it for seven uses. */
 __attribute__((noinline)) static uint64_t bounded_product(uint64_t a, uint32_t b) {
     if ((a >> 8) * b > NEUTRON_MAX_WORK) return NEUTRON_MAX_WORK + 1; /* keeps a * b below 2^49 */
     const uint64_t product = a * b;
@@ -176,15 +176,21 @@ static NeutronError check_call(Validation *v, uint32_t opcode, const uint32_t *f
     const uint32_t id = neutron_code_of(*params++);
     const NeutronKernel *kernel = neutron_find_variant(id, NULL, NULL);
     const NeutronBuffer *output = &v->program.view.buffers[params[kernel->output_word]];
-    /* Every iteration, not the first and last alone: clipping can make those two the smallest. */
-    for (uint32_t i = 0; i < iterations; ++i) {
+    /* A window that does not move is the same in every iteration. */
+    const bool moves = opcode != NEUTRON_OP_CALL && ((const NeutronRows *)(const void *)fields)->step != 0;
+    const uint32_t windows = moves ? iterations : 1, times = moves ? 1 : iterations;
+    v->checks += windows;
+    if (v->checks > NEUTRON_MAX_CHECKS) return refused(v, ENEUTRON_WORK, at);
+    /* Each of them, not the first and last alone: clipping can make those two the smallest. */
+    for (uint32_t i = 0; i < windows; ++i) {
         NeutronWindowExtents window;
         if (!neutron_call_window(opcode, fields, i, output, &window)) continue;
         if (!kernel->check(&v->program.view, params, &window)) return refused(v, ENEUTRON_CALL, at);
         if (neutron_find_variant(id, v->program.view.buffers, params) == NULL) {
             return refused(v, getNeutronKernelError(id, 1), id);
         }
-        if (!add_work(v, call_work(&v->program.view, kernel, params, &window))) return refused(v, ENEUTRON_WORK, at);
+        const uint64_t work = bounded_product(call_work(&v->program.view, kernel, params, &window), times);
+        if (!add_work(v, work)) return refused(v, ENEUTRON_WORK, at);
     }
     return ENONE;
 }
@@ -275,7 +281,7 @@ static NeutronError check_code(Validation *v) {
 }
 
 NeutronError neutron_validate(const void *microcode, size_t microcode_size, size_t weights_size, uint32_t *detail) {
-    Validation v = {.word_count = 0, .work = 0, .detail = detail};
+    Validation v = {.word_count = 0, .checks = 0, .work = 0, .detail = detail};
     v.program.words = microcode;
     v.program.header = microcode;
     NeutronError error = check_header(&v, microcode_size, weights_size);

@@ -59,7 +59,7 @@ const char *getNeutronErrorCategory(NeutronError error);
 #define ENEUTRON_MEMORY NEUTRON_DRIVER_ERROR(NO_MEMORY, 13)   /* no memory for the model's context */
 #define ENEUTRON_STATE NEUTRON_DRIVER_ERROR(GENERIC, 14)      /* neutronInit was not called, or the NPU is suspended */
 #define ENEUTRON_TIMEOUT NEUTRON_DRIVER_ERROR(TIMEOUT, 15)    /* timeoutSeconds passed (ports with a clock) */
-#define ENEUTRON_WORK NEUTRON_DRIVER_ERROR(UNSUPPORTED, 16)   /* a run would take longer than NEUTRON_MAX_WORK allows */
+#define ENEUTRON_WORK NEUTRON_DRIVER_ERROR(UNSUPPORTED, 16)   /* more than NEUTRON_MAX_WORK or NEUTRON_MAX_CHECKS allows */
 #define ENEUTRON_INDEX NEUTRON_DRIVER_ERROR(INVALID, 17)      /* an index among the inputs is outside what it indexes */
 #define ENEUTRON_FOREIGN NEUTRON_DRIVER_ERROR(UNSUPPORTED, 18) /* microcode of another compiler, such as NXP's */
 

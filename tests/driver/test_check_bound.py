@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The work of prepare is bounded by the windows that it checks, and programs of the compiler stay far below the bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.errors import DriverError
+from openneutron.ir import Graph
+from openneutron.isa import Program, Record, decode
+from openneutron.simulator import Simulator
+from scripts.published_networks import cifarnet
+from tests import random_graphs
+from tests.compiler.test_cascade_search import image_graph
+from tests.compiler.test_sequences import layer
+from tests.driver import programs
+from tests.driver.test_validation import altered
+from tests.fuzz.budgets import least_budget
+from tests.oracle import TARGET
+
+MOST_CHECKS = 1 << 20
+"""NEUTRON_MAX_CHECKS of runtime/driver/driver.h."""
+
+MOST_LOOPS = 65535
+"""NEUTRON_MAX_LOOP_COUNT of runtime/driver/driver.h."""
+
+
+def windows(code: tuple[Record, ...]) -> int:
+    """The windows that prepare checks: docs/microcode.md says which."""
+    count, iterations, words = 0, 1, 0
+    for item in code:
+        kind = item.row.name
+        if kind == "LOOP":
+            iterations, words = item["count"], item["body_words"]
+            continue
+        if kind in ("CALL", "ROWS", "WINDOW"):
+            count += iterations if kind != "CALL" and item["step"] else 1
+        words -= 1 + len(item.row.fields)
+        iterations = iterations if words > 0 else 1
+    return count
+
+
+def looped(loops: int, step: int) -> Program:
+    """A program of loops of one small call each, as often as a loop can go round."""
+    row = programs.rows(0, 0, 1, step)
+    body = (programs.instruction("LOOP", count=MOST_LOOPS, body_words=1 + len(row.row.fields)), row)
+    return altered(programs.inverted_twice(), lambda _: {"code": (*body * loops, programs.END)})
+
+
+def test_loops_are_checked_up_to_a_bound_and_refused_above_it() -> None:
+    most = MOST_CHECKS // MOST_LOOPS
+    accepted = looped(most, 1)
+    assert windows(decode(accepted).code) <= MOST_CHECKS
+    Simulator(accepted).close()
+    refused = looped(700, 1)
+    assert len(refused.microcode) > 24_000
+    with pytest.raises(DriverError) as caught:
+        Simulator(refused)
+    # The first call that goes beyond the bound is named: none behind it was looked at.
+    instruction = refused.header["code_offset"] + most * 9 + 3
+    assert str(caught.value) == (
+        "program: the driver says that a run of the microcode, or checking it, would take longer than this driver was built to "
+        f"allow (NEUTRON_MAX_WORK, NEUTRON_MAX_CHECKS) (detail 0x{instruction:x}); error 0x1013."
+    )
+
+
+def test_a_window_that_does_not_move_is_checked_once() -> None:
+    program = looped(600, 0)
+    assert windows(decode(program).code) == 600
+    Simulator(program).close()
+
+
+def long_sequence() -> Graph:
+    """More steps than a loop of microcode can count."""
+    b = random_graphs.Builder(1)
+    value = b.input((1, 1, MOST_LOOPS + 5, 2))
+    for _ in range(2):
+        value = layer(b, value, 2, 3)
+    return b.graph([value])
+
+
+@pytest.mark.parametrize(
+    "graph", [cifarnet(), image_graph(1), image_graph(5), long_sequence()], ids=["cifarnet", "1", "5", "long"]
+)
+def test_programs_of_the_compiler_stay_far_below_the_bound(graph: Graph) -> None:
+    budget = least_budget(graph, False, "caller")
+    program = compile_graph(graph, TARGET, CompileOptions(budget, io="caller")).program
+    assert windows(decode(program).code) <= MOST_CHECKS / 64
+    Simulator(program).close()
