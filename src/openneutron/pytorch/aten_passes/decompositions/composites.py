@@ -16,9 +16,6 @@ _aten = torch.ops.aten
 MOST_CLASSES = 4096
 """Classes of a one-hot vector, whose matrix of ones has their square in bytes."""
 
-MOST_DIFFERENCES = 1 << 16
-"""Differences of all rows of two matrices that are computed at once, a byte each."""
-
 MOST_FACTORS = 64
 """Values along a dimension that is multiplied out, pair by pair."""
 
@@ -105,14 +102,3 @@ def _any(self: Tensor, dims: list[int], keepdim: bool) -> Tensor | Keep:
 @decomposes("aten.dist.default")
 def distance(self: Tensor, other: Tensor, p: float) -> Tensor | Keep:
     return torch.linalg.vector_norm(self - other, p) if self.is_floating_point() else KEPT
-
-
-@decomposes("aten.cdist.default")
-def distances(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor | Keep:
-    """x1 [..., rows, values], x2 [..., columns, values]: all differences at once."""
-    del compute_mode
-    differences = x1.shape[-2] * x2.numel()
-    if p not in (1.0, 2.0) or x1.dim() != x2.dim() or not 0 < differences <= MOST_DIFFERENCES:
-        return KEPT
-    apart = x1.unsqueeze(-2) - x2.unsqueeze(-3)
-    return apart.abs().sum(-1) if p == 1.0 else (apart * apart).sum(-1).sqrt()
