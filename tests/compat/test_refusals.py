@@ -18,6 +18,7 @@ from openneutron.compat.eiq_neutron_sdk.neutron_converter import RefusedModelErr
 from openneutron.converter.kernel_selections import read_selection
 from openneutron.errors import InvalidModelError
 from openneutron.ir import DType, Graph, Node, Tensor, per_tensor
+from tests.compiler.test_zero_sums import sum_with
 from tests.cortex_m33.firmware import required
 from tests.mixed.files import mixed_file
 
@@ -90,3 +91,9 @@ def test_kernel_selections_have_what_executorch_looks_for(
     (tmp_path / "net_kernel_selection.c").write_text(every.text())
     flags = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-c", "net_kernel_selection.c"]
     subprocess.run(["cc", *flags, f"-I{root / 'runtime/include'}", f"-I{root / 'runtime/kernels'}"], check=True)
+
+
+def test_of_sums_with_zeros_nothing_is_left(manager: Any) -> None:
+    converted = manager().convert(litert.write(sum_with("sub", ("x", "c"), 0.01, 3, 3)), "imxrt700", "tag0")
+    graph = litert.read(converted).graph
+    assert (graph.nodes, graph.inputs, graph.outputs) == ((), ("x",), ("x",))

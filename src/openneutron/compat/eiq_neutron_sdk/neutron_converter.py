@@ -9,15 +9,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from openneutron import files, litert, ops, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.layout import CALLER
+from openneutron.compiler.legalize import unchanged_operand
 from openneutron.compiler.partition import extract
 from openneutron.converter.kernel_selections import selection_of
 from openneutron.diagnostics import OnCpu
 from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidTargetError, OpenNeutronError
 from openneutron.ir import Graph
+from openneutron.isa import Program
+from openneutron.litert import LiteRTModel
 from openneutron.litert.neutron_graph import NeutronNode, splice
+from openneutron.litert.prune import copied, prune
+from openneutron.litert.write import pack
 from openneutron.mixed import analyse_file
 from openneutron.mixed.compile import part_name
 from openneutron.mixed.fold import folded
@@ -144,7 +151,10 @@ def converted(model: bytes | Sequence[int], context: CompilationContext) -> tupl
     loaded, chip = folded(litert.read(bytes(model))), targets.get(context.targetOpts.name)
     whole = _whole(loaded.graph)
     on_cpu: tuple[OnCpu, ...] = ()
-    if whole is not None:
+    programs: list[Program] = []
+    if all(unchanged_operand(loaded.graph, node) is not None for node in loaded.graph.nodes):
+        data = _without_sums(loaded)
+    elif whole is not None:
         program = compile_graph(whole, chip, options).program
         programs = [program]
         data = splice(loaded, [NeutronNode(part_name(0), whole.inputs, whole.outputs, program)])
@@ -158,6 +168,21 @@ def converted(model: bytes | Sequence[int], context: CompilationContext) -> tupl
         selection = replace(selection_of(programs), kinds=True)
         files.write({Path(KERNEL_SELECTION): selection.text().encode()})
     return data, on_cpu, len(programs) + len(on_cpu)
+
+
+def _without_sums(loaded: LiteRTModel) -> bytes:
+    """The file without operators: every one is a sum with zeros, and what it gives is what it takes. NXP's converter, too, leaves
+    nothing of these."""
+    graph, index = loaded.graph, loaded.tensor_index
+    same: dict[str, str] = {}
+    for node in graph.nodes:
+        kept = unchanged_operand(graph, node)
+        assert kept is not None
+        same[node.name] = same.get(kept, kept)
+    made = copied(loaded.model)
+    made.subgraphs[0].operators = []
+    made.subgraphs[0].outputs = np.array([index[same.get(name, name)] for name in graph.outputs], np.int32)
+    return pack(prune(made))
 
 
 def _whole(graph: Graph) -> Graph | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from openneutron.compiler.legalize.drop_zero_sums import drop_zero_sums, unchanged_operand
 from openneutron.compiler.legalize.fuse_activation import fuse_activation
 from openneutron.compiler.legalize.fuse_crop import fuse_crop
 from openneutron.compiler.legalize.fuse_dilation import fuse_dilation
@@ -18,6 +19,7 @@ from openneutron.ir import Graph
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fuse_dilation,
     take_apart,
+    drop_zero_sums,
     rename_identities,
     view_before_pad,
     fuse_padding,
@@ -35,4 +37,4 @@ def legalize(graph: Graph) -> Graph:
     return graph
 
 
-__all__ = ["PASSES", "VIEWS", "legalize"]
+__all__ = ["PASSES", "VIEWS", "legalize", "unchanged_operand"]
