@@ -187,3 +187,28 @@ def test_a_pool_of_too_many_shapes_of_windows() -> None:
     assert pool.reason == (
         "its windows have 100 different shapes and places at the edges, each a kernel call in uint8; at most 64"
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [((0.02, 131), (0.05, 7)), ((0.0371, 0), (0.01, 255)), ((3e4, 3), (1e-6, 9))]
+)
+def test_a_concatenation_rescales_inputs_of_other_scales(first: tuple[float, int], second: tuple[float, int]) -> None:
+    b = FileBuilder()
+    b.tensor("x", (1, 256), "uint8", *first)
+    b.tensor("z", (1, 256), "uint8", *second)
+    b.tensor("y", (1, 768), "uint8", 0.0231, 119)
+    b.operator(BUILTIN.CONCATENATION, ["x", "z", "x"], ["y"], "ConcatenationOptions", axis=1)
+    data = b.finish(["x", "z"], ["y"])
+    made = compiled(data)
+    assert made.partitioning.on_cpu == ()
+    every = np.arange(256, dtype=np.uint8).reshape(1, 256)
+    assert_equal(data, made, [every, every])
+
+
+def test_a_concatenation_of_scales_too_far_apart_stays_on_the_cpu() -> None:
+    b = FileBuilder()
+    b.tensor("x", (1, 4), "uint8", 1e6)
+    b.tensor("y", (1, 8), "uint8", 0.1)
+    b.operator(BUILTIN.CONCATENATION, ["x", "x"], ["y"], "ConcatenationOptions", axis=1)
+    (item,) = compiled(b.finish(["x"], ["y"])).partitioning.on_cpu
+    assert item.reason == "an input has 1e+07 times the output's scale; it must be below 2^22"

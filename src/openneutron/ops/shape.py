@@ -19,6 +19,7 @@ from openneutron.ops.limits import (
     shared_quantization,
 )
 from openneutron.ops.operands import constant_values, input_shape
+from openneutron.ops.rescaling import quant_of, ratio_in_float, result_quant
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
 _INPUT = Operand(Role.ACTIVATION, "input")
@@ -107,6 +108,22 @@ def _pieces_fit(graph: Graph, node: Node) -> str | None:
     if all(len(shape) == len(shapes[0]) for shape in shapes) and all(other == others[0] for other in others):
         return None
     return f"its inputs have shapes {shapes}, which do not join along axis {axis}"
+
+
+MOST_JOINED_RATIO = 2.0**22
+"""LiteRT casts a stored value of 8 bits times this ratio to int32."""
+
+
+def _joined_quantization(graph: Graph, node: Node) -> str | None:
+    """LiteRT's uint8 kernel rescales inputs, its int8 kernel copies bytes."""
+    if not node.attrs.get("unsigned"):
+        return shared_quantization()(graph, node)
+    ratios = [
+        ratio_in_float(quant_of(graph, node, index), result_quant(graph, node)) for index in range(len(node.inputs))
+    ]
+    if max(ratios) < MOST_JOINED_RATIO:
+        return None
+    return f"an input has {max(ratios):.6g} times the output's scale; it must be below 2^22"
 
 
 def slice_window(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -249,7 +266,7 @@ OPS = (
         quantization=Quantization.SHARED,
         limits=(
             int8_everywhere(),
-            shared_quantization(),
+            limit("inputs and output of the same scale and zero point", _joined_quantization),
             attr_among("activation", "NONE"),
             axes_of(0, lambda _, node: (node["axis"],)),
             limit("inputs of one shape but for the axis", _pieces_fit),

@@ -11,6 +11,7 @@ from openneutron.compiler.legalize.fuse_crop import fuse_crop
 from openneutron.compiler.legalize.fuse_dilation import fuse_dilation
 from openneutron.compiler.legalize.fuse_padding import fuse_padding
 from openneutron.compiler.legalize.rename_identities import VIEWS, rename_identities
+from openneutron.compiler.legalize.rescale_joined import rescale_joined
 from openneutron.compiler.legalize.split_weights import split_weights
 from openneutron.compiler.legalize.take_apart import take_apart
 from openneutron.compiler.legalize.view_before_pad import view_before_pad
@@ -20,6 +21,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fuse_dilation,
     take_apart,
     drop_zero_sums,
+    rescale_joined,
     rename_identities,
     view_before_pad,
     fuse_padding,
