@@ -212,3 +212,13 @@ def test_a_concatenation_of_scales_too_far_apart_stays_on_the_cpu() -> None:
     b.operator(BUILTIN.CONCATENATION, ["x", "x"], ["y"], "ConcatenationOptions", axis=1)
     (item,) = compiled(b.finish(["x"], ["y"])).partitioning.on_cpu
     assert item.reason == "an input has 1e+07 times the output's scale; it must be below 2^22"
+
+
+def test_a_zero_point_that_no_byte_holds_is_a_reason() -> None:
+    b = FileBuilder()
+    b.tensor("x", (1, 4), "uint8", 0.1)
+    b.tensor("w", (2, 4), "uint8", 0.1, 1 << 40, np.ones((2, 4), np.uint8))
+    b.tensor("y", (1, 2), "uint8", 0.1)
+    b.operator(BUILTIN.FULLY_CONNECTED, ["x", "w"], ["y"], "FullyConnectedOptions")
+    (item,) = compiled(b.finish(["x"], ["y"])).partitioning.on_cpu
+    assert item.reason == "its weights 'w' have zero points that 8 bits do not hold"

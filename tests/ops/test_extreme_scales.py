@@ -131,6 +131,24 @@ def test_a_transposed_convolution_and_its_factor() -> None:
     assert words is not None and words.endswith("it must be below 2^30")
 
 
+@pytest.mark.parametrize(
+    ("op", "kernel", "words"),
+    [
+        ("max_pool_2d", 32767, None),
+        ("max_pool_2d", 32768, "its kernel_h is 32768; it must be at most 32767"),
+        ("average_pool_2d", 2896, None),
+        ("average_pool_2d", 2897, "its window has 8392609 elements; at most 8388608"),
+    ],
+)
+def test_a_window_that_no_kernel_takes(op: str, kernel: int, words: str | None) -> None:
+    data, output = oracle.activation("x", (1, 4, 4, 8)), oracle.activation("y", (1, 4, 4, 8))
+    attrs = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "kernel_h": kernel, "kernel_w": kernel, "activation": "NONE"}  # fmt: skip
+    graph = oracle.graph_of([data], [Node(op, ("x",), ("y",), attrs)], [output])
+    assert reject(graph, graph.nodes[0]) == words
+    if words is None:
+        oracle.assert_bit_exact(graph, (0,))
+
+
 def test_a_softmax_of_a_single_number() -> None:
     data, output = oracle.activation("x", (), 0.1), oracle.activation("y", (), 1 / 256, -128)
     graph = oracle.graph_of([data], [Node("softmax", ("x",), ("y",), {"beta": 1.0})], [output])

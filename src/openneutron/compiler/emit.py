@@ -153,13 +153,18 @@ def _calls_run(step: Step) -> int:
     return int(isinstance(step, Whole | Rows | Window))
 
 
+def _in_a_word(cycles: int) -> int:
+    """Modelled cycles as far as an instruction's word holds them, which is 13 seconds at 325 MHz."""
+    return min(cycles, 2**32 - 1)
+
+
 def _instructions(
     step: Step, schedule: Schedule, sources: dict[int, tuple[int, int, int, int]], target: Target
 ) -> tuple[list[Record], int]:
     """A step's instructions and its modelled cycles."""
     if isinstance(step, Whole):
         cycles = part_cycles(step, schedule.calls[step.call], target)
-        return [record(INSTRUCTION_BY_NAME["CALL"], operator=step.call, cycles=cycles)], cycles
+        return [record(INSTRUCTION_BY_NAME["CALL"], operator=step.call, cycles=_in_a_word(cycles))], cycles
     if isinstance(step, Rows | Window):
         made = _stripe(step, schedule.calls[step.call], target)
         return [made], made["cycles"]

@@ -150,6 +150,8 @@ def int8_weight(index: int, channel_axis: int) -> Limit:
             return f"its weights '{tensor.name}' are {tensor.dtype}; the NPU multiplies int8. Quantize the model"
         if tensor.quant is None:
             return f"its weights '{tensor.name}' have no quantization parameters"
+        if not all(-128 <= zero <= 127 for zero in tensor.quant.zero_points):
+            return f"its weights '{tensor.name}' have zero points that 8 bits do not hold"
         if any(tensor.quant.zero_points) and not node.attrs.get("unsigned"):
             return f"its weights '{tensor.name}' have a zero point; weights must be symmetric"
         if not all(0 < scale < math.inf for scale in tensor.quant.scales):
@@ -249,17 +251,30 @@ def attr_among(name: str, *allowed: object) -> Limit:
     return limit(f"{name} among {words}", rule)
 
 
+LARGEST_WINDOW_WORD = 32767
+"""The largest kernel, stride or dilation that the kernels take (convolution_check.c)."""
+
+MOST_PARTS_OF_WEIGHTS = 3
+"""Rows of the kernel, and of its stride, that one row becomes where uint8 weights have a zero point (split_weights)."""
+
+
 def window_numbers() -> Limit:
-    """Strides, dilations and a pool's kernel are at least 1, and the padding is one there is."""
+    """Strides, dilations and a pool's kernel are at least 1 and no more than kernels take, and the padding is one there is."""
     names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w")
 
     def rule(graph: Graph, node: Node) -> str | None:
+        most = LARGEST_WINDOW_WORD // (MOST_PARTS_OF_WEIGHTS if node.attrs.get("unsigned") else 1)
         for name in names:
             if node.attrs.get(name, 1) < 1:
                 return f"its {name} is {node[name]}; it must be at least 1"
+            if node.attrs.get(name, 1) > most:
+                return f"its {name} is {node[name]}; it must be at most {most}"
+        weights = graph.operand(node, 1)
+        if weights is not None and len(weights.shape) == 4 and max(weights.shape[1:3]) > most:
+            return f"its weights have shape {list(weights.shape)}; a kernel has at most {most} rows and columns"
         padding = node["padding"]
         if isinstance(padding, str) and padding not in ("SAME", "VALID"):
             return f"its padding is {padding}; what there is: SAME, VALID"
         return None
 
-    return limit("kernel, stride and dilation of at least 1", rule)
+    return limit(f"kernel, stride and dilation of 1 to {LARGEST_WINDOW_WORD}", rule)

@@ -138,13 +138,19 @@ MOST_PARTS = 64
 
 
 def _few_parts(graph: Graph, node: Node) -> str | None:
-    if not node.attrs.get("unsigned"):
+    # Checked before rows are listed one by one: a damaged file may state thousands of millions.
+    if not node.attrs.get("unsigned") or _pool_shape(graph, node) != (graph[node.outputs[0]].shape,):
         return None
     rows, columns = window_runs(graph, node)
     parts = len(rows) * len(columns)
     if parts <= MOST_PARTS or not rounds_halves(graph, node):
         return None
     return f"its windows have {parts} different shapes and places at the edges, each a kernel call in uint8; at most {MOST_PARTS}"
+
+
+def _small_window(graph: Graph, node: Node) -> str | None:
+    area = node["kernel_h"] * node["kernel_w"]
+    return None if area <= MOST_ADDED else f"its window has {area} elements; at most {MOST_ADDED}"
 
 
 def _pool(name: str, litert: str, kernels: tuple[str, ...], doc: str, *limits: Limit) -> Op:
@@ -176,6 +182,7 @@ AVERAGE_POOL_2D = _pool(
     "AVERAGE_POOL_2D",
     ("average_pool_2d_s8", "depthwise_conv_2d_s8"),
     "Average over a window; padding does not count.",
+    limit(f"a window of at most {MOST_ADDED} elements", _small_window),
     limit(f"in uint8 at most {MOST_PARTS} kernel calls, one for each shape that windows have at the edges", _few_parts),
 )
 MAX_POOL_2D = _pool("max_pool_2d", "MAX_POOL_2D", ("max_pool_2d_s8",), "Largest value in a window.")
