@@ -3,12 +3,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from openneutron.ir import Graph, Node, Tensor
+from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import BY_NAME
 from tests.random_builder import Builder, Sampler
+
+
+def _of_any_type(b: Builder, source: Tensor, *dtypes: DType) -> Tensor:
+    """The source, or now and then an input of its shape and one of these types."""
+    if b.random.random() < 0.8 or source.elements > 400:
+        return source
+    return b.input(source.shape, dtype=b.choice(*dtypes))
+
+
+def _some(b: Builder, shape: Sequence[int], like: Tensor) -> Tensor:
+    """A constant of another tensor's type."""
+    low, high = (0, 2) if like.dtype is DType.BOOL else (-128, 128)
+    return b.const(b.random.integers(low, high, tuple(shape)).astype(like.dtype.numpy), like.quant)
 
 
 def reshape(b: Builder, source: Tensor) -> Tensor | None:
@@ -55,33 +70,35 @@ def pad(op: str) -> Sampler:
 def concatenation(b: Builder, source: Tensor) -> Tensor | None:
     if not 1 <= len(source.shape) <= 4:
         return None
+    source = _of_any_type(b, source, DType.INT32, DType.INT64, DType.BOOL)
     axis = int(b.random.integers(len(source.shape)))
     pieces = [source]
     for _ in range(b.up_to(2)):
         shape = tuple(b.up_to(3) if i == axis else extent for i, extent in enumerate(source.shape))
-        pieces.append(b.const(b.random.integers(-128, 128, shape).astype(np.int8), source.quant))
+        pieces.append(_some(b, shape, source))
     if b.random.random() < 0.3:
         pieces.append(source)
     pieces = [pieces[i] for i in b.random.permutation(len(pieces))]
     shape = tuple(sum(p.shape[i] for p in pieces) if i == axis else e for i, e in enumerate(source.shape))
     sign = axis if b.random.random() < 0.5 else axis - len(shape)
-    return b.node("concatenation", pieces, b.new(shape, source.quant), axis=sign, activation="NONE")
+    return b.node("concatenation", pieces, b.new(shape, source.quant, source.dtype), axis=sign, activation="NONE")
 
 
 def slice_(b: Builder, source: Tensor) -> Tensor | None:
     if len(source.shape) > 4:
         return None
+    source = _of_any_type(b, source, DType.INT32, DType.INT64, DType.BOOL)
     begin = [int(b.random.integers(extent)) for extent in source.shape]
     size = [b.up_to(extent - start) for extent, start in zip(source.shape, begin, strict=True)]
     given = [-1 if start + n == extent and b.random.random() < 0.5 else n
              for start, n, extent in zip(begin, size, source.shape, strict=True)]  # fmt: skip
-    return b.node("slice", [source, b.integers(*begin), b.integers(*given)], b.new(size, source.quant))
+    return b.node("slice", [source, b.integers(*begin), b.integers(*given)], b.new(size, source.quant, source.dtype))
 
 
 def strided_slice(b: Builder, source: Tensor) -> Tensor | None:
     if len(source.shape) > 4:
         return None
-    rank = len(source.shape)
+    rank, source = len(source.shape), _of_any_type(b, source, DType.INT32, DType.INT64, DType.BOOL)
     begin = [int(b.random.integers(extent)) for extent in source.shape]
     end = [int(b.random.integers(start, extent)) + 1 for start, extent in zip(begin, source.shape, strict=True)]
     step = [b.up_to(3) for _ in source.shape]
@@ -103,7 +120,7 @@ def strided_slice(b: Builder, source: Tensor) -> Tensor | None:
     (shape,) = BY_NAME["strided_slice"].shape(
         Graph("main", tensors, (), (), ()), Node("strided_slice", names, ("x",), attrs)
     )
-    return b.node("strided_slice", operands, b.new(shape, source.quant), **attrs)
+    return b.node("strided_slice", operands, b.new(shape, source.quant, source.dtype), **attrs)
 
 
 def transpose(b: Builder, source: Tensor) -> Tensor | None:
@@ -166,6 +183,7 @@ def pieces(op: str) -> Sampler:
         axes = [axis for axis, extent in enumerate(source.shape) if extent > 1]
         if not axes or (op == "unpack" and len(source.shape) == 1):
             return None
+        source = _of_any_type(b, source, DType.INT32)
         axis = axes[int(b.random.integers(len(axes)))]
         extent = source.shape[axis]
         stated = axis - int(b.choice(0, len(source.shape)))
@@ -176,7 +194,7 @@ def pieces(op: str) -> Sampler:
             count, sizes = 2, [first, extent - first]
         before, after = source.shape[:axis], source.shape[axis + 1 :]
         shapes = [(*before, *(() if op == "unpack" else (size,)), *after) for size in sizes]
-        outputs = [b.new(shape, source.quant) for shape in shapes]
+        outputs = [b.new(shape, source.quant, source.dtype) for shape in shapes]
         operands, attrs = {
             "split": lambda: ([b.integers(stated), source], {"num_splits": count}),
             "split_v": lambda: ([source, b.integers(sizes[0], -1), b.integers(stated)], {"num_splits": count}),
@@ -191,9 +209,9 @@ def pieces(op: str) -> Sampler:
 def pack(b: Builder, source: Tensor) -> Tensor | None:
     if len(source.shape) >= 4:
         return None
-    other = b.const(b.random.integers(-128, 128, source.shape).astype(np.int8), source.quant)
-    pieces = [source, other, source][: b.up_to(3)]
+    source = _of_any_type(b, source, DType.INT32, DType.INT64)
+    pieces = [source, _some(b, source.shape, source), source][: b.up_to(3)]
     axis = int(b.random.integers(len(source.shape) + 1))
     shape = (*source.shape[:axis], len(pieces), *source.shape[axis:])
     stated = axis - int(b.choice(0, len(shape)))
-    return b.node("pack", pieces, b.new(shape, source.quant), values_count=len(pieces), axis=stated)
+    return b.node("pack", pieces, b.new(shape, source.quant, source.dtype), values_count=len(pieces), axis=stated)

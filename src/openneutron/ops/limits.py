@@ -121,6 +121,19 @@ def movable_at(index: int) -> Limit:
     return limit("int8, or int32, int64 or bool as they are", rule)
 
 
+def movable_everywhere() -> Limit:
+    """Every operand and output is an int8 activation, or all are of one other type that is moved as it is."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        first = graph.operand(node, 0)
+        assert first is not None
+        if first.dtype not in MOVABLE:
+            return int8_everywhere()(graph, node)
+        return unquantized(range(len(node.inputs)), True, first.dtype)(graph, node)
+
+    return limit("int8, or int32, int64 or bool as they are", rule)
+
+
 def int8_everywhere() -> Limit:
     """Every operand and output is an int8 activation."""
     return int8_at(*range(1024))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import constant_at, int8_at, int8_everywhere, limit, rank, shared_quantization
+from openneutron.ops.limits import constant_at, limit, movable_at, movable_everywhere, rank, shared_quantization
 from openneutron.ops.operands import constant_values
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
@@ -86,7 +86,7 @@ OPS = (
         options="SplitOptions",
         attributes=(Attribute("num_splits", "numSplits", 0),),
         quantization=Quantization.SHARED,
-        limits=(int8_at(1), shared_quantization(), constant_at(0, "axis"), rank(1, 1, 6), _SIZES),
+        limits=(movable_at(1), shared_quantization(), constant_at(0, "axis"), rank(1, 1, 6), _SIZES),
         version=2,
         unsigned=True,
         several_outputs=True,
@@ -102,7 +102,7 @@ OPS = (
         attributes=(Attribute("num_splits", "numSplits", 0),),
         quantization=Quantization.SHARED,
         limits=(
-            int8_at(0),
+            movable_at(0),
             shared_quantization(),
             constant_at(1, "list of sizes"),
             constant_at(2, "axis"),
@@ -123,7 +123,7 @@ OPS = (
         options="UnpackOptions",
         attributes=(Attribute("num", "num", 0), Attribute("axis", "axis", 0)),
         quantization=Quantization.SHARED,
-        limits=(int8_at(0), shared_quantization(), rank(0, 1, 6), _SIZES),
+        limits=(movable_at(0), shared_quantization(), rank(0, 1, 6), _SIZES),
         version=2,
         unsigned=True,
         several_outputs=True,
@@ -138,7 +138,7 @@ OPS = (
         options="PackOptions",
         attributes=(Attribute("values_count", "valuesCount", 0), Attribute("axis", "axis", 0)),
         quantization=Quantization.SHARED,
-        limits=(int8_everywhere(), shared_quantization(), limit("inputs of one shape", _same_shapes)),
+        limits=(movable_everywhere(), shared_quantization(), limit("inputs of one shape", _same_shapes)),
         version=2,
         unsigned=True,
         doc="Inputs one behind the other along a new axis.",

@@ -12,9 +12,9 @@ from openneutron.ops.limits import (
     axes_of,
     constant_at,
     int8_at,
-    int8_everywhere,
     limit,
     movable_at,
+    movable_everywhere,
     rank,
     shared_quantization,
 )
@@ -265,7 +265,7 @@ OPS = (
         ),
         quantization=Quantization.SHARED,
         limits=(
-            int8_everywhere(),
+            movable_everywhere(),
             limit("inputs and output of the same scale and zero point", _joined_quantization),
             attr_among("activation", "NONE"),
             axes_of(0, lambda _, node: (node["axis"],)),
@@ -284,7 +284,7 @@ OPS = (
         options="SliceOptions",
         quantization=Quantization.SHARED,
         limits=(
-            int8_at(0),
+            movable_at(0),
             shared_quantization(),
             constant_at(1, "begin"),
             constant_at(2, "size"),
@@ -317,7 +317,7 @@ OPS = (
         ),
         quantization=Quantization.SHARED,
         limits=(
-            int8_at(0),
+            movable_at(0),
             shared_quantization(),
             constant_at(1, "begin"),
             constant_at(2, "end"),

@@ -9,15 +9,27 @@ import numpy as np
 
 from openneutron.compiler.boxes import Walk, boxes, dense, merged, row_major, with_rows
 from openneutron.compiler.calls import KernelCall, View, dense_pitches, extents_of, selects, shape_in_bytes, whole
-from openneutron.ir import Graph, Node, Tensor
+from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.operands import constant_values
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
 from openneutron.ops.resize import bilinear_positions
 from openneutron.ops.shape import pad_box, pads, slice_window, strided_window
 
 
-def _copies(name: str, extents: Sequence[int], source: Walk, destination: Walk) -> list[KernelCall]:
-    return [KernelCall("copy_s8", name, views) for views in boxes(extents, {"input": source, "output": destination})]
+def _copies(
+    name: str, extents: Sequence[int], source: Walk, destination: Walk, element: DType = DType.INT8
+) -> list[KernelCall]:
+    """Copies of a box of elements; extents, pitches and offsets count elements."""
+    walks, size = {"input": source, "output": destination}, element.size_bytes
+    if size > 1:
+        extents = (*extents, size)
+        for field, walk in walks.items():
+            walks[field] = Walk(walk.tensor, (*(pitch * size for pitch in walk.pitches), 1), walk.offset * size)
+    return [KernelCall("copy_s8", name, views) for views in boxes(extents, walks)]
+
+
+def _whole(tensor: Tensor) -> Walk:
+    return Walk(tensor.name, row_major(tensor.shape))
 
 
 def _source(graph: Graph, node: Node) -> Tensor:
@@ -54,7 +66,8 @@ def concatenation(graph: Graph, node: Node) -> list[KernelCall]:
     for name in node.inputs:
         assert name is not None
         piece = graph[name]
-        calls += _copies(node.name, piece.shape, dense(piece), Walk(result.name, pitches, begin * pitches[axis]))
+        to = Walk(result.name, pitches, begin * pitches[axis])
+        calls += _copies(node.name, piece.shape, _whole(piece), to, piece.dtype)
         begin += piece.shape[axis]
     return calls
 
@@ -70,7 +83,8 @@ def pack(graph: Graph, node: Node) -> list[KernelCall]:
     for place, name in enumerate(node.inputs):
         assert name is not None
         piece = graph[name]
-        calls += _copies(node.name, piece.shape, dense(piece), Walk(result.name, inner, place * pitches[axis]))
+        to = Walk(result.name, inner, place * pitches[axis])
+        calls += _copies(node.name, piece.shape, _whole(piece), to, piece.dtype)
     return calls
 
 
@@ -85,7 +99,7 @@ def split(graph: Graph, node: Node) -> list[KernelCall]:
     for name, size in zip(node.outputs, piece_sizes(graph, node), strict=True):
         shape = (*source.shape[:axis], size, *source.shape[axis + 1 :])
         walk = Walk(source.name, pitches, begin * pitches[axis])
-        calls += _copies(name, shape, walk, Walk(name, row_major(shape)))
+        calls += _copies(name, shape, walk, Walk(name, row_major(shape)), source.dtype)
         begin += size
     return calls
 
@@ -97,7 +111,7 @@ def slice_(graph: Graph, node: Node) -> list[KernelCall]:
     begin, size = slice_window(graph, node)
     pitches = row_major(source.shape)
     offset = sum(start * pitch for start, pitch in zip(begin, pitches, strict=True))
-    return _copies(node.name, size, Walk(source.name, pitches, offset), dense(result))
+    return _copies(node.name, size, Walk(source.name, pitches, offset), _whole(result), source.dtype)
 
 
 @selects("strided_slice")
@@ -109,7 +123,7 @@ def strided_slice(graph: Graph, node: Node) -> list[KernelCall]:
     offset = sum(first * pitch for first, pitch in zip(window.first, pitches, strict=True))
     steps = [step * pitch for step, pitch in zip(window.step, pitches, strict=True)]
     walk = Walk(source.name, tuple(steps), offset)
-    return _copies(node.name, window.count, walk, Walk(result.name, row_major(window.count)))
+    return _copies(node.name, window.count, walk, Walk(result.name, row_major(window.count)), source.dtype)
 
 
 @selects("transpose")
