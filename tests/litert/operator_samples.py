@@ -19,6 +19,7 @@ OPTIONS_BY_LETTERS = {name.lower(): name for name in (*OPTIONS, *OPTIONS_2)}
 REDUCTIONS = ("MEAN", "SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL")
 POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 SHARED_OPTIONS = {
+    "CONV_3D_TRANSPOSE": "Conv3DOptions",
     "L2_NORMALIZATION": "L2NormOptions",
     **dict.fromkeys(REDUCTIONS, "ReducerOptions"),
     **dict.fromkeys(("MAXIMUM", "MINIMUM"), "MaximumMinimumOptions"),
@@ -252,7 +253,7 @@ def _layers() -> Iterator[Sample]:
     weights = const(np.ones((1, 1, 1, 4, 4)), "int8")
     yield Sample("CONV_3D", (x(1, 2, 2, 2, 4), weights), (x(1, 2, 2, 2, 4),), depth)
     shape = const([1, 2, 2, 2, 4])
-    yield Sample("CONV_3D_TRANSPOSE", (shape, weights, x(1, 2, 2, 2, 4)), (x(1, 2, 2, 2, 4),))
+    yield Sample("CONV_3D_TRANSPOSE", (shape, weights, x(1, 2, 2, 2, 4)), (x(1, 2, 2, 2, 4),), depth)
     for name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
         yield Sample(name, (A, const([4, 4])), (x(1, 4, 4, 4),), {"halfPixelCenters": True}, 3)
 

@@ -11,6 +11,7 @@ _RECURRENT = (
 )
 _DIVISION = "no kernel divides stored values by those of another tensor"
 _STORED = "it computes with stored values as if they were plain integers and wraps around; no kernel does that"
+_EXTREMA = "it compares stored values whatever they stand for; MAXIMUM and MINIMUM are its forms in a quantized model"
 _FLOAT = "its result is float32; the NPU computes on int8"
 _UNKNOWN_SIZE = "the size of its result depends on the values; a program of the NPU has fixed shapes"
 _POSITIONS = "its StableHLO form states its own dimension numbers; no rule reads them. Convert the model to LiteRT's own operators"
@@ -28,7 +29,8 @@ ON_CPU: dict[str, str] = {
     ),
     **dict.fromkeys(("DIV", "FLOOR_DIV", "FLOOR_MOD"), _DIVISION),
     **dict.fromkeys(("BITWISE_XOR", "RIGHT_SHIFT"), _STORED),
-    **dict.fromkeys(("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM"), _STORED),
+    **dict.fromkeys(("STABLEHLO_ADD", "STABLEHLO_MULTIPLY"), _STORED),
+    **dict.fromkeys(("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM"), _EXTREMA),
     **dict.fromkeys(("DEQUANTIZE", "EMBEDDING_LOOKUP_SPARSE"), _FLOAT),
     **dict.fromkeys(("UNIQUE", "WHERE"), _UNKNOWN_SIZE),
     **dict.fromkeys(("STABLEHLO_GATHER", "STABLEHLO_PAD", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER"), _POSITIONS),
