@@ -57,6 +57,13 @@ def test_what_has_no_kernel_says_so_for_the_whole_operator() -> None:
     assert said["aten.cumprod.default"][1].startswith(rewrite)
 
 
+def test_one_hot_that_is_kept_float_runs() -> None:
+    """ExecuTorch's decomposition of it has assertions that its runtime has no kernel for."""
+    small = compiled(lambda m, x: F.one_hot(m.conv(x).argmax(1), 8).float(), keep_float=("aten.one_hot.default",))
+    (got,) = small.program.run(*small.inputs[0])
+    torch.testing.assert_close(got, small.program.quantized(*small.inputs[0]))
+
+
 class Rotary(nn.Module):
     """As language models of Hugging Face have it: angles computed without gradients and without autocast."""
 

@@ -29,6 +29,10 @@ from openneutron.pytorch.aten_passes.torch_decompositions import (
 from openneutron.pytorch.lower.absent import REWRITE, STAYS_WHOLE
 from openneutron.pytorch.lower.program import short_name
 
+ALWAYS = frozenset(("aten.one_hot.default",))
+"""Operators that are taken apart also where they stay float: ExecuTorch's own decomposition of them has assertions on values,
+for which its runtime has no kernel, and which it may sort behind the output."""
+
 Traces = dict[Any, "Traced"]
 """Decompositions by operator, arguments, shapes and strides: a model repeats few of them."""
 
@@ -64,7 +68,7 @@ def _decompose(module: GraphModule, keep: Callable[[Node], bool] | None, traces:
     changed = False
     while waiting:
         node = waiting.pop()
-        if keep is not None and keep(node):
+        if keep is not None and keep(node) and str(node.target) not in ALWAYS:
             continue
         pieces = _replace(module, node, traces)
         changed |= pieces is not None

@@ -11,18 +11,21 @@ from torch.fx.passes.infra.pass_base import PassResult
 
 _aten = torch.ops.aten
 
+_ASSERTIONS = (_aten._assert_tensor_metadata.default, _aten._assert_async.default, _aten._assert_async.msg)
+"""Of types and layouts, and of values; ExecuTorch's runtime has no kernels for them."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlainCasts:
-    """Rewrites ``x.to(dtype)`` to the operator that only casts, or to ``x`` where that has the type already, and takes out the assertions on types and layouts that export
-    adds beside the other form, which are true of any graph with fixed types."""
+    """Rewrites ``x.to(dtype)`` to the operator that only casts, or to ``x`` where that has the type already, and takes out
+    assertions. Those on types and layouts, which export adds beside the other form, are true of any graph with fixed types."""
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False
         for node in list(module.graph.nodes):
             if node.op != "call_function":
                 continue
-            if node.target is _aten._assert_tensor_metadata.default:
+            if node.target in _ASSERTIONS:
                 module.graph.erase_node(node)
                 changed = True
             elif node.target is _aten.to.dtype and _casts_nothing(node):
