@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from openneutron.pytorch.aten_passes.decompositions.maxima import adaptive_windows, first_positions, strided_windows
 from openneutron.pytorch.aten_passes.decompositions.table import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
@@ -110,32 +111,67 @@ def adaptive_avg_pool3d(self: Tensor, output_size: list[int]) -> Tensor:
 
 
 @decomposes("aten.adaptive_max_pool1d.default")
-def adaptive_max_pool1d(self: Tensor, output_size: list[int]) -> tuple[Tensor, None]:
-    return _largest(self.unsqueeze(-2), -1, output_size[0]).squeeze(-2), None
+def adaptive_max_pool1d(self: Tensor, output_size: list[int]) -> tuple[Tensor, Tensor | None]:
+    largest = _largest(self.unsqueeze(-2), -1, output_size[0]).squeeze(-2)
+    return largest, _positions(self, largest, output_size)
 
 
 @decomposes("aten.adaptive_max_pool2d.default")
-def adaptive_max_pool2d(self: Tensor, output_size: list[int]) -> tuple[Tensor, None]:
+def adaptive_max_pool2d(self: Tensor, output_size: list[int]) -> tuple[Tensor, Tensor | None]:
     rows = _largest(self, -2, output_size[0])
-    return _largest(rows, -1, output_size[1]), None
+    largest = _largest(rows, -1, output_size[1])
+    return largest, _positions(self, largest, output_size)
 
 
 @decomposes("aten.adaptive_max_pool3d.default")
-def adaptive_max_pool3d(self: Tensor, output_size: list[int]) -> tuple[Tensor, None]:
+def adaptive_max_pool3d(self: Tensor, output_size: list[int]) -> tuple[Tensor, Tensor | None]:
     depth, rows, columns = output_size
 
     def on_image(x: Tensor) -> Tensor:
         return _largest(_largest(x, -2, rows), -1, columns)
 
-    return by_planes(self, on_image, lambda x: _largest(x, -2, depth)), None
+    largest = by_planes(self, on_image, lambda x: _largest(x, -2, depth))
+    return largest, _positions(self, largest, output_size)
+
+
+def _with_positions(dimensions: int) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """A maximum pool whose second result are positions."""
+    pool = getattr(_aten, f"max_pool{dimensions}d").default
+
+    def max_pool(
+        self: Tensor,
+        kernel_size: list[int],
+        stride: list[int],
+        padding: list[int],
+        dilation: list[int],
+        ceil_mode: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        given = (kernel_size, stride or kernel_size, padding, dilation)
+        numbers = [list(item) if len(item) == dimensions else [item[0]] * dimensions for item in given]
+        largest = pool(self, *numbers, ceil_mode)
+        extents = zip(self.shape[-dimensions:], largest.shape[-dimensions:], *numbers, strict=True)
+        return largest, first_positions(self, largest, [strided_windows(*axis) for axis in extents])
+
+    return max_pool
+
+
+for _dimensions in (1, 2, 3):
+    decomposes(f"aten.max_pool{_dimensions}d_with_indices.default")(_with_positions(_dimensions))
+
+
+def _positions(x: Tensor, largest: Tensor, output_size: Sequence[int]) -> Tensor | None:
+    """The second result of an adaptive maximum."""
+    extents = x.shape[-len(output_size) :]
+    windows = [adaptive_windows(extent, outputs) for extent, outputs in zip(extents, output_size, strict=True)]
+    return first_positions(x, largest, windows)
 
 
 def _largest(x: Tensor, dim: int, outputs: int) -> Tensor:
     """Adaptive maxima along rows (-2) or columns (-1): a pool for each run of windows of one size and distance."""
     extent = x.shape[dim]
-    windows = [(i * extent // outputs, -(-(i + 1) * extent // outputs)) for i in range(outputs)]
+    windows = adaptive_windows(extent, outputs)
     pools = []
-    for first, last, kernel, stride in _runs(windows):
+    for first, last, kernel, stride in _runs([(window.start, window.stop) for window in windows]):
         part = x if (first, last) == (0, extent) else _aten.slice.Tensor(x, dim, first, last)
         kernels, strides = ([kernel, 1], [stride, 1]) if dim == -2 else ([1, kernel], [1, stride])
         pools.append(part if kernel == stride == 1 else _aten.max_pool2d.default(part, kernels, strides))
