@@ -35,13 +35,15 @@ def operators() -> Mapping[str, Any]:
 
 
 def samples_of(info: Any, most: int) -> list[Sample]:
-    """At most ``most`` of an operator's samples (0: all), spread evenly over their list, those of no tensor left out."""
+    """At most ``most`` of an operator's samples (0: all), spread evenly over their list, those left out that have no tensor, or need more of
+    one than its values (``as_strided`` on a part of a larger tensor)."""
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         inputs = list(info.sample_inputs("cpu", torch.float32, requires_grad=False))
     stride = math.ceil(len(inputs) / most) if most and inputs else 1
-    return [sample for item in inputs[::stride] if (sample := _sample(info.op, item)) is not None]
+    found = [_sample(info.op, item) for item in inputs[::stride]]
+    return [sample for sample in found if sample is not None and _runs(sample)]
 
 
 def _sample(function: Callable[..., Any], item: Any) -> Sample | None:
@@ -59,6 +61,16 @@ def _sample(function: Callable[..., Any], item: Any) -> Sample | None:
         return function(*args, **kwargs)
 
     return Sample(tensors, call)
+
+
+def _runs(sample: Sample) -> bool:
+    """Whether PyTorch itself computes the call of copies of its tensors."""
+    try:
+        with torch.no_grad():
+            sample.call(*(tensor.clone() for tensor in sample.tensors))
+    except RuntimeError:
+        return False
+    return True
 
 
 class _Called(nn.Module):
