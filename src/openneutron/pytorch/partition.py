@@ -190,6 +190,8 @@ def _reject_circles(
 
 def _not_quantized(node: Node, seen: bool) -> Reject:
     """Why a node of a graph without a quantize node stays on the CPU; ``seen``: a NeutronQuantizer left all of it float."""
+    if (kept := kept_float(node)) is not None:
+        return replace(kept, rule="keep_float")
     if op_name(node) not in LOWER_RULES and not is_pointwise(node):
         return no_rule(node)
     found = not_quantized(node)

@@ -2,7 +2,7 @@
 """``python -m tests.suites.op_db [OPERATOR …]``: compiles and runs the samples of every operator, or of these.
 
 ``--samples N``: at most N of each operator, 0 for all. ``--records FILE``: the outcomes as JSON lines; operators that are in it already are
-not run again. ``--write``: docs/op-db.md from all of them. The exit code is 1 where a sample failed or is wrong.
+not run again. ``--write``: docs/op-db.md, where no operators are named. The exit code is 1 where a sample failed or is wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.records is not None:
             with options.records.open("a") as file:
                 file.write(json.dumps({"name": name, "outcomes": [asdict(item) for item in found[name]]}) + "\n")
-    if options.write:
+    if options.write and not options.names:
         PAGE.write_text(page(found, options.samples))
     bad = [name for name, items in found.items() if any(item.kind in (FAILED, WRONG) for item in items)]
     print(f"{len(found)} operators; a sample failed or is wrong of {len(bad)}: {', '.join(bad) or 'none'}")

@@ -43,7 +43,8 @@ def page(found: Mapping[str, Sequence[Outcome]], samples: int) -> str:
     with_samples = {name: items for name, items in found.items() if items}
     kinds = Counter(_kind(items) for items in with_samples.values())
     of_samples = Counter(item.kind for items in with_samples.values() for item in items)
-    lines = ["| outcome | operators | samples |", "| --- | --- | --- |"]
+    lines = [f"{len(found)} operators take float32; {len(with_samples)} of them have a sample with a tensor.", ""]
+    lines += ["| outcome | operators | samples |", "| --- | --- | --- |"]
     lines += [f"| {text} | {kinds[kind]} | {of_samples[kind]} |" for kind, text in KINDS.items()]
     lines.append(f"| all | {sum(kinds.values())} | {sum(of_samples.values())} |")
     lines += ["", "## Reasons", "", "Why an operator of a sample stays on the CPU, the most frequent first.", ""]
@@ -72,9 +73,10 @@ def _reasons(found: Mapping[str, Sequence[Outcome]]) -> Iterator[tuple[str, int]
     """Reasons without names and numbers, with how many operators have them."""
     counted = Counter[str]()
     for items in found.values():
-        counted.update(
-            {_general(reason) for item in items if item.kind in (PART, CPU, NOT_RUN) for reason in item.reasons}
-        )
+        said = [reason for item in items if item.kind in (PART, CPU) for reason in item.reasons]
+        # The last one is the runtime's message.
+        said += [reason for item in items if item.kind == NOT_RUN for reason in item.reasons[:-1]]
+        counted.update({_general(reason) for reason in said})
     return ((reason, count) for reason, count in sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])))
 
 

@@ -293,8 +293,10 @@ class NeutronQuantizer(Quantizer):
 def _mark_left_float(model: GraphModule, constants: Set[Node]) -> None:
     """Notes which calls of real numbers stay float although nobody wants that, for the partitioner's messages."""
     for node in model.graph.nodes:
-        if node.op == "call_function" and Q_ANNOTATION_KEY not in node.meta and node not in constants:
-            node.meta["custom"] = {**node.meta.get("custom", {}), overrides.LEFT_FLOAT: True}
+        custom = node.meta.get("custom", {})
+        wanted = overrides.KEPT_FLOAT in custom or Q_ANNOTATION_KEY in node.meta
+        if node.op == "call_function" and not wanted and node not in constants:
+            node.meta["custom"] = {**custom, overrides.LEFT_FLOAT: True}
 
 
 def _is_number(model: GraphModule, node: Node) -> bool:
