@@ -23,6 +23,8 @@ LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "files": {"errors"},
     "hushed": set(),
+    "given_file": {"errors"},
+    "needs_pytorch": {"errors"},
     "diagnostics": {"errors"},
     "ir": {"errors"},
     "targets": {"errors"},

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from openneutron.api.keywords import ModelOptions, check_file_options
-from openneutron.cli.model_source import existing
 from openneutron.errors import InvalidModelError
+from openneutron.given_file import existing
 
 if TYPE_CHECKING:
     from torch import nn
@@ -68,7 +68,7 @@ def compile(
 
         check_file_options(options["name"], example_inputs, options)
         return compile_litert(path, options)
-    from openneutron.cli.needs_pytorch import needs_pytorch
+    from openneutron.needs_pytorch import needs_pytorch
 
     with needs_pytorch("PyTorch models take"):
         from openneutron.pytorch.exported_file import load_exported
@@ -78,7 +78,7 @@ def compile(
 def _compile_module(
     model: nn.Module | ExportedProgram, example_inputs: Any, **options: Unpack[ModelOptions]
 ) -> CompiledModel:
-    from openneutron.cli.needs_pytorch import needs_pytorch
+    from openneutron.needs_pytorch import needs_pytorch
 
     with needs_pytorch("PyTorch models take"):
         from openneutron.pytorch.compile import compile as compile_module

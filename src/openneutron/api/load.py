@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from openneutron import litert
-from openneutron.cli.model_source import existing
 from openneutron.compiler.partition import operator_title
 from openneutron.errors import InvalidModelError, InvalidProgramError
+from openneutron.given_file import existing
 from openneutron.isa import Program, pte, pte_payloads
 from openneutron.isa.profile import profile
 from openneutron.isa.pte_method import KernelCall, methods
@@ -74,7 +74,7 @@ class LoadedFile:
     def _runnable(self) -> Any:
         if self.buffer[4:8] == TFLITE:
             return FileSimulator(self.buffer)
-        from openneutron.cli.needs_pytorch import needs_pytorch
+        from openneutron.needs_pytorch import needs_pytorch
 
         with needs_pytorch("Running a .pte takes"):
             from openneutron.pytorch.runner import Runner

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from openneutron.cli.reachable import FOLDER, obstacle
 from openneutron.errors import InvalidOptionError
+from openneutron.given_file import FOLDER, obstacle
 
 
 def describe(dtype: np.dtype, shape: Sequence[int]) -> str:

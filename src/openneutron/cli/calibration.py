@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from openneutron.cli.arrays import describe, load_array, load_arrays
-from openneutron.cli.reachable import FOLDER, obstacle
 from openneutron.errors import InvalidOptionError
+from openneutron.given_file import FOLDER, obstacle
 
 
 @dataclass(frozen=True, slots=True)

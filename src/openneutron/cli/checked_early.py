@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from openneutron.cli import calibration
-from openneutron.cli.model_source import BUILT_IN, BuiltInModel, PythonFunction, PyTorchModel, nearest
-from openneutron.cli.reachable import obstacle
+from openneutron.cli.model_source import BUILT_IN, BuiltInModel, PythonFunction, PyTorchModel
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.given_file import nearest, obstacle
 
 MADE_WHILE_IT_RUNS = ("globals", "vars", "locals", "exec", "eval", "setattr")
 """A file that uses one of these may have names that its text does not show."""

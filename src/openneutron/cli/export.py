@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from openneutron.cli import output
-from openneutron.cli.model_source import existing
 from openneutron.export import PORTS, Bundle, export_bundle
 from openneutron.export.ports import Port
+from openneutron.given_file import existing
 
 WORDS = {
     "microcode": "microcode, flash",

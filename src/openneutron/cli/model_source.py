@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from openneutron.cli.reachable import ABSENT, FOLDER, obstacle
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.given_file import existing, obstacle
 from openneutron.pytorch.file_kind import what_it_is
 
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
@@ -117,32 +115,6 @@ def parse(model: str) -> ModelSource:
     if not path.suffix and path.name == model:
         return BuiltInModel(model)
     raise InvalidModelError(f"'{model}' is no model: MODEL is {FORMS}.")
-
-
-def existing(name: str) -> Path:
-    """Return the file of this name. Raises InvalidModelError, with the nearest one there is, where it can't be opened."""
-    path = Path(name)
-    problem = obstacle(path)
-    if problem is None:
-        return path
-    if problem != ABSENT:
-        raise InvalidModelError(f"'{name}' {problem}; a file is what is needed here.")
-    folder = path.parent
-    if obstacle(folder) != FOLDER:
-        raise InvalidModelError(f"'{name}' does not exist: there is no folder '{folder}'.")
-    try:
-        there = sorted(entry.name for entry in folder.iterdir() if entry.suffix == path.suffix)
-    except OSError:  # a folder that may be entered and not listed
-        there = []
-    raise InvalidModelError(f"'{name}' does not exist.{nearest(path.name, there)}")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A question about the known names like this one; nothing where there is none."""
-    # Endings that all have in common make no two names alike.
-    stems = {Path(other).stem: other for other in sorted(known)}
-    near = difflib.get_close_matches(Path(name).stem, stems, 2)
-    return f" Did you mean {' or '.join(repr(stems[stem]) for stem in near)}?" if near else ""
 
 
 def only_for_pytorch(source: LiteRTFile, option: str, value: object) -> None:

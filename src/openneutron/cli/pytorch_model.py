@@ -8,12 +8,12 @@ from typing import Any
 
 from openneutron import files
 from openneutron.cli.model_source import PyTorchModel
-from openneutron.cli.needs_pytorch import needs_pytorch
 from openneutron.cli.options import Border, ConverterName, EffortName, Request, Results
 from openneutron.cli.progress import Steps
 from openneutron.compiler import CompileOptions
 from openneutron.hushed import hushed
 from openneutron.ir import Graph
+from openneutron.needs_pytorch import needs_pytorch
 from openneutron.report import Summary
 
 

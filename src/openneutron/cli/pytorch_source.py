@@ -24,10 +24,9 @@ from openneutron.cli.model_source import (
     ExportedFile,
     PythonFunction,
     PyTorchModel,
-    nearest,
 )
-from openneutron.cli.reachable import obstacle
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.given_file import nearest, obstacle
 from openneutron.pytorch import models
 from openneutron.pytorch.exported_file import load_exported
 from openneutron.pytorch.file_kind import what_it_is

@@ -18,12 +18,12 @@ from rich.text import Text
 from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.arrays import describe, load_array, random_array
-from openneutron.cli.model_source import existing
-from openneutron.cli.needs_pytorch import needs_pytorch
 from openneutron.cli.pte_file import payloads
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.given_file import existing
 from openneutron.hushed import hushed
 from openneutron.mixed import FileSimulator
+from openneutron.needs_pytorch import needs_pytorch
 
 SHOWN_VALUES = 8
 """An output of at most so many values is printed whole."""

@@ -16,7 +16,6 @@ from openneutron.ir import DType, Graph
 from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
-from openneutron.litert.shapes import with_known_shapes
 from openneutron.mixed.fold import folded
 from openneutron.targets import Target
 
@@ -118,7 +117,7 @@ def analyse_file(
                 f"'{name}': it is compiled already: operator {place} is a NeutronGraph. Compile the file it was made from."
             )
     check_names(graph, name, operators_not_to_delegate)
-    model = folded(with_known_shapes(model))
+    model = folded(model)
     graph = model.graph
     partitioning = partition(graph, operators_not_to_delegate)
     parts: list[Compiled] = []

@@ -20,6 +20,7 @@ from openneutron.litert.cut import CALLING, cut
 from openneutron.litert.interpret import InterpreterProcess
 from openneutron.litert.prune import copied
 from openneutron.litert.read import read_model
+from openneutron.litert.shapes import with_known_shapes
 from openneutron.litert.write import stored
 
 READ_BY_THE_NPU = (DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.BOOL)
@@ -34,8 +35,11 @@ ALWAYS_STORED = 1 << 16
 
 
 def folded(model: LiteRTModel) -> LiteRTModel:
-    """The model with constants in place of operators that compute them; the same model where there are none, or where LiteRT, in a
-    process of its own, can't run them."""
+    """Return the model with constants in place of known shapes and of operators that compute constants.
+
+    It is the same model where there are none, or where LiteRT, in a process of its own, can't run these operators.
+    """
+    model = with_known_shapes(model)
     graph = model.graph
     fixed = _fixed(model)
     ends = _ends(model, fixed)
