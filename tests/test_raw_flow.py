@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import openneutron
 
 
@@ -30,3 +32,18 @@ def test_the_code_of_the_page_runs_and_nothing_is_on_stderr(root: Path, tmp_path
         "quantized_decomposed::quantize_per_tensor.out",
         "quantized_decomposed::dequantize_per_tensor.out",
     }
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("openneutron", "compile", "autoencoder", "--quiet", "-o", "made.pte"),
+        ("openneutron.examples.aot_neutron_compile", "-q", "-d", "-m", "autoencoder", "--use_random_dataset"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_nothing_of_third_parties_is_on_stderr_of_commands(command: tuple[str, ...], tmp_path: Path) -> None:
+    arguments = [sys.executable, "-W", "default", "-m", *command]
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(list(tmp_path.glob("*.pte"))) == 1
