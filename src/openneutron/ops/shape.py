@@ -167,9 +167,9 @@ def strided_window(graph: Graph, node: Node) -> StridedWindow:
         else:
             drops = bool(node["shrink_axis_mask"] >> axis & 1)
             masked = node["begin_mask"] >> axis & 1
-            begins = 0 if masked else _index(begin[axis], extent, extent - 1 if drops else extent)
+            begins = 0 if masked else _index(begin[axis], extent)
             stop = begins + end[axis] if node["offset"] else end[axis]
-            stops = extent if node["end_mask"] >> axis & 1 else _index(stop, extent, extent)
+            stops = extent if node["end_mask"] >> axis & 1 else _index(stop, extent)
             stops, steps_here = begins + 1 if drops else stops, steps[axis]
         first.append(begins)
         step.append(steps_here)
@@ -178,8 +178,8 @@ def strided_window(graph: Graph, node: Node) -> StridedWindow:
     return StridedWindow(tuple(first), tuple(step), tuple(count), tuple(dropped))
 
 
-def _index(value: int, extent: int, most: int) -> int:
-    return min(max(value + extent if value < 0 else value, 0), most)
+def _index(value: int, extent: int) -> int:
+    return min(max(value + extent if value < 0 else value, 0), extent)
 
 
 def _strided_slice_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -193,6 +193,18 @@ def _forward(graph: Graph, node: Node) -> str | None:
         return f"its steps are {list(steps)}; each must be above 0"
     if node["offset"] and any(end < 0 for end in constant_values(graph, node, 2)):
         return f"its ends are {list(constant_values(graph, node, 2))}, counted from the begin; none may be negative"
+    return None
+
+
+def _dropped_inside(graph: Graph, node: Node) -> str | None:
+    window = strided_window(graph, node)
+    for axis, (extent, first, dropped) in enumerate(
+        zip(input_shape(graph, node), window.first, window.dropped, strict=True)
+    ):
+        if dropped and first >= extent:
+            return (
+                f"it takes one position of axis {axis}, from behind its {extent}; LiteRT reads outside the input there"
+            )
     return None
 
 
@@ -326,6 +338,7 @@ OPS = (
             attr_among("ellipsis_mask", 0),
             attr_among("new_axis_mask", 0),
             limit("strides above 0", _forward),
+            limit("positions of the input where an axis goes", _dropped_inside),
         ),
         version=2,
         unsigned=True,
