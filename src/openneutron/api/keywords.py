@@ -43,6 +43,7 @@ class ModelOptions(FileOptions, total=False):
     allow_no_op_partitions: bool
     preserve_ops: Sequence[torch._ops.OpOverload]
     converter: str
+    any_runtime: bool
 
 
 def check_file_options(name: str, example_inputs: object, options: Mapping[str, object]) -> None:
