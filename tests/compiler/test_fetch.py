@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.isa import base, decode
 from oracle import TARGET
+from scripts.published_networks import cifarnet
 from tests import random_graphs
+from tests.fuzz.budgets import least_budget
 
 FETCH = CompileOptions(fetch_constants_to_sram=True)
 
@@ -26,3 +30,16 @@ def test_kernels_read_no_weights(op: str) -> None:
         assert sum(fetches) == compiled.report.fetched_bytes
         assert max(fetches, default=0) <= compiled.report.sram_bytes
         assert compiled.report.prefetch_bytes <= sum(fetches)
+
+
+def test_more_memory_never_costs_time_by_a_port_that_copies_in_the_background() -> None:
+    """By the measure of a port that blocks it may, as docs/design.md says: plans are not compared by that."""
+    graph = cifarnet()
+    least = least_budget(graph, True, "arena")
+    reports = [
+        compile_graph(graph, TARGET, dataclasses.replace(FETCH, sram_budget=least + least * part // 8)).report
+        for part in range(8)
+    ]
+    spent = [report.overlapped_cycles for report in reports]
+    assert spent == sorted(spent, reverse=True)
+    assert all(report.cycles >= report.overlapped_cycles for report in reports)

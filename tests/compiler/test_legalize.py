@@ -51,6 +51,28 @@ def test_pad_and_activation_go_into_the_convolution() -> None:
     ]
 
 
+def test_a_pad_that_others_read_stays_for_all() -> None:
+    made = graph(
+        [
+            Node("pad", ("x", "amounts"), ("p",)),
+            Node("max_pool_2d", ("p",), ("m",), POOL),
+            Node("conv_2d", ("p", "w", None), ("c",), CONV | {"stride_h": 2, "stride_w": 2}),
+            Node("add", ("m", "c"), ("y",), {"activation": "NONE"}),
+        ],
+        [
+            tensor("x", 1, 4, 4, 2),
+            constant("amounts", np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32)),
+            tensor("p", 1, 6, 6, 2),
+            tensor("m", 1, 2, 2, 2),
+            constant("w", np.ones((2, 3, 3, 2), np.int8), per_tensor(1, 0)),
+            tensor("c", 1, 2, 2, 2),
+            tensor("y", 1, 2, 2, 2),
+        ],
+        "y",
+    )
+    assert [node.op for node in legalize(made).nodes] == ["pad", "max_pool_2d", "conv_2d", "add"]
+
+
 def test_a_pad_that_counts_stays() -> None:
     made = graph(
         [Node("pad", ("x", "amounts"), ("p",)), Node("average_pool_2d", ("p",), ("y",), POOL)],

@@ -125,7 +125,7 @@ def _in_python(source: str) -> Iterator[tuple[int, int, str]]:
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             start = at(node.lineno, node.col_offset)
             yield start, start + len("not "), ""
-        elif isinstance(node, ast.Constant) and type(node.value) in (int, bool):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, int):
             assert node.end_lineno is not None and node.end_col_offset is not None
             text = str(not node.value) if isinstance(node.value, bool) else str(node.value + 1)
             yield at(node.lineno, node.col_offset), at(node.end_lineno, node.end_col_offset), text

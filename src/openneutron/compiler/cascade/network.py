@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.calls import KernelCall, View
 from openneutron.compiler.cascade.needs import RowNeeds, row_needs, written_in_place
@@ -63,12 +63,16 @@ class CallRows:
     constants_bytes: int
     piece_bytes: int
     patch: Patch | None = None
+    _spent: dict[tuple[int, int], int] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def cycles(self, begin: int, end: int, target: Target) -> int:
-        """Modelled cycles of the call for these rows."""
-        if self.patch is not None:
-            return self.patch.cycles(begin, end, target)
-        return call_cost(self.call, target, end - begin).cycles
+        """Return the modelled cycles of the call for these rows. ``target`` is always the same one."""
+        key = (begin, end) if self.patch is not None else (0, end - begin)
+        spent = self._spent.get(key)
+        if spent is None:
+            made = self.patch.cycles(begin, end, target) if self.patch is not None else None
+            spent = self._spent[key] = call_cost(self.call, target, end - begin).cycles if made is None else made
+        return spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +125,15 @@ def network(
     writers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}
     for position, call in enumerate(calls):
-        for field, view in call.views.items():
+        for operand, view in call.views.items():
             storage = storages[view.tensor]
             if storage.constant is not None:
                 continue
-            side = writers if field == "output" else readers
+            side = writers if operand == "output" else readers
             if position not in side.setdefault(storage.name, []):
                 side[storage.name].append(position)
             there = views.setdefault(storage.name, [])
-            there.insert(0, view) if field == "output" and len(writers[storage.name]) == 1 else there.append(view)
+            there.insert(0, view) if operand == "output" and len(writers[storage.name]) == 1 else there.append(view)
     pieces = {}
     for name, storage in storages.storages.items():
         if storage.constant is None and (name in views or storage.input is not None):

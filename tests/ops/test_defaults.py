@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attributes that a file leaves out have the schema's value."""
+
+from __future__ import annotations
+
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from openneutron.ops import OPS, Attribute, Op
+
+NUMBERS = [(op, item) for op in OPS if op.options for item in op.attributes if isinstance(item.default, int | float)]
+
+
+@pytest.mark.parametrize(("op", "attribute"), NUMBERS, ids=[f"{op.name}-{item.name}" for op, item in NUMBERS])
+def test_a_number_that_the_schema_gives_is_the_default(op: Op, attribute: Attribute) -> None:
+    """Zeros aside, which stand for no value: a stride of 0 is none."""
+    value = getattr(getattr(schema, f"{op.options}T")(), attribute.litert_field)
+    assert not value or value == attribute.default
