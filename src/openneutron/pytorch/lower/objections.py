@@ -100,11 +100,11 @@ def indices_used(node: Node) -> Reject | None:
 
 
 def computed_weights(node: Node) -> Reject | None:
-    """Against a convolution whose weights are computed."""
+    """Against a convolution whose weights are computed, or an input of the model."""
     weight = node.args[1]
     while isinstance(weight, Node) and (is_dequantize(weight) or is_quantize(weight)):
         weight = weight.args[0]
-    return COMPUTED_WEIGHTS if isinstance(weight, Node) and weight.op == "call_function" else None
+    return COMPUTED_WEIGHTS if isinstance(weight, Node) and _is_computed(weight) else None
 
 
 def rounded_quotient(node: Node) -> Reject | None:
