@@ -33,7 +33,10 @@ NEAREST: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("src/openneutron/litert/", ("tests/litert", "tests/mixed")),
     (
         "src/openneutron/ops/",
-        ("tests/ops", "tests/litert", "tests/compiler/test_selection.py", "tests/compiler/test_legalize.py"),
+        (
+            *("tests/ops", "tests/litert", "tests/compiler/test_selection.py", "tests/compiler/test_legalize.py"),
+            *("tests/compiler/test_strided_slice.py", "tests/runtime/test_data_movement.py"),
+        ),
     ),
     ("src/openneutron/compiler/cascade/", ("tests/compiler/test_cascade.py", "tests/compiler/test_cascade_search.py")),
     ("src/openneutron/compiler/select/", ("tests/compiler/test_selection.py", "tests/compiler/test_legalize.py")),
