@@ -20,7 +20,18 @@ from tests.mixed.files import BUILTIN, FileBuilder
 from tests.mixed.uint8_files import as_uint8, near_a_half, network, with_uint8_weights
 
 UNSIGNED = sorted(name for name, row in BY_NAME.items() if row.unsigned)
-ONLY_INT8 = ("abs", "batch_matmul", "exp", "log", "neg", "resize_bilinear", "rsqrt", "squared_difference")
+ONLY_INT8 = (
+    "abs",
+    "batch_matmul",
+    "elu",
+    "exp",
+    "log",
+    "neg",
+    "resize_bilinear",
+    "rsqrt",
+    "sqrt",
+    "squared_difference",
+)
 
 
 def compiled(data: bytes, budget: int | None = None) -> CompiledFile:

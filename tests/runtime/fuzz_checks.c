@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fuzz_checks KERNEL_ID SEED COUNT: random buffer tables, parameter blocks and windows through a kernel's check, and what
- * it accepts through its run, with every base in memory of exactly its size. Built with the address and
+/* fuzz_checks KERNEL_ID SEED COUNT CHANNELS_WORD: random buffer tables, parameter blocks and windows through a kernel's check, and what
+ * it accepts through its run (half of them with the output's channels in one word, which some kernels ask for), with every base in memory of exactly its size. Built with the address and
  * undefined-behaviour sanitizers, which end the program where something is wrong. Prints how many were accepted. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,12 +92,14 @@ static uint8_t *filled(uint32_t size) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4) return 2;
+    if (argc != 5) return 2;
     const NeutronKernel *kernel = NULL;
     for (uint32_t i = 0; i < neutron_kernel_count; i++) {
         if (neutron_kernels[i].id == strtoul(argv[1], NULL, 10)) kernel = &neutron_kernels[i];
     }
     if (kernel == NULL || kernel->params_words > MOST_WORDS) return 2;
+    const unsigned long channels_word = strtoul(argv[4], NULL, 10);
+    if (channels_word >= (unsigned long)kernel->params_words) return 2;
     seed_numbers(strtoull(argv[2], NULL, 10));
     long accepted = 0;
     for (long round = strtol(argv[3], NULL, 10); round > 0; round--) {
@@ -111,7 +113,7 @@ int main(int argc, char **argv) {
         }
         uint32_t params[MOST_WORDS];
         for (int i = 0; i < kernel->params_words; i++) params[i] = word();
-        if (below(2)) params[kernel->params_words - 1] = (uint32_t)buffers[BUFFERS - 1].channels;
+        if (below(2)) params[channels_word] = (uint32_t)buffers[BUFFERS - 1].channels;
         params[kernel->output_word] = BUFFERS - 1;
         if (below(2)) {
             /* Two buffers of one shape are what most kernels ask for. */

@@ -336,12 +336,18 @@ OPS = (
             rescales(of_one(rsqrt_factor)),
         ),
     ),
-    _table("sqrt", "SQRT", "Square root, rounded down; of what is below 0, for which LiteRT has no result, that of 0."),
+    _table(
+        "sqrt",
+        "SQRT",
+        "Square root, rounded down; of what is below 0, for which LiteRT has no result, that of 0.",
+        unsigned=False,
+    ),
     _table(
         "elu",
         "ELU",
         "x where x is positive, exp(x) - 1 elsewhere; the reference kernels of LiteRT leave it out, its optimized ones have it.",
         version=1,
+        unsigned=False,
     ),
     _table(
         "gelu",

@@ -28,7 +28,9 @@ COUNTED_AT_RUN_TIME = Reject(
 CHECKS = Reject("it checks values when the model runs, and computes none")
 DROPS = Reject("it drops values at random", "Export the model in eval mode, with training=False in calls of F.dropout.")
 DRAWS = Reject("it draws random numbers, for which there is no kernel", "Pass them to the model as an input.")
-INDICES = Reject(f"its indices are used; for them at most {MOST_COMPARED} pairs of an element and a window are compared")
+INDICES = Reject(
+    f"its indices are used; for them at most {MOST_COMPARED} pairs of an element and a window are compared"
+)
 ROUNDS = Reject(
     "it rounds a quotient of two computed tensors; where that is near a whole number, half a step of an operand decides which one",
     "Divide without rounding.",
