@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import builtins
 import errno
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -206,15 +208,39 @@ def test_paths_that_can_not_be_opened(refused: Refused, folder: Path) -> None:
     )
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_files_and_folders_that_may_not_be_read(refused: Refused, folder: Path) -> None:
+@pytest.fixture
+def shut(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``mixed.tflite`` and what is in the folder ``shut`` can't be read, by root either."""
     (folder / "mixed.tflite").chmod(0)
     (folder / "shut").mkdir(mode=0)
-    assert refused("compile", "mixed.tflite") == "'mixed.tflite': Permission denied."
+    if os.geteuid() != 0:
+        return
+    opens, stats = io.open, os.stat
+
+    def refuse(path: object) -> None:
+        name = str(path)
+        if name.endswith("mixed.tflite") or "shut/" in name:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+
+    def opened(file: Any, *arguments: Any, **keywords: Any) -> Any:
+        refuse(file)
+        return opens(file, *arguments, **keywords)
+
+    def looked_at(path: Any, **keywords: Any) -> os.stat_result:
+        if "shut/" in str(path):
+            refuse(path)
+        return stats(path, **keywords)
+
+    monkeypatch.setattr(io, "open", opened)
+    monkeypatch.setattr(os, "stat", looked_at)
+
+
+@pytest.mark.usefixtures("shut")
+def test_files_and_folders_that_may_not_be_read(refused: Refused) -> None:
+    assert refused("compile", "mixed.tflite") == "'mixed.tflite' can't be read: Permission denied."
     assert refused("compile", "shut/x.tflite") == (
         "'shut/x.tflite' can't be read: Permission denied; a file is what is needed here."
     )
-    (folder / "shut").chmod(0o700)
 
 
 def test_a_result_whose_name_is_as_long_as_names_can_be(openneutron: Command, folder: Path) -> None:

@@ -33,7 +33,7 @@ def batched_graph(seed: int, batches: int) -> Graph:
         name = OPERATORS[int(b.random.integers(len(OPERATORS)))]
         sampler = same_shape if b.random.random() < 0.25 else random_graphs.SAMPLERS[name]
         output = sampler(b, source)
-        if output is None or output.elements > 9000:
+        if output is None or output.quant is None or output.elements > 9000:
             del b.nodes[before:]
         elif len(output.shape) == 4:
             values.append(output)

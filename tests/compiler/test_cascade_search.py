@@ -40,11 +40,10 @@ def image_graph(seed: int) -> Graph:
         source = values[-1 - int(b.random.integers(min(3, len(values))))]
         name = SPATIAL[int(b.random.integers(len(SPATIAL)))]
         sampler = same_shape if b.random.random() < 0.25 else random_graphs.SAMPLERS[name]
+        before = len(b.nodes)
         output = sampler(b, source)
-        if output is None:
-            continue
-        if output.elements > 9000 or len(output.shape) != 4:
-            b.nodes.pop()
+        if output is None or output.quant is None or output.elements > 9000 or len(output.shape) != 4:
+            del b.nodes[before:]
             continue
         values.append(output)
     read = {name for node in b.nodes for name in node.inputs}

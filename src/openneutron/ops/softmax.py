@@ -18,8 +18,8 @@ MOST_ADDED = 2**12 - 1
 LEAST_SCALE = 2.0**-24
 """The least output scale of a softmax that has its own, 1/256 of a step of the probabilities that it is rounded from."""
 
-LARGEST_SCALE = 1 / 256
-"""The largest output scale of such a softmax: at this one LiteRT's own SOFTMAX takes its place."""
+LARGEST_SCALE = 1.0
+"""The largest output scale of such a softmax: a step is no more than the largest probability."""
 
 WIDE = (1 / 65536, -32768)
 """Scale and zero point of LiteRT's SOFTMAX from int8 to int16."""
@@ -79,7 +79,7 @@ def _own_scale(graph: Graph, node: Node) -> str | None:
     assert quant is not None
     if LEAST_SCALE <= quant.scale <= LARGEST_SCALE:
         return None
-    return f"its output's scale is {quant.scale:g}; it must be 2^-24 to 1/256"
+    return f"its output's scale is {quant.scale:g}; it must be 2^-24 to 1"
 
 
 _ADDABLE = limit(f"at most {MOST_ADDED} values along the last axis", _addable)
@@ -107,7 +107,7 @@ OPS = (
         shape=input_shape,
         kernels=("softmax_s8",),
         attributes=(Attribute("beta", "beta", 1.0),),
-        limits=(int8_at(0), _ADDABLE, _STEEP, limit("an output scale of 2^-24 to 1/256", _own_scale)),
+        limits=(int8_at(0), _ADDABLE, _STEEP, limit("an output scale of 2^-24 to 1", _own_scale)),
         doc="exp(beta * x) over its sum along the last axis, at a scale of its own, for probabilities that are all small. "
         "Files state it as SOFTMAX from int8 to int16, whose steps are 1/65536, and QUANTIZE to int8.",
     ),
