@@ -32,8 +32,8 @@ _HOMES = {
     "calibrate_and_quantize": "openneutron.pytorch.quantizer.calibrate",
     "NeutronQuantizer": "openneutron.pytorch.quantizer.neutron_quantizer",
 }
-"""The modules of the names that this package gives. They are imported when a name is asked for: torch takes seconds to
-import, and the compiler path must work without it."""
+"""The module of each name that this package exports. A module is imported on first use of its name: importing torch
+takes seconds, and the compiler path must work without torch."""
 
 __all__ = ["__version__", *_HOMES]
 

@@ -4,7 +4,8 @@
 import os
 import sys
 
-# Python puts the current folder first: a user's torch.py there would be imported as torch. The command has it nowhere.
+# Python puts the current folder first on sys.path, so a user's torch.py would be imported as torch. This command
+# removes the folder.
 if not sys.flags.safe_path and sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109  (pathlib imports more)
     del sys.path[0]
 

@@ -23,10 +23,10 @@ class OnCpu:
     ``operator`` is its kind in the words of where it came from (``RESIZE_BILINEAR``, ``aten.convolution.default``), ``name`` the one in
     question. ``reason`` states fact and bound, ``way_out`` what the user can do; it is empty where there is nothing to do.
     ``line`` is the line of the model's source, where that is known, ``fallback`` what it costs. ``written`` is what the
-    user's call was that the operator is a part of, ``call`` the name of that call. ``converts``: it computes nothing, but turns the
-    model's float inputs into int8 or its results into floats.
-    ``macs`` are its multiply-accumulates.
-    ``computes`` is false for an operator that leaves every value as it is: a view, an identity, a dropout in eval mode.
+    user's call that the operator is a part of, ``call`` the name of that call. ``converts``: the operator does not
+    compute, but quantizes the model's float inputs or dequantizes its results. ``macs`` are the operator's
+    multiply-accumulates. ``computes`` is false for an operator that changes no value: a view, an identity, a dropout in
+    eval mode.
     """
 
     operator: str

@@ -40,7 +40,8 @@ def write(files: Mapping[Path, bytes], folder: Path | None = None) -> None:
 
 
 def check(path: Path) -> None:
-    """Raises InvalidOptionError where a file can't be written that is made much later, as far as that can be told now."""
+    """Raise InvalidOptionError early for a file that will be written later, where it is already known that writing
+    fails."""
     with _told(path):
         if stat.S_ISDIR(_mode(path)):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -51,7 +52,7 @@ def check(path: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises InvalidOptionError where there is something else than a folder of that name."""
+    """Raise InvalidOptionError where the path exists and is not a folder."""
     mode = 0
     with suppress(OSError):
         mode = folder.stat().st_mode
@@ -67,7 +68,8 @@ def _mode(path: Path) -> int:
 
 
 SHORT = 40
-"""Characters of a file's name in that of its temporary one: a name has at most 255 bytes, and a character up to 4."""
+"""The number of characters of a file's name that its temporary file's name repeats. A name has at most 255 bytes, and a
+character takes up to 4."""
 
 
 def _staged(path: Path, content: bytes) -> Path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files and folders that a user names: why one can't be opened, and the nearest name there is."""
+"""Files and folders named by a user: the reason why one can't be opened, and the nearest existing name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS = (
 
 
 def obstacle(path: Path) -> str | None:
-    """Return words for why a path is no file that can be opened, such as ``is a folder``; None where it is one."""
+    """Return the reason why a path can't be opened as a file, such as ``is a folder``; None where it can be opened."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -38,7 +38,8 @@ def obstacle(path: Path) -> str | None:
 
 
 def existing(name: str) -> Path:
-    """Return the file of this name. Raises InvalidModelError, with the nearest one there is, where it can't be opened."""
+    """Return the file of this name. Raises InvalidModelError, with the nearest existing name, where it can't be
+    opened."""
     path = Path(name)
     problem = obstacle(path)
     if problem is None:
@@ -56,8 +57,8 @@ def existing(name: str) -> Path:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A question about the known names like this one; nothing where there is none."""
-    # Endings that all have in common make no two names alike.
+    """Return a question that names the nearest known names; the empty text where no name is near."""
+    # A suffix that all names share does not count as similarity.
     stems = {Path(other).stem: other for other in sorted(known)}
     near = difflib.get_close_matches(Path(name).stem, stems, 2)
     return f" Did you mean {' or '.join(repr(stems[stem]) for stem in near)}?" if near else ""

@@ -160,7 +160,7 @@ def test_an_index_that_names_nothing_ends_the_run(index: int) -> None:
         program.run(given)
 
 
-WHAT_THERE_IS = "What there is for integers and truth values: indices, positions and conditions."
+WHAT_THERE_IS = "The NPU's operators on integers and booleans are those of indices, positions and conditions."
 
 STAYS = (
     (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reasons that name the real obstacle, each of a small function."""
+"""Small functions whose reasons name the real obstacle."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     ),
     "sums of integers": (
         lambda m, x: (x > 0).long() ** 2,
-        "aten.pow 'aten_pow_tensor_scalar' stays on the CPU: its result is int64; the NPU computes on int8. What there is for integers "
-        "and truth values: indices, positions and conditions. ExecuTorch has no kernel for it on the CPU either: the program won't "
-        "load.",
+        "aten.pow 'aten_pow_tensor_scalar' stays on the CPU: its result is int64; the NPU computes on int8. The NPU's operators "
+        "on integers and booleans are those of indices, positions and conditions. ExecuTorch has no kernel for it on the CPU either: "
+        "the program won't load.",
     ),
     "complex numbers": (
         lambda m, x: torch.fft.fft(x).abs(),

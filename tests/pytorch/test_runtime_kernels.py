@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A program that ExecuTorch's runtime here would refuse to load is refused when it is compiled."""
+"""A program that ExecuTorch's runtime here would refuse to load is refused at compile time."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def test_an_option_for_pytorch_models(
     for option in ("--trust", "--import=os"):
         assert main(["compile", "x.tflite", option]) == 2
         assert capsys.readouterr().err == (
-            f"error: {option.partition('=')[0]}: it is for .pt2 files; 'x.tflite' is none. Leave it out.\n"
+            f"error: {option.partition('=')[0]}: this option is for .pt2 files, which 'x.tflite' is not. Leave it out.\n"
         )

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``import openneutron`` gives: models and files compiled with one call, and compiled files opened."""
+"""The API of ``import openneutron``: compile a model or file with one call, and open compiled files."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``openneutron.compile``: from whatever a model comes in to what runs."""
+"""``openneutron.compile``: compile a model in any supported form to a file that runs."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ def compile(
     torch.export.save wrote, or the path of an int8 ``.tflite``. A ``.tflite`` is compiled without importing torch.
     calibration: typical inputs of a model that is not quantized, each a tuple as ``example_inputs``; int8 scales come from them.
     target: the chip; "imxrt700" where it is not given. sram_budget: KiB that a delegate call may take.
-    The other options are those of ``openneutron.pytorch.compile.compile``; for a ``.tflite`` those of ``FileOptions``.
+    The other options are those of ``openneutron.pytorch.compile.compile`` for PyTorch models and of ``FileOptions`` for
+    a ``.tflite``.
 
-    The result has ``save``, ``run``, ``summary()`` and ``report``, and its bytes in ``buffer``: of PyTorch models a
-    ``.pte`` (CompiledModel), of a ``.tflite`` a ``.tflite`` (CompiledLiteRTModel).
+    The result has ``save``, ``run``, ``summary()`` and ``report``. ``buffer`` holds the bytes of the compiled file: a
+    ``.pte`` for PyTorch models (CompiledModel), a ``.tflite`` for a ``.tflite`` (CompiledLiteRTModel).
 
     Raises InvalidModelError where the model or its file can't be compiled, InvalidOptionError for unusable options,
     BudgetError where the budget is too small, MissingToolError where a PyTorch model is given and torch is not installed.
@@ -86,7 +87,8 @@ def _compile_module(
 
 
 def _model_file(model: str | os.PathLike[str]) -> Path:
-    """The file. Raises InvalidModelError where it is not there, or of no form that can be compiled."""
+    """Return the model's file. Raises InvalidModelError where the file does not exist or has no form that can be
+    compiled."""
     path = Path(model)
     if path.suffix in (".tflite", ".pt2"):
         return existing(os.fspath(path))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FileOptions(TypedDict, total=False):
-    """Those for a ``.tflite`` file, which PyTorch models take too."""
+    """The options for a ``.tflite`` file; PyTorch models accept them too."""
 
     target: str
     sram_budget: int | None
@@ -31,7 +31,7 @@ class FileOptions(TypedDict, total=False):
 
 
 class ModelOptions(FileOptions, total=False):
-    """Those for a PyTorch model: the parameters of ``openneutron.pytorch.compile.compile``."""
+    """The options for a PyTorch model: the parameters of ``openneutron.pytorch.compile.compile``."""
 
     example_kwargs: Mapping[str, Any] | None
     calibration: Iterable[Any] | None
@@ -47,7 +47,8 @@ class ModelOptions(FileOptions, total=False):
 
 
 def check_file_options(name: str, example_inputs: object, options: Mapping[str, object]) -> None:
-    """Raises InvalidOptionError for an option that a ``.tflite`` file has no use for, TypeError for an unknown one."""
+    """Raise InvalidOptionError for an option that does not apply to a ``.tflite`` file, TypeError for an unknown
+    option."""
     given = dict(options) if example_inputs is None else {"example_inputs": example_inputs, **options}
     for option, value in given.items():
         if option in FileOptions.__annotations__:

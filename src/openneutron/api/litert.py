@@ -27,7 +27,7 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, eq=False)
 class CompiledLiteRTModel:
-    """A compiled ``.tflite``, with the surface of ``openneutron.pytorch.compile.CompiledModel``.
+    """A compiled ``.tflite``, with the interface of ``openneutron.pytorch.compile.CompiledModel``.
 
     ``buffer`` is the compiled file: a ``.tflite`` with NeutronGraph operators. ``compiled`` has its partitions and reasons.
     """
@@ -36,7 +36,7 @@ class CompiledLiteRTModel:
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """Return the name that messages use."""
         return self.compiled.name
 
     @property
@@ -45,25 +45,29 @@ class CompiledLiteRTModel:
 
     @cached_property
     def buffer(self) -> bytes:
-        """The bytes of the ``.tflite``."""
+        """Return the bytes of the ``.tflite``."""
         return self.compiled.to_bytes()
 
     @property
     def report(self) -> Summary:
-        """All figures as data: ``report.to_dict()`` is what ``--json`` prints."""
+        """Return all figures as data; ``report.to_dict()`` is the output of ``--json``."""
         return of_compiled_file(self.compiled, None, len(self.buffer))
 
     def summary(self) -> str:
-        """The figures as text."""
+        """Return the figures as text."""
         return plain(summary_table(self.report))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the ``.tflite``, whole or not at all. Raises InvalidOptionError where it can't be written."""
+        """Write the ``.tflite``, completely or not at all. Raises InvalidOptionError where the file can't be
+        written."""
         files.write({Path(path): self.buffer})
 
     def run(self, *inputs: Any) -> tuple[np.ndarray, ...]:
-        """The outputs for these arrays, typed and shaped as the file's inputs: delegated operators on the simulated NPU, the
-        others by LiteRT's reference kernels. Raises InvalidOptionError where the arrays are not the file's inputs."""
+        """Return the outputs for these arrays, with the dtypes and shapes that the file states.
+
+        Delegated operators run on the simulated NPU, the others in LiteRT's reference kernels. Raises
+        InvalidOptionError where the arrays do not match the file's inputs.
+        """
         return tuple(self._simulator.run([np.asarray(item) for item in inputs]))
 
     @cached_property
@@ -71,16 +75,17 @@ class CompiledLiteRTModel:
         return FileSimulator(self.buffer)
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
-        """Each partition as a stock ``.tflite`` and as a listing of its program, for ``folder``."""
+        """Return each partition as a stock ``.tflite`` and as a listing of its program, for ``folder``."""
         return {folder / name: data for name, data in self.compiled.intermediates().items()}
 
     def kernel_selections(self, path: Path) -> dict[Path, bytes]:
-        """C files that register just the kernels the model calls (``converter.kernel_selections.selection_files``)."""
+        """Return C files that register only the kernels that the model calls
+        (``converter.kernel_selections.selection_files``)."""
         return kernel_selections.selection_files(path, self.compiled.programs())
 
 
 def compile_litert(path: Path, options: FileOptions) -> CompiledLiteRTModel:
-    """The compiled file. Raises as ``openneutron.compile``."""
+    """Return the compiled file. Raises the same errors as ``openneutron.compile``."""
     target = targets.get(options.get("target", targets.DEFAULT))
     wanted = CompileOptions(
         sram_budget=kib_in_bytes(options.get("sram_budget")),

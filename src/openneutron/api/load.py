@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``openneutron.load``: a compiled file, opened."""
+"""``openneutron.load``: open a compiled file."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ from openneutron.report.text import plain
 class LoadedFile:
     """A compiled ``.pte`` or ``.tflite``.
 
-    ``buffer`` is the file's bytes, ``programs`` are its delegate calls' programs by title. ``on_cpu`` counts the operators
-    that run on the CPU. The file holds no reasons for these, nor which operators of the model became which kernel calls.
+    ``buffer`` is the file's bytes. ``programs`` maps the title of each delegate call to its program. ``on_cpu`` counts
+    the operators that run on the CPU. The file stores neither the reasons for CPU fallbacks nor the operator of the
+    model behind each kernel call.
     """
 
     name: str
@@ -41,7 +42,7 @@ class LoadedFile:
 
     @property
     def report(self) -> LoadedSummary:
-        """The figures as data."""
+        """Return the figures as data."""
         return LoadedSummary(
             self.name,
             len(self.buffer),
@@ -51,19 +52,20 @@ class LoadedFile:
         )
 
     def summary(self) -> str:
-        """The figures as text."""
+        """Return the figures as text."""
         return plain(loaded_table(self.report))
 
     def profile(self) -> tuple[CallProfile, ...]:
-        """Every operator of the NPU with its kernel, its kernel calls and their modelled cycles, in the order of the programs."""
+        """Return every operator of the NPU with its kernel, its kernel calls and its modelled cycles, in program
+        order."""
         return tuple(CallProfile(title, cost) for title, program in self.programs for cost in profile(program))
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
-        """The outputs for these inputs, with the delegates on the simulated NPU.
+        """Return the outputs for these inputs, with the delegates on the simulated NPU.
 
-        A ``.pte`` takes torch tensors or NumPy arrays and gives tensors, a ``.tflite`` takes and gives NumPy arrays. Raises
-        InvalidOptionError where the inputs are not the file's, MissingToolError where a ``.pte`` is run without ExecuTorch or a
-        C++ compiler.
+        A ``.pte`` takes torch tensors or NumPy arrays and returns tensors; a ``.tflite`` takes and returns NumPy
+        arrays. Raises InvalidOptionError where the inputs do not match the file's, MissingToolError where a ``.pte`` is
+        run without ExecuTorch or a C++ compiler.
         """
         if isinstance(self._runnable, FileSimulator):
             return tuple(self._runnable.run([np.asarray(item) for item in inputs]))
@@ -82,10 +84,10 @@ class LoadedFile:
 
 
 def load(file: str | os.PathLike[str]) -> LoadedFile:
-    """Open a compiled ``.pte`` or ``.tflite``; its contents say which of them it is.
+    """Open a compiled ``.pte`` or ``.tflite``; the file's contents decide which.
 
-    Raises InvalidModelError where there is no such file or it is not a compiled one, InvalidProgramError where it is damaged
-    or its program is not this project's.
+    Raises InvalidModelError where the file does not exist or is not compiled, InvalidProgramError where the file is
+    damaged or its program was made by another compiler.
     """
     path = existing(os.fspath(file))
     try:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command with these arguments (the process's own where None) and return the exit code.
 
-    0: done. 2: a fault on the user's side or of the system, told in one line. 70: a mistake in this project, told with how
-    to get its traceback. 130: interrupted. 141: whoever read the output stopped reading.
+    0: done. 2: a fault of the user or of the system, reported in one line. 70: a bug in this project, reported with the
+    way to get its traceback. 130: interrupted. 141: the reader of the output closed the pipe.
     """
     from openneutron.cli.ending import ended
 
     def command() -> int:
-        # Inside, since packages may be absent, and an interrupt may come while they are imported.
+        # Imported inside the function: packages may be absent, and an interrupt may arrive during the import.
         from openneutron.cli.app import run
 
         return run(arguments)

@@ -56,13 +56,13 @@ app.command("doctor")(doctor.doctor)
 
 
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-"""Base of all usage errors; typer has click inside, or beside it in older releases, and does not export the class."""
+"""Base of all usage errors. typer bundles click, or depends on it in older releases, and does not export this class."""
 
 
 def run(arguments: Sequence[str] | None) -> int:
-    """Run a command and return its exit code, after click's own messages where its usage is wrong.
+    """Run a command and return its exit code; print click's own message where the usage is wrong.
 
-    Raises whatever the command raises: typer's own main would turn some of it into exit codes without a message.
+    Raises whatever the command raises: typer's own main would turn some exceptions into exit codes without a message.
     """
     command: Any = typer.main.get_command(app)
     given = sys.argv[1:] if arguments is None else list(arguments)

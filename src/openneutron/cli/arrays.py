@@ -60,7 +60,7 @@ INDICES = 10
 
 
 DRAWN_BYTES = 8
-"""NumPy draws floats as float64, before they are made narrower."""
+"""NumPy draws floats as float64 and narrows them afterwards."""
 
 
 def _memory() -> int:
@@ -71,8 +71,8 @@ def _memory() -> int:
 def random_array(
     generator: np.random.Generator, dtype: np.dtype, shape: Sequence[int], below: int | None = None
 ) -> np.ndarray:
-    """Return values all over a narrow integer type's range, of a wide one from 0 to what is ``below`` (or INDICES), of floats a
-    standard normal distribution's.
+    """Return random values: over the full range of a narrow integer type, from 0 to ``below`` (or INDICES) for a wide
+    integer type, from a standard normal distribution for floats.
 
     Raises InvalidOptionError for a type or shape without values: a negative extent, or more bytes than the computer's memory.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What can be refused of a PyTorch model before PyTorch is loaded, which takes seconds."""
+"""Checks of a PyTorch model that run before PyTorch is loaded, since loading takes seconds."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.given_file import nearest, obstacle
 
 MADE_WHILE_IT_RUNS = ("globals", "vars", "locals", "exec", "eval", "setattr")
-"""A file that uses one of these may have names that its text does not show."""
+"""A file that uses one of these may define names that its text does not show."""
 
 
 def check(source: PyTorchModel, samples: Path | None, weights: Path | None) -> None:
-    """Look at the files that are named, and for the function in the text of its file.
+    """Check that the named files exist, and that the text of a model's file contains the function.
 
-    Raises InvalidModelError where there is no such built-in model or function, InvalidOptionError where there is nothing to
-    read at ``samples`` or ``weights``.
+    Raises InvalidModelError where the built-in model or function does not exist, InvalidOptionError where ``samples``
+    or ``weights`` can't be read.
     """
     if isinstance(source, BuiltInModel) and source.name not in BUILT_IN:
         raise InvalidModelError(
@@ -55,7 +55,8 @@ def _check_function(source: PythonFunction) -> None:
 
 
 def _names(body: list[ast.stmt]) -> Iterator[str]:
-    """The names that a module's statements give a value to, those in its blocks included; ``*`` for an import of everything."""
+    """Return the names that a module's statements assign, including those in nested blocks; ``*`` for a wildcard
+    import."""
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield statement.name

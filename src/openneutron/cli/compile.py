@@ -84,7 +84,8 @@ def compile_model(
 def _results(
     asked: Request, result: Path | None, intermediates: Path | None, selection: Path | None, dump_selection: bool
 ) -> Results:
-    """Where everything goes. Raises InvalidOptionError where a name is not what the file is, or no place to write to."""
+    """Return the paths of all results. Raises InvalidOptionError where a name has the wrong suffix or can't be written
+    to."""
     source = asked.source
     suffix = ".tflite" if isinstance(source, LiteRTFile) else ".pte"
     path = result if result is not None else Path(f"{source.stem}{suffix}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The one place where what a command raises becomes a line on stderr and an exit code."""
+"""Conversion of every exception of a command to a line on stderr and an exit code; no other module does this."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ USER_FAULT = 2
 BUG = 70
 """EX_SOFTWARE of BSD's sysexits.h."""
 INTERRUPTED = 130
-"""128 and the number of SIGINT, as shells have it."""
+"""128 plus the number of SIGINT, as in shells."""
 CLOSED_PIPE = 141
-"""128 and the number of SIGPIPE."""
+"""128 plus the number of SIGPIPE."""
 
 TRACEBACK = "OPENNEUTRON_TRACEBACK"
-"""With this environment variable set, every error shows its traceback."""
+"""Environment variable; where it is set, every error shows its traceback."""
 
 
 def ended(command: Callable[[], int]) -> int:
@@ -45,7 +45,7 @@ def ended(command: Callable[[], int]) -> int:
 
 
 def said(error: BaseException) -> str:
-    """Return an exception's type and the first line of its message, and the same of what caused it."""
+    """Return an exception's type and the first line of its message, followed by those of its cause."""
     text = _head(error)
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return f"{text} (caused by {_head(cause)})" if cause is not None and _head(cause) != text else text
@@ -111,7 +111,7 @@ def _system_error(error: OSError) -> str:
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""What names in a message must not do to a terminal."""
+"""Characters of a name that a terminal would interpret and that messages therefore escape."""
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -124,7 +124,8 @@ def _place(error: BaseException) -> str:
 
 
 def _accept_any_character() -> None:
-    """Print what a terminal's encoding lacks as question marks; a stream that is closed takes everything."""
+    """Replace characters that the terminal's encoding lacks with question marks; let a closed stream accept all
+    output."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # Python's value where the descriptor is closed
@@ -134,7 +135,7 @@ def _accept_any_character() -> None:
 
 
 def _flush() -> None:
-    """Flush both streams; one that takes nothing any more must not raise when the interpreter ends."""
+    """Flush both streams; a closed one must not raise when the interpreter exits."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -15,7 +15,7 @@ BUILT_IN = (
     "autoencoder", "cifarnet", "ds_cnn", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "resnet8", "tcn", "unet",
     "transformer_encoder", "vww",
 )  # fmt: skip
-"""The names in openneutron.pytorch.models, which takes PyTorch to import."""
+"""The names in openneutron.pytorch.models, repeated here because importing that module takes PyTorch."""
 
 OTHER_SUFFIXES = {
     ".pte": "it is compiled already; `openneutron run` runs it",
@@ -42,7 +42,7 @@ class LiteRTFile:
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """A ``.pt2`` file: a program that torch.export made; ``trust`` and ``imports`` are those of ``load_exported``."""
+    """A ``.pt2`` file: a program that torch.export saved; ``trust`` and ``imports`` are those of ``load_exported``."""
 
     path: Path
     trust: bool = False
@@ -90,9 +90,10 @@ ModelSource = LiteRTFile | PyTorchModel
 
 
 def parse(model: str) -> ModelSource:
-    """Return what MODEL names. Files are there; a built-in model's name may be unknown.
+    """Return the form that MODEL names. Files exist; the name of a built-in model may be unknown.
 
-    Raises InvalidModelError, with the nearest thing there is, where it is none of the forms or no such file.
+    Raises InvalidModelError, with the nearest existing name, where MODEL has none of the forms or its file does not
+    exist.
     """
     file, colon, function = model.rpartition(":")
     if colon and file.endswith(".py"):

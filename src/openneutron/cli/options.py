@@ -53,11 +53,12 @@ class ConverterName(StrEnum):
 
 
 LARGEST_KIB = 2**22 - 1
-"""Below 4 GiB: microcode has 32 bits for an address (docs/microcode.md)."""
+"""The largest size is below 4 GiB: an address in microcode has 32 bits (docs/microcode.md)."""
 
 
 def kib(text: str) -> int:
-    """Return a size in whole KiB, from ``287``, ``287KiB`` or ``1.5MiB``. Raises typer.BadParameter where it is none above 0."""
+    """Return a size in whole KiB, from ``287``, ``287KiB`` or ``1.5MiB``. Raises typer.BadParameter for any other
+    text."""
     found = re.fullmatch(r"0*(\d{1,12}(?:\.\d{1,12})?) ?(KiB|MiB)?", text.strip(), re.IGNORECASE)
     size = Fraction(0) if found is None else Fraction(found[1]) * (1024 if (found[2] or "").lower() == "mib" else 1)
     if size < 1 or size > LARGEST_KIB or size.denominator != 1:
@@ -69,7 +70,7 @@ def kib(text: str) -> int:
 
 
 SHOWN_CHARACTERS = 24
-"""Of a value that is no size."""
+"""Characters shown of a value that is no size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A model, and how it is to be compiled. The last seven are for PyTorch models alone."""
+    """A model and its compile options. The last seven apply to PyTorch models only."""
 
     source: ModelSource
     target: Target
@@ -187,8 +188,8 @@ class Request:
 
     @property
     def on_examples(self) -> bool:
-        """True where int8 scales come from the example inputs, for want of others. Built-in models with their random weights
-        have random inputs of their own."""
+        """True where int8 scales come from the example inputs because no calibration data is given. Built-in models
+        with random weights use random inputs of their own."""
         return self.calibration is None and (not isinstance(self.source, BuiltInModel) or self.weights is not None)
 
 
@@ -212,7 +213,7 @@ def request(given: ModelOptions) -> Request:
         source = replace(source, trust=given.trust, imports=names(given.imports))
     elif given.trust or given.imports:
         option = "--trust" if given.trust else "--import"
-        raise InvalidOptionError(f"{option}: it is for .pt2 files; '{source}' is none. Leave it out.")
+        raise InvalidOptionError(f"{option}: this option is for .pt2 files, which '{source}' is not. Leave it out.")
     chip = targets.get(given.target)
     floating = names(given.keep_float)
     if isinstance(source, LiteRTFile):

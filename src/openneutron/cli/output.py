@@ -29,5 +29,5 @@ def show_json(data: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Print what must not be overlooked on stderr, bold where that is a terminal."""
+    """Print an important note on stderr, in bold where stderr is a terminal."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(f"note: {text}", style="bold", markup=False)

@@ -30,8 +30,8 @@ def show_pareto(
     """Show what each amount of SRAM costs in modelled time.
 
     From the least memory the NPU's part of the model can run in to whole tensors; each line is the time that compiling with
-    its --sram-budget gives. A line less than 2% faster than the one above is left out, but not the fastest.
-    Budgets are whole KiB: of lines with the same, the last one is what is compiled. With
+    its --sram-budget gives. A line less than 2% faster than the one above is left out, except the fastest. Budgets are
+    whole KiB: where several lines have the same budget, a compile gives the last of them.
     --fetch-constants-to-sram memory includes what is fetched, and the time is that of a port that copies in the background.
     """
     if plot is not None and plot.suffix != ".svg":

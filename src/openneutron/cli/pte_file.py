@@ -10,5 +10,5 @@ from openneutron.isa.payload import Payload
 
 
 def payloads(path: Path, data: bytes) -> list[tuple[str, Payload]]:
-    """The file's payloads, see ``isa.pte_payloads``."""
+    """Return the file's payloads; see ``isa.pte_payloads``."""
     return pte_payloads.payloads(data, path.name)

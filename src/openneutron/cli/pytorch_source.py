@@ -75,8 +75,8 @@ def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
 
 
 def samples(source: PyTorchModel, loaded: Loaded, path: Path | None, weights: Path | None) -> list[Any]:
-    """Return calibration samples from a file or folder; without one random ones for a built-in model with random weights, and
-    else the example inputs.
+    """Return calibration samples from a file or folder. Without one, return random samples for a built-in model with
+    random weights, else the example inputs.
 
     Raises InvalidOptionError where they don't fit the model.
     """
@@ -144,7 +144,8 @@ def _import(path: Path) -> Any:
 
 
 def _module_name(path: Path) -> str:
-    """Return the file's stem, as if it was imported; another name where the stem is an installed module's, such as torch.py."""
+    """Return the module name for the file: its stem, or another name where an installed module such as torch has that
+    name."""
     try:
         there = importlib.util.find_spec(path.stem)
     except (ImportError, ValueError):  # no name of a module, or half a module
@@ -155,7 +156,7 @@ def _module_name(path: Path) -> str:
 
 @contextmanager
 def _search(folder: Path) -> Iterator[None]:
-    """Find modules beside the file too, after all that are installed: a file named re.py hides no module."""
+    """Add the file's folder to the end of the module search path: a file named re.py then hides no installed module."""
     sys.path.append(str(folder))
     try:
         yield
@@ -164,7 +165,7 @@ def _search(folder: Path) -> Iterator[None]:
 
 
 def _run(source: PythonFunction, call: Callable[[], Any]) -> Any:
-    """Return what the user's own code returns; what it raises becomes a message with the line it came from."""
+    """Return the result of the user's code; report its exceptions as a message with the line that raised."""
     try:
         with _search(source.path.resolve().parent):
             return call()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``nxp_executor_runner``: a ``.pte`` run on files of raw tensors, with the command line of ExecuTorch's example of that name.
+"""``nxp_executor_runner``: run a ``.pte`` on files of raw tensors, with the command line of ExecuTorch's example of
+that name.
 
-Each file of ``--dataset`` is the one input of a run, each folder of ``--inputs`` (comma-separated) has the inputs of one; with
-files in place of folders they are those of one run. A run's outputs go to ``OUTPUT/<file or folder>/0000.bin`` and so on; of one
-run on files to ``OUTPUT/0000.bin``. A float input may be given as bytes, one per element.
+Each file of ``--dataset`` is the single input of one run. Each folder of ``--inputs`` (comma-separated) holds the
+inputs of one run; where ``--inputs`` names files, they are the inputs of a single run. The outputs of a run are written
+to ``OUTPUT/<file or folder>/0000.bin`` and so on, those of a single run on files to ``OUTPUT/0000.bin``. A float input
+may be given as bytes, one for each element.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutro
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; 0, or 255 (as ExecuTorch's runner ends) after a message on standard error."""
+    """Run the command line. Return 0, or 255 (the exit code of ExecuTorch's runner) after a message on standard
+    error."""
     parser = argparse.ArgumentParser(prog="nxp_executor_runner", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", "-model", type=Path, required=True, help="The .pte.")
     parser.add_argument("--dataset", "-dataset", type=Path, help="A folder of files, each the input of one run.")
@@ -68,14 +71,15 @@ def _runner(model: Path) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """A tensor that the program takes. ``order``: its axes in the order of memory, the innermost last."""
+    """An input tensor of the program. ``order``: its axes in memory order, the innermost last."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
     order: tuple[int, ...]
 
     def read(self, path: Path) -> np.ndarray:
-        """The file's values, which lie in the order of memory. Raises InvalidOptionError where the file has another size."""
+        """Return the file's values, which are stored in memory order. Raises InvalidOptionError where the file has
+        another size."""
         data, count = path.read_bytes(), math.prod(self.shape)
         if len(data) == count and self.dtype == np.float32:
             values = np.frombuffer(data, np.uint8).astype(np.float32)
@@ -98,7 +102,7 @@ def _input_tensors(runner: Any) -> list[_Input]:
 
 
 def _runs(given: argparse.Namespace) -> Iterator[tuple[str, list[Path]]]:
-    """Each run's name, below the output folder, and the files with its inputs."""
+    """Return for each run its name below the output folder and its input files."""
     if given.dataset is not None:
         if not given.dataset.is_dir():
             raise InvalidOptionError(f"--dataset: '{given.dataset}' is not a folder.")
@@ -115,7 +119,7 @@ def _runs(given: argparse.Namespace) -> Iterator[tuple[str, list[Path]]]:
 
 
 def _bytes_of(output: Any) -> bytes:
-    """An output's bytes, in the order in which they lie in memory."""
+    """Return an output's bytes in memory order."""
     array = np.asarray(output)
     outwards = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
     return array.transpose(outwards).tobytes()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A folder with the files and programs that users and tests of ExecuTorch's NXP backend expect of an installed SDK.
+"""Create a folder with the files and programs of an installed SDK that ExecuTorch's NXP backend and its tests look for.
 
     python -m openneutron.compat.sdk_folder sdk
     export PYTHONPATH=$PWD/sdk PATH=$PWD/sdk/bin:$PATH NXP_RUNNER_PATH=$PWD/sdk/bin/nxp_executor_runner
 
-Names and places are the SDK's, the contents are this project's: the package ``eiq_neutron_sdk`` is
-``openneutron.compat.eiq_neutron_sdk``, the library is this project's driver with its kernels, and ``nxp_executor_runner`` runs a
-``.pte`` in ExecuTorch's runtime with our delegate.
+Names and paths are the SDK's, the contents are this project's. The package ``eiq_neutron_sdk`` is
+``openneutron.compat.eiq_neutron_sdk``. The library is this project's driver with its kernels. ``nxp_executor_runner``
+runs a ``.pte`` in ExecuTorch's runtime with our delegate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from openneutron.export.runtime_sources import OTHER_MACHINES, runtime_folder
 
 PACKAGE = "eiq_neutron_sdk"
 DISTRIBUTIONS = (PACKAGE, "eiq_nsys")
-"""Whose versions ExecuTorch's tests ask for."""
+"""The packages whose versions ExecuTorch's tests ask for."""
 
 FLAGS = ("-std=c11", "-O2", "-ffunction-sections", "-fdata-sections", "-DNEUTRON_PORTABLE_ONLY")
 
@@ -94,7 +94,7 @@ sys.exit(main())
 
 
 def contents() -> dict[str, bytes]:
-    """The folder's files by path, but for the library."""
+    """Return the contents of the folder's files by path, without the library."""
     made = {f"{PACKAGE}/__init__.py": INIT.format(version=__version__).encode()}
     for name in DISTRIBUTIONS:
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {__version__}\nSummary: Made by OpenNeutron\n"
@@ -110,9 +110,11 @@ def contents() -> dict[str, bytes]:
 
 
 def lay_out(folder: Path, library: bool = True) -> list[Path]:
-    """Write the folder; the paths of its files. ``library``: whether to compile ``libNeutronDriver.a``, which takes a C compiler.
+    """Write the folder and return the paths of its files. ``library``: also compile ``libNeutronDriver.a``, which takes
+    a C compiler.
 
-    Raises InvalidOptionError where the folder is there and not empty or can't be written, MissingToolError without a compiler.
+    Raises InvalidOptionError where the folder exists and is not empty or can't be written, MissingToolError without a
+    compiler.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidOptionError(f"'{folder}' is there already, and not an empty folder. Name another one.")
@@ -128,8 +130,10 @@ def lay_out(folder: Path, library: bool = True) -> list[Path]:
 
 
 def driver_library() -> bytes:
-    """The driver with all portable kernels for this computer, as a static library. Raises MissingToolError where there is no C
-    compiler or archiver, or they fail."""
+    """Return the driver with all portable kernels for this computer, as a static library.
+
+    Raises MissingToolError where the C compiler or archiver is absent or fails.
+    """
     compiler, archiver = os.environ.get("CC") or "cc", os.environ.get("AR") or "ar"
     for tool in (compiler, archiver):
         if shutil.which(tool) is None:
@@ -164,7 +168,7 @@ def _target_folder() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; 0, or 2 after a message on standard error."""
+    """Run the command line. Return 0, or 2 after a message on standard error."""
     parser = argparse.ArgumentParser(prog="sdk_folder", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--no-library", action="store_true", help="Leave libNeutronDriver.a out.")

@@ -32,7 +32,7 @@ from openneutron.isa import Program, aligned
 from openneutron.targets import Target
 
 Selection = tuple[Storages, list[KernelCall]]
-"""What may be compiled: the storages of a legalized graph and its kernel calls."""
+"""A legalized graph's storages and kernel calls, ready to compile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +190,10 @@ def _compile_graph(graph: Graph, target: Target, options: CompileOptions) -> Com
 
 
 def _least(found: Sequence[tuple[TooLittle, Selection]]) -> tuple[int, Selection]:
-    """Return the least bytes that would do, and what is compiled then: of equal ones the first."""
+    """Return the smallest sufficient size in bytes and its selection; of equal sizes the first selection."""
     best: tuple[int, int] | None = None
     for index in sorted(range(len(found)), key=lambda index: found[index][0].floor_bytes):
-        # One byte more: an earlier selection of the same size goes before.
+        # One byte more: an earlier selection of the same size wins.
         least = found[index][0].least_bytes() if best is None else found[index][0].least_bytes(best[0] + 1)
         best = (least, index) if best is None else min(best, (least, index))
     assert best is not None

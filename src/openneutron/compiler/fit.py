@@ -52,13 +52,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class TooLittle:
-    """Nothing fits. ``floor_bytes``: no schedule takes less; ``least_below``: see ``least_bytes``."""
+    """No schedule fits. ``floor_bytes``: a lower bound of all schedules; ``least_below``: see ``least_bytes``."""
 
     floor_bytes: int
     least_below: Callable[[int], int]
 
     def least_bytes(self, below: int = ENDLESS) -> int:
-        """Return the bytes of SRAM that would do, or ``below`` where that is less. Finding them may take as long as a compile."""
+        """Return the sufficient bytes of SRAM, or ``below`` where that is smaller. The search may take as long as a
+        compile."""
         return self.least_below(below) if self.floor_bytes < below else below
 
 
@@ -109,7 +110,7 @@ def fit_plain(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, r
 
 
 def _least_bytes(options: Sequence[Options], below: int) -> int:
-    """Return the least budget that one of the options is found for, or ``below`` where that is less."""
+    """Return the smallest budget for which an option has a schedule, or ``below`` where that is smaller."""
     for each in sorted(options, key=lambda each: each.floor_bytes):
         if each.floor_bytes < below:
             below = min(below, each.least_bytes())

@@ -68,7 +68,8 @@ FLAGS = _flags()
 
 
 def split_flags(flags: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Flags from one text, quoted as in a shell, or as they are. Raises InvalidOptionError where a quote stays open."""
+    """Return flags from one text, quoted as in a shell, or from a list. Raises InvalidOptionError for an unclosed
+    quote."""
     if not isinstance(flags, str):
         return tuple(flags or ())
     try:

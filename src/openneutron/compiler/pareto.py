@@ -27,7 +27,7 @@ STEP = 0.93
 """Each point is looked for at so much of the memory of the one before."""
 
 WORTH = 1.02
-"""Points between the least memory and the fastest are that much faster than the one before, where ``thinned`` says so."""
+"""The least ratio of the times of two consecutive points that ``thinned`` keeps; the two end points are exempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def thinned(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 def one_after_the_other(fronts: Sequence[Sequence[Point]]) -> tuple[Point, ...]:
-    """What several graphs come to that run one after the other in the same memory, ``thinned``."""
+    """Return the ``thinned`` front of several graphs that run one after the other in the same memory."""
     least = max((points[0].sram_bytes for points in fronts), default=0)
     sizes = sorted({point.sram_bytes for points in fronts for point in points if point.sram_bytes >= least})
     sums = [sum(min(p.cycles for p in points if p.sram_bytes <= size) for points in fronts) for size in sizes]

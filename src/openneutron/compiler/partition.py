@@ -85,8 +85,8 @@ def partition(graph: Graph, excluded: Iterable[str] = ()) -> Partitioning:
     """The nodes that the operator table accepts, in the fewest partitions that can run one after the other.
 
     A partition never waits for a node that waits for it. ``excluded`` are operators or single nodes to leave on the CPU,
-    by operator name, LiteRT name or output name. What would only rename values on the NPU stays on the CPU too. A partition's graph
-    computes on int8, also where the file has uint8.
+    by operator name, LiteRT name or output name. Nodes that would only rename values on the NPU stay on the CPU too.
+    The graph of a partition computes on int8, also where the file has uint8.
 
     The partitions are levels: an accepted node is one above the rejected nodes it reads from, and level with the
     accepted ones. Any other solution has as many: a node of level n is behind n pairs of a partition and a rejected node.
@@ -155,7 +155,7 @@ def extract(graph: Graph, indices: Sequence[int]) -> Graph:
 
 
 def _rejection(graph: Graph, computed: Graph, node: Node, excluded: frozenset[str]) -> OnCpu | None:
-    """Why a node of ``computed``, which is the graph on int8, stays on the CPU, or None."""
+    """Return the reason why a node of ``computed``, which is the graph on int8, stays on the CPU, or None."""
     title = operator_title(node)
     if excluded & {node.op, title, node.op.upper(), *node.outputs}:
         return OnCpu(title, _name(node), EXCLUDED)
@@ -239,7 +239,7 @@ def _idle(part: Partition) -> list[int]:
 
 
 def _computes(graph: Graph, node: Node) -> bool:
-    """Whether a part of the node is more than a view, where it is made of others."""
+    """Return whether the node computes more than a view; a composition does where one of its parts does."""
     row = ops.BY_NAME[node.op]
     if row.made_of is None:
         return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The fixed-point arithmetic that the operators' limits are made of, for the selection of kernels and their tables."""
+"""Re-export the fixed-point arithmetic of the operators' limits for kernel selection and its tables."""
 
 from __future__ import annotations
 

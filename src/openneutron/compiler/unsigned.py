@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""uint8 models as int8 models: every stored value and zero point 128 lower, which changes no real value.
+"""Convert uint8 models to int8 models: every stored value and zero point 128 lower, with the same real values.
 
-LiteRT's uint8 kernels compute what its int8 kernels do on such values; the table of operators says for which this holds. Nodes where
-a kernel rounds otherwise see it by their attribute ``unsigned``.
+For the operators that the operator table marks, LiteRT's uint8 kernels compute the same as its int8 kernels on such
+values. Where a uint8 kernel rounds otherwise, the node's attribute ``unsigned`` selects its rounding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ MIXED = "some of its tensors are uint8 and some int8"
 
 
 def as_int8(graph: Graph) -> Graph:
-    """The graph with int8 tensors for uint8 ones, under their names; the same graph where there are none."""
+    """Return the graph with int8 tensors of the same names in place of uint8 ones; the same graph where it has no
+    uint8."""
     if not any(tensor.dtype is DType.UINT8 for tensor in graph.tensors.values()):
         return graph
     nodes = (node.with_attrs(unsigned=True) if _is_unsigned(graph, node) else node for node in graph.nodes)
@@ -30,7 +31,7 @@ def as_int8(graph: Graph) -> Graph:
 
 
 def unsigned_reason(graph: Graph, node: Node) -> str | None:
-    """Why a node of a graph with uint8 tensors can't be run on int8, or None."""
+    """Return the reason why a node of a graph with uint8 tensors can't run on int8, or None."""
     row = BY_NAME.get(node.op)
     if row is None or not _is_unsigned(graph, node):
         return None
@@ -41,9 +42,9 @@ def unsigned_reason(graph: Graph, node: Node) -> str | None:
 
 
 def with_uint8_io(graph: Graph, stored: Graph) -> Graph:
-    """The graph with inputs and outputs of the types they have in ``stored``; QUANTIZE turns uint8 ones to int8 and back.
+    """Return the graph with the input and output types of ``stored``; QUANTIZE converts between uint8 and int8.
 
-    It goes by the inputs' and outputs' names, which stay.
+    Inputs and outputs are matched by name; the names stay.
     """
     moved = [name for name in (*graph.inputs, *graph.outputs) if stored[name].dtype is DType.UINT8]
     if not moved:
@@ -63,7 +64,7 @@ def with_uint8_io(graph: Graph, stored: Graph) -> Graph:
 
 
 def signed_quant(tensor: Tensor) -> QuantParams:
-    """The parameters of an int8 tensor, or of the int8 tensor that a uint8 one is taken for."""
+    """Return the parameters of an int8 tensor, or of the int8 tensor that replaces a uint8 one."""
     assert tensor.quant is not None
     return _lower(tensor.quant) if tensor.dtype is DType.UINT8 else tensor.quant
 

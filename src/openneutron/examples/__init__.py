@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Examples to run as modules: ``python -m openneutron.examples.aot_neutron_compile --help``."""
+"""Runnable examples: ``python -m openneutron.examples.aot_neutron_compile --help``."""
 
 import openneutron.pytorch  # noqa: F401  (before torch and ExecuTorch, whose warnings on import it turns off)

@@ -2,8 +2,8 @@
 """Compile an example network, with the flags of ExecuTorch's ``examples.nxp.aot_neutron_compile``.
 
 ``python -m openneutron.examples.aot_neutron_compile --quantize --delegate -m cifar10`` writes ``cifar10_nxp_delegate.pte``
-to the working directory. Data sets and trained weights are not downloaded: networks have seeded random weights, and are
-calibrated, trained and tested on generated inputs, or on those of ``--dataset_path``.
+to the working directory. Data sets and trained weights are not downloaded. Networks have seeded random weights.
+Calibration, training and tests use generated inputs, or those of ``--dataset_path``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ USER_FAULT = 2
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags, with the names and defaults of ExecuTorch's example."""
+    """Return the parser for the flags, with the names and defaults of ExecuTorch's example."""
     made = argparse.ArgumentParser(
         prog="python -m openneutron.examples.aot_neutron_compile", description=(__doc__ or "").split("\n")[0]
     )
@@ -89,7 +89,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the example with these arguments (the process's own where None); the exit code, 2 for a user's fault."""
+    """Run the example with these arguments (the process's own where None). Return the exit code, 2 for a user's
+    fault."""
     args = parser().parse_args(arguments)
     if args.debug:
         logging.basicConfig(level=logging.DEBUG, format="%(message)s", force=True)
@@ -153,7 +154,7 @@ def _quantized(
 ) -> GraphModule:
     quantizer = NeutronQuantizer(spec, is_qat=args.use_qat)
     if args.use_qat:
-        # A copy: an exported module's parameters are the float model's own, which is what it is trained towards.
+        # A copy: an exported module shares its parameters with the float model, which is the reference of the training.
         module = copy.deepcopy(module)
         return calibrate_and_quantize(
             module, (), quantizer, True, lambda prepared: networks.train(network, prepared, samples)
@@ -186,7 +187,7 @@ def _lowered(
 
 
 def _write(args: argparse.Namespace, stem: str, program: Any, edge: EdgeProgramManager) -> None:
-    """Writes the ``.pte``, and where asked for its kernel selection and its ETRecord, to the working directory."""
+    """Write the ``.pte``, and on request its kernel selection and its ETRecord, to the working directory."""
     path = Path(f"{stem}.pte")
     made = {path: bytes(program.buffer)}
     if args.dump_kernel_selection_code:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The networks of ``aot_neutron_compile`` by name, and what they are calibrated, trained and tested with."""
+"""The networks of ``aot_neutron_compile`` by name, and their samples for calibration, training and tests."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ ALIASES = {"cifar10": "cifarnet", "mobilenetv2": "mobilenet_v2"}
 """Built-in models by the names of ExecuTorch's example."""
 
 SAMPLES = 32
-"""Generated inputs that a built-in model, whose weights are random too, is calibrated, trained and tested with."""
+"""The count of generated inputs for calibration, training and tests of a built-in model, whose weights are random
+too."""
 
 EPOCHS, STEP = 2, 1e-4
-"""Of training: the epochs of ExecuTorch's example, and what a step changes of a weight, in parts of its tensor's mean
-magnitude. The layers of networks that were never trained differ by orders of magnitude in their gradients."""
+"""Training parameters: the epochs of ExecuTorch's example, and the change of a weight in one step as a fraction of the
+mean magnitude of its tensor. Gradients of untrained networks differ by orders of magnitude between layers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
     """A module in eval mode with its example inputs. ``built_in``: its name among the built-in models; None for one of
-    ExecuTorch's examples, of which nothing is known but its inputs."""
+    ExecuTorch's examples."""
 
     name: str
     module: nn.Module = field(repr=False)
@@ -42,18 +43,21 @@ class Network:
     built_in: str | None
 
     def samples(self) -> list[tuple[torch.Tensor, ...]]:
-        """Generated inputs; of ExecuTorch's examples their example inputs."""
+        """Return generated inputs; for one of ExecuTorch's examples, its example inputs."""
         return [self.inputs] if self.built_in is None else models.samples(self.built_in, SAMPLES)
 
 
 def names() -> list[str]:
-    """The names that are known without ExecuTorch's examples."""
+    """Return the names of the built-in models; ExecuTorch's examples are not listed."""
     return [*ALIASES, *(name for name in models.names() if name not in ALIASES.values())]
 
 
 def find(name: str) -> Network:
-    """The network. Raises InvalidModelError where there is none of this name, MissingToolError where one of ExecuTorch's
-    examples needs a package that is not installed."""
+    """Return the network.
+
+    Raises InvalidModelError where no network has this name, MissingToolError where one of ExecuTorch's examples needs a
+    package that is not installed.
+    """
     built_in = ALIASES.get(name, name)
     if built_in in models.names():
         module, inputs = models.get(built_in)
@@ -83,7 +87,8 @@ def find(name: str) -> Network:
 
 
 def data_set(path: Path, network: Network) -> list[tuple[torch.Tensor, ...]]:
-    """The samples in a folder of ``.npy`` files or a ``.npz`` file. Raises InvalidOptionError where there are none."""
+    """Return the samples in a folder of ``.npy`` files or a ``.npz`` file. Raises InvalidOptionError where there are no
+    samples."""
     if path.exists() and not path.is_dir() and path.suffix != ".npz":
         raise InvalidOptionError(
             f"--dataset_path: '{path}' is neither a folder of .npy files nor a .npz file; those are what is read here."
@@ -93,7 +98,7 @@ def data_set(path: Path, network: Network) -> list[tuple[torch.Tensor, ...]]:
 
 
 def train(network: Network, module: Any, samples: Samples) -> None:
-    """Trains a prepared module, in place, towards the float model's outputs for these inputs."""
+    """Train a prepared module in place towards the float model's outputs for these inputs."""
     rates = [{"params": [item], "lr": STEP * float(item.detach().abs().mean())} for item in module.parameters()]
     optimizer = torch.optim.Adam(rates)
     for _ in range(EPOCHS):
@@ -106,7 +111,7 @@ def train(network: Network, module: Any, samples: Samples) -> None:
 
 
 def agreement(network: Network, module: Any, samples: Samples) -> float:
-    """The share of inputs, between 0 and 1, for which the module finds the class that the float model finds.
+    """Return the share of inputs, between 0 and 1, for which the module and the float model predict the same class.
 
     Raises InvalidOptionError where the model is not a classifier.
     """

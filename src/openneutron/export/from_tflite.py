@@ -13,10 +13,10 @@ from openneutron.litert.neutron_graph import find
 
 
 def read_tflite(data: bytes | Path, name: str) -> Deployment:
-    """The deployment of a compiled ``.tflite`` file, or its bytes.
+    """Return the deployment of a compiled ``.tflite`` file, or of its bytes.
 
-    Raises InvalidProgramError where there is no NeutronGraph in it or a damaged one, InvalidModelError where it is no LiteRT
-    file, or more than one NeutronGraph.
+    Raises InvalidProgramError where the file has no NeutronGraph or a damaged one, InvalidModelError where it is no
+    LiteRT file or has more than one NeutronGraph.
     """
     file = data.name if isinstance(data, Path) else name
     model = litert.read(data)

@@ -32,9 +32,9 @@ _KINDS = "typedef enum NeutronKernelKind"
 class KernelSelection:
     """The kernels that some programs call, and who compiled the programs.
 
-    ``kernels`` has the names of whole kernels (``softmax_s8``) and of variants (``compare_s8:less``), in the order of the
-    table. ``kinds``: whether the file also has an enumeration and a table of the kernels under the names that ExecuTorch's NXP
-    backend looks for; no code of this project reads them, and the linker drops what nobody reads.
+    ``kernels`` has the names of whole kernels (``softmax_s8``) and of variants (``compare_s8:less``), in table order.
+    ``kinds``: the file also has an enumeration and a table of the kernels under the names that ExecuTorch's NXP backend
+    looks for. No code of this project reads these two, and the linker drops unread data.
     """
 
     compiler: str
@@ -129,7 +129,7 @@ def merge(selections: Mapping[str, KernelSelection]) -> KernelSelection:
 
 
 def _kinds_text(kernels: Iterable[str]) -> str:
-    """The kernels as ``NeutronKernelKind`` and ``neutronKernels``; a variant has the number of its kernel."""
+    """Return the kernels as ``NeutronKernelKind`` and ``neutronKernels``; a variant has the number of its kernel."""
     wanted = set(kernels)
     functions = [
         (row.code, name.replace(":", "_"), "_run_".join(name.split(":")) if ":" in name else f"{name}_run")

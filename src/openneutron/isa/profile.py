@@ -11,8 +11,11 @@ from openneutron.isa.microcode import Microcode, Program, decode
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """One operator of a program. ``cycles`` are the modelled cycles of one run, over all ``calls`` of its kernel: an operator
-    is called once, or once for each stripe or window of its output. ``name`` is empty where the program carries no names."""
+    """One operator of a program.
+
+    ``cycles`` are the modelled cycles of one run, over all ``calls`` of its kernel: one call, or one for each stripe or
+    window of its output. ``name`` is empty where the program carries no names.
+    """
 
     name: str
     kernel: str
@@ -21,7 +24,7 @@ class KernelCost:
 
 
 def profile(program: Program) -> tuple[KernelCost, ...]:
-    """Return the cost of each operator, in the program's order. Copies of constants are in none of them.
+    """Return the cost of each operator, in program order. Copies of constants count for no operator.
 
     Raises InvalidProgramError where the program is damaged.
     """
@@ -35,7 +38,7 @@ def profile(program: Program) -> tuple[KernelCost, ...]:
 
 
 def _counted(microcode: Microcode) -> tuple[Counter[int], Counter[int]]:
-    """Calls, and modelled cycles, by operator."""
+    """Return the calls and the modelled cycles by operator."""
     calls, cycles = Counter[int](), Counter[int]()
     times = 1
     words_left = 0

@@ -9,9 +9,9 @@ from openneutron.isa.payload import Payload
 
 
 def payloads(data: bytes, name: str = "model.pte") -> list[tuple[str, Payload]]:
-    """The NeutronBackend delegates' payloads, verified, each with a title; none where there are no such delegates.
+    """Return the verified payloads of the NeutronBackend delegates, each with a title; empty without such delegates.
 
-    Raises InvalidProgramError where the file, or one of them, is damaged.
+    Raises InvalidProgramError where the file or one of its payloads is damaged.
     """
     found = []
     for index, delegate in enumerate(pte.delegates(data, name)):

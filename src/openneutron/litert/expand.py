@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Operators that LiteRT does not have, said with those it has.
 
-A table of 256 entries is GATHER with the stored value plus 128 as index, which takes a CAST and an ADD of integers. A softmax
-with an output scale of its own is SOFTMAX to int16 and QUANTIZE to int8.
+A table of 256 entries is a GATHER whose index is the stored value plus 128, computed by a CAST and an ADD of integers.
+A softmax with an output scale of its own is SOFTMAX to int16 and QUANTIZE to int8.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def expanded(graph: Graph) -> Graph:
         elif node.op == "softmax_rescaled":
             nodes += _softmax(tensors, node)
         else:
-            assert BY_NAME[node.op].litert, f"nothing says how a file holds {node.op}"
+            assert BY_NAME[node.op].litert, f"LiteRT has no operator for {node.op}"
             nodes.append(node)
     return dataclasses.replace(graph, tensors=tensors, nodes=tuple(nodes))
 

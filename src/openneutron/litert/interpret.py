@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stock models through LiteRT's own interpreter and its reference kernels, in this process or in one of its own."""
+"""Run stock models in LiteRT's interpreter with its reference kernels, in this process or in a child process."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from openneutron.litert import interpreter_child
 CHILD = Path(interpreter_child.__file__)
 
 PATIENCE_SECONDS = 5
-"""For the child to end by itself when its stdin has ended; then it is killed."""
+"""Seconds that the child has to exit after its stdin is closed; then it is killed."""
 
 
 def interpret(model: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the outputs of a model, in its order, on one thread. An input whose shape is not the model's resizes it.
+    """Return the outputs of a model, in model order, on one thread. An input with another shape resizes the model's
+    input.
 
-    Runs in this process: LiteRT may end it where a model is not known to be fine. Raises InvalidModelError, with LiteRT's
-    words, where the interpreter can't run it.
+    LiteRT runs in this process and may abort it, unless the model is known to be safe. Raises InvalidModelError, with
+    LiteRT's message, where the interpreter can't run the model.
     """
     try:
         return interpreter_child.run(model, inputs)
@@ -43,13 +44,13 @@ def _refused(words: str) -> InvalidModelError:
 
 
 class InterpreterProcess:
-    """Models in one child process, so that a crash of LiteRT is an error here.
+    """A child process that runs models, so that a crash of LiteRT is an error in this process.
 
-    The process starts with the first run, serves all of them, and ends with this object or this process.
+    The process starts with the first run, serves all runs, and ends with this object or with this process.
     """
 
     def __init__(self, models: Sequence[tuple[bytes, str]]) -> None:
-        """``models`` are flatbuffers, each with words for what is in it."""
+        """Set the models: flatbuffers, each with a description of its contents for messages."""
         self._models = tuple(models)
         self._lock = threading.Lock()
         self._sent: set[int] = set()
@@ -58,9 +59,9 @@ class InterpreterProcess:
         self._end: Any = None
 
     def run(self, index: int, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the outputs of the model of that index, as ``interpret`` does; each run starts from fresh state.
+        """Return the outputs of the model at this index, as ``interpret`` does; each run starts from a fresh state.
 
-        Raises InvalidModelError where LiteRT can't run it, or crashes.
+        Raises InvalidModelError where LiteRT can't run the model or crashes.
         """
         with self._lock:
             try:
@@ -75,7 +76,7 @@ class InterpreterProcess:
         return outputs
 
     def close(self) -> None:
-        """End the process, if there is one; the next run starts another."""
+        """End the process if it runs; the next run starts another."""
         if self._end is not None:
             self._end()
         self._child, self._log, self._end = None, None, None
@@ -107,7 +108,7 @@ class InterpreterProcess:
         self._end = weakref.finalize(self, _stop, child, log)
 
     def _crash(self, what: str) -> str:
-        """Return the message for a process that is gone, and forget it."""
+        """Return the message for a process that has ended, and discard the process."""
         child, log = self._child, self._log
         assert child is not None and log is not None
         try:
@@ -127,7 +128,7 @@ class InterpreterProcess:
 
 
 LONGEST_WORDS = 200
-"""Characters of LiteRT's last line that a message repeats."""
+"""The number of characters of LiteRT's last line that a message repeats."""
 
 
 def _ended(code: int) -> str:

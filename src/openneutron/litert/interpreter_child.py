@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A program of its own: LiteRT's interpreter with its reference kernels, in a process that may crash.
+"""A standalone program: LiteRT's interpreter with its reference kernels, in a process that may crash.
 
     python -P interpreter_child.py
 
-Messages on stdin and stdout, in both directions: 8 bytes with the length of a JSON text, little-endian, the text, then the bytes
-of its arrays one behind the other. A request is ``{"model": index, "new": boolean, "arrays": [...]}``, where a new model is the first array,
-an answer ``{"error": words or null, "arrays": [...]}``. It imports nothing of this project, so that it starts in 0.2 s.
+Messages have the same form on stdin and stdout: 8 bytes with the length of a JSON text, little-endian, the text, then
+the bytes of its arrays, concatenated. A request is ``{"model": index, "new": boolean, "arrays": [...]}``, where a new
+model is the first array. An answer is ``{"error": words or null, "arrays": [...]}``. The program imports nothing of
+this project, so that it starts in 0.2 s.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ LENGTH = struct.Struct("<Q")
 
 
 def run(model: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the outputs of a model, in its order, on one thread. An input whose shape is not the model's resizes it.
+    """Return the outputs of a model, in model order, on one thread. An input with another shape resizes the model's
+    input.
 
     Raises RuntimeError or ValueError where the interpreter can't run it.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    # Without preserved tensors LiteRT 2.3.0 lets operators write over an operand that a reshape beside them still shares.
+    # Without preserved tensors LiteRT 2.3.0 lets an operator overwrite an operand that a reshape still shares.
     interpreter = Interpreter(
         model_content=model,
         experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
@@ -49,7 +51,7 @@ def run(model: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def send(stream: IO[bytes], message: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> None:
-    """Write a message. Arrays of objects are strings of LiteRT's."""
+    """Write a message. An array of dtype object holds LiteRT's strings."""
     described: list[dict[str, Any]] = []
     for array in arrays:
         row: dict[str, Any] = {"shape": array.shape, "dtype": array.dtype.str}
@@ -66,7 +68,7 @@ def send(stream: IO[bytes], message: Mapping[str, Any], arrays: Sequence[np.ndar
 
 
 def receive(stream: IO[bytes]) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Read a message and its arrays. Raises EOFError where the other end is gone."""
+    """Read a message and its arrays. Raises EOFError where the other end is closed."""
     message: dict[str, Any] = json.loads(_exactly(stream, LENGTH.unpack(_exactly(stream, LENGTH.size))[0]))
     arrays = []
     for row in message.pop("arrays"):

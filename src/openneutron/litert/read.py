@@ -102,7 +102,8 @@ def _inline(model: Any, data: bytes) -> None:
 
 
 def read_model(model: Any) -> LiteRTModel:
-    """The main graph beside these flatbuffer objects. Raises InvalidModelError, or anything else where they are damaged."""
+    """Return the main graph with its flatbuffer objects. Raises InvalidModelError, or any exception where these are
+    damaged."""
     if not model.subgraphs:
         raise InvalidModelError("the model has no subgraph.")
     subgraph = model.subgraphs[0]
@@ -132,12 +133,13 @@ def read_model(model: Any) -> LiteRTModel:
 
 
 def _places(given: Any) -> list[int]:
-    """A list of tensors by their places; -1 stands for an optional operand that is absent."""
+    """Return the tensors at these indices; index -1 is an optional operand that is absent."""
     return [] if given is None else [int(place) for place in given]
 
 
 def _unique_names(tensors: Sequence[Any]) -> list[str]:
-    """A name for each tensor: the file's, with a number behind it where the file names several tensors alike."""
+    """Return a unique name for each tensor: the file's, with a number added where several tensors have the same
+    name."""
     names: dict[str, None] = {}
     for index, item in enumerate(tensors):
         stem = item.name.decode("utf-8", "replace") if item.name else f"tensor{index}"
@@ -161,16 +163,17 @@ def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
             dtype, data = DType.OPAQUE, np.zeros(shape, DType.OPAQUE.numpy)
         elif content is not None or 0 in shape:
             content = np.zeros(0, np.uint8) if content is None else np.asarray(content, np.uint8)
-            # LiteRT takes a buffer that is longer than its tensor.
+            # LiteRT accepts a buffer that is longer than its tensor.
             data = np.frombuffer(content.tobytes(), dtype.numpy, math.prod(shape)).reshape(shape)
     return Tensor(name, shape, dtype, _read_quant(item.quantization, shape), data)
 
 
 def _read_quant(item: Any, shape: tuple[int, ...]) -> QuantParams | None:
-    """The quantization parameters, or None where there are none or they do not fit the tensor.
+    """Return the quantization parameters, or None where the tensor has none or they do not fit its shape.
 
-    A single zero point holds for all scales. Of an int32 bias LiteRT's kernels read the values alone, so that converters may
-    leave anything there: TensorFlow 1 wrote the weights' axis. An operator that does read the parameters is refused by its row.
+    A single zero point holds for all scales. LiteRT's kernels read only the values of an int32 bias, so converters may
+    leave anything in its parameters: TensorFlow 1 wrote the weights' axis. An operator that does read them is refused
+    by its row.
     """
     if item is None or item.scale is None or len(item.scale) == 0:
         return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""SHAPE and RANK of tensors of known shapes as constants of the file.
+"""Replace SHAPE and RANK of tensors with known shapes by constants of the file.
 
-Keras layers that reshape, and resizes to the size of another tensor, ask for a shape and compute with it. A compiled program has
-fixed shapes, so that the answer is known before anything asks what is constant.
+Keras layers that reshape, and resizes to the size of another tensor, read a shape and compute with it. A compiled
+program has fixed shapes, so these results are constants. This pass runs before any other stage looks for constants.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from openneutron.litert.read import LiteRTModel
 def with_known_shapes(model: LiteRTModel) -> LiteRTModel:
     """Return the model with constants in place of its SHAPE and RANK operators; the same model where it has none.
 
-    An operator stays where the file returns its result, or where an extent is not known.
+    An operator stays where the file returns its result, or where an extent is unknown.
     """
     graph = model.graph
     values = {node.name: value for node in graph.nodes if (value := _known(graph, node)) is not None}

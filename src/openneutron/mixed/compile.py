@@ -62,11 +62,11 @@ class CompiledFile:
         return splice(self.model, steps)
 
     def programs(self) -> dict[str, Program]:
-        """The partitions' programs by name."""
+        """Return the partitions' programs by name."""
         return {part_name(index): part.program for index, part in enumerate(self.parts)}
 
     def intermediates(self) -> dict[str, bytes]:
-        """Each partition as a stock ``.tflite`` and as a listing of its program, by file name."""
+        """Return each partition as a stock ``.tflite`` and as a listing of its program, by file name."""
         made = {}
         for index, part in enumerate(self.parts):
             made[f"{part_name(index)}.tflite"] = write(part.graph)
@@ -106,9 +106,9 @@ def analyse_file(
     operators_not_to_delegate: Sequence[str] = (),
     progress: Progress = silent,
 ) -> CompiledFile:
-    """As ``compile_file``, but a file with nothing for the NPU is no error.
+    """Compile as ``compile_file`` does, but accept a file without operators for the NPU.
 
-    The result's model is the file with known shapes, and what operators compute from constants, as constants.
+    The result's model is the file with known shapes and the results of constant operators as constants.
     """
     graph = model.graph
     for place, node in enumerate(graph.nodes):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators of a file that read constants alone, computed by LiteRT before anything asks what is constant.
+"""Fold operators of a file that read only constants; LiteRT computes them before any other stage looks for constants.
 
-Converters leave weights behind a TRANSPOSE, a RESHAPE, a QUANTIZE. Such operators have one result, so the file gets that result
-in their place. LiteRT's own reference kernels compute it, whichever operators they are.
+Converters leave weights behind a TRANSPOSE, a RESHAPE or a QUANTIZE. The pass replaces such operators by their results,
+which are constants. LiteRT's own reference kernels compute the results, for all kinds of operators.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ from openneutron.litert.shapes import with_known_shapes
 from openneutron.litert.write import stored
 
 READ_BY_THE_NPU = (DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.BOOL)
-"""Types of results that are worth it. Floats are read on the CPU, where the weights of a model with 16-bit floats, which DEQUANTIZE
-widens when it runs, would only make the file larger."""
+"""The result types that are folded.
+
+Floats are not: the CPU reads them, and a folded DEQUANTIZE of 16-bit float weights would only make the file larger.
+"""
 
 MOST_GROWTH = 8
-"""How many times the bytes of the constants it is computed from a result may have: CAST from int8 to int64 makes 8 of 1."""
+"""The largest ratio of a result's bytes to those of its constants: CAST from int8 to int64 makes 8 bytes of 1."""
 
 ALWAYS_STORED = 1 << 16
-"""Bytes that a result may have whatever it is computed from, such as a FILL; a number of our own choice."""
+"""The bytes that any result may have, whatever its constants, such as that of a FILL; a number of our own choice."""
 
 
 def folded(model: LiteRTModel) -> LiteRTModel:
-    """Return the model with constants in place of known shapes and of operators that compute constants.
+    """Return the model with constants in place of known shapes and of operators that read only constants.
 
-    It is the same model where there are none, or where LiteRT, in a process of its own, can't run these operators.
+    The same model is returned where nothing can be folded, or where LiteRT, in a child process, can't run these
+    operators.
     """
     model = with_known_shapes(model)
     graph = model.graph
@@ -63,7 +66,7 @@ def _as_stated(graph: Graph, name: str, value: np.ndarray) -> bool:
 
 
 def _fixed(model: LiteRTModel) -> list[int]:
-    """The places of the operators that read constants alone, directly or through each other."""
+    """Return the indices of the operators that read only constants, directly or through each other."""
     graph, tensors = model.graph, model.model.subgraphs[0].tensors
     known = {name for name, tensor in graph.tensors.items() if tensor.is_constant}
     known -= {name for name in known if _elsewhere(tensors[model.tensor_index[name]])}
@@ -76,7 +79,8 @@ def _fixed(model: LiteRTModel) -> list[int]:
 
 
 def _elsewhere(tensor: Any) -> bool:
-    """A variable changes from run to run; an external buffer is in another file."""
+    """Return whether the tensor's values are unknown here: a variable changes between runs, an external buffer is in
+    another file."""
     return bool(tensor.isVariable or tensor.externalBuffer)
 
 
@@ -87,7 +91,8 @@ def _has_one_result(node: Node) -> bool:
 
 
 def _ends(model: LiteRTModel, fixed: Iterable[int]) -> list[str]:
-    """Results of these operators that others read or the file returns, as far as they are worth storing."""
+    """Return the results of these operators that other operators read or the file returns, if they are worth
+    storing."""
     graph = model.graph
     inside = set(fixed)
     read = {*graph.outputs}
@@ -106,7 +111,7 @@ def _small(graph: Graph, fixed: Iterable[int], end: str) -> bool:
 
 
 def _needed(graph: Graph, fixed: Iterable[int], ends: Iterable[str]) -> list[int]:
-    """Those of these operators that the ends are computed by, in order."""
+    """Return those of these operators that the ends depend on, in order."""
     wanted, needed = set(ends), []
     for place in sorted(fixed, reverse=True):
         node = graph.nodes[place]

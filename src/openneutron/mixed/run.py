@@ -21,11 +21,11 @@ from openneutron.litert.neutron_graph import FoundNode, find
 from openneutron.simulator import Simulator
 
 NAMES_SHOWN = 4
-"""Operators that a message names."""
+"""The number of operators that a message names."""
 
 
 def _listed(operators: Sequence[str]) -> str:
-    """Return the kinds of operators, each once and the first few."""
+    """Return the kinds of operators, each once, at most ``NAMES_SHOWN`` of them and the count of the others."""
     kinds = list(dict.fromkeys(operators))
     more = f" and {len(kinds) - NAMES_SHOWN} more" if len(kinds) > NAMES_SHOWN else ""
     return ", ".join(kinds[:NAMES_SHOWN]) + more
@@ -33,7 +33,8 @@ def _listed(operators: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Operators that LiteRT runs in one go: a model of them, what it is in words, and the file's tensors it takes and gives."""
+    """Operators that LiteRT runs at once: a model of them, a description for messages, and the file's tensors that they
+    read and write."""
 
     model: bytes = field(repr=False)
     words: str
@@ -98,8 +99,8 @@ class FileSimulator:
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs, in the file's order, typed and shaped as the file says.
 
-        Raises InvalidOptionError for a wrong count, shape or type of inputs, InvalidModelError where LiteRT can't run what is
-        not on the NPU, or crashes.
+        Raises InvalidOptionError for a wrong count, shape or type of inputs, InvalidModelError where LiteRT can't run a
+        CPU fallback, or crashes.
         """
         self._check(inputs)
         values = {self._index[tensor.name]: value for tensor, value in zip(self.inputs, inputs, strict=True)}

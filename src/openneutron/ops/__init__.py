@@ -52,7 +52,10 @@ BY_LITERT = {op.litert: op for op in OPS if op.litert}
 
 
 def reject(graph: Graph, node: Node) -> str | None:
-    """Why this node can't be compiled, in words, or None: no row for it, or the first limit it or a part of it breaks."""
+    """Return the reason why this node can't be compiled, or None.
+
+    Reasons: the operator has no row, or the node or one of its parts breaks a limit (the first one is named).
+    """
     op = BY_NAME.get(node.op)
     if op is None:
         return ON_CPU.get(node.op, f"there is no kernel for {node.op}")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that move blocks of rows and columns into channels or batches, and back: pads, transposes and slices."""
+"""Operators that move blocks of rows and columns into channels or batches, and back: compositions of pads, transposes
+and slices."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def _whole_blocks(graph: Graph, node: Node) -> str | None:
 
 
 def _depth(graph: Graph, node: Node) -> Composition:
-    """The rows and the columns of a block lie in the channels, rows outside."""
+    """Lower DEPTH_TO_SPACE or SPACE_TO_DEPTH; the channels hold the rows and columns of a block."""
     parts, size = Parts(graph, node), node["block_size"]
     (source,), result = node.inputs, node.outputs[0]
     assert source is not None
@@ -52,12 +53,13 @@ def _depth(graph: Graph, node: Node) -> Composition:
 
 
 def block_of(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The extents of a block, one for each axis behind the batches that is divided."""
+    """Return the extents of a block, one for each divided axis behind the batches."""
     return constant_values(graph, node, 1)
 
 
 def amounts_of(graph: Graph, node: Node) -> tuple[tuple[int, int], ...]:
-    """For each divided axis what is added before and behind it (SPACE_TO_BATCH_ND) or taken away (BATCH_TO_SPACE_ND)."""
+    """Return for each divided axis the amounts before and behind it that are added (SPACE_TO_BATCH_ND) or cropped
+    (BATCH_TO_SPACE_ND)."""
     flat = constant_values(graph, node, 2)
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
@@ -89,7 +91,7 @@ def _divides(graph: Graph, node: Node) -> str | None:
 
 
 def _space_to_batch(graph: Graph, node: Node) -> Composition:
-    """Padding, then each place in a block is a batch of its own."""
+    """Pad, then make each position in a block a batch of its own."""
     parts, block, amounts = Parts(graph, node), block_of(graph, node), amounts_of(graph, node)
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
@@ -106,7 +108,7 @@ def _space_to_batch(graph: Graph, node: Node) -> Composition:
 
 
 def _batch_to_space(graph: Graph, node: Node) -> Composition:
-    """Batches go back to their places in blocks, then the edges are taken away."""
+    """Move batches back to their positions in blocks, then crop the edges."""
     parts, block, amounts = Parts(graph, node), block_of(graph, node), amounts_of(graph, node)
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that give the same numbers, or the same bytes, another type."""
+"""Operators that change the type of numbers, or of bytes, and keep the values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from openneutron.ops.table import Op, Operand, Quantization, Role
 from openneutron.ops.table import input_shape as same_shape
 
 WHOLE = (DType.INT8, DType.INT32, DType.INT64, DType.BOOL)
-"""Types of whole numbers that CAST takes and gives; each with its low byte first."""
+"""The integer types that CAST accepts on either side; each is stored with its low byte first."""
 
 _OPERANDS = (Operand(Role.ACTIVATION, "input"),)
 

@@ -144,7 +144,8 @@ def _condition_of_rows(graph: Graph, node: Node) -> str | None:
 
 
 def _select_of_rows(graph: Graph, node: Node) -> Composition:
-    """SELECT_V2; a condition for each index of the first axis goes along that axis."""
+    """Lower SELECT_V2; a condition with one value for each index of the first axis is broadcast along the other
+    axes."""
     parts, (condition, *others), (result,) = Parts(graph, node), (str(name) for name in node.inputs), node.outputs
     shape, own = graph[result].shape, graph[condition].shape
     if own != shape:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators put together of others: each helper adds one node and returns the name of its result."""
+"""Compositions of operators: each method adds one node and returns the name of its result."""
 
 from __future__ import annotations
 
@@ -61,42 +61,42 @@ class Parts:
         return output or self.new(shape, self[source].dtype, self[source].quant)
 
     def reshape(self, source: str, shape: Sequence[int], output: str | None = None) -> str:
-        """The same values in another shape."""
+        """Add a RESHAPE to this shape."""
         result = self._result(output, shape, source)
         return self.add("reshape", [source, self.integers(shape)], result, new_shape=tuple(shape))
 
     def transpose(self, source: str, order: Sequence[int], output: str | None = None) -> str:
-        """The axes in this order."""
+        """Add a TRANSPOSE to this order of axes."""
         shape = [self[source].shape[axis] for axis in order]
         return self.add("transpose", [source, self.integers(order)], self._result(output, shape, source))
 
     def pad(self, source: str, amounts: npt.NDArray[np.int32], output: str | None = None) -> str:
-        """The zero point around the values; ``amounts`` has a row (before, after) for each axis."""
+        """Add a PAD with the zero point; ``amounts`` has a row (before, after) for each axis."""
         shape = [extent + int(sum(pair)) for extent, pair in zip(self[source].shape, amounts, strict=True)]
         return self.add("pad", [source, self.constant(amounts)], self._result(output, shape, source))
 
     def slice(self, source: str, begin: Sequence[int], size: Sequence[int], output: str | None = None) -> str:
-        """The box of this size that starts at ``begin``."""
+        """Add a SLICE of the box of this size that starts at ``begin``."""
         operands = [source, self.integers(begin), self.integers(size)]
         return self.add("slice", operands, self._result(output, size, source))
 
     def concatenate(self, pieces: Sequence[str], axis: int, output: str | None = None) -> str:
-        """The pieces one behind the other along an axis."""
+        """Add a CONCATENATION of the pieces along an axis."""
         shape = list(self[pieces[0]].shape)
         shape[axis] = sum(self[piece].shape[axis] for piece in pieces)
         result = self._result(output, shape, pieces[0])
         return self.add("concatenation", pieces, result, axis=axis, activation="NONE")
 
     def gather(self, source: str, indices: str, output: str | None = None) -> str:
-        """The slices of axis 0 that ``indices`` names."""
+        """Add a GATHER of the slices of axis 0 at ``indices``."""
         shape = (*self[indices].shape, *self[source].shape[1:])
         return self.add("gather", [source, indices], self._result(output, shape, source), axis=0, batch_dims=0)
 
     def rows(self, source: str, row: Sequence[int]) -> str:
-        """A matrix with rows of this shape's elements."""
+        """Reshape to a matrix whose rows have as many elements as the shape ``row``."""
         width = math.prod(row)
         return self.reshape(source, (self[source].elements // max(width, 1), width))
 
     def done(self) -> Composition:
-        """The nodes in order, and the tensors that they have beside the graph's."""
+        """Return the nodes in order, and the tensors they use beside the graph's."""
         return Composition(tuple(self._nodes), tuple(self._tensors.values()))

@@ -114,7 +114,8 @@ def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
 
 
 def _products_in_range(graph: Graph, node: Node) -> str | None:
-    """LiteRT casts the product of the accumulator and its factor, a double, to int32 before it clamps it."""
+    """Check that the product of accumulator and factor fits int32: LiteRT casts this double to int32 before it
+    clamps."""
     weights, bias = graph.operand(node, 1), graph.operand(node, 2)
     assert weights is not None and weights.data is not None and weights.quant is not None
     factors = np.asarray(of_convolution(0, 1)(graph, node))

@@ -96,11 +96,12 @@ RSQRT_MOST = 2**11
 
 
 ADDED_SHIFT = 20
-"""Bits that LiteRT shifts both operands of ADD and SUB left by (add.cc, sub.cc)."""
+"""The number of bits by which LiteRT shifts both operands of ADD and SUB left (add.cc, sub.cc)."""
 
 
 def sum_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
-    """What LiteRT's ADD and SUB multiply the sum by, in double: the operands are at twice the larger scale."""
+    """Return the factor of the sum in LiteRT's ADD and SUB, in double; the operands are scaled to twice the larger
+    scale."""
     return 2.0 * max(a.scale, b.scale) / (2.0**ADDED_SHIFT * result.scale)
 
 
@@ -118,7 +119,8 @@ _SUM_SCALES = limit("output scale above 1/2^19 of the larger input's", _sum_scal
 
 
 def prelu_factors(data: QuantParams, slope: QuantParams, result: QuantParams) -> tuple[float, float]:
-    """What PRELU multiplies positive values and products with a slope by, in float32 (PreluPrepare of activations.cc)."""
+    """Return PRELU's factors for positive values and for products with a slope, in float32 (PreluPrepare of
+    activations.cc)."""
     return ratio_in_float(data, result), product_in_float(data, slope, result)
 
 
@@ -131,7 +133,8 @@ def _leaky_slope(graph: Graph, node: Node) -> float:
 
 
 def hard_swish_factors(source: QuantParams, result: QuantParams) -> tuple[np.float32, np.float32]:
-    """What HARD_SWISH multiplies the input with 7 more bits by: to the output's scale, and to 3.0 at 2^15 (hard_swish.cc)."""
+    """Return HARD_SWISH's factors for the input with 7 more bits: to the output's scale, and to 3.0 at 2^15
+    (hard_swish.cc)."""
     with np.errstate(all="ignore"):
         fine = np.float32(1 / 128) * np.float32(source.scale)
         return fine / np.float32(result.scale), fine / (np.float32(3) / np.float32(32768))
@@ -142,7 +145,7 @@ def _reluish_factor(graph: Graph, node: Node) -> float:
 
 
 HARD_SWISH_EXPONENT = 15
-"""LiteRT shifts a 16-bit value left by one less than the factor's exponent in 32 bits."""
+"""The bound of the factor's exponent: LiteRT shifts a 16-bit value left in 32 bits, by the exponent less one."""
 
 
 def squared_difference_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators whose results hold a constant in some places or in all: diagonals, spread values, fills, shapes."""
+"""Operators whose results hold a constant in some or all positions: diagonals, spread values, fills, shapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INPUT = Operand(Role.ACTIVATION, "input")
 
 
 def _padded(parts: Parts, source: str, behind: int, value: int) -> str:
-    """A matrix with columns of one stored value behind it."""
+    """Return the matrix with columns of one stored value appended."""
     rows, cols = parts[source].shape
     filler = parts.constant(np.array([value], np.int8), parts[source].quant)
     result = parts.new((rows, cols + behind), DType.INT8, parts[source].quant)
@@ -31,7 +31,7 @@ def _diagonal_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _matrix_diag(graph: Graph, node: Node) -> Composition:
-    """Each value with as many zeros behind it as the matrix is wide: the next value is a row and a column further."""
+    """Append as many zeros to each value as the matrix has columns: the next value moves one row and one column on."""
     parts, (*outer, size), (result,) = Parts(graph, node), input_shape(graph, node), node.outputs
     count = math.prod(outer)
     apart = _padded(parts, parts.reshape(str(node.inputs[0]), (count * size, 1)), size, 0)
@@ -49,7 +49,7 @@ def _diagonal_fits(graph: Graph, node: Node) -> str | None:
 
 
 def _matrix_set_diag(graph: Graph, node: Node) -> Composition:
-    """The diagonal, as a column or a row that is repeated, where a constant mask says so."""
+    """Select the diagonal, repeated as a column or a row, by a constant mask."""
     parts, (*outer, rows, cols), (result,) = Parts(graph, node), input_shape(graph, node), node.outputs
     count, quant = math.prod(outer), graph[result].quant
     column = (count, rows, 1) if rows <= cols else (count, 1, cols)
@@ -80,7 +80,7 @@ def _factors(graph: Graph, node: Node) -> str | None:
 
 
 def _dilate(graph: Graph, node: Node) -> Composition:
-    """Along one axis after the other: the padding behind each value, but for the last."""
+    """Insert padding behind each value but the last, along one axis after the other."""
     parts, source, (result,) = Parts(graph, node), str(node.inputs[0]), node.outputs
     shape, (value,) = list(input_shape(graph, node)), constant_values(graph, node, 2)
     for axis, factor in enumerate(constant_values(graph, node, 1)):
@@ -112,7 +112,7 @@ def _extents_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _extents(graph: Graph, node: Node) -> Composition:
-    """A constant, since shapes are."""
+    """Return the shape as a constant; the shapes of a compiled program are fixed."""
     parts, (result,) = Parts(graph, node), node.outputs
     shape, output = input_shape(graph, node), graph[result]
     values = shape if node.op == "shape" else len(shape)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 LARGEST_SHIFT = 30
-"""A left shift of 31 takes away every bit but the sign; neutron_shift_is_sound() of kernel.h allows up to 30."""
+"""A left shift of 31 keeps only the sign bit; neutron_shift_is_sound() of kernel.h allows up to 30."""
 
 _FRACTION_BITS = 31
 _LOW_BITS = 20
@@ -24,10 +24,10 @@ Multipliers = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 
 
 def quantize_multipliers(reals: npt.ArrayLike) -> Multipliers:
-    """Multipliers and shifts with real = multiplier * 2^(shift - 31), for float64 values of any shape.
+    """Return multipliers and shifts with real = multiplier * 2^(shift - 31), for float64 values of any shape.
 
-    A positive shift shifts left. What is below 2^-32 becomes 0. A value of 2^30 or more, for which LiteRT's own
-    shift is undefined, is beyond the limits of the operators' rows.
+    A positive shift shifts left. A value below 2^-32 becomes 0. The operators' rows refuse values of 2^30 or more, for
+    which LiteRT's own shift is undefined.
     """
     values = np.asarray(reals, np.float64)
     assert np.all(np.isfinite(values)), "a rescaling factor is not finite"
@@ -46,20 +46,22 @@ def quantize_multipliers(reals: npt.ArrayLike) -> Multipliers:
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """One multiplier and shift; see quantize_multipliers."""
+    """Return one multiplier and shift; see quantize_multipliers."""
     multipliers, shifts = quantize_multipliers(real)
     return int(multipliers), int(shifts)
 
 
 def fit_multipliers(scales: npt.ArrayLike, low: int, high: int) -> Multipliers | None:
-    """Multipliers and words beside them whose single rounding is LiteRT's round(accumulator * scale) in [low, high].
+    """Return multipliers and second words whose single rounding equals LiteRT's round(accumulator * scale) in [low,
+    high].
 
-    LiteRT's reference FULLY_CONNECTED multiplies with a double and rounds halves away from 0. Bounded, that is a step
-    function of the accumulator with high - low steps. A multiplier of 51 bits, a little larger than the scale so that
-    halves leave 0 on either side, puts every step where it belongs, which is verified here step by step.
+    LiteRT's reference FULLY_CONNECTED multiplies with a double and rounds halves away from 0. Within the bounds the
+    result is a step function of the accumulator with high - low steps. A multiplier of 51 bits, a little larger than
+    the scale so that halves round away from 0 on either side, puts every step at the right accumulator. The function
+    verifies each step.
 
-    The upper 31 bits are the first result; the second has the shift in its lowest 8 bits and the lower 20 above them.
-    None where no such multiplier serves one of the scales.
+    The first result has the upper 31 bits. The second word has the shift in its lowest 8 bits and the lower 20 bits
+    above them. Returns None where no such multiplier works for one of the scales.
     """
     return _fitted(tuple(np.asarray(scales, np.float64).reshape(-1).tolist()), low, high)
 
@@ -93,9 +95,10 @@ def _fitted(scales: tuple[float, ...], low: int, high: int) -> Multipliers | Non
 
 
 def reciprocal(count: int) -> Multipliers:
-    """A multiplier and the word beside it whose single rounding is round(sum / count), halves up, for sums of ``count`` bytes.
+    """Return a multiplier and second word whose single rounding equals round(sum / count), halves up, for sums of
+    ``count`` bytes.
 
-    51 bits, rounded up: what they are too large by is far below 1 / count in any such sum.
+    The multiplier has 51 bits, rounded up. Its error is far below 1 / count for any such sum.
     """
     exponent = math.frexp(1 / count)[1]
     wide = -(-(1 << _WIDE_BITS - exponent) // count)
@@ -110,7 +113,7 @@ def _in_words(wide: npt.NDArray[np.int64], shifts: npt.NDArray[np.signedinteger]
 def _rounded_once(
     accumulators: npt.NDArray[np.int64], wide: npt.NDArray[np.int64], shifts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """What the kernels make of an accumulator with single_rounding."""
+    """Return the results of the kernels' single_rounding for these accumulators."""
     fine = accumulators * (wide & (2**_LOW_BITS - 1)) >> _LOW_BITS
     sums = accumulators * (wide >> _LOW_BITS) + fine + (np.int64(1) << (_FRACTION_BITS - 1 - shifts))
     return np.asarray(sums >> (_FRACTION_BITS - shifts))
@@ -119,7 +122,8 @@ def _rounded_once(
 def _first_accumulators(
     scales: npt.NDArray[np.float64], results: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The least accumulator whose rounded product is at least each result, by channel; and where 32 bits reach it."""
+    """Return the smallest accumulator whose rounded product is at least each result, by channel; and whether 32 bits
+    hold it."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         guess = np.ceil((results[None, :] - 0.5) / scales[:, None])
     reached = np.abs(guess) < 2.0**31 - 2
@@ -132,7 +136,7 @@ def _first_accumulators(
 
 
 def _rounded_away(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """C's round(): to the nearest integer, halves away from 0."""
+    """Round to the nearest integer, halves away from 0, as C's round() does."""
     magnitudes = np.abs(values)
     floors = np.floor(magnitudes)
     return np.asarray(np.copysign(floors + (magnitudes - floors >= 0.5), values))

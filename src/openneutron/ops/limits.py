@@ -22,7 +22,7 @@ def limit(doc: str, rule: Callable[[Graph, Node], str | None]) -> Limit:
 
 
 def int8_reason(tensor: Tensor, what: str, types: Sequence[DType] = (DType.INT8,)) -> str | None:
-    """Why this tensor is no int8 activation (or one of these types), or None."""
+    """Return the reason why this tensor is no int8 activation (or has none of these types), or None."""
     if tensor.dtype not in types:
         return f"{what} '{tensor.name}' is {tensor.dtype}; the NPU computes on int8. Quantize the model"
     if tensor.quant is None:
@@ -46,7 +46,7 @@ def int8_at(*operands: int) -> Limit:
 
 
 def stored_at(operand: int, types: Sequence[DType]) -> Limit:
-    """The operand, and all outputs, are of one of these types, per tensor, with known extents."""
+    """The operand, and all outputs, have one of these types, per-tensor quantization and known extents."""
     return _stored_at((operand,), types)
 
 
@@ -122,7 +122,7 @@ def movable_at(index: int) -> Limit:
 
 
 def movable_everywhere() -> Limit:
-    """Every operand and output is an int8 activation, or all are of one other type that is moved as it is."""
+    """Every operand and output is an int8 activation, or all have one other type whose bytes are moved unchanged."""
 
     def rule(graph: Graph, node: Node) -> str | None:
         first = graph.operand(node, 0)
@@ -172,7 +172,7 @@ def int8_weight(index: int, channel_axis: int) -> Limit:
         if node.attrs.get("unsigned") and len(tensor.quant.scales) > 1:
             return "its weights are uint8 with a scale for each channel; LiteRT has that for int8 alone"
         channels = tensor.shape[channel_axis]
-        # LiteRT takes the scales for the output channels, whatever axis of that extent they name.
+        # LiteRT applies the scales to the output channels, whichever axis of that extent they name.
         if len(tensor.quant.scales) not in (1, channels):
             return f"its weights have {len(tensor.quant.scales)} scales; there must be 1 or {channels}, one for each output channel"
         return None
@@ -265,14 +265,16 @@ def attr_among(name: str, *allowed: object) -> Limit:
 
 
 LARGEST_WINDOW_WORD = 32767
-"""The largest kernel, stride or dilation that the kernels take (convolution_check.c)."""
+"""The largest kernel, stride or dilation that the kernels accept (convolution_check.c)."""
 
 MOST_PARTS_OF_WEIGHTS = 3
-"""Rows of the kernel, and of its stride, that one row becomes where uint8 weights have a zero point (split_weights)."""
+"""The largest factor by which the rows of the kernel, and its stride, grow where uint8 weights have a zero point
+(split_weights)."""
 
 
 def window_numbers() -> Limit:
-    """Strides, dilations and a pool's kernel are at least 1 and no more than kernels take, and the padding is one there is."""
+    """Return the limit that strides, dilations and a pool's kernel are at least 1 and at most the kernels' maximum, and
+    that the padding is known."""
     names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w")
 
     def rule(graph: Graph, node: Node) -> str | None:

@@ -42,4 +42,4 @@ ON_CPU: dict[str, str] = {
     "STABLEHLO_RNG_BIT_GENERATOR": "it makes random numbers",
     "TOPK_V2": "no kernel sorts; of the largest value alone REDUCE_MAX and ARG_MAX run",
 }
-"""LiteRT's name of an operator without a row in the table, and why it stays on the CPU."""
+"""Reasons for the CPU fallback by LiteRT's name of an operator without a row in the table."""

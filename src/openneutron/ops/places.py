@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that take values at positions which a list of coordinates names, or mark such positions."""
+"""Operators that read values at positions given as a list of coordinates, or mark such positions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shape_of(graph: Graph, node: Node, index: int) -> tuple[int, ...]:
 
 
 def coordinates(graph: Graph, node: Node, index: int, width: int) -> npt.NDArray[np.int64]:
-    """Constant coordinates, a row each."""
+    """Return constant coordinates, one row for each position."""
     return np.array(constant_values(graph, node, index), np.int64).reshape(-1, width)
 
 
@@ -35,7 +35,7 @@ def outside(places: npt.NDArray[np.int64], extents: Sequence[int]) -> str | None
 
 
 def flat_positions(places: npt.NDArray[np.int64], extents: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Each row's position in row-major order."""
+    """Return each row's position in row-major order."""
     pitches = [math.prod(extents[axis + 1 :]) for axis in range(len(extents))]
     return np.asarray(places @ np.array(pitches, np.int64).reshape(-1), np.int64)
 
@@ -61,7 +61,7 @@ def _readable(graph: Graph, node: Node) -> str | None:
 
 
 def _gather_nd(graph: Graph, node: Node) -> Composition:
-    """GATHER along the leading axes as one."""
+    """Lower to a GATHER along the leading axes, merged into one."""
     parts, data, (result,) = Parts(graph, node), shape_of(graph, node, 0), node.outputs
     indices = graph.operand(node, 1)
     assert indices is not None
@@ -89,7 +89,7 @@ def _embedding_lookup(graph: Graph, node: Node) -> Composition:
 # -- one of many -------------------------------------------------------------------------------------------------------
 
 _BYTES = QuantParams((0.5,), (0,))
-"""Two bytes that differ are as far apart as EQUAL can tell at this scale."""
+"""At this scale EQUAL distinguishes any two different bytes."""
 
 
 def _one_hot_axis(graph: Graph, node: Node) -> int:
@@ -117,7 +117,8 @@ def _one_hot_fits(graph: Graph, node: Node) -> str | None:
 
 
 def _one_hot(graph: Graph, node: Node) -> Composition:
-    """Each index byte for byte against each number; where all bytes are equal, the one value, elsewhere the other."""
+    """Compare the bytes of each index with those of each number: the ``on`` value where all bytes are equal, else the
+    ``off`` value."""
     parts, axis, (result,) = Parts(graph, node), _one_hot_axis(graph, node), node.outputs
     indices, (depth,) = graph.operand(node, 0), constant_values(graph, node, 1)
     assert indices is not None

@@ -92,8 +92,8 @@ def _addable(graph: Graph, node: Node) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class WindowRun:
-    """Neighbouring outputs along an axis, ``count`` from ``first`` on, whose windows have ``size`` inputs each, the first window
-    from input ``begin`` on."""
+    """Neighbouring outputs along an axis: ``count`` of them, from ``first`` on. Their windows have ``size`` inputs
+    each; the first window begins at input ``begin``."""
 
     first: int
     count: int
@@ -102,7 +102,7 @@ class WindowRun:
 
 
 def window_runs(graph: Graph, node: Node) -> tuple[list[WindowRun], list[WindowRun]]:
-    """All rows and all columns of a pool's output. Windows end where the input does."""
+    """Return all rows and all columns of a pool's output. Windows are cut off at the edges of the input."""
     source, result = graph.operand(node, 0), graph[node.outputs[0]]
     assert source is not None
     _, height, width, _ = source.shape
@@ -127,18 +127,20 @@ def _runs(outputs: int, inputs: int, kernel: int, stride: int, before: int) -> l
 
 
 def rounds_halves(graph: Graph, node: Node) -> bool:
-    """A uint8 average pool, which rounds halves up, of windows with an even number of elements, in which halves occur."""
+    """Return whether the pool is a uint8 average pool, which rounds halves up, with windows of an even number of
+    elements, where halves occur."""
     return bool(node.attrs.get("unsigned")) and any(
         run.size % 2 == 0 for runs in window_runs(graph, node) for run in runs
     )
 
 
 MOST_PARTS = 64
-"""Kernel calls that a uint8 average pool may become; a number of our own choice, for the microcode's size."""
+"""The largest number of kernel calls for one uint8 average pool; a number of our own choice that bounds the
+microcode."""
 
 
 def _few_parts(graph: Graph, node: Node) -> str | None:
-    # Checked before rows are listed one by one: a damaged file may state thousands of millions.
+    # Checked before the rows are listed one by one: a damaged file may state billions.
     if not node.attrs.get("unsigned") or _pool_shape(graph, node) != (graph[node.outputs[0]].shape,):
         return None
     rows, columns = window_runs(graph, node)

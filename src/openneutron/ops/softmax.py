@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Softmax, its logarithm, and the normalization of a line to length 1."""
+"""Softmax, its logarithm, and L2 normalization."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role, in
 _INPUT = Operand(Role.ACTIVATION, "input")
 
 MOST_ADDED = 2**12 - 1
-"""Exponentials whose sum LiteRT's LOG_SOFTMAX and int16 SOFTMAX hold: 12 bits before the point."""
+"""The number of exponentials whose sum LiteRT's LOG_SOFTMAX and int16 SOFTMAX hold: 12 integer bits."""
 
 LEAST_SCALE = 2.0**-24
-"""The least output scale of a softmax that has its own, 1/256 of a step of the probabilities that it is rounded from."""
+"""The smallest output scale of a softmax that has its own: 1/256 of a step of the probabilities that are rounded to
+it."""
 
 LARGEST_SCALE = 1.0
 """The largest output scale of such a softmax: a step is no more than the largest probability."""
@@ -41,11 +42,11 @@ def _addable(graph: Graph, node: Node) -> str | None:
 
 
 INTEGER_BITS = 5
-"""Bits before the point of a rescaled difference: kScaledDiffIntegerBits of LiteRT's reference/softmax.h."""
+"""Integer bits of a rescaled difference: kScaledDiffIntegerBits of LiteRT's reference/softmax.h."""
 
 
 def difference_factor(scale: float, beta: float) -> float:
-    """What a difference of stored values is multiplied by, with all bits behind the point: beta is a float32."""
+    """Return the factor of a difference of stored values, with all bits fractional; beta is a float32."""
     return float(np.float32(beta)) * scale * 2.0 ** (31 - INTEGER_BITS)
 
 
@@ -62,7 +63,7 @@ def _steep(graph: Graph, node: Node) -> str | None:
 _STEEP = limit(f"beta times the input's scale above 2^-{31 - INTEGER_BITS}", _steep)
 
 MOST_SQUARED = (2**31 - 1) // 255**2
-"""Values whose squares LiteRT's L2_NORMALIZATION adds up in 32 bits."""
+"""The number of values whose squares LiteRT's L2_NORMALIZATION adds in 32 bits."""
 
 
 def _squares_fit(graph: Graph, node: Node) -> str | None:

@@ -16,7 +16,7 @@ from openneutron.ops.table import Attribute, Composition, Op, Operand, Role
 
 
 def _made_of(graph: Graph, node: Node) -> Composition:
-    """A fully connected layer of ones: it rounds once, as LiteRT's SUM does, where MEAN rounds twice."""
+    """Lower to a fully connected layer of ones: it rounds once, as LiteRT's SUM does, where MEAN rounds twice."""
     parts, (result,) = Parts(graph, node), node.outputs
     source = str(node.inputs[0])
     data = graph[source]

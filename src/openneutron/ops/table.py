@@ -30,14 +30,14 @@ def input_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Composition:
-    """The nodes that compute what another node computes, in order, and the tensors between them."""
+    """The nodes that compute the same as another node, in order, and the tensors between them."""
 
     nodes: tuple[Node, ...]
     tensors: tuple[Tensor, ...]
 
 
 Compose = Callable[[Graph, Node], Composition]
-"""The nodes of other rows that compute a node's outputs; asked where no limit is broken."""
+"""A function that returns the composition of a node; called where the node breaks no limit."""
 
 
 class Role(Enum):
@@ -94,7 +94,7 @@ class Op:
     operands: tuple[Operand, ...]
     shape: ShapeRule
     kernels: tuple[str, ...]
-    """Kernels of the microcode it can become."""
+    """The microcode kernels that the operator may become."""
     options: str = ""
     """LiteRT's options table, for instance ``Conv2DOptions``; empty where it has none."""
     attributes: tuple[Attribute, ...] = ()
@@ -104,13 +104,13 @@ class Op:
     version: int = 1
     """The operator version LiteRT wants for its int8 form."""
     unsigned: bool = False
-    """LiteRT's uint8 kernel computes what its int8 kernel does, on stored values that are 128 higher; where it rounds otherwise,
-    the selection looks at the node's attribute ``unsigned``."""
+    """True where LiteRT's uint8 kernel computes the same as its int8 kernel, on stored values that are 128 higher.
+    Where the two round differently, kernel selection reads the node's attribute ``unsigned``."""
     several_outputs: bool = False
     """As many outputs as the shape rule gives shapes; otherwise one."""
     doc: str = ""
     made_of: Compose | None = None
-    """For an operator without a rule of its own in kernel selection: what it is replaced by."""
+    """The composition that replaces an operator without a rule in kernel selection."""
 
     def reject(self, graph: Graph, node: Node) -> str | None:
         """The first reason against the node, or None: missing operands, a limit it breaks, or a shape that can't be."""

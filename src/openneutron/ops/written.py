@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that write values to positions of a larger tensor: rows that every place takes, slices and concatenations."""
+"""Operators that write values to positions of a larger tensor, as compositions of gathers, slices and
+concatenations."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from openneutron.ops.table import Composition, Op, Operand, Quantization, Role
 def _scattered(
     parts: Parts, values: str, fill: int, positions: npt.NDArray[np.int64], result: str, rows: int, row: int
 ) -> None:
-    """A row of ``values`` in each of the result's ``rows`` that ``positions`` names in turn, ``fill`` in the others."""
+    """Write rows of ``values`` to the ``positions`` of the result's ``rows``, one after the other, and ``fill`` to all
+    other rows."""
     lines = parts.reshape(values, (parts[values].elements // row, row))
     count = parts[lines].shape[0]
     background = parts.constant(np.full((1, row), fill, np.int8), parts[values].quant)
@@ -34,7 +36,7 @@ def _scattered(
 
 
 def _written_places(graph: Graph, node: Node, width: int, extents: Sequence[int]) -> str | None:
-    """The reason against coordinates that are written to, or None."""
+    """Return the reason against the coordinates of a write, or None."""
     if not 1 <= width <= len(extents):
         return f"its indices have {width} coordinates each; the result has rank {len(extents)}"
     places = coordinates(graph, node, 0, width)
@@ -61,7 +63,7 @@ def _scatter_fits(graph: Graph, node: Node) -> str | None:
 
 
 def _scatter_nd(graph: Graph, node: Node) -> Composition:
-    """The updates with a row of zeros behind them, from which every place takes its row; the zeros are stored ones."""
+    """Append a row of zeros (stored zeros) to the updates, and gather each row of the result from them."""
     parts, extents, (result,) = Parts(graph, node), constant_values(graph, node, 2), node.outputs
     width = shape_of(graph, node, 0)[-1]
     positions = flat_positions(coordinates(graph, node, 0, width), extents[:width])
@@ -102,7 +104,7 @@ def _sparse_to_dense(graph: Graph, node: Node) -> Composition:
 
 
 def _update_begin(graph: Graph, node: Node) -> list[int]:
-    """Where the update begins: LiteRT moves it into the operand."""
+    """Return the first index of the update on each axis, clamped to the operand as in LiteRT."""
     whole, part, begin = shape_of(graph, node, 0), shape_of(graph, node, 1), constant_values(graph, node, 2)
     return [min(max(b, 0), n - m) for b, n, m in zip(begin, whole, part, strict=True)]
 
@@ -119,7 +121,7 @@ def _updated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _dynamic_update_slice(graph: Graph, node: Node) -> Composition:
-    """What lies before, in, and behind the update along one axis after the other, the outermost first."""
+    """Concatenate the slices before and behind the update with the update, axis by axis, the outermost first."""
     parts, begin, part = Parts(graph, node), _update_begin(graph, node), shape_of(graph, node, 1)
     whole, update, (result,) = str(node.inputs[0]), str(node.inputs[1]), node.outputs
     axes = [axis for axis, extent in enumerate(part) if extent < shape_of(graph, node, 0)[axis]]

@@ -194,13 +194,13 @@ def compile(
     kernel_selection: a C file to write (``net_kernel_selection.c``) that registers just the kernels the model calls, for the
     linker to drop the others; beside it one of each partition, ``net_<partition>_kernel_selection.c`` (docs/kernel-selection.md).
     must_delegate: whether a model of which nothing can run on the NPU is an error; else it is compiled for the CPU.
-    any_runtime: True allows operators on the CPU that ExecuTorch's runtime on this machine has no kernel for, for a runtime
-    that has; else such a program, which would not load here, is an error.
+    any_runtime: True permits operators on the CPU that ExecuTorch's runtime on this machine has no kernel for, for
+    another runtime that has one. Otherwise such a program is an error, since it would not load here.
     progress: told of each step. name: what messages call the model. The others are those of
     ``generate_neutron_compile_spec`` (``io_place`` is its ``io``).
 
-    Raises InvalidModelError where the model can't be exported, has no fixed shapes, (``must_delegate``) nothing of it can
-    run on the NPU, or (unless ``any_runtime``) an operator on the CPU has no kernel;
+    Raises InvalidModelError where the model can't be exported or has no fixed shapes, where nothing of it can run on
+    the NPU (with ``must_delegate``), or where an operator on the CPU has no kernel (without ``any_runtime``);
     InvalidOptionError for unusable options or calibration data; BudgetError where the budget is too small; MissingToolError
     and ConverterError where ``eiq`` is not there or fails.
     """
@@ -274,7 +274,7 @@ def compile(
 
 
 analyse = partial(compile, must_delegate=False, any_runtime=True)
-"""As ``compile``, but a model of which nothing can run on the NPU, or that needs another runtime, is a result too."""
+"""Like ``compile``, but accepts a model of which nothing can run on the NPU, or that needs another runtime."""
 
 
 def _int8(

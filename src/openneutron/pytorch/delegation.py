@@ -31,7 +31,7 @@ class NodeOnCpu(OnCpu):
 
 @dataclass(frozen=True, slots=True)
 class NodeOnNpu:
-    """A delegated node and the number of the delegate call it is in. ``computes``: see ``OnCpu``."""
+    """A delegated node and the number of its delegate call. ``computes``: see ``OnCpu``."""
 
     operator: str
     name: str
@@ -42,7 +42,8 @@ class NodeOnNpu:
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """Every operator of one method, but for quantize and dequantize nodes. The count in the text is of operators that compute."""
+    """The placement of every operator of one method, without quantize and dequantize nodes. The text counts only
+    operators that compute."""
 
     on_npu: tuple[NodeOnNpu, ...] = ()
     on_cpu: tuple[NodeOnCpu, ...] = ()
@@ -67,7 +68,7 @@ def counts(node: Node) -> bool:
 
 
 def computes(node: Node) -> bool:
-    """Return whether the node makes new values, or moves any: false for views, identities and dropouts in eval mode."""
+    """Return whether the node computes or moves values: false for views, identities and dropouts in eval mode."""
     rule = LOWER_RULES.get(op_name(node))
     if rule is None or not rule.renames or not node.args or not isinstance(node.args[0], Node):
         return True

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A ``.pt2`` file as data: what torch.export.save wrote, read back without running anything that the file says.
+"""Read a ``.pt2`` file of torch.export.save as data: nothing in the file is executed.
 
-``torch.export.load`` (2.13) unpickles sample inputs, weights and constants of some kinds, and the JSON of the program reaches
-``exec``, ``eval`` and imports (exported_text.py). The archive is checked first; torch's own loader then gets the bytes that were
-checked.
+``torch.export.load`` (2.13) unpickles sample inputs, weights and constants of some kinds, and passes the JSON of the
+program to ``exec``, ``eval`` and imports (exported_text.py). This module checks the archive first and gives torch's own
+loader exactly the checked bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from openneutron.pytorch.exported_text import NeedsTrust, NotRegistered, check_p
 from openneutron.pytorch.file_kind import what_it_is
 
 MODEL = "model"
-"""What torch.export.save calls the program in the archive."""
+"""The name of the program in the archive of torch.export.save."""
 
 PROGRAM = f"models/{MODEL}.json"
 PAYLOADS = {
@@ -35,7 +35,8 @@ PAYLOADS = {
     "constant": f"data/constants/{MODEL}_constants_config.json",
 }
 PICKLES = (f"data/sample_inputs/{MODEL}.pt", f"data/weights/{MODEL}.pt", f"data/constants/{MODEL}.pt")
-"""Records that torch tries with ``weights_only`` and then without; the last two are older releases'."""
+"""Records that torch loads with ``weights_only``, and without where that fails; the last two are from older
+releases."""
 
 TRUST = "If you know who made the file, load it with --trust (trust=True)"
 
@@ -43,11 +44,11 @@ TRUST = "If you know who made the file, load it with --trust (trust=True)"
 def load_exported(path: Path, trust: bool = False, imports: Sequence[str] = ()) -> ExportedProgram:
     """Return the program in a ``.pt2`` file that ``torch.export.save`` wrote.
 
-    Nothing in the file is executed, unless ``trust`` says that it may be. ``imports`` are modules to import first: those that
-    register the classes of the program's inputs and outputs with pytree, or operators of a library; they are code.
+    Nothing in the file is executed, unless ``trust`` permits it. ``imports`` are modules to import first, which is
+    code: they register the classes of the program's inputs and outputs with pytree, or the operators of a library.
 
-    Raises InvalidModelError where the file is no such program, or can only be loaded by running code in it; InvalidOptionError
-    where a module can't be imported.
+    Raises InvalidModelError where the file is no such program, or can only be loaded by running code in it;
+    InvalidOptionError where a module can't be imported.
     """
     for module in imports:
         _import(module)
@@ -86,7 +87,7 @@ def _import(module: str) -> None:
 
 @contextmanager
 def _current_folder() -> Iterator[None]:
-    """Modules in the current folder are found last, as they hide none that is installed."""
+    """Search the current folder last, so that its modules hide no installed module."""
     here = str(Path.cwd())
     sys.path.append(here)
     try:
@@ -96,7 +97,7 @@ def _current_folder() -> Iterator[None]:
 
 
 def _check(data: bytes) -> None:
-    """Go through every record that torch's loader interprets, read as that reads them."""
+    """Check every record that torch's loader interprets, parsed in the loader's way."""
     reader = PT2ArchiveReader(io.BytesIO(data))
     names = reader.get_file_names()
     if any(name.startswith("data/aotinductor/") for name in names):
@@ -114,7 +115,7 @@ def _check(data: bytes) -> None:
 
 
 def _check_pickle(name: str, content: bytes) -> None:
-    """Raises NeedsTrust where a record is more than tensors, numbers, text and containers of these."""
+    """Raise NeedsTrust where a record holds more than tensors, numbers, text and containers of these."""
     if not content:
         return
     try:

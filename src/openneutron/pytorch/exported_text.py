@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of a serialized ExportedProgram's JSON, so that reading it back runs nothing that the file says.
+"""Check a serialized ExportedProgram's JSON, so that reading it executes nothing.
 
-``torch._export.serde`` and ``torch.fx`` (2.13) trust the strings in it: names of nodes, arguments and attributes go into Python
-source that ``GraphModule.recompile`` executes, guards into source that ``_convert_guards_code_to_fn`` executes, size expressions
-into ``sympy.sympify``, which evaluates them, targets of calls are any attribute of ``torch`` (such as ``torch.os.system``), and
-tree specifications import modules by name. Every string is therefore held to what ``torch.export.save`` writes.
+``torch._export.serde`` and ``torch.fx`` (2.13) trust the strings in the JSON. Names of nodes, arguments and attributes
+go into Python source that ``GraphModule.recompile`` executes. Guards go into source that ``_convert_guards_code_to_fn``
+executes. Size expressions go to ``sympy.sympify``, which evaluates them. Targets of calls are any attribute of
+``torch`` (such as ``torch.os.system``), and tree specifications import modules by name. This module therefore accepts a
+string only in the form that ``torch.export.save`` writes.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from torch.utils import _pytree as pytree
 
 
 class NeedsTrust(Exception):
-    """The file can run code of its maker's choice; the message is the reason."""
+    """The file can run code chosen by its author; the message is the reason."""
 
 
 class NotRegistered(Exception):
-    """Something that no module which is imported so far has registered; ``module`` is the one that may."""
+    """An operator or class that no imported module has registered; ``module`` is the module that may register it."""
 
     def __init__(self, reason: str, module: str = "MODULE") -> None:
         super().__init__(reason)
@@ -45,7 +46,7 @@ HIGHER_ORDER = frozenset(
         "wrap_activation_checkpoint", "wrap_with_autocast", "wrap_with_set_grad_enabled",
     )
 )  # fmt: skip
-"""Higher-order operators that call nothing but graphs of the same program, or operators."""
+"""Higher-order operators that call only graphs of the same program, or operators."""
 
 PREDISPATCH = frozenset(
     (
@@ -68,7 +69,7 @@ FUNCTIONS = frozenset(
         "cast_symbool_to_symint_guardless", "ceiling", "floor", "max", "min",
     )
 )  # fmt: skip
-"""What size expressions and guards may call by name."""
+"""Names that size expressions and guards may call."""
 
 METHODS = frozenset(
     ("size", "stride", "storage_offset", "isnan", "floor", "ceil", "trunc", "sqrt", "inf", "sym_max", "sym_min")
@@ -86,16 +87,17 @@ _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
 
 
 def check_program(content: bytes) -> None:
-    """Go through the JSON of a program, parsed by torch's own parser, so that each string is in the field torch takes it for.
+    """Walk through the JSON of a program, parsed by torch's own parser, so that each string is checked by its field.
 
-    Raises NeedsTrust at the first string that torch would run or import something for, NotRegistered for an operator, or a
-    class of inputs or outputs, that is not known here.
+    Raises NeedsTrust at the first string that torch would execute or import something for, NotRegistered for an unknown
+    operator or an unknown class of inputs or outputs.
     """
     _walk(_bytes_to_dataclass(schema.ExportedProgram, content), "", False)
 
 
 def _walk(value: Any, field: str, in_call: bool) -> None:
-    """Check a value of a field. ``in_call``: it is part of a call's arguments, whose text torch passes on as it is."""
+    """Check a value of a field. ``in_call``: the value is an argument of a call, whose text torch passes on
+    unchanged."""
     if isinstance(value, schema.CustomObjArgument):
         raise NeedsTrust("it has an argument that is an object of a class of its own")
     if isinstance(value, schema.Graph):
@@ -106,7 +108,7 @@ def _walk(value: Any, field: str, in_call: bool) -> None:
         _walk(value.value, str(value.type), in_call)
     elif dataclasses.is_dataclass(value):
         of_call = in_call or isinstance(value, schema.Node)
-        # Metadata is kept as text: where in the model's source a node comes from.
+        # Metadata stays text: it names the place in the model's source.
         free = {"metadata"} if isinstance(value, (schema.Node, schema.GraphModule)) else set()
         for name in (item.name for item in dataclasses.fields(value) if item.name not in free):
             _walk(getattr(value, name), name, of_call)
@@ -234,13 +236,13 @@ def _class(name: str) -> NotRegistered:
 
 
 def _quoted(text: str) -> str:
-    """Return a text of the file for a message, on one line and not too long."""
+    """Return a text of the file for a message, shortened to one line."""
     shown = text.encode("unicode_escape").decode("ascii")
     return f"'{shown}'" if len(shown) <= LONGEST_QUOTE else f"'{shown[:LONGEST_QUOTE]}...'"
 
 
 LONGEST_QUOTE = 100
-"""Characters of the file that a message repeats."""
+"""The number of characters of the file that a message repeats."""
 
 _RULES: Mapping[str, Callable[[str], None]] = {
     "name": _name,
@@ -254,7 +256,8 @@ _RULES: Mapping[str, Callable[[str], None]] = {
     "in_spec": _tree,
     "out_spec": _tree,
 }
-"""By field of ``torch._export.serde.schema``; any other string has neither quotes, backslashes, braces nor line ends."""
+"""Patterns by field of ``torch._export.serde.schema``; any other string has no quotes, backslashes, braces or line
+ends."""
 
 
 def unsafe_payload(config: Mapping[str, Any]) -> Collection[str]:

@@ -73,7 +73,7 @@ def aten_graph(
 
 
 def _check_results(program: ExportedProgram, name: str) -> None:
-    """Raises InvalidModelError where a result is a number that is read from a tensor, which ExecuTorch can't hand over."""
+    """Raise InvalidModelError where a result is a number read from a tensor, which ExecuTorch can't return."""
     for place, node in enumerate(program.graph.output_node().args[0]):
         value = node.meta.get("val") if isinstance(node, Node) else None
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kinds of files that PyTorch writes, told apart without PyTorch."""
+"""Kinds of files that PyTorch writes, recognized without PyTorch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def what_it_is(path: Path) -> str:
-    """Return words for what a file that PyTorch wrote, or didn't, looks like from outside."""
+    """Return a description of the file's kind, such as ``is a TorchScript file``, from the names in its archive."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name.partition("/")[2] for name in archive.namelist()]

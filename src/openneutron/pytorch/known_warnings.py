@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Warnings of torch, torchao and ExecuTorch about their own code, which their user can do nothing about.
+"""Warnings of torch, torchao and ExecuTorch about their own code that a user can't act on.
 
-They come while these packages are imported, and while ExecuTorch copies and writes programs: also in calls that a user
-makes of ExecuTorch, where ``hushed`` has no hold. Each row names one message, so that every other warning is shown.
+They appear while these packages are imported, and while ExecuTorch copies and writes programs. A user's own calls of
+ExecuTorch also cause them, and ``hushed`` does not cover these calls. Each row names one message, so that every other
+warning is shown.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ WARNINGS: tuple[tuple[str, type[Warning], str], ...] = (
     (r"`torch\.jit\.script_method` is deprecated", DeprecationWarning, r"torch\.jit\."),
     # executorch.extension.pybindings.portable_lib, which registers the runtime that a .pte runs in.
     (r"This API is experimental and subject to change", Warning, r"executorch\."),
-    # Every deep copy of a program's signature: copyreg makes the class anew, and torch warns of the class.
+    # Every deep copy of a program's signature: copyreg creates the class again, and torch warns about the class.
     (r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning, r"copyreg"),
 )
-"""Beginning of the message, category, and the module that it is said to come from; the first and the last as patterns."""
+"""Start of the message, category, and the module that the warning names; the first and the last are patterns."""
 
 LOGS: tuple[tuple[str, str], ...] = (
     # C++ extensions for GPUs that torchao's wheel has for other releases of Python and of CUDA.
@@ -28,11 +29,11 @@ LOGS: tuple[tuple[str, str], ...] = (
     # torchao registers its enumerations with torch's pytrees.
     ("torch.utils._pytree", "%s is an Enum subclass and is now natively supported by"),
 )
-"""Logger, and the beginning of the message before its arguments are put in."""
+"""Logger, and the start of the message before its arguments are inserted."""
 
 
 def ignore_known() -> None:
-    """Turns these warnings off, for the process, whatever its -W options say."""
+    """Suppress these warnings in this process, whatever its -W options are."""
     for message, category, module in WARNINGS:
         warnings.filterwarnings("ignore", message, category, module)
     for name, beginning in LOGS:
@@ -40,7 +41,7 @@ def ignore_known() -> None:
 
 
 class _Without(logging.Filter):
-    """Lets pass what does not begin like this."""
+    """A filter that passes records whose message does not start with ``beginning``."""
 
     def __init__(self, beginning: str) -> None:
         super().__init__()

@@ -47,7 +47,7 @@ def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[
 
 
 def partitions(edge: EdgeProgramManager, kind: type[Info]) -> Iterator[Info]:
-    """What became of the partitions, where it is of this kind."""
+    """Yield the info of each partition whose info has this type."""
     for child in edge.exported_program().graph_module.children():
         if isinstance(child, LoweredBackendModule) and isinstance(child.meta, dict):
             info = child.meta.get("_delegate_info_meta")
@@ -57,12 +57,14 @@ def partitions(edge: EdgeProgramManager, kind: type[Info]) -> Iterator[Info]:
 
 @contextmanager
 def in_words(name: str, doing: str) -> Iterator[None]:
-    """What ExecuTorch raises as an InvalidModelError with its first line; this project's own failed assertions pass."""
+    """Raise an exception of ExecuTorch's as an InvalidModelError with its first line; pass this project's own failed
+    assertions."""
     try:
         yield
     except OpenNeutronError:
         raise
-    # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors, AssertionErrors and what else its passes run into.
+    # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors, AssertionErrors and any other exception of
+    # its passes.
     except Exception as error:
         if isinstance(error, AssertionError) and _is_own(error):
             raise
@@ -72,7 +74,7 @@ def in_words(name: str, doing: str) -> Iterator[None]:
 
 
 def _is_own(error: Exception) -> bool:
-    """Whether it was raised in this package."""
+    """Return whether the exception was raised in this package."""
     *_, last = traceback.walk_tb(error.__traceback__)
     return Path(last[0].f_code.co_filename).is_relative_to(PACKAGE)
 

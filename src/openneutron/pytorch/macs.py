@@ -17,9 +17,11 @@ FLOPS_PER_MAC = 2
 
 
 def macs(node: Node) -> int:
-    """Return the multiply-accumulates of a convolution or matrix product, 0 for other operators and for shapes that vary.
+    """Return the multiply-accumulates of a convolution or matrix product, 0 for other operators and for symbolic
+    shapes.
 
-    ``node`` is of the ATen or the edge dialect. A composite operator (``aten.linear``) counts as what torch makes of it.
+    ``node`` is in the ATen or the edge dialect. A composite operator (``aten.linear``) counts as its decomposition in
+    torch.
     """
     overload = overload_of(node)
     if overload is None:
@@ -39,7 +41,7 @@ def macs(node: Node) -> int:
 
 
 def _varies(value: object) -> bool:
-    """Return whether the value is a tensor of symbolic extents, or not known."""
+    """Return whether the value is a tensor with symbolic extents, or unknown."""
     values = value if isinstance(value, (list, tuple)) else (value,)
     return any(
         not isinstance(each, torch.Tensor) or any(not isinstance(extent, int) for extent in each.shape)
@@ -48,7 +50,7 @@ def _varies(value: object) -> bool:
 
 
 def _flops_of_pieces(overload: torch._ops.OpOverload, args: Any, kwargs: Any) -> int:
-    """Return what torch counts while it runs the operator on tensors without data."""
+    """Return torch's count while the operator runs on tensors without data."""
 
     def without_data(value: Any) -> Any:
         return torch.empty_like(value, device="meta") if isinstance(value, torch.Tensor) else value

@@ -44,11 +44,13 @@ HISTORY = "from_node"
 
 @final
 class NeutronPartitioner(Partitioner):
-    """Delegates all that the compiler takes, in as few calls as possible. Every argument may be left out.
+    """Delegate all operators that the compiler supports, in as few calls as possible. Every argument is optional.
 
-    compile_spec: from ``generate_neutron_compile_spec``; None is its defaults for the target of ``neutron_target_spec``.
-    neutron_target_spec: None is the target of ``compile_spec``; without either, it is ``targets.DEFAULT``.
-    custom_delegation_options: None is ``CustomDelegationOptions()``. post_quantization_state_dict: the quantized module's tensors, by
+    compile_spec: from ``generate_neutron_compile_spec``; None means its defaults for the target of
+    ``neutron_target_spec``.
+    neutron_target_spec: None means the target of ``compile_spec``; without either, ``targets.DEFAULT``.
+    custom_delegation_options: None means ``CustomDelegationOptions()``. post_quantization_state_dict: the quantized
+    module's tensors, by
     name; ExecuTorch hides them while it partitions, and those of the programs it showed before are taken where none are given.
     preserve_ops: ATen operators to keep whole where they can be delegated, beside those the lowering rules ask for;
     check_op_support: has a say in which calls those are; taken_apart: operators never to keep whole.

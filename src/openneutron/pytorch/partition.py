@@ -163,14 +163,14 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
 
 
 def _without_advice(node: Node, reject: Reject) -> Reject:
-    """The reason without the hint to quantize where NeutronQuantizer left the node float."""
+    """Return the reason without the hint to quantize where NeutronQuantizer left the node float."""
     return replace(reject, hint="") if reject.hint == QUANTIZE and left_float(node) else reject
 
 
 def _reject_circles(
     units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> None:
-    """Notes why units in circles stay on the CPU: because one can't be lowered, or because of the circle."""
+    """Note why units on cycles stay on the CPU: because one of them can't be lowered, or because of the cycle."""
     lowering = Lowering(constants, units, options.transpose_on_npu)
     for unit in units:
         refusal = _unwanted(unit, options.operators_not_to_delegate) or lowering.lower_unit(unit)
@@ -189,7 +189,8 @@ def _reject_circles(
 
 
 def _not_quantized(node: Node, seen: bool) -> Reject:
-    """Why a node of a graph without a quantize node stays on the CPU; ``seen``: a NeutronQuantizer left all of it float."""
+    """Return why a node of a graph without a quantize node stays on the CPU; ``seen``: a NeutronQuantizer left all of
+    it float."""
     if (kept := kept_float(node)) is not None:
         return replace(kept, rule="keep_float")
     if op_name(node) not in LOWER_RULES and not is_pointwise(node):

@@ -99,7 +99,7 @@ class Runner:
 
     @property
     def memory_orders(self) -> list[tuple[int, ...]]:
-        """For each tensor the program takes its axes in the order of memory, the innermost last."""
+        """Return for each input tensor of the program its axes in memory order, the innermost last."""
         return [tuple(int(axis) for axis in wanted.dim_order) for wanted in self._tensors]
 
     @property
@@ -112,8 +112,8 @@ class Runner:
         return [value for value in self._inputs if isinstance(value, TensorSchema)]
 
     def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """The outputs. NumPy arrays among the inputs are taken as tensors. Numbers and None among the inputs are part of the
-        program and may be left out, all together.
+        """Return the outputs. NumPy arrays among the inputs are converted to tensors. Numbers and None among the inputs
+        are part of the program and may be left out, all together.
 
         Raises InvalidOptionError where the inputs are not the program's, InvalidModelError where ExecuTorch refuses to
         compute one of its operators.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A program's operators on the CPU against the kernels of the runtime that would run them."""
+"""Check a program's operators on the CPU against the kernels of the local ExecuTorch runtime."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from openneutron.pytorch.cpu_kernels import registered
 from openneutron.pytorch.delegation import Delegation, NodeOnCpu
 
 NAMES_SHOWN = 4
-"""Operators that a message names."""
+"""The number of operators that a message names."""
 
 
 def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
     """Look up each operator that an emitted program (``executorch.exir.schema.Program``) calls outside its delegates.
 
-    Raises InvalidModelError, with the operators as the user wrote them, where ExecuTorch's runtime here has no kernel for one:
-    it would refuse to load the program.
+    Raises InvalidModelError where ExecuTorch's runtime here has no kernel for an operator and would refuse to load the
+    program. The message names the operators as the user wrote them.
     """
     lacking = sorted(set(_operators(program)) - registered())
     if not lacking:
@@ -39,7 +39,8 @@ def _operators(program: Any) -> Iterator[str]:
 
 
 def _in_words(operator: str, delegation: Delegation) -> str:
-    """Return ``aten.sort ('head')`` for ``aten::sort.values``; the kernel's name where no node that is left has it."""
+    """Return ``aten.sort ('head')`` for ``aten::sort.values``; the kernel's name where no remaining node has the
+    operator."""
     packet = operator.partition(".")[0].replace("::", ".")
     node: NodeOnCpu | None = next((item for item in delegation.on_cpu if item.overload.startswith(f"{packet}.")), None)
     return operator if node is None else f"{packet} ('{node.name}')"

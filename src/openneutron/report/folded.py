@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators on the CPU as rows: one row for those of one place in the model with one reason."""
+"""Rows for operators on the CPU: operators at the same place in the model with the same reason share a row."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from typing import Any
 from openneutron.diagnostics import OnCpu
 
 SHOWN_KINDS = 3
-"""The kinds of operators that a row names."""
+"""The number of kinds of operators that a row names."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuRow:
-    """Operators of one module, or of one call of the user's, that stay on the CPU for one reason. There is at least one."""
+    """The operators of one module, or of one call of the user's, that stay on the CPU for the same reason; at least
+    one."""
 
     items: tuple[OnCpu, ...]
 
     @property
     def title(self) -> str:
-        """The operator; of several the call they are pieces of, or their kinds, and the count: ``aten.sort (2 operators)``."""
+        """Return the operator. For several operators return their call, or their kinds, with the count: ``aten.sort (2
+        operators)``."""
         first, count = self.items[0], len(self.items)
         if count == 1:
             return first.operator
@@ -47,10 +49,10 @@ class CpuRow:
 
 
 def folded(operators: Iterable[OnCpu]) -> list[CpuRow]:
-    """Return the operators in rows, each row where its first operator stands.
+    """Return the operators in rows, each row at the position of its first operator.
 
-    Operators share a row where reason, suggestion and name (the module's path) are the same, or where they are pieces of one
-    call of the user's.
+    Operators share a row where reason, suggestion and name (the module's path) are equal, or where they are pieces of
+    one call of the user's.
     """
     rows: dict[tuple[str, ...], list[OnCpu]] = {}
     row_of: dict[tuple[str, ...], tuple[str, ...]] = {}

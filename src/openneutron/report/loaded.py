@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a compiled file says of itself, without the facts of its compile."""
+"""The figures that a compiled file holds, without the facts of its compile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CallProfile:
 
     @property
     def name(self) -> str:
-        """The operator's name; empty where the file carries none."""
+        """Return the operator's name; empty where the file carries no names."""
         return self.cost.name
 
     @property
@@ -37,12 +37,12 @@ class CallProfile:
 
     @property
     def calls(self) -> int:
-        """Kernel calls of one run."""
+        """Return the kernel calls of one run."""
         return self.cost.calls
 
     @property
     def cycles(self) -> int:
-        """Modelled cycles of one run, over all calls."""
+        """Return the modelled cycles of one run, over all calls."""
         return self.cost.cycles
 
 
@@ -55,7 +55,7 @@ class ProgramFigures:
 
     @property
     def cycles(self) -> int:
-        """Modelled cycles of one run, copies of constants included."""
+        """Return the modelled cycles of one run, copies of constants included."""
         return self.header["cycles_low"] | self.header["cycles_high"] << 32
 
 
@@ -71,7 +71,7 @@ class LoadedSummary:
 
     @property
     def target(self) -> Target | None:
-        """The chip it is compiled for; None where it is none that this version knows."""
+        """Return the target chip; None where this version does not know it."""
         wanted = {program.header["target"] for program in self.programs}
         known = (target for name, target in targets.KNOWN.items() if {zlib.crc32(name.encode())} == wanted)
         return next(known, None)
@@ -82,12 +82,13 @@ class LoadedSummary:
 
     @property
     def milliseconds(self) -> float | None:
-        """Modelled time of one run; None for a target that is not known."""
+        """Return the modelled time of one run; None for an unknown target."""
         return None if self.target is None else self.target.milliseconds(self.cycles)
 
     @property
     def scratch_bytes(self) -> int:
-        """The largest arena of a program, with its prefetch buffer: programs run one after the other in the same memory."""
+        """Return the largest arena of a program, with its prefetch buffer: programs run one after the other in the same
+        memory."""
         return max(program.header["scratch_size"] + program.header["prefetch_size"] for program in self.programs)
 
     @property
@@ -99,7 +100,7 @@ class LoadedSummary:
         return sum(program.header["microcode_size"] for program in self.programs)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as data."""
+        """Return the figures as data."""
         return {
             "file": self.file,
             "file_bytes": self.file_bytes,
@@ -116,7 +117,7 @@ class LoadedSummary:
 
 
 def loaded_table(summary: LoadedSummary) -> RenderableType:
-    """The figures of a compiled file as a table."""
+    """Return the figures of a compiled file as a table."""
     runs = sum(call.calls for call in summary.calls)
     time = f"{summary.cycles:,} cycles"
     if summary.target is not None and summary.milliseconds is not None:

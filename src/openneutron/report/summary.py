@@ -19,12 +19,12 @@ from openneutron.report.folded import folded
 from openneutron.targets import Target
 
 _ADDED = re.compile(r"([/:\[].*|_[a-z].*)?", re.DOTALL)
-"""The compiler's additions to a node's name. A number behind the name makes another node of it."""
+"""Suffixes that the compiler adds to a node's name. A number behind the name makes it another node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delegated:
-    """An operator that runs on the NPU, in the words of where it came from, and the partition it went into.
+    """An operator on the NPU, in the terms of its origin, with its partition.
 
     ``computes``: see ``diagnostics.OnCpu``.
     """
@@ -37,9 +37,9 @@ class Delegated:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """A piece of the model that is one program, and the compiler's report of it.
+    """A partition of the model, which is one program, and the compiler's report of it.
 
-    ``modules``: for each node of the user's graph the module that it came from, or its own name where that is not known.
+    ``modules``: for each node of the user's graph its module, or its own name where the module is unknown.
     """
 
     name: str
@@ -47,12 +47,13 @@ class PartitionSummary:
     modules: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def module(self, name: str) -> str:
-        """Return the module path that a kernel call or buffer of this name came from; empty where that is not known."""
+        """Return the module path of a kernel call or buffer of this name; empty where it is unknown."""
         node = self._node(name)
         return "" if self.modules.get(node, node) == node else self.modules[node]
 
     def title(self, name: str) -> str:
-        """Return the module path with what the compiler added to the node's name; ``name`` itself where none is known.
+        """Return the module path with the compiler's suffix of the node's name; ``name`` itself where no module is
+        known.
 
         For example ``features.3.conv.1/middle`` for ``aten_convolution_default_1/middle``.
         """
@@ -60,7 +61,7 @@ class PartitionSummary:
         return f"{self.modules[node]}{name.removeprefix(node)}" if node else name
 
     def _node(self, name: str) -> str:
-        """Return the longest known node that the name begins with; empty where there is none."""
+        """Return the longest known node name that begins the name; empty where there is no such node."""
         found = (node for node in self.modules if name.startswith(node) and _ADDED.fullmatch(name, len(node)))
         return max(found, key=len, default="")
 
@@ -79,8 +80,8 @@ class ConvertedSummary:
 class Summary:
     """What a compile came to. Sizes are bytes; times and cycles are modelled, of the NPU's part alone.
 
-    Weights that the chip's SRAM does not hold beside a run are counted as copied from flash in each inference, all of them, as
-    ``fetch_constants_to_sram`` copies them: the NPU reads nothing else.
+    Weights that do not fit the chip's SRAM beside a run count as copied from flash in each inference, all of them, as
+    ``fetch_constants_to_sram`` copies them: the NPU reads only SRAM.
 
     ``budget_bytes`` holds for each partition: they run one after the other in the same memory. ``file_bytes`` is the size
     of ``file``, the result; None where nothing was written. ``kernel_selection`` is the C file of its kernels, if asked for.
@@ -99,37 +100,39 @@ class Summary:
 
     @property
     def operators(self) -> int:
-        """The operators that compute, on either side. Views, identities and dropouts in eval mode are not counted."""
+        """Return the number of operators that compute, on either side. Views, identities and dropouts in eval mode are
+        not counted."""
         return self.operators_on_npu + sum(item.computes for item in self.on_cpu)
 
     @property
     def operators_on_npu(self) -> int:
-        """Of ``operators``, those on the NPU."""
+        """Return the number of these ``operators`` on the NPU."""
         return sum(item.computes for item in self.delegated)
 
     @property
     def whole(self) -> bool:
-        """The model runs on the NPU but for the conversions of its float inputs and outputs."""
+        """Return whether the model runs on the NPU except for the conversions of its float inputs and outputs."""
         return len(self.partitions) == 1 and all(item.converts or not item.computes for item in self.on_cpu)
 
     @property
     def macs(self) -> int:
-        """The multiply-accumulates of the NPU."""
+        """Return the multiply-accumulates on the NPU."""
         return sum(part.report.macs for part in self.partitions)
 
     @property
     def cpu_macs(self) -> int:
-        """The multiply-accumulates of operators that stay on the CPU."""
+        """Return the multiply-accumulates of operators that stay on the CPU."""
         return sum(item.macs for item in self.on_cpu)
 
     @property
     def weights_fit(self) -> bool:
-        """Whether the chip's SRAM holds all that has to be there: it does where constants are fetched."""
+        """Return whether the chip's SRAM holds all data it must hold; always true where constants are fetched."""
         fetched = any(part.report.fetched_bytes for part in self.partitions)
         return fetched or self.weights_bytes + self.sram_bytes <= int(self.target.sram.value * 1024)
 
     def implied_copy_cycles(self, part: PartitionSummary) -> int:
-        """Return the cycles of copying a partition's weights from flash in each inference; 0 where the SRAM holds them."""
+        """Return the cycles of copying a partition's weights from flash in each inference; 0 where the SRAM holds
+        them."""
         return 0 if self.weights_fit else fetch_cycles(part.report.weights_bytes, self.target)
 
     def part_cycles(self, part: PartitionSummary) -> int:
@@ -138,7 +141,7 @@ class Summary:
 
     @property
     def cycles(self) -> int:
-        """The cycles of a run, with a port that waits for each copy."""
+        """Return the cycles of a run, with a port that waits for each copy."""
         return sum(map(self.part_cycles, self.partitions))
 
     @property
@@ -148,7 +151,8 @@ class Summary:
 
     @property
     def overlapped_cycles(self) -> int:
-        """``cycles`` with a port that copies in the background. Copies that the program does not make are not hidden."""
+        """Return ``cycles`` with a port that copies in the background. Copies that the program does not make are not
+        hidden."""
         return sum(part.report.overlapped_cycles + self.implied_copy_cycles(part) for part in self.partitions)
 
     @property

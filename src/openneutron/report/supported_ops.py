@@ -82,7 +82,7 @@ def text() -> str:
 
 
 def _only_int8() -> list[Op]:
-    """The rows whose uint8 kernel in LiteRT is another function, or not there."""
+    """Return the rows whose uint8 kernel in LiteRT is absent or computes another function."""
     takes_int8 = (row for row in ops.OPS if row.litert and not row.unsigned and not row.name.startswith("logical"))
     return sorted(takes_int8, key=lambda row: row.litert)
 
@@ -103,7 +103,7 @@ def litert_table() -> str:
 
 
 def on_cpu_table() -> str:
-    """Return a row for each reason to leave operators of LiteRT on the CPU, as ``openneutron explain`` gives it."""
+    """Return a row for each reason for a CPU fallback of LiteRT operators, as ``openneutron explain`` prints it."""
     operators: dict[str, list[str]] = {}
     for name, reason in ops.ON_CPU.items():
         operators.setdefault(reason, []).append(name)

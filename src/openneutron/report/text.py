@@ -130,7 +130,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _macs_text(summary: Summary) -> str:
-    """Return the model's multiply-accumulates, and the share of them that stays on the CPU."""
+    """Return the model's multiply-accumulates and the share that stays on the CPU."""
     if not summary.cpu_macs:
         return count_text(summary.macs)
     in_all = summary.macs + summary.cpu_macs
@@ -265,7 +265,7 @@ def fallback_text(cost: Fallback) -> str:
 def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> RenderableType:
     """Operators on the CPU with their reasons; with ``limit``, as many rows, and how many more operators there are.
 
-    ``folded`` says which operators share a row.
+    ``folded`` determines which operators share a row.
     """
     rows = folded(operators)
     shown = rows[:limit]

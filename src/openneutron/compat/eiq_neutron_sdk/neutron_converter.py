@@ -94,8 +94,11 @@ def getNeutronTarget(name: str) -> NeutronTarget:
 
 
 class RefusedModelError(InvalidModelError, RuntimeError):
-    """A partition that did not become one NeutronGraph. ``args`` are the message and the number of operators that are left, as in
-    the error that ExecuTorch's NXP backend raises for such a model."""
+    """A partition that did not become exactly one NeutronGraph.
+
+    ``args`` are the message and the number of remaining operators, as in the error that ExecuTorch's NXP backend raises
+    for such a model.
+    """
 
     def __init__(self, message: str, operators: int) -> None:
         super().__init__(message, operators)
@@ -106,8 +109,11 @@ class RefusedModelError(InvalidModelError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a child process returns in place of a model. ExecuTorch's NXP backend converts in a child, of which nothing but the
-    returned object comes through, and makes bytes of that object in its own process: there the reason is raised."""
+    """The object that a child process returns in place of a model.
+
+    ExecuTorch's NXP backend converts in a child process and discards the child's output. The parent calls ``bytes`` on
+    the returned object; this class raises the error there.
+    """
 
     message: str
     operators: int
@@ -117,8 +123,11 @@ class Refusal:
 
 
 def convertModel(model: bytes | Sequence[int], context: CompilationContext) -> bytes | Refusal:
-    """``converted``; in a child process that multiprocessing started, a Refusal in place of an error, and of a model in which
-    operators are left: ExecuTorch's NXP backend, which converts in such a process, takes neither."""
+    """Return ``converted``, or a Refusal in a child process that multiprocessing started.
+
+    A Refusal replaces an error and a model with remaining operators: ExecuTorch's NXP backend converts in such a
+    process and accepts neither.
+    """
     in_child = multiprocessing.parent_process() is not None
     try:
         data, on_cpu, operators = converted(model, context)
@@ -135,14 +144,15 @@ def convertModel(model: bytes | Sequence[int], context: CompilationContext) -> b
 
 
 def converted(model: bytes | Sequence[int], context: CompilationContext) -> tuple[bytes, tuple[OnCpu, ...], int]:
-    """The model with a NeutronGraph for each part that the NPU can run, the operators that stay as they are, with their
-    reasons, and how many operators there are in all.
+    """Return the model with a NeutronGraph for each partition, the CPU fallbacks with their reasons, and the number of
+    all operators.
 
     ``model`` is a ``.tflite`` file as bytes, or as a list of their values. With ``dumpKernelSelectionCode`` the kernels it calls
-    are written to ``_kernel_selection.c`` in the working directory. Why an operator stays is logged as a warning.
+    are written to ``_kernel_selection.c`` in the working directory. The reason for each CPU fallback is logged as a
+    warning.
 
-    Raises InvalidOptionError without a target, InvalidTargetError for one that is not compiled for, InvalidModelError for a
-    damaged file, BudgetError where a part needs more SRAM than the target has.
+    Raises InvalidOptionError without a target, InvalidTargetError for a target without a compiler, InvalidModelError
+    for a damaged file, BudgetError where a partition needs more SRAM than the target has.
     """
     if context.targetOpts is None:
         raise InvalidOptionError("CompilationContext: targetOpts is not set. Set it to getNeutronTarget(name).")
@@ -171,8 +181,8 @@ def converted(model: bytes | Sequence[int], context: CompilationContext) -> tupl
 
 
 def _without_sums(loaded: LiteRTModel) -> bytes:
-    """The file without operators: every one is a sum with zeros, and what it gives is what it takes. NXP's converter, too, leaves
-    nothing of these."""
+    """Return the file without operators, where every operator is a sum with zeros and its result equals its operand.
+    NXP's converter also removes all operators of such a file."""
     graph, index = loaded.graph, loaded.tensor_index
     same: dict[str, str] = {}
     for node in graph.nodes:

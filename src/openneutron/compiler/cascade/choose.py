@@ -51,8 +51,10 @@ class Option:
 class Options:
     """The schedules that the search knows for these calls.
 
-    ``fetched``: the search leaves room for constants too, of a cascade for all of them, of a whole call for its smallest piece.
-    The arenas are the tensors' alone; only ``levels`` is of use then. ``cuts``: no cascade goes on from before such a call to it.
+    ``fetched``: the search reserves room for constants too: for all constants of a cascade, for the smallest piece of a
+    whole call.
+    The arenas hold tensors only; only ``levels`` is of use then. ``cuts``: no cascade continues from before such a call
+    into it.
     ``floor_bytes``: no schedule has a smaller arena.
     """
 

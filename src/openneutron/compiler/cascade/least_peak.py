@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The least memory of any plan that is searched, with as few ways to run a cascade evaluated as a best-first search allows.
+"""Find the schedule of the least memory by best-first search, and evaluate as few cascade candidates as the search
+allows.
 
-The memory of a plan is the most that any of its parts takes. The least of all plans is therefore a shortest path over the cuts
-between calls, whose length is the largest edge on it. Evaluating an edge is what takes time, and each has lower bounds that cost
-little: of the tensors at its ends, of a cascade, of a way to run it. An edge is evaluated when its bound is the least of all that
-are left (Dijkstra's algorithm with lazy edges), so that nothing above the result is.
+The memory of a schedule is the maximum over its parts. The minimum over all schedules is therefore a shortest path over
+the cuts between calls, where the length of a path is its largest edge. Evaluating an edge is slow, but each edge has
+cheap lower bounds: from the tensors at its ends, from a cascade, from one candidate for a cascade. The search evaluates
+an edge only when its bound is the smallest that is left (Dijkstra's algorithm with lazy edges), so it evaluates no edge
+whose bound is above the result.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ from dataclasses import dataclass, field
 from openneutron.compiler.cascade.network import Network
 
 Bounded = tuple[int, Callable[[], "list[Bounded]"] | None]
-"""A lower bound in bytes, and what refines it into the bounds of its parts; None where the bound is exact."""
+"""A lower bound in bytes, and a function that refines the bound into the bounds of its parts; None where the bound is
+exact."""
 
 
 @dataclass(slots=True)
 class Edge:
-    """A way from cut ``first`` to cut ``end``: the least of its parts, each as far evaluated as was necessary."""
+    """An edge from cut ``first`` to cut ``end``: the minimum over its parts, each evaluated as far as necessary."""
 
     first: int
     end: int
@@ -35,7 +38,7 @@ class Edge:
 
     @property
     def bound(self) -> int | None:
-        """The bytes the edge takes at least; None where it can't be run."""
+        """Return a lower bound of the edge in bytes; None where no candidate is feasible."""
         return self._parts[0][0] if self._parts else None
 
     @property
@@ -43,7 +46,7 @@ class Edge:
         return bool(self._parts) and self._parts[0][2] is None
 
     def refine(self) -> None:
-        """Replace the least bound by those of what it stands for."""
+        """Replace the smallest bound by the bounds of its parts."""
         bound, _, refine = heapq.heappop(self._parts)
         assert refine is not None
         parts = refine()
@@ -54,9 +57,10 @@ class Edge:
 def least_peak(
     network: Network, starts_of: Callable[[int], Iterator[int]], parts: Callable[[int, int], list[Bounded]]
 ) -> int:
-    """Return the bytes of the plan of the least memory.
+    """Return the bytes of the schedule with the least memory.
 
-    ``starts_of``: for the end of a cascade where it may begin. ``parts``: the bounds of what runs calls [first, end).
+    ``starts_of``: for the end of a cascade its possible first calls. ``parts``: the bounds of the candidates for calls
+    [first, end).
     """
     count = len(network.calls)
     ends = _ends(count, starts_of)
@@ -68,7 +72,7 @@ def least_peak(
 
     def push(edge: Edge) -> None:
         if edge.bound is not None:
-            # Of equal ones those that need no evaluation, then those furthest on, the shortest first.
+            # Order equal bounds: exact ones first, then the furthest along, then the shortest.
             key = max(reached[edge.first], edge.bound)
             heapq.heappush(queue, (key, not edge.is_exact, -edge.first, edge.end, next(serial), edge))
 
@@ -94,13 +98,14 @@ def least_peak(
 
 
 def floor_bytes(network: Network, starts_of: Callable[[int], Iterator[int]]) -> int:
-    """Return bytes that no arena of any plan stays below: those live at the ends of its parts. See ``least_peak``."""
+    """Return a lower bound of the arena of all schedules, in bytes: the tensors live at the ends of their parts. See
+    ``least_peak``."""
     ends = _ends(len(network.calls), starts_of)
     return _least_way(ends, border_bytes(network, ends))
 
 
 def _ends(count: int, starts_of: Callable[[int], Iterator[int]]) -> list[list[int]]:
-    """Return for each call where what begins with it may end."""
+    """Return for each call the possible ends of the parts that begin with the call."""
     ends: list[list[int]] = [[] for _ in range(count)]
     for end in range(1, count + 1):
         for first in {end - 1, *starts_of(end)}:
@@ -109,8 +114,11 @@ def _ends(count: int, starts_of: Callable[[int], Iterator[int]]) -> list[list[in
 
 
 def border_bytes(network: Network, ends: Sequence[Sequence[int]]) -> dict[tuple[int, int], int]:
-    """For each run of calls [first, end) the bytes of the tensors that pass it by, and of the larger of those it reads last and
-    those it makes for later: no way to run it takes less. ``ends``: for each first call the ends."""
+    """Return a lower bound in bytes for each run of calls [first, end).
+
+    The bound adds the tensors that are live throughout to the larger of two sums: the tensors last used in the run, and
+    the tensors defined in the run for later calls. ``ends``: for each first call the ends.
+    """
     pieces = sorted(network.pieces.values(), key=lambda piece: piece.first)
     found = {}
     for first, each in enumerate(ends):
@@ -125,7 +133,7 @@ def border_bytes(network: Network, ends: Sequence[Sequence[int]]) -> dict[tuple[
 
 
 def _least_way(ends: Sequence[Sequence[int]], bound: dict[tuple[int, int], int]) -> int:
-    """Return the least over all ways through the cuts of the largest bound on the way."""
+    """Return the minimum over all paths through the cuts of the largest bound on the path."""
     peaks = [0] + [1 << 60] * len(ends)
     for first, each in enumerate(ends):
         for end in each:

@@ -66,7 +66,7 @@ class CallRows:
     _spent: dict[tuple[int, int], int] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def cycles(self, begin: int, end: int, target: Target) -> int:
-        """Return the modelled cycles of the call for these rows. ``target`` is always the same one."""
+        """Return the modelled cycles of the call for these rows. All calls pass the same ``target``."""
         key = (begin, end) if self.patch is not None else (0, end - begin)
         spent = self._spent.get(key)
         if spent is None:

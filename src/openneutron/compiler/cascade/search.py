@@ -26,8 +26,11 @@ from openneutron.compiler.effort import DEFAULT, Effort
 NO_LIMIT = 1 << 60
 
 MOST_ROUNDS = 4096
-"""Rounds of a cascade, about. A loop of microcode repeats at most 65,535 times, and the driver checks at most 2^20 windows of a
-program (docs/microcode.md); more rounds than this would save memory in sequences of many thousand steps alone."""
+"""The approximate limit on iterations of a cascade.
+
+A loop of microcode repeats at most 65,535 times, and the driver checks at most 2^20 windows of a program
+(docs/microcode.md). More iterations would save memory only in sequences of many thousand steps.
+"""
 
 EVEN = 4
 """Rounds from which on even ones are tried too."""
@@ -175,7 +178,7 @@ class Search:
                         yield found.segment, each
 
     def _runs(self, first: int, end: int) -> list[_Found]:
-        """The cascades of calls [first, end), by rows and in patches."""
+        """Return the cascades of calls [first, end), by rows and in patches."""
         key = (first, end)
         if key not in self._segments:
             plain = [segment(self.network, first, end)] if self.network.calls[first].by_rows else []
@@ -184,7 +187,7 @@ class Search:
         return self._segments[key]
 
     def _tries(self, found: _Found) -> list[_Try]:
-        """The ways to run a cascade that are tried."""
+        """Return the candidates for a cascade."""
         if not found.tries:
             least = self._cycles_in_one_round(found.segment)
             found.tries = [
@@ -286,11 +289,11 @@ class Search:
         return self._smallest
 
     def floor(self) -> int:
-        """Bytes that no arena of any plan stays below; known at once."""
+        """Return a lower bound of the arena of all schedules, in bytes; takes no search."""
         return floor_bytes(self.network, self._ends_at)
 
     def _bounded(self, first: int, end: int) -> list[Bounded]:
-        """What runs calls [first, end), each with a bound of its memory that is refined step by step."""
+        """Return the candidates for calls [first, end), each with a memory bound that is refined step by step."""
         whole: list[Bounded] = [(self.whole(first).peak_bytes, None)] if end == first + 1 else []
         if first not in self._ends_at(end):
             return whole

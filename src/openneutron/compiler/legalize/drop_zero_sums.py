@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sums with a constant of zeros become reshapes, where LiteRT's ADD and SUB leave every value as it is."""
+"""Turn sums with a constant of zeros into reshapes, where LiteRT's ADD and SUB change no value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openneutron.ir import DType, Graph, Node, Tensor
 
 
 def drop_zero_sums(graph: Graph) -> Graph:
-    """The graph with every ADD and SUB that changes no value turned into a reshape of what it is added to."""
+    """Return the graph with every ADD and SUB that changes no value turned into a reshape of its other operand."""
     return graph.rebuilt(_rewritten(graph, node) for node in graph.nodes)
 
 
@@ -21,12 +21,12 @@ def _rewritten(graph: Graph, node: Node) -> Node:
 
 
 def unchanged_operand(graph: Graph, node: Node) -> str | None:
-    """The operand of an ADD or SUB that its result equals, whatever the values are; None where there is none.
+    """Return the operand of an ADD or SUB that equals the result for all values; None where neither operand does.
 
-    LiteRT (add.cc, sub.cc) shifts a difference to the zero point left by 20 bits, multiplies it by its scale over twice the larger
-    one, and the sum by twice the larger scale over 2^20 times the output's. Where the output's scale is the operand's and the
-    zeros' is not larger, these factors are 1/2 and 1/2^19: both are exact, and so is the result. With a larger scale of the
-    zeros the first factor is rounded.
+    LiteRT (add.cc, sub.cc) shifts each stored value, less its zero point, left by 20 bits. It multiplies the result by
+    the operand's scale over twice the larger scale, and the sum by twice the larger scale over 2^20 times the output's
+    scale. Where the output's scale equals the operand's, and the zeros' scale is not larger, these factors are 1/2 and
+    1/2^19. Both are exact, and so is the result. Where the zeros' scale is larger, the first factor is rounded.
     """
     if node.op not in ("add", "sub") or node.attrs.get("activation", "NONE") != "NONE":
         return None

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""SPACE_TO_BATCH_ND, convolution, BATCH_TO_SPACE_ND into one convolution with a dilation.
+"""Fuse SPACE_TO_BATCH_ND, a convolution and BATCH_TO_SPACE_ND into one convolution with a dilation.
 
-TensorFlow writes every dilated convolution that way: the places of a block are batches of their own, so that neighbours in
-a batch are as far apart as the block is wide. In one dimension reshapes that add and drop an axis of one stand between them.
+TensorFlow writes every dilated convolution in this form. SPACE_TO_BATCH_ND makes each position in a block a batch, so
+that neighbours in a batch are one block size apart in the input. In one dimension, reshapes that add and drop an axis
+of extent 1 stand between the three.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _CONVOLUTIONS = ("conv_2d", "depthwise_conv_2d")
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """The five places of the pattern; ``before`` and ``behind`` are views or None, ``axes`` the rank-4 axes that the block divides."""
+    """The five nodes of the pattern; ``before`` and ``behind`` are views or None, ``axes`` the rank-4 axes that the
+    block divides."""
 
     spread: Node
     before: Node | None
@@ -35,7 +37,8 @@ class _Chain:
 
 
 def fuse_dilation(graph: Graph) -> Graph:
-    """Return the graph with such chains as one convolution, where its padding can say what the blocks pad and crop."""
+    """Return the graph with such chains as one convolution, where one padding expresses the pads and crops of the
+    blocks."""
     producers, consumers = graph.producers(), graph.consumers()
     replaced: dict[str, list[Node]] = {}
     gone: set[str] = set()
@@ -73,7 +76,8 @@ def _chain(graph: Graph, gathered: Node, producers: Mapping[str, Node]) -> _Chai
 
 
 def _through_view(producers: Mapping[str, Node], node: Node) -> tuple[Node | None, Node | None]:
-    """The view that makes the node's first operand, or None, and what computes the operand behind it."""
+    """Return the view that computes the node's first operand, or None, and the node that computes the tensor before the
+    view."""
     made = producers.get(node.inputs[0] or "")
     if made is None or made.op not in VIEWS:
         return None, made
@@ -81,7 +85,8 @@ def _through_view(producers: Mapping[str, Node], node: Node) -> tuple[Node | Non
 
 
 def _along(graph: Graph, sequence: str | None, image: str | None, axis: int) -> bool:
-    """Whether an image is the sequence [batch, length, channels] with its length along ``axis``, 1 for rows or 2 for columns."""
+    """Return whether an image is a sequence [batch, length, channels] with its length along ``axis``: 1 for rows, 2 for
+    columns."""
     shape = graph[str(sequence)].shape
     return len(shape) == 3 and graph[str(image)].shape == _image_shape(shape, axis)
 
@@ -97,7 +102,7 @@ def _alone(graph: Graph, chain: _Chain, consumers: Mapping[str, Sequence[Node]])
 
 
 def _padding(graph: Graph, chain: _Chain) -> Padding | None:
-    """The padding of the dilated convolution, or None where no padding says it."""
+    """Return the padding of the dilated convolution, or None where no padding expresses the pads and crops."""
     convolution = chain.convolution
     source, weights = graph.operand(convolution, 0), graph.operand(convolution, 1)
     assert source is not None and weights is not None
@@ -106,7 +111,7 @@ def _padding(graph: Graph, chain: _Chain) -> Padding | None:
     padding = [list(own[:2]), list(own[2:])]
     blocks = zip(chain.axes, amounts_of(graph, chain.spread), amounts_of(graph, chain.gathered), strict=True)
     for axis, added, cropped in blocks:
-        # What the convolution pads itself, each batch pads for itself.
+        # The convolution pads each batch by itself, which padding of the whole input can't express.
         if strides[axis - 1] != 1 or dilations[axis - 1] != 1 or any(padding[axis - 1]):
             return None
         padding[axis - 1] = [first - last for first, last in zip(added, cropped, strict=True)]
@@ -122,7 +127,7 @@ def _convolution(graph: Graph, chain: _Chain, padding: Padding, tensors: dict[st
     source, result = str(chain.spread.inputs[0]), chain.gathered.name
     if chain.before is None or chain.behind is None:
         return [replace(convolution, inputs=(source, *convolution.inputs[1:]), outputs=(result,))]
-    # The names between the five are free: nobody else read them.
+    # The names between the five are free: no other node reads them.
     wide, narrow = chain.before.name, chain.convolution.name
     for name, like in ((wide, graph[source]), (narrow, graph[result])):
         tensors[name] = replace(like, name=name, shape=_image_shape(like.shape, chain.axes[0]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Inputs of a uint8 CONCATENATION that have another scale or zero point than its output, each through a table first.
+"""Rescale the inputs of a uint8 CONCATENATION whose scale or zero point differs from the output's, each by a table.
 
 LiteRT's int8 kernel copies bytes; its uint8 kernel rescales such inputs in float32 (ConcatenationWithScaling of
 reference/concatenation.h).
@@ -19,7 +19,7 @@ _OFFSET = 128
 
 
 def rescale_joined(graph: Graph) -> Graph:
-    """The graph with inputs of such concatenations quantized as their outputs."""
+    """Return the graph with all inputs of such concatenations quantized as their outputs."""
     nodes: list[Node] = []
     tensors: dict[str, Tensor] = {}
     for node in graph.nodes:
@@ -42,7 +42,7 @@ def rescale_joined(graph: Graph) -> Graph:
 
 
 def _table(source: QuantParams, result: QuantParams) -> npt.NDArray[np.int8]:
-    """The int8 result for each int8 input from -128 on; the arithmetic is that of uint8, in float32."""
+    """Return the int8 result for each int8 input from -128 on, in the float32 arithmetic of LiteRT's uint8 kernel."""
     scale = np.float32(source.scale) * (np.float32(1) / np.float32(result.scale))
     bias = np.float32(-(source.zero_point + _OFFSET)) * scale
     reals = np.arange(256, dtype=np.float32) * scale + bias

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Weights with a zero point, which uint8 models have, as several sets of int8 weights over as many copies of the input.
+"""Split weights with a zero point, which uint8 models have, into several sets of int8 weights over copies of the input.
 
-A weight less its zero point is between -255 and 255. It is a sum of two int8 numbers, or of three where it is 255, and the sum of
-the products is the same, modulo 2^32, whatever the order. So the input's channels are put beside themselves, and so are the weights'. For
-a depthwise convolution, which has one channel for each output, the input's rows are doubled instead, and the kernel's too.
+A weight less its zero point is between -255 and 255. This difference is a sum of two int8 numbers, or of three where it
+is 255; the sum of the products stays the same modulo 2^32 in any order. The pass therefore repeats the input's channels
+once for each set and concatenates the sets along the channels. A depthwise convolution has one channel for each output,
+so there the rows of the input and of the kernel are repeated.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ _OPERANDS = {
     "fully_connected": (0, 1),
     "transpose_conv": (INPUT, WEIGHTS),
 }
-"""The places of the input and the weights."""
+"""The operand positions of the input and the weights."""
 
 
 def split_weights(graph: Graph) -> Graph:
-    """The graph with symmetric weights alone."""
+    """Return the graph with symmetric weights only."""
     nodes: list[Node] = []
     tensors: list[Tensor] = []
     for node in graph.nodes:
@@ -45,7 +46,7 @@ def split_weights(graph: Graph) -> Graph:
 
 
 def parts_of(differences: npt.NDArray[np.int16]) -> list[Weights]:
-    """int8 numbers whose sum they are, as few for each as needed; at least one."""
+    """Return int8 arrays whose sum equals the values, as few arrays as possible, at least one."""
     parts: list[Weights] = []
     while not parts or differences.any():
         part = np.clip(differences, -128, 127)
@@ -55,7 +56,7 @@ def parts_of(differences: npt.NDArray[np.int16]) -> list[Weights]:
 
 
 class _Split:
-    """One node's weights taken apart."""
+    """The split weights of one node."""
 
     def __init__(self, graph: Graph, node: Node) -> None:
         self._graph, self._node = graph, node
@@ -68,7 +69,7 @@ class _Split:
         self._tensors: list[Tensor] = []
 
     def done(self) -> tuple[list[Node], list[Tensor]]:
-        """The nodes in the node's place, and their new tensors."""
+        """Return the nodes that replace the node, and their new tensors."""
         node, copies = self._node, len(self._parts)
         if copies == 1:
             source, weights = self._data.name, self._parts[0]
@@ -93,7 +94,7 @@ class _Split:
         return [*self._nodes, replace(node, inputs=tuple(inputs))], self._tensors
 
     def _beside_itself(self, channels: int) -> str:
-        """The input with each group of so many channels as often as there are parts."""
+        """Return the input with each group of ``channels`` channels repeated once for each part."""
         copies, shape = len(self._parts), self._data.shape
         if len(shape) == 4 and shape[-1] == channels:
             return self._joined(self._data.name, shape, 3)
@@ -104,9 +105,10 @@ class _Split:
         return self._reshaped(wide, (*shape[:-1], copies * shape[-1]), "input")
 
     def _doubled_rows(self) -> tuple[str, Weights]:
-        """The input with each row as often as there are parts, and the kernel with a row of each part for each of its own."""
+        """Return the input with each row repeated once for each part, and the kernel with one row of each part for each
+        of its rows."""
         copies, (batches, height, width, channels) = len(self._parts), self._data.shape
-        # A row that is as often as wide is, in memory, so many rows.
+        # In memory, rows repeated along the width equal repeated rows.
         wide = self._joined(self._data.name, self._data.shape, 2)
         _, kernel_h, kernel_w, filters = self._weights.shape
         dilation = self._node["dilation_h"]
@@ -118,7 +120,7 @@ class _Split:
         )
 
     def _joined(self, source: str, shape: tuple[int, ...], axis: int) -> str:
-        """The tensor beside itself along an axis, as often as there are parts."""
+        """Return the tensor concatenated with itself along an axis, once for each part."""
         copies = len(self._parts)
         name = self._tensor("copies", (*shape[:axis], copies * shape[axis], *shape[axis + 1 :]))
         attrs = {"axis": axis, "activation": "NONE"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that are made of others, replaced by these."""
+"""Replace operators that are compositions by their parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from openneutron.ops import BY_NAME
 
 
 def take_apart(graph: Graph) -> Graph:
-    """Return the graph with every node whose row says what it is made of replaced by those nodes, and these by theirs."""
+    """Replace every node whose row has a composition (``made_of``) by its parts, recursively, and return the graph."""
     nodes: list[Node] = []
     for node in graph.nodes:
         made_of = BY_NAME[node.op].made_of

@@ -21,7 +21,7 @@ def _table(function: Callable[[npt.NDArray[np.int_]], npt.ArrayLike]) -> dict[st
 
 @selects("cast")
 def cast(graph: Graph, node: Node) -> list[KernelCall]:
-    """A copy of the low bytes, and where the result has more of them the sign in each of these."""
+    """Copy the low bytes; where the result has more bytes, fill them with the sign."""
     source, result = graph.operand(node, 0), graph[node.outputs[0]]
     assert source is not None
     shape, narrow, wide = source.shape, source.dtype.size_bytes, result.dtype.size_bytes

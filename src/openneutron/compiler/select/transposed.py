@@ -118,7 +118,7 @@ class _Layer:
     result: Tensor
     weights: Weights
     scales: npt.ArrayLike
-    """What accumulators are multiplied by: one factor for each output channel, or one for all."""
+    """Return the factors of the accumulators: one for each output channel, or one for all."""
     bias: npt.NDArray[np.int32] | None
     groups: int
 

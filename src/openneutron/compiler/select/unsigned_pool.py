@@ -2,8 +2,9 @@
 """Average pools of uint8 models as kernel calls.
 
 LiteRT's int8 kernel rounds halves away from 0, its uint8 kernel rounds them up (reference/integer_ops/pooling.h,
-reference/pooling.h). They differ where a window has an even number of elements. There a depthwise convolution adds the stored
-values, which are 0 and above, with weights of 1, and multiplies by 1 / count with a single rounding, which rounds up.
+reference/pooling.h). The results differ where a window has an even number of elements. For such windows a depthwise
+convolution with weights of 1 adds the stored values, which are not negative, and multiplies the sum by 1 / count. Its
+single rounding rounds halves up.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _part(graph: Graph, node: Node, rows: WindowRun, columns: WindowRun, low: in
 
 
 def _window(name: str, shape: tuple[int, ...], first: tuple[int, int], size: tuple[int, int]) -> View:
-    """So many rows and columns of an image from the first ones on."""
+    """Return the ``size`` rows and columns of an image that begin at ``first``."""
     batches, _, _, channels = shape
     pitches = dense_pitches(extents_of(shape))
     offset = first[0] * pitches[1] + first[1] * pitches[2]

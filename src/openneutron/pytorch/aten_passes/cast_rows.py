@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Casts of what is looked up in a constant: the constant is cast instead, and a detour over integers is left out."""
+"""Cast constant tables before a lookup, not its result, and remove casts through integers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _CASTS = (_aten._to_copy.default, _aten.to.dtype)
 
 @dataclass(frozen=True, slots=True)
 class CastRows:
-    """Rewrites ``embedding(table, index).to(dtype)`` to ``embedding(table.to(dtype), index)`` where the table is a constant, and
-    ``mask.to(integer).to(float)`` to ``mask.to(float)``. The float one-hot vectors of positions are then one lookup."""
+    """Rewrite ``embedding(table, index).to(dtype)`` to ``embedding(table.to(dtype), index)`` where the table is a
+    constant, and ``mask.to(integer).to(float)`` to ``mask.to(float)``. The float one-hot vectors of positions are then
+    one lookup."""
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False
@@ -46,7 +47,7 @@ def _cast_table(module: GraphModule, node: Node, lookup: Node) -> bool:
 
 
 def _is_number_of_truth(node: Node) -> bool:
-    """Whether a node casts booleans to integers."""
+    """Return whether a node casts booleans to integers."""
     if node.target not in _CASTS or not isinstance(node.args[0], Node):
         return False
     before, here = (item.meta["val"].dtype for item in (node.args[0], node))

@@ -30,16 +30,16 @@ from openneutron.pytorch.lower.absent import REWRITE, STAYS_WHOLE
 from openneutron.pytorch.lower.program import short_name
 
 ALWAYS = frozenset(("aten.one_hot.default",))
-"""Operators that are taken apart also where they stay float: ExecuTorch's own decomposition of them has assertions on values,
-for which its runtime has no kernel, and which it may sort behind the output."""
+"""Operators that are decomposed even where they stay float. ExecuTorch's own decomposition of them has assertions on
+values. Its runtime has no kernel for these assertions, and may sort them behind the output."""
 
 Traces = dict[Any, "Traced"]
-"""Decompositions by operator, arguments, shapes and strides: a model repeats few of them."""
+"""Decompositions by operator, arguments, shapes and strides; a model repeats few distinct calls."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """A call's decomposition as a graph of the call's tensors; None for a call that stays whole, for a reason."""
+    """A call's decomposition as a graph on the call's tensors; None for a call that stays whole, with a reason."""
 
     graph_module: GraphModule | None
     whole: Keep = KEPT
@@ -47,11 +47,12 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Decompose:
-    """Replaces each call of an operator in ``DECOMPOSITIONS`` by what its function does, until none is left, and each call
-    that has no rule of ours by PyTorch's own decomposition of it.
+    """Replace each call of an operator in ``DECOMPOSITIONS`` by its decomposition until none is left, and each call
+    without a rule of ours by PyTorch's own decomposition.
 
-    Plain functions of other operators (CompositeImplicitAutograd) are always taken apart. Of PyTorch's other decompositions
-    those are taken that end in operators with rules of ours; else the call stays whole, with the reason in ``STAYS_WHOLE``.
+    Plain functions of other operators (CompositeImplicitAutograd) are always decomposed. Another decomposition of
+    PyTorch's is used where it ends in operators with rules of ours; else the call stays whole, with the reason in
+    ``STAYS_WHOLE``.
 
     keep: calls to leave alone. Pieces keep the module path and source line of the call, and say in ``meta["custom"]`` which
     operator they come from.
@@ -114,20 +115,20 @@ def _has_fixed_shapes(node: Node) -> bool:
 
 
 def _sources(overload: torch._ops.OpOverload, node: Node) -> list[Node] | None:
-    """The tensors of a call in the order of ``_arguments``; None where the shape of one is not known."""
+    """Return the tensors of a call in the order of ``_arguments``; None where the shape of one is unknown."""
     sources = [leaf for leaf in tree_flatten(_arguments(overload, node))[0] if isinstance(leaf, Node)]
     return sources if all(isinstance(source.meta.get("val"), FakeTensor) for source in sources) else None
 
 
 def _arguments(overload: torch._ops.OpOverload, node: Node) -> dict[str, Any]:
-    """Every argument of a call by name, with the schema's defaults."""
+    """Return every argument of a call by name, with the schema's defaults."""
     names = [argument.name for argument in overload._schema.arguments]
     given = {item.name: item.default_value for item in overload._schema.arguments if item.has_default_value()}
     return given | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
 
 
 def _traced(overload: torch._ops.OpOverload, node: Node, sources: list[Node], traces: Traces) -> Traced:
-    """The decomposition of this call, as it was found for an equal one, or traced now."""
+    """Return the decomposition of this call: the stored one of an equal call, or a new trace."""
     leaves, spec = tree_flatten(_arguments(overload, node))
     values = [source.meta["val"] for source in sources]
     plain = tuple("tensor" if isinstance(leaf, Node) else (type(leaf), str(leaf)) for leaf in leaves)
@@ -150,7 +151,7 @@ def _traced_by_torch(
     values: list[FakeTensor],
     traces: Traces,
 ) -> Traced:
-    """The first of PyTorch's decompositions that can be taken, in turn taken apart."""
+    """Return the first usable decomposition of PyTorch's, itself decomposed further."""
     positional = [item.name for item in overload._schema.arguments if not item.kwarg_only]
     whole = KEPT
     for decomposition in torch_decompositions(node):
@@ -180,7 +181,7 @@ def _trace_of_torch(
 
     try:
         graph_module = _trace(call, leaves, spec, values, decomposition.pre_dispatch).graph_module
-    # Decompositions that look at values, or know no such call, raise whatever they like.
+    # Decompositions that look at values, or do not support such a call, may raise anything.
     except Exception:
         return None
     assert graph_module is not None
@@ -190,7 +191,8 @@ def _trace_of_torch(
 
 
 def _is_unsafe(node: Node, origin: torch._ops.OpOverload) -> bool:
-    """Whether a piece of a decomposition is the operator itself, random, writes to a tensor, or is no ATen operator."""
+    """Return whether a decomposition contains the operator itself, an operator that is random or writes to a tensor, or
+    no ATen operator."""
     overload = node.target
     if node.op != "call_function" or overload is operator.getitem:
         return False
@@ -206,7 +208,7 @@ def _trace(
     values: list[FakeTensor],
     pre_dispatch: bool = True,
 ) -> Traced:
-    """What a function does with a call's arguments."""
+    """Trace a function on a call's arguments."""
     kept: list[Keep] = []
 
     def call(*tensors: torch.Tensor) -> Any:

@@ -49,7 +49,8 @@ def _drop(expand: Node, user: Node) -> bool:
 
 
 def broadcasts(user: Node, operand: Node, shape: Sequence[int]) -> bool:
-    """Whether a node gives the same result if this operand of it has a smaller shape, which broadcasts to what it is now."""
+    """Return whether a node gives the same result if this operand has a smaller shape that broadcasts to the current
+    one."""
     if user.target not in _BROADCASTING or len(user.args) < 2:
         return False
     shapes = [shape if item is operand else item.meta["val"].shape for item in user.args[:2] if _is_tensor(item)]

@@ -20,7 +20,7 @@ from openneutron.pytorch.aten_passes.simulate_batch_norm import CONVOLUTIONS, TR
 _aten = torch.ops.aten
 
 _VOLUMES = (_aten.conv3d.default, _aten.conv3d.padding, _aten.conv_transpose3d.input)
-"""Convolutions that are decomposed into those of images after this pass."""
+"""Convolutions that a later pass decomposes into convolutions of images."""
 
 
 @dataclass(frozen=True, slots=True)

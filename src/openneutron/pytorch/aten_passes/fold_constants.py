@@ -19,23 +19,23 @@ from openneutron.pytorch.aten_passes.drop_expands import broadcasts
 from openneutron.pytorch.aten_passes.rewriting import finished
 
 LARGEST = 1 << 24
-"""Elements of a tensor that is computed on the way to a constant."""
+"""The limit on elements of an intermediate tensor between constants."""
 
 MOST_ELEMENTS = 1 << 22
-"""Elements of a constant that is made of ranges, numbers or smaller constants: 4 MiB as int8, a mask of 2048 x 2048. What is
-larger, and larger than what it is made of, is computed when the model runs."""
+"""The limit on elements of a constant made of ranges, numbers or smaller constants: 4 MiB as int8, a mask of 2048 x
+2048. A larger constant, if it is also larger than its sources, is computed when the model runs."""
 
 SMALL = 1 << 12
-"""Elements up to which a constant is not searched for equal rows."""
+"""The number of elements up to which a constant is not searched for equal rows."""
 
 Value: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FoldConstants:
-    """Replaces what only constants lead to by its value, where anything else reads it.
+    """Replace nodes that depend only on constants by their values, where another node reads them.
 
-    Of a constant that arithmetic reads, axes along which it repeats are kept once.
+    A constant that arithmetic reads keeps one element along each axis on which its values repeat.
     """
 
     def __call__(self, module: GraphModule) -> PassResult:
@@ -69,7 +69,8 @@ class FoldConstants:
 
 
 def _value_of(node: Node, known: Mapping[Node, Value]) -> Value | None:
-    """What a call gives whose tensors are all known; None where one is not, or where it is no plain function of them."""
+    """Return the result of a call whose tensors are all known; None where one is unknown, or the call is no plain
+    function of them."""
     if node.op != "call_function" or any(source not in known for source in node.all_input_nodes):
         return None
     args, kwargs = (map_arg(item, known.__getitem__) for item in (node.args, node.kwargs))
@@ -92,7 +93,7 @@ def _is_of_fixed_size(value: torch.Tensor) -> bool:
 
 
 def _is_function(node: Node, overload: torch._ops.OpOverload) -> bool:
-    """Whether the result depends on nothing but the arguments: dropout's does where it is not training."""
+    """Return whether the result depends only on the arguments, as that of dropout outside training does."""
     if overload._schema.is_mutable:
         return False
     if torch.Tag.nondeterministic_seeded not in overload.tags:
@@ -103,7 +104,7 @@ def _is_function(node: Node, overload: torch._ops.OpOverload) -> bool:
 
 
 def _without_repeats(node: Node, value: torch.Tensor) -> torch.Tensor:
-    """The value, of which axes that all readers broadcast anyway and along which it repeats have one element."""
+    """Return the value with one element along each axis on which it repeats, where all readers broadcast that axis."""
     smallest = value
     if value.numel() > SMALL:
         for axis in range(value.dim()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bodies of wrappers that change nothing about the values: ``torch.no_grad()``, autocast that is switched off, checkpoints."""
+"""Inline the bodies of wrappers that change no value: ``torch.no_grad()``, disabled autocast, checkpoints."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ WRAPPERS = {
     "tag_activation_checkpoint": (0, 1),
     "invoke_subgraph": (0, 2),
 }
-"""Where in its arguments a wrapper has its body, and where the tensors for the body begin."""
+"""The argument indices of a wrapper's body and of the first tensor for the body."""
 
 AUTOCAST_ENABLED = 2
-"""The place of autocast's flag among the arguments."""
+"""The argument index of autocast's flag."""
 
 
 @dataclass(frozen=True, slots=True)
 class InlineWrappers:
-    """Puts the nodes of each wrapper's body in its place, so that the passes behind this one see them: the rotary embeddings
-    of Hugging Face's language models are computed under ``torch.no_grad()``, from constants alone.
+    """Replace each wrapper by the nodes of its body, so that later passes see them.
 
-    Autocast that is switched on stays: it changes the types of what is computed.
+    For example, the rotary embeddings of Hugging Face's language models are computed under ``torch.no_grad()``, from
+    constants only.
+
+    Enabled autocast stays: it changes the types of the results.
 
     training: bodies of ``torch.no_grad()`` that read any tensor stay too, since they are not trained.
     """
@@ -81,7 +83,7 @@ def _attribute(owner: object, path: str) -> Any:
 
 
 def _inline(module: GraphModule, node: Node) -> list[Node]:
-    """Replaces the wrapper by copies of its body's nodes, and returns these."""
+    """Replace the wrapper by copies of its body's nodes, and return the copies."""
     body = _body(module, node)
     assert body is not None and isinstance(node.target, torch._ops.HigherOrderOperator)
     place, first = WRAPPERS[node.target.name()]
@@ -111,7 +113,7 @@ def _inline(module: GraphModule, node: Node) -> list[Node]:
 
 
 def _drop_unread(module: GraphModule) -> None:
-    """Deletes the bodies that no wrapper names any more."""
+    """Delete the bodies that no wrapper uses any more."""
     read = {str(node.target).split(".")[0] for node in module.graph.find_nodes(op="get_attr")}
     for name, child in list(module.named_children()):
         if isinstance(child, GraphModule) and name not in read:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is computed of several slices of one tensor alike is computed once, of the tensor.
+"""Merge the same computation on several slices of one tensor into one computation on the tensor.
 
-Recurrent layers that are written out step by step apply one linear layer to the inputs of each step, and one sigmoid to each
-of three gates. One call instead of many costs the NPU less to issue, and the compiler less time.
+Recurrent layers that a model unrolls itself apply one linear layer to the inputs of each step, and one sigmoid to each
+of three gates. One call instead of many takes less dispatch overhead on the NPU and less compile time.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from openneutron.pytorch.aten_passes.rewriting import add_call, finished
 
 _aten = torch.ops.aten
 _FUNCTIONS = (_aten.sigmoid.default, _aten.tanh.default)
-"""Functions whose result has a fixed quantization, so that it does not matter what else they are computed of."""
+"""Functions whose result has a fixed quantization, so that merging does not change its scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A slice of a tensor [start, end) along an axis; ``squeezed``: one element, and the axis is gone."""
+    """A slice of a tensor [start, end) along an axis; ``squeezed``: the slice has one element, and the axis is
+    removed."""
 
     source: Node
     axis: int
@@ -36,9 +37,11 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class MergeSlices:
-    """Rewrites ``linear(x[0], w, b), linear(x[1], w, b) ...`` to slices of ``linear(x, w, b)``, and so with sigmoid and tanh.
+    """Rewrite ``linear(x[0], w, b), linear(x[1], w, b) ...`` to slices of ``linear(x, w, b)``, and the same for sigmoid
+    and tanh.
 
-    Only where the slices are more than half of the tensor, so that little is computed in vain. keep: calls to leave alone.
+    This applies only where the slices cover more than half of the tensor, to limit unused results. keep: calls to leave
+    alone.
     """
 
     keep: Callable[[Node], bool] | None = None
@@ -57,7 +60,7 @@ class MergeSlices:
 
 
 def _pieces(module: GraphModule, node: Node) -> Iterator[tuple[Slice, tuple[object, ...]]]:
-    """The slice that a call computes something of, and the call's other arguments; nothing for any other call."""
+    """Return the slice that a call reads and the call's other arguments; nothing for any other call."""
     if node.target not in (*_FUNCTIONS, _aten.linear.default) or node.kwargs:
         return
     piece = _slice_of(node.args[0])
@@ -111,7 +114,7 @@ def _merge(module: GraphModule, members: list[tuple[Node, Slice]]) -> bool:
 
 
 def _behind(module: GraphModule, source: Node, others: tuple[object, ...]) -> Node:
-    """The node in front of which all of a call's operands are there."""
+    """Return the first node that all operands of a call precede."""
     operands = {source, *(item for item in others if isinstance(item, Node))}
     for node in module.graph.nodes:
         operands.discard(node)
@@ -121,5 +124,5 @@ def _behind(module: GraphModule, source: Node, others: tuple[object, ...]) -> No
 
 
 def _describe(node: Node, like: Node) -> None:
-    """Says that the node comes from where another one does."""
+    """Copy the origin (module path and source line) of another node to the node."""
     node.meta = {**like.meta, "val": node.meta["val"]}

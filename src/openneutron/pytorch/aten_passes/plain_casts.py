@@ -12,13 +12,16 @@ from torch.fx.passes.infra.pass_base import PassResult
 _aten = torch.ops.aten
 
 _ASSERTIONS = (_aten._assert_tensor_metadata.default, _aten._assert_async.default, _aten._assert_async.msg)
-"""Of types and layouts, and of values; ExecuTorch's runtime has no kernels for them."""
+"""Assertions on types and layouts, and on values; ExecuTorch's runtime has no kernels for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlainCasts:
-    """Rewrites ``x.to(dtype)`` to the operator that only casts, or to ``x`` where that has the type already, and takes out
-    assertions. Those on types and layouts, which export adds beside the other form, are true of any graph with fixed types."""
+    """Rewrite ``x.to(dtype)`` to the operator that only casts, or to ``x`` where that has the type already, and remove
+    assertions.
+
+    Export adds assertions on types and layouts beside the other form; they are true in any graph with fixed types.
+    """
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False
@@ -45,5 +48,5 @@ class PlainCasts:
 
 
 def _casts_nothing(node: Node) -> bool:
-    """Whether a cast hands back its input itself."""
+    """Return whether a cast returns its input itself."""
     return len(node.args) == 2 and not node.kwargs and node.meta["val"].dtype == node.args[0].meta["val"].dtype

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Movements in the forms that ExecuTorch keeps, so that it need not take the program apart once more."""
+"""Rewrite data movement to the forms that ExecuTorch keeps, so that ExecuTorch need not decompose the program again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class PlainMoves:
-    """Rewrites ``transpose`` and ``t`` to ``permute``, and ``squeeze`` of one axis to that of a list of axes."""
+    """Rewrite ``transpose`` and ``t`` to ``permute``, and ``squeeze`` of one axis to ``squeeze`` of a list of axes."""
 
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A traced graph in place of a node."""
+"""Replace a node by a traced graph."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from openneutron.pytorch.aten_passes.constants import add_constant
 from openneutron.pytorch.lower.absent import STAYS_WHOLE
 
 WRITTEN_AS = "written_as"
-"""The key of ``node.meta["custom"]`` that names the operator a piece was made from."""
+"""The key of ``node.meta["custom"]`` for the operator that a node of a decomposition was made from."""
 
 _FROM_WHERE = ("nn_module_stack", "stack_trace", "source_fn_stack", "torch_fn", "from_node")
 
 
 def splice(module: GraphModule, node: Node, traced: GraphModule, sources: Sequence[Node]) -> list[Node]:
-    """Puts copies of the traced graph's nodes in front of the node, whose readers then read the graph's results, and takes
-    the node out. Returns the copies.
+    """Insert copies of the traced graph's nodes, redirect the node's readers to the graph's results, and remove the
+    node. Return the copies.
 
-    sources: what the graph's inputs are. The copies come from where the node comes from, and name its operator
-    (``WRITTEN_AS``).
+    sources: the values of the graph's inputs. The copies have the node's module path and source line, and name its
+    operator (``WRITTEN_AS``).
     """
     made: dict[Node, Any] = {}
     pieces: list[Node] = []
@@ -49,7 +49,7 @@ def splice(module: GraphModule, node: Node, traced: GraphModule, sources: Sequen
 
 
 def _notes(node: Node, piece: Node) -> dict[str, Any]:
-    """What is noted on the node, and on the piece itself."""
+    """Return the merged notes of the replaced node and of the copied node."""
     notes = {key: value for key, value in node.meta.get("custom", {}).items() if key != STAYS_WHOLE}
     own = piece.meta.get("custom", {})
     whole = {STAYS_WHOLE: own[STAYS_WHOLE]} if STAYS_WHOLE in own else {}
@@ -57,7 +57,7 @@ def _notes(node: Node, piece: Node) -> dict[str, Any]:
 
 
 def _hand_over(module: GraphModule, node: Node, result: Any) -> None:
-    """Gives the node's readers the pieces' results instead."""
+    """Redirect the node's readers to the copies' results."""
     if isinstance(result, (list, tuple)):
         for user in list(node.users):
             assert user.target is operator.getitem, f"{user.name} reads all results of {node.name} at once"

@@ -47,12 +47,15 @@ FACTORIES = frozenset(
         "zeros_like.default",
     )
 )
-"""Operators whose results are constants, or become constants where their inputs are."""
+"""Operators whose results are constants, or become constants where their inputs are constants."""
 
 
 def is_known(node: Node) -> bool:
-    """Whether a call has a rule of ours, so that it stays whole: an annotation rule, a lowering rule for integers and
-    booleans, a pass that rewrites it, or a table (pointwise operators of one tensor)."""
+    """Return whether a call has a rule of ours and thus stays whole.
+
+    A rule is an annotation rule, a lowering rule for integers and booleans, a pass that rewrites the call, or a table
+    (pointwise operators of one tensor).
+    """
     overload = overload_of(node)
     if overload is None:
         return True
@@ -69,15 +72,15 @@ def _is_number(node: Node) -> bool:
 
 
 def is_implicit(overload: torch._ops.OpOverload) -> bool:
-    """Whether an operator is a plain function of other operators, which PyTorch runs in place of it."""
+    """Return whether an operator is a plain function of other operators, which PyTorch runs in its place."""
     return overload.has_kernel_for_dispatch_key(_COMPOSITE)
 
 
 @dataclass(frozen=True, slots=True)
 class TorchDecomposition:
-    """PyTorch's decomposition of an operator, as a function of the operator's own arguments.
+    """Return PyTorch's decomposition of an operator, as a function of the operator's own arguments.
 
-    pre_dispatch: whether it can be traced in terms of operators such as linear and softmax. Those written in C++ can only be
+    pre_dispatch: trace in terms of operators such as linear and softmax. Decompositions written in C++ can only be
     traced below these (addmm, _softmax).
     """
 
@@ -86,10 +89,10 @@ class TorchDecomposition:
 
 
 def torch_decompositions(node: Node) -> list[TorchDecomposition]:
-    """PyTorch's decompositions of a call, best first.
+    """Return PyTorch's decompositions of a call, best first.
 
-    Empty where the call has a rule of ours or there is no decomposition; also for calls that write to their arguments, that
-    give no tensor, and whose real numbers are not float32 and thus not quantized.
+    Empty where the call has a rule of ours or no decomposition, writes to its arguments, returns no tensor, or has real
+    numbers that are not float32 and thus not quantized.
     """
     overload = overload_of(node)
     if overload is None or str(overload) in DECOMPOSITIONS or overload._schema.is_mutable or is_known(node):
@@ -106,6 +109,7 @@ def torch_decompositions(node: Node) -> list[TorchDecomposition]:
 
 @cache
 def _python() -> Mapping[Any, Callable[..., Any]]:
-    """The decompositions in Python that lead to core ATen operators. ExecuTorch applies them as well, behind quantization."""
+    """The decompositions in Python that lead to core ATen operators. ExecuTorch also applies them, after
+    quantization."""
     core = core_aten_decompositions()
     return {key: value for key, value in decomposition_table.items() if key in core}

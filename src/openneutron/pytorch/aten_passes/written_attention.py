@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention that a model writes out itself: a product of a softmax with values."""
+"""Attention that a model spells out: a product of a softmax with values."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _KEPT_ROWS = frozenset(
         _aten.view.default,
     )
 )
-"""Operators that may stand between the softmax and the product: they leave rows as they are."""
+"""Operators that may stand between the softmax and the product, because they keep rows as they are."""
 
 _BUILT_IN = "aten.scaled_dot_product_attention.default"
 
 MOST_UNEVEN = 2
-"""How many times as many keys one row may see as another, if the division is to come last: the reciprocals of the rows' sums
-share one scale (``MOST_KEYS_OF_SOFTMAX``)."""
+"""The largest ratio of the key counts of two rows with the division last: the reciprocals of all rows' sums share one
+scale (``MOST_KEYS_OF_SOFTMAX``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenAttention:
-    """Rewrites ``softmax(scores + mask) @ values`` to what ``scaled_dot_product_attention`` becomes: the division last where
-    there are many keys, and a mask's -infinity as ``MASKED``.
+    """Rewrite ``softmax(scores + mask) @ values`` as ``scaled_dot_product_attention`` is decomposed: with the division
+    last where there are many keys, and with ``MASKED`` for a mask's -infinity.
 
-    Only where nothing else reads the probabilities. keep: calls to leave alone.
+    This applies only where nothing else reads the probabilities. keep: calls to leave alone.
     """
 
     keep: Callable[[Node], bool] | None = None
@@ -69,8 +69,10 @@ class WrittenAttention:
 
 
 def _to_softmax(product: Node) -> list[Node] | None:
-    """The nodes from a product's first operand back to a softmax over the axis that is summed over; None where there are no
-    such nodes, or others read one of them."""
+    """Return the nodes from a product's first operand back to a softmax over the summed axis.
+
+    Returns None where there are no such nodes, or where other nodes read one of them.
+    """
     here, chain = product.args[0], []
     keys = product.meta["val"].dim() and product.args[1].meta["val"].shape[-2:][0]
     while isinstance(here, Node) and here.op == "call_function" and len(here.users) == 1:
@@ -87,7 +89,7 @@ def _to_softmax(product: Node) -> list[Node] | None:
 
 
 def _keeps_rows(node: Node) -> bool:
-    """Whether a node hands on rows as they are."""
+    """Return whether a node keeps rows as they are."""
     if node.target is _aten.dropout.default:
         return not node.args[2]
     if node.target is _aten.permute.default:
@@ -127,8 +129,11 @@ def _rewrite(module: GraphModule, product: Node, chain: list[Node]) -> bool:
 
 
 def _unmasked(module: GraphModule, scores: Node) -> tuple[Node, Node | None, bool]:
-    """Scores without their mask; the mask, true or below 0 where a score does not count (None where nothing has to be done
-    about one); and whether it lets rows see very different numbers of keys, as a causal mask does."""
+    """Return the scores without their mask, the mask, and whether the mask is uneven.
+
+    The mask is true or below 0 where a score does not count, or None where no rewrite is needed. An uneven mask, such
+    as a causal one, lets rows see very different numbers of keys.
+    """
     if scores.target is _aten.add.Tensor and not scores.kwargs:
         for data, mask in (scores.args[:2], scores.args[1::-1]):
             known = constant_of(module, mask)
@@ -144,7 +149,8 @@ def _unmasked(module: GraphModule, scores: Node) -> tuple[Node, Node | None, boo
 
 
 def _filled(module: GraphModule, scores: Node) -> tuple[Node, Node] | None:
-    """What is filled with a number out of reach, and where."""
+    """Return the scores before a fill with ``MASKED`` or less, and the mask of the filled positions; None for other
+    calls."""
     if scores.target is _aten.masked_fill.Scalar:
         data, mask, number = scores.args
     elif scores.target is _aten.where.self:

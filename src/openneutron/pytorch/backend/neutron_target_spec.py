@@ -17,7 +17,7 @@ class NeutronHWVersion(Enum):
 
 
 class NeutronTargetSpec:
-    """A target's properties, by its name; without one, those of ``targets.DEFAULT``.
+    """The properties of a target, selected by name; the default is ``targets.DEFAULT``.
 
     ``neutron_target`` is the row of ``openneutron.targets``. Raises InvalidTargetError (a ValueError) for a name that is
     unknown or not compiled for. ``neutron_converter_flavor`` (ExecuTorch 1.0 had it) changes nothing, and a warning says so.

@@ -15,7 +15,7 @@ from openneutron.pytorch.overload import overload_of
 from openneutron.pytorch.quantizer.overrides import LEFT_FLOAT
 
 QUANTIZER = "quantizer"
-"""``Reject.rule`` where nothing but the quantizer keeps a node from the NPU."""
+"""``Reject.rule`` where only the quantizer keeps a node from the NPU."""
 
 LITERT_OF = {
     "bmm": "batch_matmul",
@@ -37,7 +37,8 @@ LITERT_OF = {
 """Rows of the operator table by what ATen calls them, where the names differ."""
 
 STAYS_WHOLE = "stays_whole"
-"""The key of ``node.meta["custom"]`` for why an operator that could be taken apart was not: the reason, and a suggestion."""
+"""The key of ``node.meta["custom"]`` for the reason why a decomposable operator stayed whole: the reason, and a
+suggestion."""
 
 REWRITE = "Write it with operators that docs/supported-ops.md lists."
 
@@ -72,7 +73,8 @@ def no_rule(node: Node) -> Reject:
 
 
 def stays_whole(node: Node) -> Reject | None:
-    """Why an operator that PyTorch can take apart, or one it was taken apart into, was quantized neither whole nor in pieces."""
+    """Return why an operator that PyTorch can decompose, or one of its pieces, was quantized neither whole nor in
+    pieces."""
     why = node.meta.get("custom", {}).get(STAYS_WHOLE)
     return None if why is None else Reject(*why)
 
@@ -105,5 +107,5 @@ def not_quantized(node: Node) -> Reject:
 
 
 def left_float(node: Node) -> bool:
-    """Whether NeutronQuantizer saw the operator, or what it was made from, and did not quantize it."""
+    """Return whether NeutronQuantizer saw the operator, or its origin, and did not quantize it."""
     return bool(node.meta.get("custom", {}).get(LEFT_FLOAT))

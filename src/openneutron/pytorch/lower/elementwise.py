@@ -109,8 +109,10 @@ def prelu(node: Node, context: Context) -> Value | Reject:
 
 
 def _along(op: str, rescaled: str = "") -> Callable[[Node, Context], Value | Reject]:
-    """The rule of an operator along one dimension, which LiteRT has along the last axis. ``rescaled``: the operator that a result
-    takes whose quantization is not the one that LiteRT fixes."""
+    """Return the rule of an operator along one dimension, which LiteRT supports along the last axis.
+
+    ``rescaled``: the operator for a result whose quantization differs from the one that LiteRT fixes.
+    """
     fixed = BY_NAME[op].fixed_output
     assert fixed is not None
     usual = per_tensor(*fixed)

@@ -24,8 +24,8 @@ def mean(node: Node, context: Context) -> Value | Reject:
 
 @lowers("aten.sum.default", "aten.sum.dim_IntList", layout=Layout.OWN)
 def total(node: Node, context: Context) -> Value | Reject:
-    """A sum of n values is their mean in steps of 1/n of the sum's: the same bytes under another scale, which a product with
-    n says. (LiteRT 2.3.0's reference SUM takes int8 for uint8.)"""
+    """A sum of n values is n times their mean. The mean is stored in steps of 1/n of the sum's scale, so the product with n
+    changes only the scale, not the bytes. (LiteRT 2.3.0's reference SUM takes int8 for uint8.)"""
     data, dims, kept = _reduced(node, context)
     count = math.prod(data.shape[dim] for dim in dims)
     quant = context.result_quant(node)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What stands against a call whatever its operands' quantization is: why it can't be delegated, as far as the call itself tells."""
+"""Reasons against delegating a call that follow from the call itself, whatever its operands' quantization is."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DROPS = ("aten.native_dropout.default", "aten.dropout.default", "aten.alpha_dro
 
 
 def objection(node: Node) -> Reject | None:
-    """The first thing that stands against the call, or None."""
+    """Return the first reason against the call, or None."""
     name = op_name(node)
     if name.startswith(_CHECKS):
         return CHECKS
@@ -59,7 +59,7 @@ def objection(node: Node) -> Reject | None:
 
 
 def _without_rule(node: Node) -> Reject | None:
-    """What can be said of a call that no rule takes."""
+    """Return a reason against a call without a rule."""
     dtype = _dtype(node)
     if dtype in (torch.int32, torch.int64):
         return Reject(f"its result is {DTYPE_OF_TORCH[dtype]}; the NPU computes on int8", WITH_INTEGERS)
@@ -76,14 +76,14 @@ def _without_rule(node: Node) -> Reject | None:
 
 
 def _is_computed(source: Node) -> bool:
-    """Whether a call's operand is an input of the model or computed; parameters and buffers are neither."""
+    """Return whether a call's operand is an input of the model or computed; parameters and buffers are neither."""
     return source.op == "call_function" or (
         source.op == "placeholder" and not source.name.startswith(("p_", "b_", "c_"))
     )
 
 
 def _depends_on_data(node: Node) -> bool:
-    """Whether an extent of the result is a number that torch.export can only name (``u0``)."""
+    """Return whether an extent of the result is a number that torch.export can only name (``u0``)."""
     value = node.meta.get("val")
     values = value if isinstance(value, (list, tuple)) else (value,)
     tensors = [item for item in values if isinstance(item, torch.Tensor)]
@@ -97,12 +97,12 @@ def _dtype(node: Node) -> torch.dtype | None:
 
 
 def indices_used(node: Node) -> Reject | None:
-    """Against a pool of maxima of which another result than the first is read."""
+    """Object to a maximum pool of which another result than the first is read."""
     return INDICES if any(op_name(user) == GETITEM and user.args[1] != 0 for user in node.users) else None
 
 
 def computed_weights(node: Node) -> Reject | None:
-    """Against a convolution whose weights are computed, or an input of the model."""
+    """Object to a convolution whose weights are computed, or an input of the model."""
     weight = node.args[1]
     while isinstance(weight, Node) and (is_dequantize(weight) or is_quantize(weight)):
         weight = weight.args[0]
@@ -110,7 +110,7 @@ def computed_weights(node: Node) -> Reject | None:
 
 
 def rounded_quotient(node: Node) -> Reject | None:
-    """Against a rounded quotient of two computed tensors; of one computed tensor it is a table."""
+    """Object to a rounded quotient of two computed tensors; with one computed tensor the quotient is a table."""
     return ROUNDS if len([source for source in node.all_input_nodes if _is_computed(source)]) > 1 else None
 
 
@@ -119,4 +119,4 @@ OBJECTIONS: dict[str, Callable[[Node], Reject | None]] = {
     **dict.fromkeys((f"aten.adaptive_max_pool{n}d.default" for n in (1, 2, 3)), indices_used),
     **dict.fromkeys(("aten.div.Tensor_mode", "aten.fmod.Tensor", "aten.remainder.Tensor"), rounded_quotient),
 }
-"""What stands against calls of operators that have a rule."""
+"""Reasons against calls of operators that have a rule."""

@@ -23,8 +23,8 @@ QUANTIZE = "Quantize it with NeutronQuantizer."
 """The way out where a model came to the partitioner without quantization that it should have."""
 
 
-WITH_INTEGERS = "What there is for integers and truth values: indices, positions and conditions."
-"""The hint where integers or booleans would have to be computed with."""
+WITH_INTEGERS = "The NPU's operators on integers and booleans are those of indices, positions and conditions."
+"""The hint where the operator would have to compute with integers or booleans."""
 
 
 @dataclass(frozen=True, slots=True)

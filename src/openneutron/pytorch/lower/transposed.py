@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 
 @lowers("aten.convolution.default", fuses=True, layout=Layout.NHWC)
 def any_convolution(node: Node, context: Context) -> Value | Reject:
-    """What ExecuTorch makes of every convolution. The quantizer decomposes those in three dimensions before."""
+    """ExecuTorch gives every convolution this form. The quantizer decomposes those in three dimensions before."""
     return (conv_transpose if arguments_of(node)["transposed"] else convolution)(node, context)
 
 

@@ -28,8 +28,8 @@ class Unit:
 
 
 def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Unit]]:
-    """All units of a graph: those that can run one after the other, in such an order, and those in a circle with others, which read
-    what is computed from their own results.
+    """Return all units of a graph: first those that can run one after the other, in such an order, then those on a
+    cycle. A unit on a cycle reads values that depend on its own results.
 
     Quantize nodes of the model's inputs and dequantize nodes of its outputs belong to none.
     """

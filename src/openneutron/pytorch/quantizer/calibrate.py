@@ -63,7 +63,8 @@ def calibrate(
     calibration_inputs: Iterable[tuple[Any, ...] | ModelInputs],
     after_sample: Callable[[int], None] | None = None,
 ) -> None:
-    """Run the prepared model on every sample. Raises InvalidOptionError if there is none, or one that it can't be run on."""
+    """Run the prepared model on every sample. Raises InvalidOptionError without samples, or where the model can't run
+    on one."""
     done = 0
     with torch.no_grad():
         for sample in calibration_inputs:
@@ -71,7 +72,7 @@ def calibrate(
                 _run(prepared, sample)
             except (OpenNeutronError, AssertionError):
                 raise
-            # An index outside a table, weights without values: the operators raise what they like.
+            # An index outside a table, weights without values: the operators may raise anything.
             except Exception as error:
                 raise InvalidOptionError(
                     f"calibration: the model can't be run on sample {done}: {first_line(error)} ({type(error).__name__}). "

@@ -51,7 +51,7 @@ __all__ = ["NeutronQuantizer", "act_qspec", "wgt_fc_qspec", "wgt_qspec"]
 class NeutronQuantizer(Quantizer):
     """int8 static quantization: activations affine per tensor; weights symmetric, with a scale for each output channel.
 
-    neutron_target_spec: the target; None is ``targets.DEFAULT``. is_qat: insert fake quantization, to train with.
+    neutron_target_spec: the target; None means ``targets.DEFAULT``. is_qat: insert fake quantization for training.
 
     Biases are int32. Tensors that are not float stay as they are. Functions of one
     value (``pointwise``) are quantized at their ends alone; other operators without a row in ``rules.RULES`` stay float.
@@ -245,7 +245,8 @@ class NeutronQuantizer(Quantizer):
         return activation_spec(self.is_qat) if dim is None else row_spec(dim)
 
     def _input_spec(self, source: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
-        """The producer's scale where its operator decides it; otherwise one from calibration, which torchao shares with the producer."""
+        """Return the producer's scale where its operator fixes it; otherwise one from calibration, which torchao shares
+        with the producer."""
         if config.input_activation is not USUAL:
             return config.input_activation
         if _decided(source) is not None:
@@ -291,7 +292,8 @@ class NeutronQuantizer(Quantizer):
 
 
 def _mark_left_float(model: GraphModule, constants: Set[Node]) -> None:
-    """Notes which calls of real numbers stay float although nobody wants that, for the partitioner's messages."""
+    """Note which calls on real numbers stay float although the user did not ask for that, for the partitioner's
+    messages."""
     for node in model.graph.nodes:
         custom = node.meta.get("custom", {})
         wanted = overrides.KEPT_FLOAT in custom or Q_ANNOTATION_KEY in node.meta
@@ -315,8 +317,12 @@ def _is_shared(node: Node, rule: AnnotationRule) -> bool:
 
 
 def _leader(data: list[Node]) -> Node | None:
-    """The operand whose scale all have that share one: the first whose scale its operator does not decide, so that none is forced
-    into the range of a sigmoid; one that is decided where all are decided alike, and None where they are decided differently."""
+    """Return the operand whose scale all others with a shared scale take: the first whose scale its operator does not
+    fix.
+
+    So no operand is forced into the range of a sigmoid. Where all are fixed alike, it is one of these; where they are
+    fixed differently, None.
+    """
     free = next((item for item in data if _decided(item) is None), None)
     if free is not None:
         return free
@@ -324,13 +330,15 @@ def _leader(data: list[Node]) -> Node | None:
 
 
 def _shares(item: Node, leader: Node) -> bool:
-    """Whether an operand takes its leader's scale; what its operator decides is requantized, but for probabilities with others."""
+    """Return whether an operand takes its leader's scale. An operand with a fixed scale is requantized, except a
+    probability among probabilities."""
     decided = _decided(item)
     return decided is None or (is_probability_spec(decided) and decided is _decided(leader))
 
 
 def _decided(node: Node) -> QuantizationSpecBase | None:
-    """The quantization of a node's result where the operator decides it: a fixed one, or that of probabilities."""
+    """Return the quantization of a node's result where its operator fixes it: a constant one, or that of
+    probabilities."""
     spec = _root_spec(node)
     return spec if isinstance(spec, FixedQParamsQuantizationSpec) or is_probability_spec(spec) else None
 

@@ -25,8 +25,9 @@ MOST_COUNTED = 1 << 18
 the same ranges as all, where tails are long too; 65,536 do not."""
 
 LEAST_ACTIVATION_SCALE = 2.0**-16
-"""Keeps requantization multipliers and int32 biases in range when a tensor is nearly constant. ExecuTorch's NXP quantizer uses
-2**-12, with which a tensor of values below 0.004 has 16 steps left: products with probabilities over 1024 values are such."""
+"""The smallest scale, which keeps requantization multipliers and int32 biases in range for a nearly constant tensor.
+ExecuTorch's NXP quantizer uses 2**-12. With that, a tensor of values below 0.004 has only 16 steps; products with
+probabilities over 1024 values have such values."""
 
 LEAST_CHANNEL_RATIO = 2.0**-12
 """An output channel's weight scale is at least this part of the largest one.

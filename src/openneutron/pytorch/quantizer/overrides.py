@@ -19,7 +19,7 @@ KEPT_FLOAT = "kept_float"
 """The key of ``node.meta["custom"]`` that says who keeps a node float."""
 
 LEFT_FLOAT = "left_float"
-"""The key of ``node.meta["custom"]`` of nodes that the quantizer looked at and has no rule for."""
+"""The key of ``node.meta["custom"]`` of nodes that the quantizer examined and has no rule for."""
 
 _CHOSEN = "openneutron_config"
 """The key of ``node.meta`` that holds what was said of the operator a node was before passes rewrote it."""

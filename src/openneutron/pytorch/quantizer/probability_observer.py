@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The scale of what a softmax makes, from its largest probability."""
+"""The scale of a softmax's result, from its largest probability."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from openneutron.ops import BY_NAME
 from openneutron.ops.softmax import LEAST_SCALE
 
 LARGEST_FLAT = 1 / 4
-"""The largest probability seen up to which a softmax gets a scale of its own, which is at least 4 times as fine as 1/256.
+"""The largest observed probability for which a softmax gets a scale of its own, at least 4 times as fine as 1/256.
 
-Beyond it 1/256 has 64 steps or more for the largest value, and is what LiteRT's plain int8 SOFTMAX computes.
+Above it the scale 1/256 has at least 64 steps for the largest value, and LiteRT's plain int8 SOFTMAX computes the
+result.
 """
 
 
 class ProbabilityObserver(MinMaxObserver):
-    """Observes probabilities: LiteRT's fixed scale 1/256 where the largest is above ``LARGEST_FLAT``, else one that ends at the
-    largest. The zero point is -128 in either case."""
+    """Observe probabilities: LiteRT's fixed scale 1/256 where the largest is above ``LARGEST_FLAT``, else a scale that
+    ends at the largest. The zero point is -128 in either case."""
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
         """(scale, zero point)"""
@@ -30,7 +31,7 @@ class ProbabilityObserver(MinMaxObserver):
 
 
 def fixed_parameters() -> tuple[float, int]:
-    """Scale and zero point that LiteRT's int8 SOFTMAX has."""
+    """Return scale and zero point of LiteRT's int8 SOFTMAX."""
     fixed = BY_NAME["softmax"].fixed_output
     assert fixed is not None
     return fixed

@@ -20,7 +20,8 @@ def row_dimension(node: Node) -> int | None:
 
 
 def has_own_scale(softmax: Node) -> bool:
-    """Whether a softmax's result may have another scale than LiteRT's 1/256: LiteRT's wider sum holds ``MOST_ADDED`` values."""
+    """Return whether a softmax's result may have another scale than LiteRT's 1/256: LiteRT's wider sum holds
+    ``MOST_ADDED`` values."""
     dim, rank = softmax.args[1], softmax.meta["val"].dim()
     extent = softmax.meta["val"].shape[dim] if isinstance(dim, int) and rank else None
     return isinstance(extent, int) and extent <= MOST_ADDED

@@ -68,7 +68,7 @@ def filled_spec(dim: int | None, is_qat: bool = False) -> QuantizationSpec:
 
 @functools.cache
 def probability_spec(is_qat: bool = False) -> QuantizationSpec:
-    """int8 as ``activation_spec`` has it, of what a softmax makes: LiteRT's scale 1/256, or a finer one."""
+    """Return ``activation_spec``'s int8 for a softmax's result, with LiteRT's scale 1/256 or a finer one."""
     observer: Any = ProbabilityObserver
     made = FakeQuantize.with_args(observer=observer) if is_qat else observer
     return replace(activation_spec(), observer_or_fake_quant_ctr=made)

@@ -45,7 +45,7 @@ def scaled_dot_product_attention(
 
 
 def attended(scores: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
-    """softmax(scores) @ value, with the division last where that is better."""
+    """Compute softmax(scores) @ value, with the division last where that is more accurate."""
     if is_causal or scores.shape[-1] <= MOST_KEYS_OF_SOFTMAX:
         return _product(torch.softmax(scores, -1), value)
     parts = torch.exp(scores - scores.amax(-1, keepdim=True))

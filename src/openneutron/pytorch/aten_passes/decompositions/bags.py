@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bags of embeddings as products with a matrix of which bag each embedding is in."""
+"""Embedding bags as products with a matrix that assigns embeddings to bags."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ SUM, MEAN, MAX = 0, 1, 2
 """The modes of ``aten.embedding_bag``."""
 
 MOST_TAKEN = 512
-"""Embeddings that all bags of a call take together: a table of so many rows and columns says which come behind an offset."""
+"""The limit on the embeddings of all bags of a call: a table of this many rows and columns marks the embeddings behind
+each offset."""
 
 
 @decomposes("aten.embedding_bag.padding_idx", "aten.embedding_bag.default")
@@ -29,14 +30,14 @@ def embedding_bag(
     include_last_offset: bool,
     padding_idx: int | None = None,
 ) -> tuple[Tensor, None, None, None] | Keep:
-    """The bags alone; the operator's other results serve its gradient. A bag of nothing is zeros."""
+    """Return the bags only; the operator's other results serve its gradient. An empty bag is zeros."""
     del scale_grad_by_freq, sparse
     taken = indices.numel()
     bags = offsets.numel() - include_last_offset
     if padding_idx is not None or not 0 < taken <= MOST_TAKEN or bags < 1 or indices.dim() != 1:
         return KEPT
     rows = _aten.embedding.default(weight, indices)
-    # Row o of the table: which embeddings stand at offset o or behind it.
+    # Row o of the table marks the embeddings at offset o or behind it.
     table = torch.ones(taken, taken + 1, dtype=weight.dtype).tril().t()
     behind = _aten.index.Tensor(table, [offsets])
     inside = _aten.slice.Tensor(behind, 0, 0, bags)
@@ -55,7 +56,7 @@ def embedding_bag(
 
 
 def _largest(rows: Tensor, inside: Tensor) -> Tensor:
-    """The largest of each bag's rows: the others count as the smallest of all."""
+    """Return the maximum over each bag's rows; rows of other bags are replaced by the smallest value."""
     belongs = _aten.gt.Scalar(inside, 0.5)
     candidates = _aten.where.self(belongs.unsqueeze(2), rows.unsqueeze(0), _aten.amin.default(rows, [0], True))
     filled = _aten.gt.Scalar(_aten.amax.default(inside, [1], True), 0.5)

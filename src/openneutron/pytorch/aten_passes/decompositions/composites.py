@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators whose decomposition in PyTorch leads to pieces that int8 does badly or the NPU not at all."""
+"""Operators whose decomposition in PyTorch leads to pieces that lose accuracy in int8 or that the NPU can't run."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from openneutron.pytorch.aten_passes.decompositions.table import KEPT, Keep, dec
 _aten = torch.ops.aten
 
 MOST_CLASSES = 4096
-"""Classes of a one-hot vector, whose matrix of ones has their square in bytes."""
+"""The limit on classes of a one-hot vector; the identity matrix has the square of the classes in bytes."""
 
 MOST_FACTORS = 64
-"""Values along a dimension that is multiplied out, pair by pair."""
+"""The limit on values along a dimension that is multiplied out, pair by pair."""
 
 
 @decomposes("aten.rrelu.default")
 def rrelu(self: Tensor, lower: float, upper: float, training: bool, generator: object) -> Tensor | Keep:
-    """In eval mode a leaky ReLU with the mean of the slopes."""
+    """In eval mode RReLU is a leaky ReLU with the mean of the slopes."""
     del generator
     return KEPT if training else F.leaky_relu(self, (lower + upper) / 2)
 
@@ -35,7 +35,7 @@ def dropout(input: Tensor, p: float, train: bool) -> Tensor | Keep:
 
 @decomposes("aten.one_hot.default")
 def one_hot(self: Tensor, num_classes: int) -> Tensor | Keep:
-    """Rows of an identity matrix: one GATHER, in float where the result is cast to float (``CastRows``)."""
+    """Return rows of an identity matrix: one GATHER, in float where the result is cast to float (``CastRows``)."""
     if not 0 < num_classes <= MOST_CLASSES:
         return KEPT
     return _aten.embedding.default(torch.eye(num_classes, dtype=torch.int64), self)
@@ -43,8 +43,10 @@ def one_hot(self: Tensor, num_classes: int) -> Tensor | Keep:
 
 @decomposes("aten.bilinear.default")
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """input1 [..., i], input2 [..., j], weight [o, i, j]: one linear layer on input1 with o * j outputs, and for each output
-    the sum of its products with input2."""
+    """Compute a bilinear layer: input1 [..., i], input2 [..., j], weight [o, i, j].
+
+    One linear layer on input1 has o * j outputs; for each output o, their products with input2 are summed.
+    """
     outputs, _, extent = weight.shape
     rows = F.linear(input1, weight.transpose(1, 2).reshape(outputs * extent, -1))
     products = rows.reshape(*input1.shape[:-1], outputs, extent) * input2.unsqueeze(-2)
@@ -54,7 +56,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 
 @decomposes("aten.fmax.default")
 def fmax(self: Tensor, other: Tensor) -> Tensor:
-    """int8 holds no NaN."""
+    """Return the plain maximum, since int8 holds no NaN."""
     return torch.maximum(self, other)
 
 
@@ -65,7 +67,7 @@ def fmin(self: Tensor, other: Tensor) -> Tensor:
 
 @decomposes("aten.prod.dim_int")
 def product_along(self: Tensor, dim: int, keepdim: bool, dtype: torch.dtype | None) -> Tensor | Keep:
-    """Halves of the values times each other, until one is left."""
+    """Multiply the halves of the values with each other until one value is left."""
     if not self.is_floating_point() or dtype not in (None, self.dtype) or not self.dim():
         return KEPT
     if not 0 < self.shape[dim] <= MOST_FACTORS:
@@ -93,7 +95,7 @@ def any_along_several(self: Tensor, dim: Sequence[int] | None, keepdim: bool) ->
 
 
 def _any(self: Tensor, dims: list[int], keepdim: bool) -> Tensor | Keep:
-    """The largest of the booleans as numbers."""
+    """Return the maximum of the booleans as numbers."""
     if self.dtype != torch.bool or not self.dim() or not self.numel():
         return KEPT
     return self.to(torch.float32).amax(dims, keepdim) > 0.5

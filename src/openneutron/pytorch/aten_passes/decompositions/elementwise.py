@@ -51,7 +51,8 @@ def floor_divide(self: Tensor, other: Tensor | float) -> Tensor | Keep:
 
 @decomposes("aten.div.Tensor_mode", "aten.divide.Tensor_mode")
 def divide_and_round(self: Tensor, other: Tensor, rounding_mode: str | None) -> Tensor | Keep:
-    """The quotient of two tensors, rounded. By a single number it is one function, which becomes a table as it is."""
+    """Return the rounded quotient of two tensors. A division by a number is one pointwise function, which becomes a
+    table."""
     if not (self.is_floating_point() and other.is_floating_point()) or (other.numel() == 1 and rounding_mode):
         return KEPT
     quotient = self / other
@@ -129,7 +130,7 @@ def aminmax(self: Tensor, dim: int | None, keepdim: bool) -> list[Tensor] | Keep
 def mean_of_another_type(
     self: Tensor, dtype: torch.dtype | None, dim: list[int] | None = None, keepdim: bool = False
 ) -> Tensor | Keep:
-    """A mean in double precision is one of float32 values that is cast afterwards: int8 sums are exact either way."""
+    """Compute a mean in double precision in float32 and cast the result; int8 sums are exact either way."""
     if self.dtype != torch.float32 or dtype != torch.float64:
         return KEPT
     return self.mean(dim or list(range(self.dim())), keepdim=keepdim).to(dtype)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Logarithms of sums of exponentials, and roots of sums of squares, each with its largest term taken out first.
+"""Logarithms of sums of exponentials, and roots of sums of squares, each with its largest term factored out.
 
-What is left is between 0 and the number of terms, so that int8 has steps enough for it whatever the size of the terms.
+The remaining sum is between 0 and the number of terms, so int8 resolves it at any magnitude of the terms.
 """
 
 from __future__ import annotations

@@ -311,7 +311,7 @@ def diff(self: Tensor, n: int, dim: int, prepend: Tensor | None, append: Tensor 
 
 @decomposes("aten.diagonal.default")
 def diagonal(self: Tensor, offset: int, dim1: int, dim2: int) -> Tensor | Keep:
-    """Every (columns + 1)-th value of the matrices' rows, one behind the other."""
+    """Return every (columns + 1)-th value of the matrices, with their rows concatenated."""
     first, second = dim1 % self.dim(), dim2 % self.dim()
     others = [dim for dim in range(self.dim()) if dim not in (first, second)]
     rows, columns = self.shape[first], self.shape[second]

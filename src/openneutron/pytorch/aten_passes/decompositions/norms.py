@@ -92,12 +92,12 @@ def vector_norm(
 
 
 MOST_DIFFERENCES = 1 << 18
-"""Differences that the distances between two sets of points may be made of: 256 KiB in int8."""
+"""The limit on differences that the distances between two sets of points take: 256 KiB in int8."""
 
 
 @decomposes("aten.cdist.default")
 def distances(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor | Keep:
-    """The norm of each point's difference from each other one."""
+    """Return the norm of the difference of each point of one set from each point of the other."""
     del compute_mode
     differences = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     if p not in (1, 2) or not 0 < differences.numel() <= MOST_DIFFERENCES:

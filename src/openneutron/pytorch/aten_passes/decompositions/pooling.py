@@ -135,7 +135,7 @@ def adaptive_max_pool3d(self: Tensor, output_size: list[int]) -> tuple[Tensor, T
 
 
 def _with_positions(dimensions: int) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """A maximum pool whose second result are positions."""
+    """Return the decomposition of a maximum pool whose second result is the positions."""
     pool = getattr(_aten, f"max_pool{dimensions}d").default
 
     def max_pool(
@@ -160,7 +160,7 @@ for _dimensions in (1, 2, 3):
 
 
 def _positions(x: Tensor, largest: Tensor, output_size: Sequence[int]) -> Tensor | None:
-    """The second result of an adaptive maximum."""
+    """Return the second result of an adaptive maximum pool."""
     extents = x.shape[-len(output_size) :]
     windows = [adaptive_windows(extent, outputs) for extent, outputs in zip(extents, output_size, strict=True)]
     return first_positions(x, largest, windows)

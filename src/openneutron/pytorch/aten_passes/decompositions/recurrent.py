@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Recurrent layers and their cells, unrolled over the steps of the sequence.
 
-The inputs' part of all gates of all steps is one linear layer in front of the steps (with both biases); a step is a linear
-layer of the hidden state, a sum, and the gates.
+The contribution of the inputs to all gates of all steps is one linear layer in front of the steps (with both biases). A
+step is a linear layer of the hidden state, a sum, and the gates.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 from openneutron.pytorch.aten_passes.decompositions.table import KEPT, Keep, decomposes
 
 MOST_STEPS = 256
-"""Steps of a sequence, times directions and layers, that are unrolled, about 14 operators each. Longer layers stay on the CPU:
-what ExecuTorch and the compiler do with each operator takes about 50 ms of compile time."""
+"""The limit on unrolled steps, over all directions and layers of a sequence, with about 14 operators each. Longer
+layers stay on the CPU: ExecuTorch and the compiler take about 50 ms for each operator."""
 
 State = tuple[Tensor, ...]
 
@@ -35,11 +35,12 @@ class Weights:
 
 
 Step = Callable[[Tensor, State, Weights], State]
-"""From the input's part of the gates, the state and the weights to the next state; the first part of it is the output."""
+"""A function from the input's contribution to the gates, the state and the weights to the next state. The first part of
+the state is the output."""
 
 
 def _lstm_step(gates: Tensor, state: State, weights: Weights) -> State:
-    """The sigmoid is computed of all gates together, and that of the cell's gate not read: fewer calls."""
+    """Compute the sigmoid of all gates together and ignore that of the cell's gate; this takes fewer calls."""
     hidden, cell = state
     gates = gates + F.linear(hidden, weights.of_hidden)
     extent = cell.shape[-1]
@@ -51,7 +52,7 @@ def _lstm_step(gates: Tensor, state: State, weights: Weights) -> State:
 
 
 def _gru_step(gates: Tensor, state: State, weights: Weights) -> State:
-    """The hidden state's bias stays with it, since a gate is multiplied with the sum."""
+    """The hidden state's bias stays with the hidden state, since a gate is multiplied with their sum."""
     (hidden,) = state
     extent = hidden.shape[-1]
     own = F.linear(hidden, weights.of_hidden, weights.hidden_bias)
@@ -71,11 +72,11 @@ STEPS: dict[str, Step] = {
     "rnn_tanh": _plain_step(torch.tanh),
     "rnn_relu": _plain_step(torch.relu),
 }
-"""By the layer's name."""
+"""The cells by the layer's name."""
 
 
 def _gates(kind: str, x: Tensor, weights: Weights) -> Tensor:
-    """The input's part of the gates, with both biases where the step adds none."""
+    """Return the input's contribution to the gates, with both biases where the step adds none."""
     bias = weights.bias
     if bias is not None and weights.hidden_bias is not None and kind != "gru":
         bias = bias + weights.hidden_bias
@@ -83,7 +84,8 @@ def _gates(kind: str, x: Tensor, weights: Weights) -> Tensor:
 
 
 def _layer(kind: str, x: Tensor, state: State, weights: Weights, backwards: bool) -> tuple[Tensor, State]:
-    """One direction of one layer on x [steps, batch, values]: the outputs, and the last state [1, batch, values]."""
+    """Run one direction of one layer on x [steps, batch, values]; return the outputs and the last state [1, batch,
+    values]."""
     gates = _gates(kind, x, weights).split(1)
     outputs: list[Tensor] = []
     for here in reversed(gates) if backwards else gates:
@@ -95,7 +97,7 @@ def _layer(kind: str, x: Tensor, state: State, weights: Weights, backwards: bool
 def _layers(
     kind: str, x: Tensor, states: Sequence[Tensor], params: Sequence[Weights], bidirectional: bool
 ) -> tuple[Tensor, ...]:
-    """All layers on x [steps, batch, values]; states: [layers * directions, batch, values] each."""
+    """Run all layers on x [steps, batch, values]; states: [layers * directions, batch, values] each."""
     first = list(zip(*(state.split(1) for state in states), strict=True))
     last: list[State] = []
     for place in range(0, len(params), 1 + bidirectional):

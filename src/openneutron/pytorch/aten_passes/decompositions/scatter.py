@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Values put at indices, as gathers and selections: each index becomes a row of a one-hot matrix."""
+"""Writes of values at indices, as gathers and selections: each index becomes a row of a one-hot matrix."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from openneutron.pytorch.aten_passes.decompositions.table import KEPT, Keep, dec
 _aten = torch.ops.aten
 
 MOST_ONE_HOT = 1 << 18
-"""Elements of a one-hot matrix, which takes as many bytes of the arena: a number of our own choice."""
+"""The limit on elements of a one-hot matrix, each a byte of the arena; a number of our own choice."""
 
 
 @decomposes("aten.index_put.default")
 def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor | Keep:
-    """Of several values put at one place the last stays, or all are added."""
+    """Write values at indices; of several values at one position the last is kept, or all are added."""
     if not self.is_floating_point() or values.dtype != self.dtype:
         return KEPT
     given = {dim: index for dim, index in enumerate(indices) if index is not None}
@@ -71,7 +71,8 @@ def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor | 
 
 
 def _scattered(x: Tensor, dim: int, index: Tensor, values: Tensor, accumulate: bool) -> Tensor | Keep:
-    """Each line along the dimension has indices of its own; other dimensions must be as long as the indices'."""
+    """Scatter where each line along the dimension has indices of its own; other dimensions must be as long as the
+    indices'."""
     if not x.is_floating_point() or values.dtype != x.dtype or not x.dim() or not index.numel():
         return KEPT
     dim = dim % x.dim()
@@ -111,7 +112,7 @@ def select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor | 
 
 @decomposes("aten.slice_scatter.default")
 def slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Tensor | Keep:
-    """The parts between the places one after the other."""
+    """Concatenate the slices of ``src`` with the parts of ``self`` between them."""
     dim = dim % self.dim()
     extent = self.shape[dim]
     parts, done = [], 0
@@ -131,7 +132,8 @@ def slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: i
 
 
 def _masked(x: Tensor, given: dict[int, Tensor], values: Tensor, accumulate: bool) -> Tensor | Keep:
-    """Where a mask holds. Values that differ from one place to another have places that depend on the mask's values."""
+    """Write values where a mask is true; keep the call whole if the values differ between positions, since these depend
+    on the mask."""
     ((dim, mask),) = given.items()
     behind = x.dim() - dim - mask.dim()
     if values.dim() > behind and any(extent != 1 for extent in values.shape[: values.dim() - behind]):
@@ -143,7 +145,8 @@ def _masked(x: Tensor, given: dict[int, Tensor], values: Tensor, accumulate: boo
 
 
 def _one_hot(x: Tensor, given: dict[int, Tensor], rows: int) -> Tensor:
-    """[rows, places]: 1.0 at the place that a row's indices name, 0.0 elsewhere. Indices below 0 count from the end."""
+    """Return [rows, places]: 1.0 at the place that a row's indices name, 0.0 elsewhere. Negative indices count from the
+    end."""
     shape = torch.broadcast_shapes(*(index.shape for index in given.values()))
     hot: Tensor | None = None
     for dim, index in given.items():
@@ -160,11 +163,11 @@ def _one_hot(x: Tensor, given: dict[int, Tensor], rows: int) -> Tensor:
 
 
 def _as_rows(x: Tensor, given: dict[int, Tensor], values: Tensor, rows: int) -> Tensor:
-    """[rows, elements of x at a place]: the values that each row of indices puts."""
+    """Return [rows, elements of x at a place]: the values that each row of indices writes."""
     shape = list(torch.broadcast_shapes(*(index.shape for index in given.values())))
     dims = list(given)
     rest = [extent for dim, extent in enumerate(x.shape) if dim not in given]
-    # Where the dimensions are neighbours, the indices' own stand in their place; else they come first.
+    # Where the indexed dimensions are neighbours, the indices' dimensions replace them; else they come first.
     place = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
     whole = [*rest[:place], *shape, *rest[place:]]
     if list(values.shape) != whole:
@@ -176,7 +179,8 @@ def _as_rows(x: Tensor, given: dict[int, Tensor], values: Tensor, rows: int) -> 
 
 
 def _put(table: Tensor, hot: Tensor, values: Tensor, accumulate: bool) -> Tensor:
-    """The table [places, elements] with the values [rows, elements] at the places of the one-hot rows [rows, places]."""
+    """Write values [rows, elements] to the table [places, elements] at the places of the one-hot rows [rows,
+    places]."""
     if accumulate:
         return table + _aten.matmul.default(_aten.permute.default(hot, [1, 0]), values)
     is_put = _aten.gt.Scalar(_aten.amax.default(hot, [0]), 0.5).unsqueeze(1)

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What a decomposition returns for a call that it leaves as it is, with a reason and a suggestion for the user."""
+    """The result of a decomposition for a call that it leaves whole, with a reason and a suggestion for the user."""
 
     reason: str = ""
     hint: str = ""

@@ -19,8 +19,12 @@ Triple = Sequence[int]
 def conv3d(
     input: Tensor, weight: Tensor, bias: Tensor | None, stride: Triple, padding: Triple, dilation: Triple, groups: int
 ) -> Tensor:
-    """One convolution of images, whose batch is every output depth of every volume. Its input channels are those of the
-    depth's taps, one after the other, so that each output is one sum of products, as in three dimensions."""
+    """Compute a convolution of volumes as one convolution of images, with every output depth of every volume in the
+    batch.
+
+    The input channels are those of the depth's taps, concatenated, so that each output is one sum of products, as in
+    three dimensions.
+    """
     (step, *steps), (before, *around), (apart, *aparts) = (_three(item) for item in (stride, padding, dilation))
     planes = _padded(_planes(input), before, before)
     taps = weight.shape[2]
@@ -53,8 +57,11 @@ def conv_transpose3d(
     groups: int,
     dilation: Triple,
 ) -> Tensor:
-    """A transposed convolution of images for each phase of the depth's stride. Output depth o is a sum over the taps k and
-    the input depths i for which i * stride + k * dilation = o + padding: those of a phase have the same taps."""
+    """Compute a transposed convolution of volumes as one of images for each phase of the depth's stride.
+
+    Output depth o is a sum over the taps k and the input depths i with i * stride + k * dilation = o + padding. All
+    outputs of a phase have the same taps.
+    """
     (step, *steps), (before, *around), (apart, *aparts) = (_three(item) for item in (stride, padding, dilation))
     behind, *behinds = _three(output_padding)
     planes, taps = _planes(input), weight.shape[2]
@@ -81,31 +88,31 @@ def conv_transpose3d(
 
 
 def _three(numbers: Sequence[int]) -> list[int]:
-    """A number for each dimension; one given is that of all three."""
+    """Return a number for each dimension; a single number holds for all three."""
     return list(numbers) if len(numbers) == 3 else [numbers[0]] * 3
 
 
 def _planes(volume: Tensor) -> Tensor:
-    """[batch, depth, channels, rows, columns] of a volume with or without a batch."""
+    """Return [batch, depth, channels, rows, columns] of a volume with or without a batch."""
     batches = volume if volume.dim() == 5 else volume.unsqueeze(0)
     return _aten.permute.default(batches, [0, 2, 1, 3, 4])
 
 
 def _volume(planes: Tensor, like: Tensor) -> Tensor:
-    """The volume that has these planes, with a batch where ``like`` has one."""
+    """Return the volume with these planes, with a batch where ``like`` has one."""
     volume = _aten.permute.default(planes, [0, 2, 1, 3, 4])
     return volume if like.dim() == 5 else volume.squeeze(0)
 
 
 def _padded(planes: Tensor, before: int, behind: int) -> Tensor:
-    """The planes with planes of zeros before and behind them."""
+    """Pad with planes of zeros before and behind."""
     if before == behind == 0:
         return planes
     return _aten.constant_pad_nd.default(planes, [0, 0, 0, 0, 0, 0, before, behind], 0.0)
 
 
 def _window(planes: Tensor, start: int, count: int) -> Tensor:
-    """``count`` planes from ``start`` on, zeros where there is none; at least one is there."""
+    """Return ``count`` planes from ``start`` on, with zeros outside the volume; at least one plane is inside."""
     end, depth = start + count, planes.shape[1]
     first, last = min(max(start, 0), depth), min(max(end, 0), depth)
     inside = planes if (first, last) == (0, depth) else _aten.slice.Tensor(planes, 1, first, last)
@@ -113,14 +120,16 @@ def _window(planes: Tensor, start: int, count: int) -> Tensor:
 
 
 def _stacked(read: list[Tensor], groups: int) -> Tensor:
-    """[batch * depth, channels, rows, columns]: the channels of a group are those of its first tap, then of its second."""
+    """Return [batch * depth, channels, rows, columns]: a group has the channels of its first tap, then of its second,
+    and so on."""
     batches, depth, channels, *image = read[0].shape
     split = [tap.reshape(batches * depth, groups, channels // groups, *image) for tap in read]
     return _aten.cat.default(split, 2).reshape(batches * depth, -1, *image)
 
 
 def _taps_of(weight: Tensor, taps: list[int], groups: int) -> Tensor:
-    """The weights of a transposed convolution at some of the depth's taps, as those of images; zeros without a tap."""
+    """Return the weights of a transposed convolution at some of the depth's taps, as those of images; zeros without a
+    tap."""
     split = weight.reshape(groups, -1, *weight.shape[1:])
     chosen = [split[:, :, :, k] for k in taps] or [torch.zeros_like(split[:, :, :, 0])]
     return _aten.cat.default(chosen, 1).reshape(-1, weight.shape[1], *weight.shape[3:])

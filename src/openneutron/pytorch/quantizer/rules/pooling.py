@@ -44,7 +44,7 @@ def _pair(item: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    """An average pool of images: its matrices, and the window they are."""
+    """An average pool of images as matrices, and its window."""
 
     averages: Separable
     kernel: Pair
@@ -53,7 +53,7 @@ class _Pool:
 
     @property
     def values(self) -> int:
-        """How many values one result is the mean of."""
+        """Return the number of values in the mean of one result."""
         return self.kernel[0] * self.kernel[1]
 
 
@@ -82,14 +82,14 @@ _POOLS = {
 
 
 def _average_rescales(node: Node) -> bool:
-    """Whether an average pool gets a scale of its own."""
+    """Return whether an average pool gets a scale of its own."""
     pool = _POOLS[str(node.target)](node)
     return pool is not None and _rescales(pool, _values_of_chain(node))
 
 
 def _values_of_chain(node: Node) -> int:
-    """How many values one result is the mean of, pools right before and behind included, as those that a pool in three
-    dimensions is made of."""
+    """Return the number of values in the mean of one result, including adjacent pools, such as those that a pool in
+    three dimensions is decomposed into."""
     chain, pool = [node], _source_pool(node)
     while pool is not None:
         chain.append(pool)
@@ -103,7 +103,7 @@ def _values_of_chain(node: Node) -> int:
 
 
 def _source_pool(node: Node) -> Node | None:
-    """The average pool that a pool reads through views, if nothing else reads it."""
+    """Return the average pool that a pool reads through views, if nothing else reads it."""
     source = node.args[0]
     while isinstance(source, Node) and str(source.target) in _VIEWS and len(source.users) == 1:
         source = source.args[0]
@@ -113,7 +113,7 @@ def _source_pool(node: Node) -> Node | None:
 
 
 def _user_pool(node: Node) -> Node | None:
-    """The average pool that alone reads a pool through views."""
+    """Return the average pool that reads a pool through views, if nothing else reads the pool."""
     users = tuple(node.users)
     while len(users) == 1 and str(users[0].target) in _VIEWS:
         users = tuple(users[0].users)
