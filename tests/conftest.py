@@ -26,7 +26,8 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_models() -> Path:
-    """The folder of trained models beside the checkout, or, where that is absent, one of networks with the same shapes."""
+    """Return the folder of trained models beside the checkout, or, where it is absent, a folder of networks with the
+    same shapes."""
     return models_folder()
 
 
@@ -36,7 +37,7 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says which tools were missing, how many tests were skipped for each, and the command that installs them."""
+    """Report the missing tools, the number of tests skipped for each, and the command that installs them."""
     reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()) if report.longrepr]
     for line in tools.summary(reasons):
         terminalreporter.write_line(line, yellow=True)

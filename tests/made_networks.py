@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Networks with the operators and shapes of the trained test models, for machines that do not have these.
+"""Networks with the operators and shapes of the trained test models, for machines without these models.
 
-Weights are random. Each layer's weight scales keep the spread of its output near that of its input, so that values neither
-saturate nor vanish over many layers. Memory depends on shapes alone; so the figures that tests demand hold for both.
+Weights are random. Each layer's weight scales keep the spread of its output near that of its input, so that values
+neither saturate nor vanish over many layers. Memory depends only on shapes, so the bounds in the tests hold for both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POSITIVE = per_tensor(0.02, -128)
 PROBABILITY = per_tensor(1 / 256, -128)
 
 HALF_RANGE = {"NONE": 3.6, "RELU": 2.5, "RELU6": 2.5}
-"""About half of the real values that a layer's output can hold, by its activation."""
+"""Return about half of the real values that a layer's output can hold, by its activation."""
 
 
 class Layers:
@@ -48,7 +48,7 @@ class Layers:
         return result
 
     def _weights(self, source: Tensor, shape: tuple[int, ...], axis: int, activation: str) -> tuple[Tensor, Tensor]:
-        """Uniform weights with a scale for each output, and biases; ``axis`` counts the outputs."""
+        """Return uniform weights with a scale for each output, and biases; ``axis`` counts the outputs."""
         taps = int(np.prod(shape)) // shape[axis]
         spread = HALF_RANGE[activation] / HALF_RANGE["NONE"] * np.sqrt(3 / taps) / 127
         scales = (spread * self.random.uniform(0.6, 1.4, shape[axis])).astype(np.float32)
@@ -64,7 +64,7 @@ class Layers:
     def conv(
         self, source: Tensor, outputs: int, kernel: tuple[int, int] = (1, 1), stride: int = 1, activation: str = "RELU"
     ) -> Tensor:
-        """A padded convolution."""
+        """Add a padded convolution."""
         _, height, width, channels = source.shape
         constants = self._weights(source, (outputs, *kernel, channels), 0, activation)
         return self._add(
@@ -79,7 +79,7 @@ class Layers:
         )
 
     def depthwise(self, source: Tensor, stride: int = 1, activation: str = "RELU") -> Tensor:
-        """A padded 3x3 depthwise convolution."""
+        """Add a padded 3x3 depthwise convolution."""
         _, height, width, channels = source.shape
         constants = self._weights(source, (1, 3, 3, channels), 3, activation)
         return self._add(
@@ -98,7 +98,7 @@ class Layers:
         return self._add("add", (a, b), a.shape, _quantization(activation), activation=activation)
 
     def whole_average(self, source: Tensor) -> Tensor:
-        """An average pool over all rows and columns, as a list of channels."""
+        """Add an average pool over all rows and columns, as a list of channels."""
         _, height, width, channels = source.shape
         assert source.quant is not None
         pooled = self._add(
@@ -115,7 +115,7 @@ class Layers:
         return self._add("reshape", (pooled,), (1, channels), source.quant, new_shape=(1, channels))
 
     def mean(self, source: Tensor) -> Tensor:
-        """The mean over rows and columns."""
+        """Add the mean over rows and columns."""
         axes = constant(f"axes_{len(self.nodes)}", np.array([1, 2], np.int32))
         return self._add("mean", (source, axes), (1, source.shape[3]), per_tensor(0.015, -128))
 
@@ -218,5 +218,5 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def models_folder() -> Path:
-    """Return the folder of trained models, or, where there is none, one of the networks of this module."""
+    """Return the folder of trained models, or, where it is absent, a folder of this module's networks."""
     return TRAINED_MODELS if TRAINED_MODELS.is_dir() else Path(_temporary_folder().name)

@@ -20,11 +20,11 @@ TARGET = targets.get("imxrt700")
 
 
 WITHOUT_REFERENCE = ("ELU", "SUM")
-"""Operators that LiteRT 2.3.0's reference resolver leaves out, or computes on uint8 though their tensors are int8."""
+"""Operators that LiteRT 2.3.0's reference resolver lacks, or computes on uint8 although their tensors are int8."""
 
 
 def resolver_of(operators: Iterable[str]) -> OpResolverType:
-    """The kernels to compare with: the reference kernels, or for operators that these have not, LiteRT's optimized ones."""
+    """Return the kernels to compare with: the reference kernels, or LiteRT's optimized ones for operators without."""
     lacking = not set(operators).isdisjoint(WITHOUT_REFERENCE)
     return OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES if lacking else OpResolverType.BUILTIN_REF
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Samplers of random graphs (random_builder.py) for operators that are made of others, and for changes of type."""
+"""Samplers of random graphs (random_builder.py) for operators that are compositions, and for changes of type."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def dynamic_update_slice(b: Builder, source: Tensor) -> Tensor | None:
 
 
 def one_hot(b: Builder, source: Tensor) -> Tensor | None:
-    """Its indices are an input; nothing reads the source."""
+    """Add an operator whose indices are an input; the source is unused."""
     shape = tuple(b.up_to(3) for _ in range(b.up_to(2)))
     depth, axis = b.up_to(9), int(b.random.integers(-1, len(shape) + 1))
     place = len(shape) if axis == -1 else axis

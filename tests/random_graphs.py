@@ -358,7 +358,8 @@ SAMPLERS: dict[str, Sampler] = {
 """One sampler for each row of the operator table."""
 
 ALONE = {"elu", "sum"}
-"""Operators that LiteRT's reference kernels lack: these are compared with other kernels, which compute others differently."""
+"""Operators that LiteRT's reference kernels lack: these are compared with other kernels, which round other operators
+differently."""
 
 MOST_ELEMENTS = 20_000
 

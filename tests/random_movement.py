@@ -14,14 +14,14 @@ from tests.random_builder import Builder, Sampler
 
 
 def _of_any_type(b: Builder, source: Tensor, *dtypes: DType) -> Tensor:
-    """The source, or now and then an input of its shape and one of these types."""
+    """Return the source, or sometimes an input of its shape and one of these types."""
     if b.random.random() < 0.8 or source.elements > 400:
         return source
     return b.input(source.shape, dtype=b.choice(*dtypes))
 
 
 def _some(b: Builder, shape: Sequence[int], like: Tensor) -> Tensor:
-    """A constant of another tensor's type."""
+    """Return a constant of another tensor's type."""
     low, high = (0, 2) if like.dtype is DType.BOOL else (-128, 128)
     return b.const(b.random.integers(low, high, tuple(shape)).astype(like.dtype.numpy), like.quant)
 

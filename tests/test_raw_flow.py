@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The page docs/raw-flow.md: its code runs as it stands there, and prints nothing that its reader can do nothing about."""
+"""The code on the page docs/raw-flow.md runs unchanged, and prints nothing that its reader can't act on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""On a machine with a C compiler and Python alone, every test that needs another program is skipped with its reason."""
+"""On a machine with only a C compiler and Python, every test that needs another program is skipped with its reason."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 
 ON_EVERY_MACHINE = ("gcc", "cc", "g++", "c++", "as", "ld", "ar", "nm", "git", "make", "sh", "env")
-"""The C and C++ compiler that the package itself is built with, the programs these call, and git, which made the checkout."""
+"""The C and C++ compilers that build the package, the programs that these call, and git, which made the checkout."""
 
 INSTALLED = re.compile(r"^(arm-none-eabi-\S+|clang(\+\+)?|qemu-system-\S+|cmake|ninja)$")
 """Programs that a machine may lack."""
 
 
 def starts_a_program(function: ast.AST, known: set[str]) -> bool:
-    """Whether a function names a program which a machine may lack, or one of the ``known`` functions."""
+    """Return whether a function names a program that a machine may lack, or one of the ``known`` functions."""
     for node in ast.walk(function):
         if isinstance(node, ast.Constant) and INSTALLED.match(str(node.value)):
             return True
@@ -34,7 +34,7 @@ def starts_a_program(function: ast.AST, known: set[str]) -> bool:
 
 
 def starting_programs(path: Path) -> set[str]:
-    """The functions of a file that start such a program, directly or through others of the file."""
+    """Return the functions of a file that start such a program, directly or through others of the file."""
     functions = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
     found: set[str] = set()
     while more := {item.name for item in functions if starts_a_program(item, found)} - found:
@@ -43,7 +43,8 @@ def starting_programs(path: Path) -> set[str]:
 
 
 def needing_programs() -> list[Path]:
-    """The test files that start a program which a machine may lack, themselves or through a function that they import."""
+    """Return the test files that start a program that a machine may lack, themselves or through an imported
+    function."""
     sources = {path: path.read_text() for path in HERE.rglob("*.py") if path.name not in ("test_tools.py", "tools.py")}
     found = {path for path in sources if path.name.startswith("test_") and starting_programs(path)}
     for path in sources:
@@ -56,7 +57,7 @@ def needing_programs() -> list[Path]:
 
 
 def test_no_test_looks_for_a_program_by_itself() -> None:
-    """``tools.required`` gives every such skip its one form, which the last lines of a run count."""
+    """``tools.required`` gives all such skips one form, which the last lines of a run count."""
     asking = [path for path in HERE.rglob("*.py") if "shutil.which" in path.read_text()]
     assert sorted(path.name for path in asking) == ["test_tools.py", "tools.py"]
 

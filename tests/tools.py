@@ -48,7 +48,7 @@ def sanitizing_compiler(flags: tuple[str, ...]) -> str:
 
 
 def summary(reasons: Iterable[str]) -> list[str]:
-    """Return what a test run says at its end of the programs it lacked: nothing, or one line.
+    """Return the line that ends a test run and names the absent programs; empty where none was absent.
 
     reasons: the reasons of all skipped tests.
     """

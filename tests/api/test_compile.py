@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``openneutron.compile`` with everything a model may come in."""
+"""``openneutron.compile`` with each form of a model."""
 
 from __future__ import annotations
 

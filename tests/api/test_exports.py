@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The names that ``import openneutron`` gives, and what it imports for them."""
+"""The names that ``import openneutron`` exports, and the modules that it imports for them."""
 
 from __future__ import annotations
 

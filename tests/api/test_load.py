@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``openneutron.load``: compiled files opened, and what is none of them."""
+"""``openneutron.load`` opens compiled files and refuses all others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A function is looked for in a file's text, and not refused where the text can't tell."""
+"""A function is searched for in a file's text, and not refused where the text can't decide."""
 
 from __future__ import annotations
 

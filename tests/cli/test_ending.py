@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""However a command ends, there is one line and an exit code, and never a traceback."""
+"""Every end of a command gives one line and an exit code, and never a traceback."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def raising(error: BaseException) -> Callable[[], int]:
 
 
 RAISED = raising.__code__.co_firstlineno + 2
-"""The line of the statement above."""
+"""Return the line of the statement above."""
 
 
 def caused(error: BaseException, cause: BaseException) -> BaseException:
@@ -147,13 +147,13 @@ def test_an_output_that_is_full() -> None:
 
 
 def test_an_output_that_nobody_reads() -> None:
-    """The reader is gone before a byte is written."""
+    """The reader closes the pipe before a byte is written."""
     assert in_shell("(sleep 0.2; openneutron targets --json) | true") == (141, "")
     assert in_shell("openneutron targets >&-") == (0, "")
 
 
 def test_a_terminal_that_lacks_characters(tmp_path: Path) -> None:
-    """A model's name with letters that ASCII has not, in a message."""
+    """A model's name with letters that ASCII lacks, in a message."""
     assert in_shell(f"PYTHONIOENCODING=ascii openneutron explain {tmp_path}/größe.tflite") == (
         2,
         f"error: '{tmp_path}/gr??e.tflite' does not exist.\n",
@@ -261,7 +261,7 @@ def test_random_inputs_of_no_size(shape: tuple[int, ...], why: str) -> None:
 
 
 def test_what_can_be_refused_is_refused_before_pytorch_is_loaded(folder: Path) -> None:
-    """torch is out of reach here, and would be named if it was asked for."""
+    """torch can't be imported here; a command that asked for it would name it."""
     (folder / "net.py").write_text("import torch\nif True:\n    def net(): ...\n")
     (folder / "broken.py").write_text("x = = 1\n")
     (folder / "empty").mkdir()

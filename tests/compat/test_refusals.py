@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ExecuTorch's NXP backend, which converts in a child process, passes on of refusals; kernel selections as it looks at them."""
+"""Refusals reach the user through ExecuTorch's NXP backend, which converts in a child process; the backend finds the
+kernel selections it looks for."""
 
 from __future__ import annotations
 

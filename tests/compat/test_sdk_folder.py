@@ -36,7 +36,7 @@ print(shutil.which("nsys"), shutil.which("nxp_executor_runner"))
 
 
 def test_what_executorchs_tests_look_for_is_found(tmp_path: Path) -> None:
-    """The names and places of executorch/backends/nxp/tests/config.py and nsys_testing.py."""
+    """The names and paths of executorch/backends/nxp/tests/config.py and nsys_testing.py."""
     folder = tmp_path / "sdk"
     assert sdk_folder.main([str(folder), "--no-library"]) == 0
     environment = {
@@ -94,7 +94,7 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, torch.nn.Module]:
-    """An image with channels innermost and a row, added; both also as raw files of two runs."""
+    """Return a model that adds an image with channels innermost and a row, beside both as raw files of two runs."""
 
     class Two(torch.nn.Module):
         def forward(self, image: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,7 +16,8 @@ ATTRS = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dil
 def _image(
     op: str, block: list[int], pads: list[list[int]], crops: list[list[int]], last: dict[str, str] | None = None
 ) -> Graph:
-    """An image of 9 rows, 10 columns and 4 channels through the three operators, with a kernel of 3x2."""
+    """Return a graph that runs an image of 9 rows, 10 columns and 4 channels through the three operators, with a kernel
+    of 3x2."""
     if last is None:
         last = {}
     random = np.random.default_rng(1)
@@ -67,7 +68,8 @@ def test_what_no_padding_says_stays_as_it_is() -> None:
 
 
 def _sequence(axis: int) -> Graph:
-    """A causal convolution in one dimension, dilated by 4, with the sequence as the columns (axis 2) or rows of an image."""
+    """A causal convolution in one dimension, dilated by 4, with the sequence along the columns (axis 2) or rows of an
+    image."""
     random = np.random.default_rng(2)
 
     def image(batch: int, length: int, channels: int) -> tuple[int, ...]:

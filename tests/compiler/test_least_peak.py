@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The least memory of all plans: exact, and nothing is searched where a bound says that nothing fits."""
+"""The least memory of all schedules is exact, and nothing is searched where a bound shows that nothing fits."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ EXTENT = 4
 
 
 def one_index(axis: int, index: int) -> Graph:
-    """Index ``index`` along an axis of int8[4, 4, 4], which the result does not have any more."""
+    """Return a graph that takes index ``index`` along an axis of int8[4, 4, 4], which the result drops."""
     b = random_graphs.Builder(axis)
     source = b.input((EXTENT,) * 3)
     begins, ends = [0, 0, 0], [EXTENT] * 3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Behind the partitioner no operator ends a compile: every user error there is about something else than an operator."""
+"""No operator ends a compile after the partitioner: every later user error is about another subject."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openneutron import errors
 SOURCE = Path(openneutron.__file__).parent
 
 BEHIND = ("compiler", "isa", "ir", "ops", "litert/write.py", "litert/expand.py")
-"""What a graph goes through once it is partitioned."""
+"""The stages of a graph after partitioning."""
 
 ABOUT = {
     "options, before anything is compiled": {
@@ -27,8 +27,8 @@ ABOUT = {
     "a graph that was not partitioned": {("compiler/compile.py", "_compile_graph", "InvalidModelError"): 1},
     "a mistake in the compiler": {("compiler/compile.py", "checked", "CompilerFaultError"): 1},
 }
-"""What each error is about: (file, function, class) and how many of it. A budget that is too small is ``over_budget``'s; a
-program or a file that is damaged (``InvalidProgramError``) was not made by this compile."""
+"""The subject of each error: (file, function, class) and its count. A budget that is too small belongs to
+``over_budget``. A damaged program or file (``InvalidProgramError``) was not made by this compile."""
 
 
 def raised() -> Counter[tuple[str, str, str]]:

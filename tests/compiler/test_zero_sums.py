@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sums with zeros: dropped where LiteRT's result is the other operand for every value, and not where it need not be."""
+"""Sums with zeros are dropped where LiteRT's result equals the other operand for every value, and kept elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ EVERY = np.arange(-128, 128, dtype=np.int8).reshape(1, 4, 8, 8)
 def sum_with(
     op: str, order: tuple[str, str], zeros: float, zero_point: int, value: int, scale: float = 0.0371
 ) -> Graph:
-    """``op`` of x and a constant of ``value`` (of zeros where it is the zero point), with these scales."""
+    """Return a graph with ``op`` of x and a constant of ``value`` (zeros where it is the zero point), with these
+    scales."""
     quant = per_tensor(scale, -7)
     constant = np.full((1, 1, 1, 8), value, np.int8)
     tensors = [

@@ -51,7 +51,7 @@ TARGET = targets.get("imxrt700")
 
 @functools.cache
 def model(name: str, fetch_constants_to_sram: bool = False, sram_budget: int | None = None) -> Model:
-    """A model by its name, compiled once."""
+    """Return a model by its name, compiled once."""
     if name in BUILT_IN and not fetch_constants_to_sram and sram_budget is None:
         compiled = _built_in(name)
         (delegate,) = pte.delegates(compiled.buffer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The work of prepare is bounded by the windows that it checks, and programs of the compiler stay far below the bound."""
+"""The windows that prepare checks bound its work, and compiled programs stay far below the bound."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_LOOPS = 65535
 
 
 def windows(code: tuple[Record, ...]) -> int:
-    """The windows that prepare checks: docs/microcode.md says which."""
+    """Return the number of windows that prepare checks (docs/microcode.md)."""
     count, iterations, words = 0, 1, 0
     for item in code:
         kind = item.row.name
@@ -42,7 +42,7 @@ def windows(code: tuple[Record, ...]) -> int:
 
 
 def looped(loops: int, step: int) -> Program:
-    """A program of loops of one small call each, as often as a loop can go round."""
+    """Return a program of loops with one small call each, with the largest loop count."""
     row = programs.rows(0, 0, 1, step)
     body = (programs.instruction("LOOP", count=MOST_LOOPS, body_words=1 + len(row.row.fields)), row)
     return altered(programs.inverted_twice(), lambda _: {"code": (*body * loops, programs.END)})
@@ -57,7 +57,7 @@ def test_loops_are_checked_up_to_a_bound_and_refused_above_it() -> None:
     assert len(refused.microcode) > 24_000
     with pytest.raises(DriverError) as caught:
         Simulator(refused)
-    # The first call that goes beyond the bound is named: none behind it was looked at.
+    # The first call beyond the bound is named; the driver checked no call behind it.
     instruction = refused.header["code_offset"] + most * 9 + 3
     assert str(caught.value) == (
         "program: the driver says that a run of the microcode, or checking it, would take longer than this driver was built to "
@@ -72,7 +72,7 @@ def test_a_window_that_does_not_move_is_checked_once() -> None:
 
 
 def long_sequence() -> Graph:
-    """More steps than a loop of microcode can count."""
+    """The sequence has more steps than a loop of microcode can count."""
     b = random_graphs.Builder(1)
     value = b.input((1, 1, MOST_LOOPS + 5, 2))
     for _ in range(2):

@@ -23,7 +23,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_it_has_the_flags_of_executorchs_example() -> None:
-    """Read from its source: importing it takes NXP's SDK."""
+    """The flags are read from the source: importing it takes NXP's SDK."""
     found = importlib.util.find_spec("executorch")
     assert found is not None and found.submodule_search_locations
     (source,) = Path(found.submodule_search_locations[0]).glob("examples/nxp/aot_neutron_compile.py")

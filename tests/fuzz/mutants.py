@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Faults put in one at a time: ``python -m tests.fuzz.mutants COUNT [SEED [FILE ...]]`` tries COUNT of them, and lists the survivors.
+"""Insert one fault at a time: ``python -m tests.fuzz.mutants COUNT [SEED [FILE ...]]`` tries COUNT faults and lists the
+survivors.
 
-A fault changes one comparison, operator, constant or condition of ``litert/read.py``, of the operator table, of the compiler or of
-a kernel in C (or of the files that are named), assertions aside. Which ones are tried follows from SEED. Each is made in a copy of the
-checkout, where the tests nearest to its file then run until one fails. A fault that no test notices survives; it is a test that is
-missing, or a change that changes nothing.
+A fault changes one comparison, operator, constant or condition of ``litert/read.py``, the operator table, the compiler
+or a kernel in C (or of the named files), but no assertion. SEED selects the faults. Each fault is inserted in a copy of
+the checkout. The tests nearest to its file run there until one fails. A fault that no test notices survives: either a
+test is missing, or the change has no effect.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 COPIED = ("src", "tests", "scripts", "runtime", "bench", "pyproject.toml", "CMakeLists.txt")
-"""What tests need of a checkout."""
+"""The parts of a checkout that tests need."""
 
 SECONDS = 300
-"""A fault whose tests take longer is found: it makes something endless, or very slow."""
+"""Seconds after which a fault counts as found: an endless or very slow test run is a failure."""
 
 NEAREST: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("src/openneutron/litert/", ("tests/litert", "tests/mixed")),
@@ -44,7 +45,7 @@ NEAREST: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("src/openneutron/compiler/", ("tests/compiler/test_selection.py", "tests/compiler/test_cascade_search.py")),
     ("runtime/kernels/", ("tests/runtime",)),
 )
-"""For the start of a path the tests that run, beside those that name the file; the first row that fits counts."""
+"""The tests to run by the start of a path, beside those that name the file; the first matching row counts."""
 
 MUTATED = (
     "src/openneutron/litert/read.py",
@@ -80,7 +81,7 @@ class Mutant:
         return source[: self.start] + self.text + source[self.end :]
 
     def shown(self, source: str) -> str:
-        """The place, the line as it was, and what takes the place of what."""
+        """Return the place, the original line, and the replaced and the new text."""
         begin = source.rfind("\n", 0, self.start) + 1
         line = source[begin : source.find("\n", self.start)].strip()
         number = source.count("\n", 0, self.start) + 1
@@ -88,7 +89,7 @@ class Mutant:
 
 
 def mutants(path: str, source: str) -> list[Mutant]:
-    """Every fault that is known for a file, in the order of its text."""
+    """Return every possible fault of a file, in text order."""
     found = _in_c(source) if path.endswith(".c") else _in_python(source)
     return sorted((Mutant(path, *each) for each in found), key=lambda mutant: mutant.start)
 
@@ -103,7 +104,7 @@ def _in_python(source: str) -> Iterator[tuple[int, int, str]]:
         return lines[line - 1] + len(encoded[line - 1].encode()[:column].decode())
 
     def between(left: ast.expr, right: ast.expr) -> tuple[int, int]:
-        """The text between two operands, the operator with its blanks and brackets."""
+        """Return the text between two operands: the operator with its blanks and brackets."""
         assert left.end_lineno is not None and left.end_col_offset is not None
         return at(left.end_lineno, left.end_col_offset), at(right.lineno, right.col_offset)
 
@@ -135,7 +136,7 @@ def _in_python(source: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _is_text(node: ast.BinOp) -> bool:
-    """Whether it joins texts, which tests of messages are about."""
+    """Return whether the expression concatenates texts; only tests of messages notice these."""
     return any(
         isinstance(each, ast.JoinedStr) or (isinstance(each, ast.Constant) and isinstance(each.value, str))
         for each in (node.left, node.right)
@@ -149,7 +150,8 @@ def _replaced(source: str, start: int, end: int, pattern: str, text: str) -> Ite
 
 
 def _in_c(source: str) -> Iterator[tuple[int, int, str]]:
-    """Operators with blanks around them, and numbers; not in comments, texts and lines of the preprocessor."""
+    """Return faults in operators with blanks around them, and in numbers; not in comments, texts and preprocessor
+    lines."""
     blank = re.sub(
         r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|^[ \t]*#[^\n]*',
         lambda m: re.sub(r"\S", " ", m[0]),
@@ -163,7 +165,7 @@ def _in_c(source: str) -> Iterator[tuple[int, int, str]]:
 
 
 def nearest(path: str) -> list[str]:
-    """The tests that run for a file: those whose text names it, then those of its part."""
+    """Return the tests that run for a file: those whose text names it, then those of its folder."""
     in_c = path.startswith("runtime/")
     name = Path(path).stem if in_c else path.removeprefix("src/").removesuffix(".py").replace("/", ".")
     areas = ("runtime",) if in_c else ("litert", "ops", "compiler", "mixed")
@@ -178,7 +180,7 @@ def nearest(path: str) -> list[str]:
 
 
 def is_noticed(mutant: Mutant, copy: Path) -> bool:
-    """Whether a test fails in the copy with the fault in it, or it can't be built. Leaves the copy as it was."""
+    """Return whether a test or the build fails in the copy with the fault. Restores the copy."""
     file = copy / mutant.path
     source = file.read_text()
     file.write_text(mutant.applied(source))
@@ -216,7 +218,7 @@ def _builds(copy: Path) -> bool:
 
 
 def main(count: int, seed: int = 0, names: Sequence[str] = ()) -> int:
-    """Tries ``count`` faults; prints each survivor, and the sum. 1 where a test fails without any fault."""
+    """Try ``count`` faults; print each survivor and the totals. Return 1 where a test fails without any fault."""
     paths = [str(path.relative_to(ROOT)) for pattern in names or MUTATED for path in sorted(ROOT.glob(pattern))]
     sources = {path: (ROOT / path).read_text() for path in paths if not path.endswith("__init__.py")}
     known = [mutant for path, source in sources.items() for mutant in mutants(path, source)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A small LiteRT file for each operator and type that its reference kernel might take: int8, and indices and booleans."""
+"""A small LiteRT file for each operator and type that its reference kernel might accept: int8, indices and booleans."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARED_OPTIONS = {
     **dict.fromkeys(("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN"), "SequenceRNNOptions"),
     **dict.fromkeys(("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"), "RandomOptions"),
 }
-"""Options of the operators that are not named after them."""
+"""Options tables of the operators whose table has another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Sample:
     version: int = 1
 
     def file(self) -> bytes:
-        """The sample as a LiteRT file."""
+        """Return the sample as a LiteRT file."""
         builder = FileBuilder()
         names = [None if value is None else _tensor(builder, f"in{i}", value) for i, value in enumerate(self.inputs)]
         results = [_tensor(builder, f"out{i}", value) for i, value in enumerate(self.outputs)]
@@ -86,27 +86,27 @@ def _set_options(operator: Any, name: str, fields: dict[str, Any]) -> None:
 
 
 def x(*shape: int, scale: float = 0.05, zero_point: int = 0) -> Value:
-    """An int8 activation."""
+    """Return an int8 activation."""
     return Value(shape, "int8", None, scale, zero_point)
 
 
 def i32(*shape: int) -> Value:
-    """An int32 activation."""
+    """Return an int32 activation."""
     return Value(shape, "int32")
 
 
 def flags(*shape: int) -> Value:
-    """A bool activation."""
+    """Return a bool activation."""
     return Value(shape, "bool")
 
 
 def real(*shape: int) -> Value:
-    """A float32 activation."""
+    """Return a float32 activation."""
     return Value(shape, "float32")
 
 
 def const(values: Any, dtype: str = "int32") -> Value:
-    """A constant."""
+    """Return a constant."""
     data = np.array(values, dtype)
     return Value(data.shape, dtype, data)
 
@@ -189,7 +189,7 @@ SEGMENTS = ("UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_MIN", "UNSORTED_SEGMENT_PR
 
 
 def samples() -> list[Sample]:
-    """Every sample, in a fixed order."""
+    """Return every sample, in a fixed order."""
     return [*_elementwise(), *_reductions(), *_layers(), *_moves(), *_indexed(), *_rest(), *_stateful(), *_stablehlo()]
 
 

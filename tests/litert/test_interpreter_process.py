@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LiteRT's interpreter in a process of its own: the same bytes, and its crashes are errors."""
+"""LiteRT's interpreter in a child process gives the same bytes, and its crashes are errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from openneutron.mixed import FileSimulator
 from tests.mixed.files import BUILTIN, FileBuilder, float_file, mixed_file
 
 VALUES = 5184
-"""More than the reference kernel's accumulator has integer bits for (12, so 4,096): it aborts on a row of equal values."""
+"""More values than the reference kernel's accumulator holds (12 integer bits, so 4,096): it aborts on a row of equal
+values."""
 
 
 def softmax_file(values: int) -> bytes:

@@ -22,7 +22,7 @@ from tests.litert import operator_samples
 from tests.litert.operator_samples import Sample
 
 NO_OPERATORS = ("CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES")
-"""Codes of the schema that stand for no operator of LiteRT's own."""
+"""Codes of the schema that name no operator of LiteRT's own."""
 
 SAMPLES = operator_samples.samples()
 
@@ -33,7 +33,7 @@ def _interpreter(sample: Sample) -> Interpreter:
 
 
 def _inputs(shapes: Sequence[Sequence[int]], types: Sequence[npt.DTypeLike]) -> list[np.ndarray]:
-    """Small numbers above 0, for which every function has a result; positions that every axis has."""
+    """Return small positive numbers, for which every function has a result; they are valid positions on every axis."""
     values = []
     for shape, dtype in zip(shapes, types, strict=True):
         counted = np.arange(math.prod(shape)) * 5
@@ -59,13 +59,13 @@ def _results(sample: Sample) -> list[np.ndarray] | None:
 
 @functools.cache
 def _taken() -> tuple[tuple[Sample, list[np.ndarray]], ...]:
-    """The samples that LiteRT runs, with its results."""
+    """Return the samples that LiteRT runs, with its results."""
     pairs = ((sample, _results(sample)) for sample in SAMPLES)
     return tuple((sample, results) for sample, results in pairs if results is not None)
 
 
 def _registered(operator: str) -> bool:
-    """Whether LiteRT's reference resolver has the operator, in any version."""
+    """Return whether LiteRT's reference resolver has the operator, in any version."""
     a = operator_samples.A
     for version in (1, 2):
         try:

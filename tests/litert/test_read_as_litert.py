@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What LiteRT's kernels do not look at is no reason to refuse a file or an operator: such files run whole, byte-equal."""
+"""Fields that LiteRT's kernels do not read are no reason to refuse a file or an operator: such files run whole,
+byte-equal."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ SHAPE = (1, 4, 4, 4)
 
 
 def small_file() -> FileBuilder:
-    """CONV_2D to ``c``, then RELU to ``y``; its bias has a scale, as LiteRT's own converter writes it."""
+    """Return CONV_2D to ``c``, then RELU to ``y``; the bias has a scale, as LiteRT's own converter writes it."""
     b = FileBuilder()
     b.tensor("x", SHAPE, scale=0.02)
     b.conv("c", "x", SHAPE, 4, 3)
@@ -45,7 +46,7 @@ def compiled(data: bytes) -> CompiledFile:
 
 
 def outputs(data: bytes, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    """What the compiled file computes; asserts that it is one NeutronGraph."""
+    """Return the outputs of the compiled file; asserts that it is one NeutronGraph."""
     made = compiled(data).to_bytes()
     assert [node.op for node in litert.read(made).graph.nodes] == [OPERATOR_NAME]
     return FileSimulator(made).run(inputs)
@@ -190,8 +191,10 @@ def test_a_file_that_litert_runs_is_one_neutron_graph(change: Callable[[FileBuil
 
 @pytest.mark.parametrize(("scales", "axis"), [(4, 3), (1, 3), (3, 0)])
 def test_parameters_of_a_bias_that_do_not_fit_it_are_not_looked_at(scales: int, axis: int) -> None:
-    """Converters of TensorFlow 1 gave biases the weights' axis. LiteRT 2 refuses these when it reads the file; its kernels,
-    and LiteRT for microcontrollers, take no notice."""
+    """Converters of TensorFlow 1 gave biases the weights' axis.
+
+    LiteRT 2 refuses these when it reads the file; its kernels, and LiteRT for microcontrollers, ignore them.
+    """
     sound, odd = small_file(), small_file()
     quantize(odd, "c/bias", [0.0002] * scales, [0] * scales, axis)
     x = values(*SHAPE)

@@ -97,10 +97,11 @@ class FileBuilder:
 
 
 def mixed_file(signature: bool = False) -> bytes:
-    """Float borders, and a SCATTER_ND to a place twice in the middle with a residual around it.
+    """Return a file with float inputs and outputs, and a SCATTER_ND with a repeated index in the middle and a residual
+    around it.
 
     quantize, conv, max pool | scatter nd | add, conv, relu | dequantize, float logistic; and a second output, int8,
-    from before the scattering.
+    from before the SCATTER_ND.
     """
     b = FileBuilder()
     b.tensor("x", (1, 8, 8, 4), "float32")
@@ -162,7 +163,7 @@ def float_file() -> bytes:
 
 
 def int16_file() -> bytes:
-    """One addition in int16."""
+    """Return a file with one addition in int16."""
     b = FileBuilder()
     for name in "xzy":
         b.tensor(name, (1, 4), "int16")

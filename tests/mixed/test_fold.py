@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that read constants alone are computed when a file is compiled, whatever they are."""
+"""Operators of any kind that read only constants are computed when a file is compiled."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shapes that a file asks for are constants of the compiled file."""
+"""The results of SHAPE and RANK are constants of the compiled file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.oracle import TARGET
 
 
 def resized(returned: bool = False) -> bytes:
-    """A RESIZE_NEAREST_NEIGHBOR of 4x4 to the extents that SHAPE gives of a vector, an input; ``returned``: also an output."""
+    """Return a RESIZE_NEAREST_NEIGHBOR of 4x4 to the extents of a vector, an input, by SHAPE; ``returned``: they are
+    also an output."""
     b = FileBuilder()
     b.tensor("x", (1, 4, 4, 2))
     b.tensor("size_of", (6, 8))

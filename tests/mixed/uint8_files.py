@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LiteRT files in uint8: int8 graphs with everything 128 higher, and layers whose results are near a half."""
+"""LiteRT files in uint8: int8 graphs with every value 128 higher, and layers whose results are near a half."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ WEIGHTED = ("conv_2d", "depthwise_conv_2d", "fully_connected", "transpose_conv")
 
 
 def with_uint8_weights(graph: Graph, random: np.random.Generator) -> Graph:
-    """The graph with one scale and any zero point for weights, as uint8 models have them; biases with one scale."""
+    """Return the graph with one scale and any zero point for weights, as in uint8 models, and with one scale for
+    biases."""
     weights = {node.inputs[1] for node in graph.nodes if node.op in WEIGHTED}
     tensors = {}
     for name, tensor in graph.tensors.items():
@@ -30,7 +31,7 @@ def with_uint8_weights(graph: Graph, random: np.random.Generator) -> Graph:
 
 
 def as_uint8(graph: Graph) -> bytes:
-    """The graph's file with uint8 tensors for int8 ones."""
+    """Return the graph's file with uint8 tensors in place of int8 ones."""
     model = unpack(litert.write(graph), "model")
     for item in model.subgraphs[0].tensors:
         if item.type != schema.TensorType.INT8:
@@ -45,7 +46,7 @@ def as_uint8(graph: Graph) -> bytes:
 
 
 def near_a_half(op: str) -> bytes:
-    """A layer of one input and many outputs, whose biases alone make results on both sides of 100.5."""
+    """Return a layer of one input and many outputs, whose biases give results on both sides of 100.5."""
     count, x, w, y = 2048, np.float32(1.23456e-4), np.float32(2.34567e-4), np.float32(0.4357)
     middle = int(100.5 * np.float64(y) / (np.float64(x) * np.float64(w)))
     b = FileBuilder()
@@ -71,7 +72,7 @@ def near_a_half(op: str) -> bytes:
 
 
 def network(extent: int = 16) -> bytes:
-    """A small image classifier with branches: what converters of TensorFlow 1 wrote."""
+    """Return a small image classifier with branches, in the form of TensorFlow 1's converters."""
     half, quarter = extent // 2, extent // 4
     features = quarter * quarter * 16
     random = np.random.default_rng(11)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A slice whose numbers are computed at run time stays on the CPU, whichever of them it is."""
+"""A slice stays on the CPU where any of its numbers is computed at run time."""
 
 from __future__ import annotations
 

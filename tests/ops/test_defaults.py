@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attributes that a file leaves out have the schema's value."""
+"""Attributes that a file leaves out have the schema's default value."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ NUMBERS = [(op, item) for op in OPS if op.options for item in op.attributes if i
 
 @pytest.mark.parametrize(("op", "attribute"), NUMBERS, ids=[f"{op.name}-{item.name}" for op, item in NUMBERS])
 def test_a_number_that_the_schema_gives_is_the_default(op: Op, attribute: Attribute) -> None:
-    """Zeros aside, which stand for no value: a stride of 0 is none."""
+    """Defaults except zeros, which mean that no value is set: a stride of 0 is invalid."""
     value = getattr(getattr(schema, f"{op.options}T")(), attribute.litert_field)
     assert not value or value == attribute.default

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Scales as far apart as a file may have them: an operator is refused by its row, or compiles and equals LiteRT."""
+"""Scales as far apart as a file allows: an operator is refused by its row, or it compiles and equals LiteRT."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEEDS = range(6)
 
 
 def with_extreme_scales(graph: Graph, random: np.random.Generator) -> Graph:
-    """The graph with other scales, but for those that LiteRT fixes. Tensors of one quantization keep one."""
+    """Return the graph with other scales, except those that LiteRT fixes. Tensors with one quantization keep one."""
     changed: dict[QuantParams, QuantParams] = {}
     fixed = {node.name for node in graph.nodes if BY_NAME[node.op].fixed_output}
 
@@ -59,7 +59,7 @@ def test_every_row_refuses_what_later_stages_can_not_take(op: str) -> None:
 
 
 def reason(op: str, scales: tuple[float, ...], result: float, **attrs: AttrValue) -> str | None:
-    """Why a node on [1, 4, 4, 2] with inputs and an output of these scales is refused."""
+    """Return why a node on [1, 4, 4, 2] with inputs and an output of these scales is refused."""
     names = "abc"[: len(scales)]
     inputs = [Tensor(name, (1, 4, 4, 2), DType.INT8, per_tensor(s, 0)) for name, s in zip(names, scales, strict=True)]
     output = Tensor("y", (1, 4, 4, 2), DType.INT8, per_tensor(result, 0))

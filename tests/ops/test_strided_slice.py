@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The one position that STRIDED_SLICE takes along an axis that goes."""
+"""The single position that STRIDED_SLICE takes along an axis that the result drops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests import oracle
 
 
 def one_row(begin: int) -> Graph:
-    """A row of a [4, 3] input, without its axis."""
+    """Return a graph that takes a row of a [4, 3] input, without its axis."""
     masks = {"begin_mask": 0, "end_mask": 0, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 1, "offset": False}  # fmt: skip
     box = [constant(name, np.array(value, np.int32)) for name, value in (("b", [begin, 0]), ("e", [begin + 1, 3]), ("s", [1, 1]))]  # fmt: skip
     node = Node("strided_slice", ("x", "b", "e", "s"), ("y",), masks)

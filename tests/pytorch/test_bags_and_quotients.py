@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Bags of embeddings and rounded quotients, which are taken apart before they are quantized."""
+"""Embedding bags and rounded quotients, which are decomposed before quantization."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_rounded_quotients_are_delegated() -> None:
             "floor_divide": lambda m, x, y: torch.floor_divide(x * 5, y.abs() + 0.5),
         },
         ((8, 12), (8, 12)),
-        # A quotient that is a step off beside a whole number is rounded to the other one.
+        # A quotient within a step of a rounding boundary may round the other way.
         most=0.02,
     )
     x, y = small.inputs[0]

@@ -29,7 +29,7 @@ SPEC = NeutronTargetSpec("imxrt700")
 
 
 def test_a_sample_that_the_model_can_not_be_run_on() -> None:
-    """Sample 1 looks up an entry that the table has not."""
+    """Sample 1 looks up an entry beyond the table."""
     samples = [(torch.tensor([place]),) for place in (0, 7)]
     with pytest.raises(InvalidOptionError) as caught:
         analyse(nn.Sequential(nn.Embedding(4, 8), nn.ReLU()), samples[0], calibration=samples)

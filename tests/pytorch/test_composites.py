@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators without a rule of ours: PyTorch's own decompositions, what stays whole, and what one says of it."""
+"""Operators without a rule of ours: PyTorch's own decompositions, the operators that stay whole, and their reasons."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_what_has_no_kernel_says_so_for_the_whole_operator() -> None:
 
 
 def test_one_hot_that_is_kept_float_runs() -> None:
-    """ExecuTorch's decomposition of it has assertions that its runtime has no kernel for."""
+    """ExecuTorch's decomposition of this operator has assertions without a kernel in its runtime."""
     small = compiled(lambda m, x: F.one_hot(m.conv(x).argmax(1), 8).float(), keep_float=("aten.one_hot.default",))
     (got,) = small.program.run(*small.inputs[0])
     torch.testing.assert_close(got, small.program.quantized(*small.inputs[0]))
 
 
 class Rotary(nn.Module):
-    """As language models of Hugging Face have it: angles computed without gradients and without autocast."""
+    """Rotary angles as in Hugging Face's language models, computed without gradients and without autocast."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Rotary(nn.Module):
 
 
 class Constants(nn.Module):
-    """Queries behind dropout (as DETR's), angles of positions, an expanded table."""
+    """Queries behind dropout (as in DETR), angles of positions, an expanded table."""
 
     def __init__(self) -> None:
         super().__init__()

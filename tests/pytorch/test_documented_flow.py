@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The PT2E example of ExecuTorch's documentation of its NXP backend, and the arguments its classes may be made without."""
+"""The PT2E example of ExecuTorch's documentation of its NXP backend, and the optional arguments of its classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from openneutron.pytorch.runner import Runner
 
 
 def small_network() -> torch.nn.Module:
-    """An inverted residual's pieces, in place of the documentation's MobileNetV2."""
+    """The operators of an inverted residual, in place of the documentation's MobileNetV2."""
     torch.manual_seed(0)
     return torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A ``.pt2`` is data: whatever in it torch would run is refused, in each place where it can be."""
+"""A ``.pt2`` is data: any part of it that torch would execute is refused, in each place where it can occur."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ END = ", so that loading it may run code of whoever made it. If you know who mad
 
 
 class Evil:
-    """Makes a folder when it is unpickled."""
+    """An object that makes a folder when it is unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = str(marker)
@@ -52,7 +52,8 @@ Records = dict[str, bytes]
 
 @pytest.fixture(scope="module")
 def records() -> Records:
-    """An archive's records: dynamic shapes, a graph inside a graph, names that are no identifiers, text for an input."""
+    """Return an archive's records: dynamic shapes, a graph inside a graph, names that are no identifiers, text for an
+    input."""
     batch = torch.export.Dim("batch", max=64)
     shapes = {"x": {"p q": {0: batch, 2: torch.export.Dim("h", min=6, max=100)}}, "y": {0: batch}, "mode": None}
     inputs = ({"p q": torch.randn(2, 3, 8, 8)}, torch.randn(2, 4))
@@ -122,7 +123,7 @@ def test_a_pickle_is_not_unpickled(records: Records, tmp_path: Path, place: str,
 
 
 def test_trust_unpickles(records: Records, tmp_path: Path) -> None:
-    """The attack above is one: with trust, the file does what its maker wants."""
+    """The attack above works: with trust, the file runs its author's code."""
     marker = tmp_path / "marker"
     path = written(tmp_path / "evil.pt2", records | {SAMPLES: pickled((Evil(marker),))})
     load_exported(path, trust=True)
@@ -142,7 +143,7 @@ def _size(data: Any, text: str) -> None:
 
 
 def _size_by_an_odd_name(data: Any, text: str) -> None:
-    """A tensor may be called what a field is called."""
+    """A tensor may have the name of a field."""
     data["graph_module"]["graph"]["sym_int_values"] = {"metadata": {"as_expr": {"expr_str": text}}}
 
 
@@ -152,7 +153,7 @@ def _argument_by_an_odd_name(data: Any, text: str) -> None:
 
 
 def _number(data: Any, text: str) -> None:
-    """The parser takes text where it expects a number."""
+    """The parser accepts text where it expects a number."""
     data["graph_module"]["graph"]["inputs"][-1] = {"as_int": text}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the partitioner says of models that are not quantized, and of operators that the quantizer left float."""
+"""The partitioner's reasons for models that are not quantized, and for operators that the quantizer left float."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Maximum pools with the positions of their maxima: PyTorch's positions, also of equal values, delegated whole."""
+"""Maximum pools with positions give PyTorch's positions, also for equal values, and are delegated whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.pytorch.side_by_side import assert_delegated
 
 
 def _small_numbers(*shape: int) -> torch.Tensor:
-    """Of five values, so that windows hold their largest several times."""
+    """Inputs have five distinct values, so that windows hold their maximum several times."""
     return torch.randint(0, 5, shape).float()
 
 
@@ -41,7 +41,7 @@ def test_positions_are_left_to_the_cpu_where_they_take_too_many_comparisons() ->
 
 def test_pools_with_positions_are_delegated_whole() -> None:
     def positions(result: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        # Which of a table's values stands at each position, so that positions have steps to be compared in.
+        # Look up each position in a table, so that results can be compared in steps of its values.
         return torch.linspace(-1, 1, 64)[result[1].flatten()]
 
     small = assert_delegated(

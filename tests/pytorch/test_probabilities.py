@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Softmax keeps its signal: probabilities that are all small have a scale of their own, others LiteRT's 1/256."""
+"""Softmax keeps its signal: small probabilities have a scale of their own, others LiteRT's 1/256."""
 
 from __future__ import annotations
 

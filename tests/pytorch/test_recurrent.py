@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recurrent layers and cells: unrolled, delegated whole, near to float; and layers that are written out step by step."""
+"""Recurrent layers and cells are unrolled, delegated whole and near float, as are layers that a model unrolls
+itself."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tests.pytorch.small_models import assert_same_as_litert, outputs_of
 
 
 class Layers(nn.Module):
-    """Every kind of layer, one of them with states that come from outside."""
+    """Every kind of layer, one of them with initial states as inputs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Values put at indices, constant and computed: as gathers and selections they compute the same, delegated whole."""
+"""Writes of values at indices, constant and computed, compute the same as gathers and selections, delegated whole."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_scatters_compute_what_pytorch_does() -> None:
         torch.testing.assert_close(DECOMPOSITIONS[str(overload)](*arguments), overload(*arguments))
     got = DECOMPOSITIONS["aten.index_add.default"](x, -1, index, x[:, :, :3], 2.0)
     torch.testing.assert_close(got, torch.index_add(x, -1, index, x[:, :, :3], alpha=2.0))
-    # Of several values at one place PyTorch does not say which one stays.
+    # PyTorch does not define which of several values at one index is kept.
     unique = torch.stack([torch.randperm(5)[:3] for _ in range(24)], 1).reshape(3, 4, 6).transpose(0, 1)
     wanted = _aten.scatter.src(x, 1, unique, x + 1)
     torch.testing.assert_close(DECOMPOSITIONS["aten.scatter.src"](x, 1, unique, x + 1), wanted)
@@ -96,6 +96,6 @@ def test_computed_and_constant_indices_are_delegated_whole() -> None:
 
 
 def test_a_mask_with_a_value_for_each_place_stays_on_the_cpu() -> None:
-    """How many places there are depends on the input."""
+    """The number of positions depends on the input."""
     small = compiled(lambda m, x: (x * 2).index_put((torch.tensor([True, False, True]),), torch.ones(2, 4)), ((3, 4),))
     assert [item.overload for item in small.program.delegation.on_cpu] == ["aten.index_put.default"]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions of volumes, plain and transposed: as images they compute the same, delegated whole, in LiteRT's bytes."""
+"""Convolutions of volumes, plain and transposed, compute the same as convolutions of images: delegated whole, in
+LiteRT's bytes."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def test_volumes_are_delegated_whole() -> None:
         },
         ((1, 4, 4, 6, 5),),
     )
-    # A transposed convolution takes one of images for each phase of its stride; the normalization is in the weights.
+    # A transposed convolution takes one convolution of images for each phase of its stride; the normalization is folded
+    # into the weights.
     assert small.operators.count("conv_2d") == 4
     assert small.operators.count("transpose_conv") == 2
     assert "depthwise_conv_2d" not in small.operators

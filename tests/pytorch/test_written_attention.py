@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention in a model's own words is treated as ``scaled_dot_product_attention``."""
+"""Attention that a model spells out is treated as ``scaled_dot_product_attention``."""
 
 from __future__ import annotations
 

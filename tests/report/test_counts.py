@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the summary counts: operators that compute, multiply-accumulates on either side, rows of what stays on the CPU."""
+"""The summary's counts: operators that compute, multiply-accumulates on either side, rows of operators on the CPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIDE = 12
 
 
 class Layers(nn.Module):
-    """A convolution with a dropout and a view behind it, and a layer that stays in float."""
+    """A convolution followed by a dropout and a view, and a layer that stays in float."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ def test_views_and_dropouts_are_no_work_and_macs_count_on_both_sides() -> None:
     assert idle == {"dropout (dim_order_ops._clone_dim_order)", "flatten (aten.view_copy)"}
     assert (made.operators_on_npu, made.operators, len(made.delegated)) == (3, 5, 5)
     assert str(program.delegation).startswith("3 of 5 operators on the NPU, in 1 delegate calls")
-    # On the CPU the float layer is two: its weights are transposed, then multiplied.
+    # On the CPU the float layer is two operators: its weights are transposed, then multiplied.
     assert len(made.on_cpu) == 2
     assert made.macs == 8 * 8 * 9 * SIDE * SIDE + 8 * SIDE * SIDE * 4
     assert made.cpu_macs == 4 * 3

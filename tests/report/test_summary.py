@@ -113,7 +113,7 @@ def test_weights_say_whether_the_budget_holds_them() -> None:
 
 
 def with_weights(made: Summary, size: int) -> Summary:
-    """The summary's first partition alone, with so many bytes of weights."""
+    """Return the summary's first partition alone, with this many bytes of weights."""
     large = dataclasses.replace(made.partitions[0].report, weights_bytes=size)
     return dataclasses.replace(made, partitions=(dataclasses.replace(made.partitions[0], report=large),))
 

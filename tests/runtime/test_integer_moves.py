@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Indices, positions and booleans are joined and taken apart as they are, against LiteRT's reference kernels."""
+"""Indices, positions and booleans are concatenated and split unchanged, against LiteRT's reference kernels."""
 
 from __future__ import annotations
 

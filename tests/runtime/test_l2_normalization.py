@@ -38,7 +38,7 @@ def test_every_sum_of_two_squares() -> None:
 
 @pytest.mark.parametrize("zero_point", [-128, 0, 127])
 def test_sums_of_every_size(zero_point: int) -> None:
-    """Lines of one value from none to all of the longest line that LiteRT's sum holds, where it is 2^31 less 3,922."""
+    """The count of extreme values in a line grows from 0 to 33,025, the most whose squares LiteRT adds in 32 bits."""
     count = 33_025
     counts = np.unique(np.geomspace(1, count, 60).astype(int))
     lines = np.full((len(counts) + 1, count), zero_point, np.int8)

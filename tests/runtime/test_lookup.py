@@ -48,7 +48,7 @@ def _attributes(op: str, random: np.random.Generator) -> dict[str, float]:
 
 
 def _values(op: str, source: QuantParams) -> np.ndarray:
-    """All stored values; of those of roots, what LiteRT does not refuse."""
+    """Return all stored values; for roots, those that LiteRT does not refuse."""
     return np.maximum(STORED, source.zero_point) if op in ("rsqrt", "sqrt") else STORED
 
 

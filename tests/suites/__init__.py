@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Suites of models and operators that others wrote, from the packages that hold them."""
+"""Suites of third-party models and operators, from the packages that hold them."""

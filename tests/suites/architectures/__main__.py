@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m tests.suites.architectures [NAME ...]`` compiles and runs the architectures, all where none is named.
+"""``python -m tests.suites.architectures [NAME ...]`` compiles and runs the named architectures, all without names.
 
-Each runs in a process of its own. Prints a line for each; ``--write`` writes docs/architectures.md, which needs all of them.
-Ends with 1 where an architecture fails, or where one that ``NOT_WHOLE`` does not name has an operator on the CPU or more than
-one delegate call.
+Each runs in a process of its own. Prints a line for each; ``--write`` writes docs/architectures.md and takes no names.
+The exit code is 1 where an architecture fails, or where one outside ``NOT_WHOLE`` has an operator on the CPU or more
+than one delegate call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "architectures.md"
 
 NOT_WHOLE: dict[str, str] = {}
-"""Architectures that do not run whole in one delegate call, and why."""
+"""Architectures that do not run whole in one delegate call, with the reason."""
 
 HEAD = """# Architectures
 
@@ -39,7 +39,8 @@ Made by `python -m tests.suites.architectures --write`.
 
 
 def measured(name: str) -> dict[str, Any]:
-    """Return the figures of one architecture from a process of its own; ``error`` has the last line of one that failed."""
+    """Return the figures of one architecture, measured in a child process; ``error`` has the last line of a failed
+    run."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.suites.architectures.measured", name]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     lines = done.stdout.strip().splitlines()
@@ -66,7 +67,7 @@ def not_whole(figures: dict[str, Any]) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Go through the architectures of these names. Return 1 where one fails or, unexpectedly, does not run whole."""
+    """Run the architectures of these names. Return 1 where one fails or, unexpectedly, does not run whole."""
     write = "--write" in arguments
     names = [name for name in arguments if name != "--write"] or list(ARCHITECTURES)
     lines, failed = [], []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A stand-in for torchvision where it has no build: timm imports it, and the models of this suite use none of it."""
+"""A stand-in for torchvision where no build exists: timm imports it, and the models of this suite do not use it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class _AnyMember(type):
-    """Gives a class every attribute, such as the members of an enumeration: each is its own name."""
+    """A metaclass that gives a class every attribute, such as the members of an enumeration: the value is the name."""
 
     def __getattr__(cls, name: str) -> str:
         if name.startswith("__"):
@@ -22,7 +22,7 @@ class _AnyMember(type):
 
 
 class _Unused(metaclass=_AnyMember):
-    """Takes the place of any class or function of torchvision. Subclasses can be made; a call is an error."""
+    """A replacement for any class or function of torchvision. Subclasses can be made; a call is an error."""
 
     def __init__(self, *_arguments: Any, **_keywords: Any) -> None:
         raise RuntimeError("torchvision is not installed, and this model uses it")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One architecture, compiled and run: ``python -m tests.suites.architectures.measured NAME`` prints its figures as JSON."""
+"""Compile and run one architecture: ``python -m tests.suites.architectures.measured NAME`` prints its figures as
+JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import openneutron
 from tests.suites.architectures import models
 
 CALIBRATED_WITH = 3
-"""Of the random inputs, those that calibrate; the others are measured."""
+"""The number of random inputs that calibrate; the others are measured."""
 
 
 def decibels(signal: list[torch.Tensor], other: list[torch.Tensor]) -> float:

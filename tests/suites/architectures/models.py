@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The list of architectures: where each comes from, and example inputs.
+"""The list of architectures, with their sources and example inputs.
 
-Networks of images are timm's own, whole, at a resolution at which they take seconds. Transformers of language, audio and time
-series are the classes of ``transformers`` with two layers and small widths: their operators are those of the large ones.
+Networks of images are timm's own, complete, at a resolution at which they take seconds. Transformers of language, audio
+and time series are the classes of ``transformers`` with two layers and small widths: their operators are those of the
+large ones.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from torch import Tensor, nn
 
 SEED = 2026
 SETTLING_BATCHES = 4
-"""Random batches that batch normalizations see in training mode, so that random weights give values of ordinary size."""
+"""Random batches for batch normalizations in training mode, so that random weights give values of ordinary size."""
 
 Inputs = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """make: the module; inputs: random example inputs for a seeded generator; settles: whether batch norms are to be settled."""
+    """make: the module; inputs: random example inputs for a seeded generator; settles: batch norms are adapted to
+    random batches."""
 
     make: Callable[[], nn.Module]
     inputs: Callable[[torch.Generator], Inputs]
@@ -43,7 +45,7 @@ def values(*shape: int) -> Callable[[torch.Generator], Inputs]:
 
 
 def timm_model(name: str, size: int = 96, **options: Any) -> Architecture:
-    """A network of images from timm. Global pools and heads are its own."""
+    """Return a network of images from timm, with its own global pools and heads."""
 
     def make() -> nn.Module:
         from tests.suites.architectures import absent_torchvision
@@ -57,7 +59,7 @@ def timm_model(name: str, size: int = 96, **options: Any) -> Architecture:
 
 
 class First(nn.Module):
-    """A model of transformers whose result is the first tensor that it returns."""
+    """A model of transformers, reduced to the first tensor that it returns."""
 
     def __init__(self, model: nn.Module, argument: str, **fixed: Any) -> None:
         super().__init__()
@@ -77,7 +79,7 @@ def transformers_model(
     fixed: Mapping[str, Any] | None = None,
     **config: Any,
 ) -> Architecture:
-    """A model class of transformers with a configuration of its own kind; ``part`` takes a piece of it."""
+    """Return a model class of transformers with a configuration of its own kind; ``part`` takes a piece of it."""
 
     def make() -> nn.Module:
         import transformers
@@ -195,7 +197,7 @@ def get(name: str) -> tuple[nn.Module, list[Inputs]]:
 
 
 def _fill_zeros(model: nn.Module) -> None:
-    """Give matrices that start as zeros, as the heads of some models do, small random weights."""
+    """Give small random weights to matrices that start as zeros, such as the heads of some models."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1 and not parameter.any():

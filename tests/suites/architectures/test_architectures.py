@@ -8,7 +8,7 @@ import pytest
 from tests.suites.architectures.measured import measured
 
 LEAST_DB = 20
-"""What int8 reaches on these networks with room to spare."""
+"""The least SQNR of int8 on these networks, with a margin."""
 
 
 @pytest.mark.parametrize("name", ["repvgg_a0", "distilbert"])

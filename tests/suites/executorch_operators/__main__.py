@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs ExecuTorch's operator suite through OpenNeutron."""
+"""Run ExecuTorch's operator suite through OpenNeutron."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.suites.executorch_operators.suite import run
 
 
 def main() -> int:
-    """Runs the suite, prints a line for each test and returns 1 where one failed."""
+    """Run the suite, print a line for each test and return 1 where one failed."""
     given = _arguments()
     known = [] if given.known is None else _read(given.known)
     records = None if given.records is None else given.records.open("w")

@@ -28,8 +28,11 @@ TESTERS: list[OpenNeutronTester] = []
 
 
 class Lower(ToEdgeTransformAndLower):
-    """Lowering with a partitioner of its own. Operators kept whole for the NPU that no kernel on the CPU computes are
-    decomposed in a second pass, as ``openneutron.compile`` does."""
+    """Lower with a partitioner of its own.
+
+    Operators that were kept whole for the NPU, and that no kernel on the CPU computes, are decomposed in a second pass,
+    as in ``openneutron.compile``.
+    """
 
     def __init__(self) -> None:
         super().__init__(edge_compile_config=_compile_config())
@@ -65,7 +68,7 @@ class OpenNeutronTester(Tester):
 
     @property
     def delegation(self) -> Delegation | None:
-        """Where each operator runs, or None before the model is lowered."""
+        """Return the placement of each operator, or None before the model is lowered."""
         stage = self.stages[StageType.TO_EDGE_TRANSFORM_AND_LOWER]
         return stage.delegation if isinstance(stage, Lower) else None
 
@@ -80,6 +83,8 @@ FLOW = TestFlow(
 
 
 def register() -> None:
-    """Makes the flow the one that the suite runs. It has to happen before pytest loads the suite's conftest.py, which asks
-    for all flows when it is imported."""
+    """Replace the suite's flows by this one.
+
+    Call this before pytest loads the suite's conftest.py, which reads all flows when it is imported.
+    """
     suite_flow.all_flows = lambda: {FLOW.name: FLOW}

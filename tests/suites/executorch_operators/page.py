@@ -26,7 +26,7 @@ in delegate calls. Results are compared with the quantized module's in PyTorch, 
 
 
 def text(tests: Sequence[Test], version: str, date: str, limit: int) -> str:
-    """The page: totals, the operators that stay on the CPU by reason, and a row for each file of the suite."""
+    """Return the page: totals, the operators that stay on the CPU by reason, and a row for each file of the suite."""
     parts = [
         HEAD.format(version=version, date=date, command=COMMAND, limit=limit),
         _totals(tests),

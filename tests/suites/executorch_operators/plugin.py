@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A pytest plugin that gives the suite our flow, limits each test's time and records what it found."""
+"""A pytest plugin that gives the suite our flow, limits each test's time and records the results."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ time, so that a busy machine fails no test."""
 
 
 class Recorder:
-    """Runs each test within the limit and hands on a record of it. Tests in ``without`` (``conv3d::test_conv3d_basic``) do
-    not run."""
+    """Run each test within the limit and record it. Tests in ``without`` (``conv3d::test_conv3d_basic``) do not run."""
 
     def __init__(self, tell: Callable[[Test], None], without: Collection[str] = ()) -> None:
         register()
@@ -56,7 +55,7 @@ class Recorder:
 
 
 def name_of(item: pytest.Item) -> str:
-    """``conv3d::test_conv3d_basic``: the file without ``test_``, the test without its parameters."""
+    """Return ``conv3d::test_conv3d_basic``: the file without ``test_``, the test without its parameters."""
     return f"{item.path.stem.removeprefix('test_')}::{getattr(item, 'originalname', None) or item.name}"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a run of the suite found, as data: one record for each test and each of its subtests."""
+"""The results of a suite run as data: one record for each test and each of its subtests."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Subtest:
 
     @property
     def is_executable(self) -> bool:
-        """Whether the suite can run the model on ExecuTorch's kernels, and the NPU has something to compute."""
+        """Return whether the suite can run the model on ExecuTorch's kernels, and the NPU has something to compute."""
         return self.result != TestResult.SKIPPED.name and self.computing > 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that computes is delegated."""
+        """Return whether all computing operators are delegated."""
         return self.result == TestResult.SUCCESS.name and not self.on_cpu
 
 
@@ -52,7 +52,7 @@ class Test:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Test:
-        """The test that ``to_dict`` made this of, also after JSON, which has lists alone."""
+        """Return the test from its ``to_dict``, also after JSON, which turns tuples into lists."""
         found = (
             Subtest(**{**item, "on_cpu": tuple((name, reason) for name, reason in item["on_cpu"])})
             for item in data["subtests"]
@@ -61,7 +61,7 @@ class Test:
 
 
 def subtests_of(summaries: Sequence[TestCaseSummary], testers: Sequence[OpenNeutronTester]) -> tuple[Subtest, ...]:
-    """The records of one test. A subtest whose model fails in PyTorch itself has no tester."""
+    """Return the records of one test. A subtest whose model fails in PyTorch itself has no tester."""
     rest = iter(testers)
     return tuple(_subtest(item, next(rest) if item.quantize_time is not None else None) for item in summaries)
 

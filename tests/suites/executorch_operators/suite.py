@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Running the suite, or some of its files and tests, in this process."""
+"""Run the suite, or some of its files and tests, in this process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ FOLDER = Path(operators.__path__[0])
 
 
 SEED = 0
-"""Added to each test's own seed, which is made of its name: weights and inputs are the same in every run."""
+"""A number added to each test's own seed, which comes from its name: weights and inputs are the same in every run."""
 
 
 def run(
     names: Sequence[str] = (), tell: Callable[[Test], None] | None = None, without: Collection[str] = ()
 ) -> list[Test]:
-    """The records of the tests in these files (``conv3d``) or of these tests (``conv3d::test_conv3d_basic``); of all tests
-    where no names are given. ``tell`` gets each record as soon as its test has ended; tests in ``without`` do not run."""
+    """Return the records of the tests in these files (``conv3d``) or of these tests (``conv3d::test_conv3d_basic``).
+
+    Without names all tests run. ``tell`` gets each record as soon as its test has ended; tests in ``without`` do not
+    run.
+    """
     found: list[Test] = []
 
     def keep(test: Test) -> None:

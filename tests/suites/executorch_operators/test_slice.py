@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A slice of ExecuTorch's operator suite, passed and delegated whole, and the page of a run."""
+"""A slice of ExecuTorch's operator suite is passed and delegated whole; the page of a run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ SLICE = (
     "embedding_bag::test_embedding_bag_dtype",
     "index_put::test_index_put_dtype",
 )
-"""One test each of families that other operators are made of; each has one subtest."""
+"""One test of each family that other operators are compositions of; each has one subtest."""
 
 KNOWN = Test("relu", "test_relu_f32_multi_dim", "passed", 0.5, (Subtest("SUCCESS", "", 1),))
 
 
 def test_a_slice_of_the_suite_passes_and_is_delegated_whole(root: Path, tmp_path: Path) -> None:
-    """In a process of its own: pytest does not run inside of pytest. What is known already does not run again."""
+    """The suite runs in a child process, since pytest does not run inside pytest. Known results are not measured
+    again."""
     known, records = tmp_path / "known.jsonl", tmp_path / "records.jsonl"
     known.write_text(json.dumps(KNOWN.to_dict()) + "\n")
     command = [sys.executable, "-W", "ignore", "-m", "tests.suites.executorch_operators", *SLICE]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m tests.suites.op_db [OPERATOR …]``: compiles and runs the samples of every operator, or of these.
+"""``python -m tests.suites.op_db [OPERATOR …]``: compile and run the samples of every operator, or of the named ones.
 
-``--samples N``: at most N of each operator, 0 for all. ``--records FILE``: the outcomes as JSON lines; operators that are in it already are
-not run again. ``--write``: docs/op-db.md, where no operators are named. The exit code is 1 where a sample failed or is wrong.
+``--samples N``: at most N of each operator, 0 for all. ``--records FILE``: the outcomes as JSON lines; operators in the
+file are not run again. ``--write``: write docs/op-db.md; takes no operators. The exit code is 1 where a sample failed
+or is wrong.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_records(path: Path | None) -> dict[str, list[Outcome]]:
-    """The outcomes of earlier runs, by operator."""
+    """Return the outcomes of earlier runs, by operator."""
     if path is None or not path.exists():
         return {}
     records = [json.loads(line) for line in path.read_text().splitlines()]

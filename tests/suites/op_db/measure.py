@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What becomes of an operator's samples: delegated or not, why not, and how near to float."""
+"""Measure an operator's samples: the delegation, the reasons for CPU fallbacks, and the error against float."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ ENOUGH_DB = 18.0
 """SQNR from which on a result is right whatever the operator."""
 
 WORSE_DB = 15.0
-"""What a result's SQNR may be below that of the float function between an int8 input and an int8 output: operators that are taken
-apart round several times."""
+"""The margin in dB by which a result's SQNR may be below that of the float function between an int8 input and an int8
+output: decomposed operators round several times."""
 
 MOST_SECONDS = 240
-"""After so long a compilation counts as failed."""
+"""Seconds after which a compilation counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def outcomes(samples: Sequence[Sample]) -> list[Outcome]:
-    """The samples' outcomes: compiled as one model, or one by one where that fails or is wrong."""
+    """Return the samples' outcomes: compiled as one model, or one by one where that fails or is wrong."""
     together = _outcomes(samples)
     if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOT_RUN) for item in together):
         return together
@@ -56,7 +56,8 @@ def outcomes(samples: Sequence[Sample]) -> list[Outcome]:
 
 
 def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
-    """The outcomes of samples that are compiled as one model; where that ends in an error, it is that of each."""
+    """Return the outcomes of samples that are compiled as one model; an error of that compile counts for each
+    sample."""
     torch.manual_seed(0)
     module = Samples(list(samples)).eval()
     tensors = module.tensors
@@ -65,7 +66,7 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
             real = module(*(tensor.clone() for tensor in tensors))
             program = analyse(module, tensors, calibration=[tensors], name="sample")
             mine, message = _run(program, tensors)
-            # From the inputs rounded to int8: what any int8 kernel would be given.
+            # The reference takes the inputs rounded to int8, as any int8 kernel does.
             rounded = module(*(_rounded(tensor) for tensor in tensors))
     except OpenNeutronError as error:
         return [Outcome(REFUSED, (str(error),)) for _ in samples]
@@ -87,7 +88,7 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
 
 
 def _run(program: CompiledModel, tensors: Sequence[Tensor]) -> tuple[list[Tensor], str]:
-    """The results, or the message where ExecuTorch refuses the program."""
+    """Return the results, or the message where ExecuTorch refuses the program."""
     try:
         return list(results_of(program.run(*tensors))), ""
     except OpenNeutronError as error:
@@ -111,7 +112,7 @@ def _compared(
 
 
 def _sqnr(real: Tensor, other: Tensor) -> float:
-    """10 log10 of the signal's energy over that of the difference, of the finite elements; 100 at most."""
+    """Return 10 log10 of the signal's energy over that of the difference, of the finite elements; 100 at most."""
     finite = real.isfinite()
     signal_, noise = (float(((x[finite]).double() ** 2).sum()) for x in (real, real - other.reshape(real.shape)))
     if not noise <= signal_ * 1e10:
@@ -120,7 +121,8 @@ def _sqnr(real: Tensor, other: Tensor) -> float:
 
 
 def _rounded(x: Tensor) -> Tensor:
-    """A float tensor through int8, in the range that calibration would choose; others as they are."""
+    """Return a float tensor rounded to int8 and back, in the range that calibration would choose; other tensors
+    unchanged."""
     if x.dtype != torch.float32 or not x.numel():
         return x.clone()
     spec = activation_spec()
@@ -134,14 +136,14 @@ def _rounded(x: Tensor) -> Tensor:
 
 
 def _in_short(error: Exception) -> str:
-    """An exception in one line: its type, message and the last line of this project that it passed."""
+    """Return an exception in one line: its type, message and the last line of this project in its traceback."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if "/openneutron/" in frame.filename]
     where = f" at {own[-1].filename.rpartition('/openneutron/')[2]}:{own[-1].name}" if own else ""
     return f"{type(error).__name__}{where}: {' '.join(str(error).split())[:300]}"
 
 
 class _TooLongError(Exception):
-    """Compiling took longer than ``MOST_SECONDS``."""
+    """The error of a compilation that took longer than ``MOST_SECONDS``."""
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""docs/op-db.md: what becomes of PyTorch's operator samples, in figures."""
+"""docs/op-db.md: the outcomes of PyTorch's operator samples, in figures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS = {
 
 
 def page(found: Mapping[str, Sequence[Outcome]], samples: int) -> str:
-    """The page's text."""
+    """Return the page's text."""
     most = f"at most {samples} of each operator" if samples else "all of each operator"
     with_samples = {name: items for name, items in found.items() if items}
     kinds = Counter(_kind(items) for items in with_samples.values())
@@ -56,7 +56,8 @@ def page(found: Mapping[str, Sequence[Outcome]], samples: int) -> str:
 
 
 def _kind(items: Sequence[Outcome]) -> str:
-    """The outcome of an operator: that of its samples where they agree, the worst where one is bad, else in part."""
+    """Return the outcome of an operator: that of its samples where they agree, the worst where one is bad, else
+    partial."""
     kinds = {item.kind for item in items}
     for kind in (FAILED, WRONG):
         if kind in kinds:
@@ -70,7 +71,7 @@ def _counted(items: Sequence[Outcome]) -> str:
 
 
 def _reasons(found: Mapping[str, Sequence[Outcome]]) -> Iterator[tuple[str, int]]:
-    """Reasons without names and numbers, with how many operators have them."""
+    """Return reasons without names and numbers, with the number of operators that have them."""
     counted = Counter[str]()
     for items in found.values():
         said = [reason for item in items if item.kind in (PART, CPU) for reason in item.reasons]
@@ -81,7 +82,7 @@ def _reasons(found: Mapping[str, Sequence[Outcome]]) -> Iterator[tuple[str, int]
 
 
 def _general(reason: str) -> str:
-    """A reason without the operator in front of it, and without what differs from call to call."""
+    """Return a reason without the operator in front of it, and without the parts that differ between calls."""
     text = re.sub(r"^[\w.:]+: ", "", reason)
     text = re.sub(r"'[^']*'", "'…'", text)
     text = re.sub(r"\[[^\]]*\]|\([^)]*\)|-?\d+(\.\d+)?(e-?\d+)?", "…", text)

@@ -35,8 +35,11 @@ def operators() -> Mapping[str, Any]:
 
 
 def samples_of(info: Any, most: int) -> list[Sample]:
-    """At most ``most`` of an operator's samples (0: all), spread evenly over their list, those left out that have no tensor, or need more of
-    one than its values (``as_strided`` on a part of a larger tensor)."""
+    """Return at most ``most`` of an operator's samples (0: all), spread evenly over their list.
+
+    Samples without a tensor are left out, and samples that need more of a tensor than its values (``as_strided`` on a
+    part of a larger tensor).
+    """
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -64,7 +67,7 @@ def _sample(function: Callable[..., Any], item: Any) -> Sample | None:
 
 
 def _runs(sample: Sample) -> bool:
-    """Whether PyTorch itself computes the call of copies of its tensors."""
+    """Return whether PyTorch itself computes the call on copies of its tensors."""
     try:
         with torch.no_grad():
             sample.call(*(tensor.clone() for tensor in sample.tensors))
@@ -88,7 +91,7 @@ class Samples(nn.Module):
     def __init__(self, samples: list[Sample]) -> None:
         super().__init__()
         self.counts = [len(sample.tensors) for sample in samples]
-        # Each a tensor of its own: samples share some.
+        # Copy each tensor: some samples share tensors.
         self.tensors = tuple(tensor.clone() for sample in samples for tensor in sample.tensors)
         self.parts = nn.ModuleList([_Called(sample) for sample in samples])
 
@@ -98,5 +101,5 @@ class Samples(nn.Module):
 
 
 def results_of(result: Any) -> Iterator[Tensor]:
-    """The tensors of a result, in order."""
+    """Return the tensors of a result, in order."""
     return (leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor))
