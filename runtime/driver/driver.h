@@ -19,7 +19,8 @@
 #error "NEUTRON_MAX_WORK: products stay inside 64 bits up to 2^40"
 #endif
 
-/* The most windows of kernel calls that prepare checks (docs/microcode.md says which count): a bound on its own time. */
+/* The largest number of windows of kernel calls that prepare checks (docs/microcode.md defines the count); it bounds the
+ * time of prepare. */
 #ifndef NEUTRON_MAX_CHECKS
 #define NEUTRON_MAX_CHECKS (UINT32_C(1) << 20)
 #endif

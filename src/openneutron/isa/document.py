@@ -92,14 +92,15 @@ Everything, once, at prepare; running then checks nothing again and can neither 
 * a variant of the kernel registered that takes the call, where a kernel selection registers variants alone;
 * how long a run can take: the work of all calls together is bounded, so that damaged words can't make a run endless.
 
-How long the check itself takes is bounded too. Words, records and instructions are each looked at once. Of a CALL, ROWS or WINDOW
-every window is checked that differs from the others of its loop: as many as the loop has iterations where `step` is not 0, one
-where it is 0 or outside a loop. With W words of microcode and n_i windows of instruction i, prepare takes
+The time of the check itself is bounded too. The check reads each word, record and instruction once. For a CALL, ROWS or
+WINDOW it checks every distinct window of the loop: one for each iteration where `step` is not 0, a single one where
+`step` is 0 or outside a loop. With W words of microcode and n_i windows of instruction i, prepare takes
 
     a * W + b * sum(n_i)    with    sum(n_i) <= NEUTRON_MAX_CHECKS = 2^20
 
-steps; a and b depend on the core and the registered kernels alone. A program of more windows is refused with `ENEUTRON_WORK`. The
-compiler makes no cascade of more than 4096 iterations, so that 256 calls of that many each would still be accepted.
+steps; a and b depend only on the core and the registered kernels. A program with more windows is refused with
+`ENEUTRON_WORK`. The compiler makes no cascade of more than 4096 iterations, so a program with 256 such calls is still
+accepted.
 
 The error codes are those of `runtime/include/NeutronErrors.h`; the detail that goes with one is a word offset, kernel id or size.
 `ENEUTRON_KERNEL` carries the id of the kernel that is not registered, and `neutronErrorKernelName` has its name.
