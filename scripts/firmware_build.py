@@ -83,7 +83,7 @@ TOOLS = (*COMMANDS.values(), "arm-none-eabi-nm", "arm-none-eabi-objdump")
 
 
 def missing_tools() -> list[str]:
-    """The commands of ``TOOLS`` that are not on the path."""
+    """Return the commands of ``TOOLS`` that are not on the path."""
     return [name for name in TOOLS if shutil.which(name) is None]
 
 

@@ -43,7 +43,7 @@ def space_to_batch_nd(b: Builder, source: Tensor) -> Tensor | None:
 
 
 def _dilated(b: Builder, source: Tensor) -> Tensor | None:
-    """A depthwise convolution between SPACE_TO_BATCH_ND and back, as TensorFlow writes a dilated one."""
+    """Return a depthwise convolution between SPACE_TO_BATCH_ND and back, as TensorFlow writes a dilated one."""
     spread = space_to_batch_nd(b, source)
     assert spread is not None and source.quant is not None
     taps = [b.up_to(min(3, extent)) for extent in spread.shape[1:3]]
@@ -190,7 +190,7 @@ def select(b: Builder, source: Tensor) -> Tensor | None:
 
 
 def over_axes(op: str) -> Sampler:
-    """Of booleans that the source is compared to."""
+    """Return a sampler of an operator on booleans that a comparison with the source gives."""
 
     def sample(b: Builder, source: Tensor) -> Tensor | None:
         flags = b.new(source.shape, dtype=DType.BOOL)
@@ -206,7 +206,7 @@ def over_axes(op: str) -> Sampler:
 
 
 def cast(b: Builder, source: Tensor) -> Tensor | None:
-    """Of the source, or of an input of another type."""
+    """Cast the source, or an input of another type."""
     dtype = b.choice(DType.INT8, DType.BOOL, DType.INT32, DType.INT64)
     given = source if dtype is DType.INT8 else b.input(tuple(b.up_to(4) for _ in range(b.up_to(3))), dtype=dtype)
     into = [DType.INT8, DType.INT32, DType.INT64] + [DType.BOOL] * (dtype in (DType.INT8, DType.BOOL))

@@ -216,7 +216,7 @@ def rsqrt(b: Builder, source: Tensor) -> Tensor | None:
 
 
 def sqrt(b: Builder, source: Tensor) -> Tensor | None:
-    """Of values that are all 0 or above: LiteRT refuses others."""
+    """Return the root of values that are not negative: LiteRT refuses others."""
     positive = b.node("quantize", [source], b.new(source.shape, per_tensor(float(b.random.uniform(0.01, 0.5)), -128)))
     return b.node("sqrt", [positive], b.new(source.shape))
 

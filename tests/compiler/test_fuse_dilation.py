@@ -68,8 +68,7 @@ def test_what_no_padding_says_stays_as_it_is() -> None:
 
 
 def _sequence(axis: int) -> Graph:
-    """A causal convolution in one dimension, dilated by 4, with the sequence along the columns (axis 2) or rows of an
-    image."""
+    """Return a causal convolution in one dimension, dilated by 4, along the columns (axis 2) or rows of an image."""
     random = np.random.default_rng(2)
 
     def image(batch: int, length: int, channels: int) -> tuple[int, ...]:

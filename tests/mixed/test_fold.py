@@ -70,7 +70,7 @@ def cast_from_int64(b: FileBuilder) -> str:
 
 
 def layer(b: FileBuilder, weights: str) -> bytes:
-    """FULLY_CONNECTED from ``x`` to ``y``."""
+    """Return FULLY_CONNECTED from ``x`` to ``y``."""
     if "x" not in b.places:
         b.tensor("x", (2, 4), scale=0.02, zero_point=3)
     b.constant("bias", np.array([100, -200, 0], np.int32))

@@ -71,7 +71,7 @@ def test_scatters_compute_what_pytorch_does() -> None:
 
 
 def _place(x: torch.Tensor) -> torch.Tensor:
-    """Five computed indices of six positions, some of them alike."""
+    """Return five computed indices of six positions, some of them equal."""
     return x[0].argmax(0)
 
 

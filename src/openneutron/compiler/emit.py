@@ -154,7 +154,7 @@ def _calls_run(step: Step) -> int:
 
 
 def _in_a_word(cycles: int) -> int:
-    """The largest count of modelled cycles that an instruction's word holds: 13 seconds at 325 MHz."""
+    """Return the modelled cycles, capped at the maximum of an instruction's word, which is 13 seconds at 325 MHz."""
     return min(cycles, 2**32 - 1)
 
 

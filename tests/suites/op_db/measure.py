@@ -21,12 +21,13 @@ from tests.suites.op_db.samples import Sample, Samples, results_of
 
 WHOLE, PART, CPU = "whole", "in part", "on the CPU"
 NOT_RUN, REFUSED, FAILED, WRONG = "not run", "refused", "failed", "wrong"
-"""What became of a sample. NOT_RUN: it has operators on the CPU, and ExecuTorch's runtime refuses the program with a message, mostly
-since it has no kernel for one of them. REFUSED: a message instead of a program, as where a shape depends on the data. FAILED: an exception that
-is no message. WRONG: results further from float than quantization explains."""
+"""The kinds of outcomes of a sample. NOT_RUN: it has operators on the CPU, and ExecuTorch's runtime refuses the program
+with a message, mostly since it has no kernel for one of them. REFUSED: a message instead of a program, for example
+where a shape depends on the data. FAILED: an exception that is no message. WRONG: results further from float than
+quantization explains."""
 
 ENOUGH_DB = 18.0
-"""SQNR from which on a result is right whatever the operator."""
+"""The SQNR from which on a result counts as right for every operator."""
 
 WORSE_DB = 15.0
 """The margin in dB by which a result's SQNR may be below that of the float function between an int8 input and an int8
@@ -38,8 +39,9 @@ MOST_SECONDS = 240
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one sample. ``reasons``: why operators stay on the CPU, or the message; ``decibels``: the worst float result's
-    SQNR, None where no float result was compared; ``exact``: that of the exact function between int8 values."""
+    """The outcome of one sample. ``reasons``: why operators stay on the CPU, or the message; ``decibels``: the worst
+    float result's SQNR, None where no float result was compared; ``exact``: the SQNR of the exact function between int8
+    values."""
 
     kind: str
     reasons: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ class Sample:
 
 
 def operators() -> Mapping[str, Any]:
-    """Every operator of ``op_db`` that takes float32 on the CPU, by its name and, after a dot, its variant's."""
+    """Return every operator of ``op_db`` that takes float32 on the CPU, by its name and, after a dot, its variant's."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db  # 14 s: only where it is needed

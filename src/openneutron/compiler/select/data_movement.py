@@ -19,7 +19,7 @@ from openneutron.ops.shape import pad_box, pads, slice_window, strided_window
 def _copies(
     name: str, extents: Sequence[int], source: Walk, destination: Walk, element: DType = DType.INT8
 ) -> list[KernelCall]:
-    """Copies of a box of elements; extents, pitches and offsets count elements."""
+    """Return copies of a box of elements; extents, pitches and offsets count elements."""
     walks, size = {"input": source, "output": destination}, element.size_bytes
     if size > 1:
         extents = (*extents, size)

@@ -55,7 +55,7 @@ def maximum(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("prelu")
 def prelu(graph: Graph, node: Node) -> list[KernelCall]:
-    """prelu_s8."""
+    """Select prelu_s8."""
     data, slope, result = _quants(graph, node)
     positive, negative = prelu_factors(data, slope, result)
     positive_multiplier, positive_shift = quantize_multiplier(positive)

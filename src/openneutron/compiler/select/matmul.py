@@ -16,7 +16,7 @@ from openneutron.ops.rescaling import matmul_factor
 
 @selects("batch_matmul")
 def batch_matmul(graph: Graph, node: Node) -> list[KernelCall]:
-    """batch_matmul_s8: one call, or one for each of the leading batches where batches do not merge into one dimension."""
+    """Select batch_matmul_s8: one call, or one for each leading batch where batches do not merge into one dimension."""
     a, b, result = graph.operand(node, 0), graph.operand(node, 1), graph[node.outputs[0]]
     assert a is not None and b is not None
     assert a.quant is not None and b.quant is not None and result.quant is not None

@@ -16,7 +16,7 @@ from openneutron.ops.pool import reduced_axes, rounds_halves, runs_of_axes
 
 @selects("average_pool_2d", "max_pool_2d")
 def pool(graph: Graph, node: Node) -> list[KernelCall]:
-    """average_pool_2d_s8 or max_pool_2d_s8; for averages of uint8 with halves depthwise_conv_2d_s8."""
+    """Select average_pool_2d_s8 or max_pool_2d_s8; depthwise_conv_2d_s8 for averages of uint8 with halves."""
     source, result = graph.operand(node, 0), graph[node.outputs[0]]
     assert source is not None and result.quant is not None
     _, height, width, _ = source.shape
@@ -59,7 +59,7 @@ def mean(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("reduce_max", "reduce_min", "reduce_any", "reduce_all")
 def reduce_max(graph: Graph, node: Node) -> list[KernelCall]:
-    """reduce_max_s8 over the same axes as the mean; booleans are 0 and 1."""
+    """Select reduce_max_s8 over the same axes as the mean; booleans are 0 and 1."""
     source, result = _reduced(graph, node)
     taken, left = _reduced_views(source, result, reduced_axes(graph, node))
     params = {"smaller": int(node.op in ("reduce_min", "reduce_all"))}

@@ -24,7 +24,8 @@ _STEEPEST = 2.0**30 - 1.0
 
 @selects("softmax", "softmax_rescaled")
 def softmax(graph: Graph, node: Node) -> list[KernelCall]:
-    """softmax_s8 with the exponentials of all differences that count, and the requantization to an output scale of its own."""
+    """Select softmax_s8 with the exponentials of all differences that count, and the requantization to its own output
+    scale."""
     source, result = graph.operand(node, 0), graph[node.outputs[0]]
     assert source is not None and source.quant is not None
     exponentials = exponentials_of_differences(source.quant.scale, node["beta"])
@@ -57,7 +58,7 @@ def log_softmax(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("l2_normalization")
 def l2_normalization(graph: Graph, node: Node) -> list[KernelCall]:
-    """l2_normalization_s8."""
+    """Select l2_normalization_s8."""
     source, result = graph.operand(node, 0), graph[node.outputs[0]]
     assert source is not None and source.quant is not None
     views = {"input": whole(source), "output": whole(result)}

@@ -21,7 +21,7 @@ _LOWEST = -128
 
 
 def unsigned_average(graph: Graph, node: Node, low: int, high: int) -> list[KernelCall]:
-    """depthwise_conv_2d_s8 for each part of the output whose windows have one shape, clamped to [low, high]."""
+    """Select depthwise_conv_2d_s8 for each part of the output whose windows have one shape, clamped to [low, high]."""
     rows, columns = window_runs(graph, node)
     return [_part(graph, node, down, across, low, high) for down in rows for across in columns]
 

@@ -109,7 +109,7 @@ def torch_decompositions(node: Node) -> list[TorchDecomposition]:
 
 @cache
 def _python() -> Mapping[Any, Callable[..., Any]]:
-    """The decompositions in Python that lead to core ATen operators. ExecuTorch also applies them, after
+    """Return the decompositions in Python that lead to core ATen operators. ExecuTorch also applies them, after
     quantization."""
     core = core_aten_decompositions()
     return {key: value for key, value in decomposition_table.items() if key in core}

@@ -22,7 +22,7 @@ class ProbabilityObserver(MinMaxObserver):
     ends at the largest. The zero point is -128 in either case."""
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(scale, zero point)"""
+        """Return (scale, zero point)."""
         scale, zero_point = fixed_parameters()
         largest = float(self.max_val)
         if 0 < largest <= LARGEST_FLAT:
