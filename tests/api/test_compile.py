@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import inspect
+import io
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +94,37 @@ def test_a_pt2_path_an_exported_program_and_a_module_give_the_same_file(tmp_path
     }
 
 
+class Ones:
+    """Unpickled, ones that a call of torch.ones makes."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return torch.ones, (1, 8)
+
+
+def test_a_pt2_path_takes_how_it_is_loaded(tmp_path: Path) -> None:
+    program = torch.export.export(torch.nn.Linear(8, 4).eval(), (torch.ones(1, 8),))
+    stream, samples, path = io.BytesIO(), io.BytesIO(), tmp_path / "small.pt2"
+    torch.export.save(program, stream)
+    torch.save(((Ones(),), {}), samples)
+    with zipfile.ZipFile(stream) as source, zipfile.ZipFile(path, "w") as archive:
+        for name in source.namelist():
+            archive.writestr(name, samples.getvalue() if name.endswith("sample_inputs/model.pt") else source.read(name))
+    calibration = [(torch.ones(1, 8),)]
+    with pytest.raises(InvalidModelError, match=r"load it with --trust \(trust=True\)"):
+        openneutron.compile(path, calibration=calibration)
+    assert openneutron.compile(path, calibration=calibration, trust=True).name == "small.pt2"
+    with pytest.raises(
+        InvalidOptionError, match=r"^--import: 'no_such_module' can't be imported: ModuleNotFoundError: "
+    ):
+        openneutron.compile(path, calibration=calibration, imports=["no_such_module"])
+
+
+def test_a_model_in_memory_is_not_loaded() -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        openneutron.compile(torch.nn.ReLU(), (torch.ones(1, 8),), trust=True)
+    assert str(caught.value) == "trust: it is for the path of a .pt2 file; the model is in memory. Leave it out."
+
+
 def test_the_options_are_those_of_the_front_end() -> None:
     parameters = list(inspect.signature(compile_module).parameters)
     assert set(ModelOptions.__annotations__) == set(parameters) - {"model", "example_inputs"}
@@ -113,6 +146,7 @@ def test_the_options_are_those_of_the_front_end() -> None:
             "converter: it is for PyTorch models; 'mixed.tflite' is compiled here, and NXP's own tool takes such files "
             "itself.",
         ),
+        ({"imports": ["json"]}, "imports: it is for .pt2 files; 'mixed.tflite' is none. Leave it out."),
     ],
 )
 def test_options_that_a_tflite_has_no_use_for(options: dict[str, object], said: str, tflite: Path) -> None:

@@ -7,7 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from openneutron.api.keywords import ModelOptions, check_file_options
+from openneutron.api.keywords import (
+    ExportedOptions,
+    ModelOptions,
+    check_file_options,
+    check_module_options,
+    without_loading,
+)
 from openneutron.errors import InvalidModelError
 from openneutron.given_file import existing
 
@@ -30,7 +36,7 @@ OTHER_SUFFIXES = {
 
 @overload
 def compile(
-    model: str | os.PathLike[str], example_inputs: Any = None, **options: Unpack[ModelOptions]
+    model: str | os.PathLike[str], example_inputs: Any = None, **options: Unpack[ExportedOptions]
 ) -> CompiledModel | CompiledLiteRTModel: ...
 
 
@@ -43,7 +49,7 @@ def compile(
 def compile(
     model: nn.Module | ExportedProgram | str | os.PathLike[str],
     example_inputs: Any = None,
-    **options: Unpack[ModelOptions],
+    **options: Unpack[ExportedOptions],
 ) -> CompiledModel | CompiledLiteRTModel:
     """Compile a model for the NPU.
 
@@ -51,6 +57,8 @@ def compile(
     torch.export.save wrote, or the path of an int8 ``.tflite``. A ``.tflite`` is compiled without importing torch.
     calibration: typical inputs of a model that is not quantized, each a tuple as ``example_inputs``; int8 scales come from them.
     target: the chip; "imxrt700" where it is not given. sram_budget: KiB that a delegate call may take.
+    trust, imports: for a ``.pt2``, as ``openneutron.pytorch.exported_file.load_exported`` takes them: whether code in the file may
+    run, and modules to import first.
     The other options are those of ``openneutron.pytorch.compile.compile`` for PyTorch models and of ``FileOptions`` for
     a ``.tflite``.
 
@@ -61,7 +69,8 @@ def compile(
     BudgetError where the budget is too small, MissingToolError where a PyTorch model is given and torch is not installed.
     """
     if not isinstance(model, (str, os.PathLike)):
-        return _compile_module(model, example_inputs, **options)
+        check_module_options(options)
+        return _compile_module(model, example_inputs, **without_loading(options))
     path = _model_file(model)
     options.setdefault("name", path.name)
     if path.suffix == ".tflite":
@@ -73,7 +82,8 @@ def compile(
 
     with needs_pytorch("PyTorch models take"):
         from openneutron.pytorch.exported_file import load_exported
-    return _compile_module(load_exported(path), example_inputs, **options)
+    program = load_exported(path, options.get("trust", False), options.get("imports", ()))
+    return _compile_module(program, example_inputs, **without_loading(options))
 
 
 def _compile_module(

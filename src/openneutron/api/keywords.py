@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from openneutron.errors import InvalidOptionError
 
@@ -46,6 +46,31 @@ class ModelOptions(FileOptions, total=False):
     any_runtime: bool
 
 
+class ExportedOptions(ModelOptions, total=False):
+    """Those for the path of a ``.pt2`` file: the parameters of ``openneutron.pytorch.exported_file.load_exported`` too."""
+
+    trust: bool
+    imports: Sequence[str]
+
+
+LOADING = ("trust", "imports")
+"""The options of a ``.pt2`` file that say how it is loaded."""
+
+
+def without_loading(options: ExportedOptions) -> ModelOptions:
+    """Return the options of what a ``.pt2`` file holds, or of a model that is in memory."""
+    return cast(ModelOptions, {option: value for option, value in options.items() if option not in LOADING})
+
+
+def check_module_options(options: ExportedOptions) -> None:
+    """Raises InvalidOptionError where a model in memory is given an option that only the loading of a ``.pt2`` has use for."""
+    for option in LOADING:
+        if options.get(option):
+            raise InvalidOptionError(
+                f"{option}: it is for the path of a .pt2 file; the model is in memory. Leave it out."
+            )
+
+
 def check_file_options(name: str, example_inputs: object, options: Mapping[str, object]) -> None:
     """Raise InvalidOptionError for an option that does not apply to a ``.tflite`` file, TypeError for an unknown
     option."""
@@ -53,9 +78,12 @@ def check_file_options(name: str, example_inputs: object, options: Mapping[str, 
     for option, value in given.items():
         if option in FileOptions.__annotations__:
             continue
-        if option not in ModelOptions.__annotations__ and option != "example_inputs":
+        if option not in ExportedOptions.__annotations__ and option != "example_inputs":
             raise TypeError(f"compile() got an unexpected keyword argument '{option}'")
-        if option == "converter":
+        if option in LOADING:
+            if value:
+                raise InvalidOptionError(f"{option}: it is for .pt2 files; '{name}' is none. Leave it out.")
+        elif option == "converter":
             if value != "open":
                 raise InvalidOptionError(
                     f"converter: it is for PyTorch models; '{name}' is compiled here, and NXP's own tool takes such files "
