@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -13,25 +13,17 @@ from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.ir import Graph, Node, Tensor, per_tensor
 from openneutron.ir.types import DType
-from openneutron.litert.read import operator_name, unpack
+from openneutron.litert.read import unpack
+from openneutron.litert.resolver import beyond_reference
 from openneutron.simulator import Simulator
 
 TARGET = targets.get("imxrt700")
 
 
-WITHOUT_REFERENCE = ("ELU", "SUM")
-"""Operators that LiteRT 2.3.0's reference resolver lacks, or computes on uint8 although their tensors are int8."""
-
-
-def resolver_of(operators: Iterable[str]) -> OpResolverType:
+def resolver_of(content: bytes) -> OpResolverType:
     """Return the kernels to compare with: the reference kernels, or LiteRT's optimized ones for operators without."""
-    lacking = not set(operators).isdisjoint(WITHOUT_REFERENCE)
+    lacking = beyond_reference(unpack(content, "model"))
     return OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES if lacking else OpResolverType.BUILTIN_REF
-
-
-def _operators(content: bytes) -> list[str]:
-    model = unpack(content, "model")
-    return [operator_name(model, operator) for operator in model.subgraphs[0].operators]
 
 
 def reference_outputs(model: bytes | Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -40,7 +32,7 @@ def reference_outputs(model: bytes | Graph, inputs: Sequence[np.ndarray]) -> lis
     # Without preserved tensors LiteRT 2.3.0 lets operators write over an operand that a reshape beside them still shares.
     interpreter = Interpreter(
         model_content=content,
-        experimental_op_resolver_type=resolver_of(_operators(content)),
+        experimental_op_resolver_type=resolver_of(content),
         experimental_preserve_all_tensors=True,
         num_threads=1,
     )

@@ -28,8 +28,8 @@ SAMPLES = operator_samples.samples()
 
 
 def _interpreter(sample: Sample) -> Interpreter:
-    resolver = oracle.resolver_of([sample.operator])
-    return Interpreter(model_content=sample.file(), experimental_op_resolver_type=resolver, num_threads=1)
+    content = sample.file()
+    return Interpreter(model_content=content, experimental_op_resolver_type=oracle.resolver_of(content), num_threads=1)
 
 
 def _inputs(shapes: Sequence[Sequence[int]], types: Sequence[npt.DTypeLike]) -> list[np.ndarray]:

@@ -19,6 +19,8 @@ import numpy as np
 
 from openneutron.errors import InvalidModelError
 from openneutron.litert import interpreter_child
+from openneutron.litert.read import unpack
+from openneutron.litert.resolver import beyond_reference
 
 CHILD = Path(interpreter_child.__file__)
 
@@ -34,9 +36,13 @@ def interpret(model: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     LiteRT's message, where the interpreter can't run the model.
     """
     try:
-        return interpreter_child.run(model, inputs)
+        return interpreter_child.run(model, inputs, _beyond_reference(model))
     except (RuntimeError, ValueError) as error:
         raise _refused(" ".join(str(error).split())) from error
+
+
+def _beyond_reference(model: bytes) -> bool:
+    return beyond_reference(unpack(model, "model"))
 
 
 def _refused(words: str) -> InvalidModelError:
@@ -88,8 +94,10 @@ class InterpreterProcess:
         child = self._child
         assert child is not None and child.stdin is not None and child.stdout is not None
         new = index not in self._sent
-        model = [np.frombuffer(self._models[index][0], np.uint8)] if new else []
-        interpreter_child.send(child.stdin, {"model": index, "new": new}, [*model, *inputs])
+        content = self._models[index][0]
+        model = [np.frombuffer(content, np.uint8)] if new else []
+        optimized = new and _beyond_reference(content)
+        interpreter_child.send(child.stdin, {"model": index, "new": new, "optimized": optimized}, [*model, *inputs])
         answer = interpreter_child.receive(child.stdout)
         self._sent.add(index)
         return answer

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A standalone program: LiteRT's interpreter with its reference kernels, in a process that may crash.
+"""A standalone program: LiteRT's interpreter in a process that may crash.
 
     python -P interpreter_child.py
 
 Messages have the same form on stdin and stdout: 8 bytes with the length of a JSON text, little-endian, the text, then
-the bytes of its arrays, concatenated. A request is ``{"model": index, "new": boolean, "arrays": [...]}``, where a new
-model is the first array. An answer is ``{"error": words or null, "arrays": [...]}``. The program imports nothing of
+the bytes of its arrays, concatenated. A request is ``{"model": index, "new": boolean, "optimized": boolean,
+"arrays": [...]}``, where a new model is the first array and ``optimized`` selects its kernels. An answer is ``{"error": words or null, "arrays": [...]}``. The program imports nothing of
 this project, so that it starts in 0.2 s.
 """
 
@@ -24,18 +24,20 @@ import numpy as np
 LENGTH = struct.Struct("<Q")
 
 
-def run(model: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the outputs of a model, in model order, on one thread. An input with another shape resizes the model's
-    input.
+def run(model: bytes, inputs: Sequence[np.ndarray], optimized: bool = False) -> list[np.ndarray]:
+    """Return the outputs of a model, in its order, on one thread. An input whose shape is not the model's resizes it.
+
+    ``optimized``: with LiteRT's optimized kernels in place of its reference kernels (``resolver.beyond_reference``).
 
     Raises RuntimeError or ValueError where the interpreter can't run it.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+    kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES if optimized else OpResolverType.BUILTIN_REF
     # Without preserved tensors LiteRT 2.3.0 lets an operator overwrite an operand that a reshape still shares.
     interpreter = Interpreter(
         model_content=model,
-        experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+        experimental_op_resolver_type=kernels,
         experimental_preserve_all_tensors=True,
         num_threads=1,
     )
@@ -95,17 +97,18 @@ def main() -> None:
     """Answer requests until stdin ends."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what LiteRT prints must not get between the answers
-    models: dict[int, bytes] = {}
+    models: dict[int, tuple[bytes, bool]] = {}
     while True:
         try:
             request, arrays = receive(requests)
         except EOFError:
             return
         if request["new"]:
-            models[request["model"]] = arrays.pop(0).tobytes()
+            models[request["model"]] = arrays.pop(0).tobytes(), request["optimized"]
         error, results = None, []
         try:
-            results = run(models[request["model"]], arrays)
+            model, optimized = models[request["model"]]
+            results = run(model, arrays, optimized)
         except (RuntimeError, ValueError, MemoryError) as caught:
             error = " ".join(str(caught).split()) or type(caught).__name__
         send(answers, {"error": error}, results)

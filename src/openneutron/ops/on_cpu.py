@@ -28,7 +28,7 @@ ON_CPU: dict[str, str] = {
         _RECURRENT,
     ),
     **dict.fromkeys(("DIV", "FLOOR_DIV", "FLOOR_MOD"), _DIVISION),
-    **dict.fromkeys(("BITWISE_XOR", "RIGHT_SHIFT"), _STORED),
+    **dict.fromkeys(("BITWISE_XOR", "RIGHT_SHIFT", "STABLEHLO_AND", "STABLEHLO_SHIFT_LEFT"), _STORED),
     **dict.fromkeys(("STABLEHLO_ADD", "STABLEHLO_MULTIPLY"), _STORED),
     **dict.fromkeys(("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM"), _EXTREMA),
     **dict.fromkeys(("DEQUANTIZE", "EMBEDDING_LOOKUP_SPARSE"), _FLOAT),
