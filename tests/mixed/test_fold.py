@@ -124,7 +124,7 @@ def test_floats_that_the_cpu_reads_stay_as_small_as_they_are() -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize(("extent", "operators"), [(1 << 14, ["add"]), (1 << 18, ["FILL", "add"])])
+@pytest.mark.parametrize(("extent", "operators"), [(1 << 14, ["add"]), (1 << 18, ["fill", "add"])])
 def test_a_result_that_would_make_the_file_much_larger_is_computed_at_run_time(
     extent: int, operators: list[str]
 ) -> None:
