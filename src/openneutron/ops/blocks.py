@@ -137,6 +137,7 @@ def _depth_row(name: str, litert: str, options: str, doc: str) -> Op:
         attributes=(Attribute("block_size", "blockSize", 0),),
         quantization=Quantization.SHARED,
         limits=(int8_at(0), shared_quantization(), rank(0, 4, 4), limit("whole blocks", _whole_blocks)),
+        unsigned=True,
         doc=doc,
         made_of=_depth,
     )
@@ -168,6 +169,7 @@ OPS = (
         quantization=Quantization.SHARED,
         limits=_BATCH_LIMITS,
         version=2,
+        unsigned=True,
         doc=(
             "Each place in a block of rows and columns as a batch. Before a convolution and with BATCH_TO_SPACE_ND behind it, it is "
             "the convolution's dilation, and costs nothing."
@@ -184,6 +186,7 @@ OPS = (
         quantization=Quantization.SHARED,
         limits=_BATCH_LIMITS,
         version=2,
+        unsigned=True,
         doc="Batches as places in blocks of rows and columns, without what is cropped.",
         made_of=_batch_to_space,
     ),

@@ -257,6 +257,7 @@ OPS = (
             limit("inputs and output of the same scale and zero point", _one_scale),
             limit("inputs of one shape; a condition of that, of its first extent, or one", _condition_of_rows),
         ),
+        unsigned=True,
         doc="One value where a condition holds, another elsewhere.",
         made_of=_select_of_rows,
     ),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 
 from openneutron import ops
-from openneutron.ops import Op, Quantization
+from openneutron.ops import Op, Quantization, Role
 
 COMMAND = "python -m openneutron.report.supported_ops > docs/supported-ops.md"
 
@@ -83,7 +83,9 @@ def text() -> str:
 
 def _only_int8() -> list[Op]:
     """Return the rows whose uint8 kernel in LiteRT is absent or computes another function."""
-    takes_int8 = (row for row in ops.OPS if row.litert and not row.unsigned and not row.name.startswith("logical"))
+    takes_int8 = (
+        row for row in ops.OPS if row.litert and not row.unsigned and row.operands[0].role is not Role.CONDITION
+    )
     return sorted(takes_int8, key=lambda row: row.litert)
 
 
