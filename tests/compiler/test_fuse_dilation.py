@@ -105,3 +105,24 @@ def test_sequences_go_through_an_image_of_one_row_or_column(axis: int) -> None:
     assert (convolution["dilation_h"], convolution["dilation_w"]) == ((4, 1), (1, 4))[axis - 1]
     assert convolution["padding"] == ((8, 0, 0, 0), (0, 0, 8, 0))[axis - 1]
     oracle.assert_bit_exact(graph)
+
+
+def test_a_block_that_no_kernel_takes_as_a_dilation_stays_as_it_is() -> None:
+    block = 33000
+    others = [
+        constant("block", np.array([block, 1], np.int32)),
+        constant("none", np.zeros((2, 2), np.int32)),
+        constant("weights", np.array([1, 2, 3], np.int8).reshape(1, 3, 1, 1), per_tensor(0.01, 0)),
+        constant("bias", np.zeros(1, np.int32), per_tensor(0.0005, 0)),
+        oracle.activation("s", (block, 3, 1, 1)),
+        oracle.activation("c", (block, 1, 1, 1), 0.1),
+        oracle.activation("y", (1, block, 1, 1), 0.1),
+    ]
+    nodes = [
+        Node("space_to_batch_nd", ("x", "block", "none"), ("s",)),
+        Node("conv_2d", ("s", "weights", "bias"), ("c",), ATTRS),
+        Node("batch_to_space_nd", ("c", "block", "none"), ("y",)),
+    ]
+    graph = oracle.graph_of([oracle.activation("x", (1, 3 * block, 1, 1))], nodes, others)
+    assert [node["dilation_h"] for node in legalize(graph).nodes if node.op == "conv_2d"] == [1]
+    oracle.assert_bit_exact(graph, [0])

@@ -233,3 +233,15 @@ def test_a_zero_point_that_no_byte_holds_is_a_reason() -> None:
     b.operator(BUILTIN.FULLY_CONNECTED, ["x", "w"], ["y"], "FullyConnectedOptions")
     (item,) = compiled(b.finish(["x"], ["y"])).partitioning.on_cpu
     assert item.reason == "its weights 'w' have zero points that 8 bits do not hold"
+
+
+def test_uint8_weights_of_a_kernel_over_too_many_rows_are_a_reason() -> None:
+    """Each row that it reaches over becomes up to three rows of the kernel that runs."""
+    rows = 2 * 9000 + 1
+    attrs = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "dilation_h": 9000, "dilation_w": 1}
+    node = Node("depthwise_conv_2d", ("x", "w"), ("y",), {**attrs, "activation": "NONE", "depth_multiplier": 1})
+    weights = constant("w", np.array([-100, 3, 120], np.int8).reshape(1, 3, 1, 1), QuantParams((0.01,), (100,)))
+    result = oracle.activation("y", (1, 9, 1, 1), 0.1)
+    graph = oracle.graph_of([oracle.activation("x", (1, rows + 8, 1, 1))], [node], [weights, result])
+    (left,) = compiled(as_uint8(graph)).partitioning.on_cpu
+    assert left.reason == "its kernel reaches over 18001 rows; with uint8 weights it must be at most 10922"

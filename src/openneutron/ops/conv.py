@@ -8,7 +8,17 @@ import math
 import numpy as np
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import attr_among, int8_at, int8_weight, int32_bias, limit, rank, window_numbers
+from openneutron.ops.limits import (
+    LARGEST_WINDOW_WORD,
+    MOST_PARTS_OF_WEIGHTS,
+    attr_among,
+    int8_at,
+    int8_weight,
+    int32_bias,
+    limit,
+    rank,
+    window_numbers,
+)
 from openneutron.ops.rescaling import fitted_for_single_rounding, fused_activation, of_convolution, rescales
 from openneutron.ops.table import Attribute, Op, Operand, Role
 
@@ -100,6 +110,16 @@ def _depth_multiplier(graph: Graph, node: Node) -> str | None:
     return None
 
 
+def _rows_of_split_weights(graph: Graph, node: Node) -> str | None:
+    """uint8 weights with a zero point get rows for every row that the kernel reaches over, each several times (split_weights)."""
+    weights = graph.operand(node, 1)
+    assert weights is not None
+    rows, most = (weights.shape[1] - 1) * node["dilation_h"] + 1, LARGEST_WINDOW_WORD // MOST_PARTS_OF_WEIGHTS
+    if not node.attrs.get("unsigned") or rows <= most:
+        return None
+    return f"its kernel reaches over {rows} rows; with uint8 weights it must be at most {most}"
+
+
 def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
     data, weights = graph.operand(node, 0), graph.operand(node, 1)
     assert data is not None and weights is not None
@@ -178,6 +198,10 @@ DEPTHWISE_CONV_2D = Op(
         rescales(of_convolution(0, 1)),
         fused_activation(),
         limit("output channels a multiple of the input's", _depth_multiplier),
+        limit(
+            f"with uint8 weights a kernel over at most {LARGEST_WINDOW_WORD // MOST_PARTS_OF_WEIGHTS} rows",
+            _rows_of_split_weights,
+        ),
     ),
     version=3,
     unsigned=True,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from openneutron import ops
 from openneutron.compiler.legalize.rename_identities import VIEWS
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.blocks import amounts_of, block_of
@@ -52,10 +53,15 @@ def fuse_dilation(graph: Graph) -> Graph:
         padding = _padding(graph, chain)
         if padding is None:
             continue
-        replaced[node.name] = _convolution(graph, chain, padding, tensors)
+        nodes, images = _convolution(graph, chain, padding)
+        whole = replace(graph, tensors={**graph.tensors, **images})
+        if any(new.op in _CONVOLUTIONS and ops.reject(whole, new) is not None for new in nodes):
+            continue  # a dilation that no kernel takes
+        replaced[node.name] = nodes
+        tensors |= images
         gone.update(other.name for other in chain.nodes[:-1])
-    nodes = [new for node in graph.nodes if node.name not in gone for new in replaced.get(node.name, [node])]
-    return graph.rebuilt(nodes, tensors.values())
+    kept = [new for node in graph.nodes if node.name not in gone for new in replaced.get(node.name, [node])]
+    return graph.rebuilt(kept, tensors.values())
 
 
 def _chain(graph: Graph, gathered: Node, producers: Mapping[str, Node]) -> _Chain | None:
@@ -119,23 +125,27 @@ def _padding(graph: Graph, chain: _Chain) -> Padding | None:
     return (top, bottom, left, right) if min(top, bottom, left, right) >= 0 else None
 
 
-def _convolution(graph: Graph, chain: _Chain, padding: Padding, tensors: dict[str, Tensor]) -> list[Node]:
+def _convolution(graph: Graph, chain: _Chain, padding: Padding) -> tuple[list[Node], dict[str, Tensor]]:
+    """The nodes in the chain's place, and tensors of the graph that have another shape then."""
     attrs = {
         f"dilation_{'hw'[axis - 1]}": size for axis, size in zip(chain.axes, block_of(graph, chain.spread), strict=True)
     }
     convolution = chain.convolution.with_attrs(padding=padding, **attrs)
     source, result = str(chain.spread.inputs[0]), chain.gathered.name
     if chain.before is None or chain.behind is None:
-        return [replace(convolution, inputs=(source, *convolution.inputs[1:]), outputs=(result,))]
+        return [replace(convolution, inputs=(source, *convolution.inputs[1:]), outputs=(result,))], {}
     # The names between the five are free: no other node reads them.
     wide, narrow = chain.before.name, chain.convolution.name
-    for name, like in ((wide, graph[source]), (narrow, graph[result])):
-        tensors[name] = replace(like, name=name, shape=_image_shape(like.shape, chain.axes[0]))
-    return [
+    tensors = {
+        name: replace(like, name=name, shape=_image_shape(like.shape, chain.axes[0]))
+        for name, like in ((wide, graph[source]), (narrow, graph[result]))
+    }
+    nodes = [
         _reshape(source, tensors[wide], chain.before.source),
         replace(convolution, inputs=(wide, *convolution.inputs[1:]), outputs=(narrow,)),
         _reshape(narrow, graph[result], chain.behind.source),
     ]
+    return nodes, tensors
 
 
 def _reshape(source: str, result: Tensor, origin: str) -> Node:
