@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.calls import KernelCall
-from openneutron.compiler.requantize import INT8_MAX, INT8_MIN
+from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
 
 def with_table(call: KernelCall, table: npt.NDArray[np.int8]) -> Mapping[str, int] | None:

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.requantize import INT8_MAX, INT8_MIN, quantize_multiplier
 from openneutron.compiler.tanhf import tanhf
 from openneutron.ir import QuantParams
 from openneutron.ops.elementwise import hard_swish_factors
-from openneutron.ops.rescaling import leaky_slope, ratio, ratio_in_float, rsqrt_factor, steps_of
+from openneutron.ops.fixed_point import quantize_multiplier
+from openneutron.ops.rescaling import INT8_MAX, INT8_MIN, leaky_slope, ratio, ratio_in_float, rsqrt_factor, steps_of
 
 Ints = npt.NDArray[np.int64]
 Int8s = npt.NDArray[np.int8]

@@ -35,7 +35,6 @@ from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQua
 from openneutron.pytorch.exporting import AtenGraph, aten_graph, export, restore
 from openneutron.pytorch.inputs import ModelInputs, samples
 from openneutron.pytorch.lower.program import is_quantize
-from openneutron.pytorch.lower.rules import QUANTIZE
 from openneutron.pytorch.lowering import in_words, keep_state, lowered, partitions
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
@@ -257,7 +256,7 @@ def compile(
         name=name,
         target=spec.neutron_target,
         buffer=buffer,
-        delegation=partitioner.delegations[-1].without_hint(QUANTIZE),
+        delegation=partitioner.delegations[-1],
         partitions=tuple(partitions(edge, CompiledPartition)),
         quantized=module,
         budget_bytes=budget,

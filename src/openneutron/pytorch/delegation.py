@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch.fx import Node
@@ -48,11 +48,6 @@ class Delegation:
     on_npu: tuple[NodeOnNpu, ...] = ()
     on_cpu: tuple[NodeOnCpu, ...] = ()
     partitions: int = 0
-
-    def without_hint(self, hint: str) -> Delegation:
-        """The same, this hint left out where it would be none."""
-        kept = (replace(item, way_out=item.way_out.replace(hint, "").strip()) for item in self.on_cpu)
-        return replace(self, on_cpu=tuple(kept))
 
     def __str__(self) -> str:
         npu, cpu = (sum(item.computes for item in items) for items in (self.on_npu, self.on_cpu))

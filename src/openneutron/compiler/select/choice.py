@@ -10,10 +10,10 @@ import numpy as np
 
 from openneutron.compiler.boxes import boxes, dense
 from openneutron.compiler.calls import KernelCall, View, dense_pitches, selects, whole
-from openneutron.compiler.requantize import quantize_multiplier
 from openneutron.compiler.select.elementwise import broadcast
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, per_tensor
 from openneutron.ops.choice import COMPARISONS, arg_axis
+from openneutron.ops.fixed_point import quantize_multiplier
 
 _TRUTH = per_tensor(0.5, 0)
 """Any scale tells 0 from 1."""

@@ -17,15 +17,10 @@ from openneutron.compiler.packing import (
     requantization_table,
     sums_of_weights,
 )
-from openneutron.compiler.requantize import (
-    Multipliers,
-    activation_range,
-    fit_multipliers,
-    quantize_multipliers,
-)
 from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.ops.conv import explicit_padding
-from openneutron.ops.rescaling import of_convolution, single_rounding_range
+from openneutron.ops.fixed_point import Multipliers, fit_multipliers, quantize_multipliers
+from openneutron.ops.rescaling import activation_range, of_convolution, single_rounding_range
 
 
 @selects("conv_2d")

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 
 from openneutron.compiler.boxes import Walk, boxes, dense
 from openneutron.compiler.calls import KernelCall, View, selects
-from openneutron.compiler.requantize import activation_range, quantize_multiplier
 from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.ops.elementwise import prelu_factors, squared_difference_factor, sum_factor
-from openneutron.ops.rescaling import product_in_float
+from openneutron.ops.fixed_point import quantize_multiplier
+from openneutron.ops.rescaling import activation_range, product_in_float
 
 
 @selects("add", "sub")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from openneutron.compiler.boxes import Walk, merged, row_major
 from openneutron.compiler.calls import KernelCall, View, selects
-from openneutron.compiler.requantize import quantize_multiplier
 from openneutron.ir import Graph, Node
+from openneutron.ops.fixed_point import quantize_multiplier
 from openneutron.ops.matmul import matrices
 from openneutron.ops.rescaling import matmul_factor
 

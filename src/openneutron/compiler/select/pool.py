@@ -7,11 +7,12 @@ import math
 
 from openneutron.compiler.boxes import row_major
 from openneutron.compiler.calls import Extents, KernelCall, View, selects, whole
-from openneutron.compiler.requantize import INT8_MAX, INT8_MIN, activation_range, quantize_multiplier
 from openneutron.compiler.select.unsigned_pool import unsigned_average
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.conv import explicit_padding
+from openneutron.ops.fixed_point import quantize_multiplier
 from openneutron.ops.pool import reduced_axes, rounds_halves, runs_of_axes
+from openneutron.ops.rescaling import INT8_MAX, INT8_MIN, activation_range
 
 
 @selects("average_pool_2d", "max_pool_2d")

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.calls import KernelCall, selects, whole
-from openneutron.compiler.requantize import quantize_multiplier
 from openneutron.compiler.tables import Ints, doubling_high_mul, rounding_shift_right
 from openneutron.ir import Graph, Node
+from openneutron.ops.fixed_point import quantize_multiplier
 from openneutron.ops.softmax import INTEGER_BITS, WIDE, difference_factor
 
 _SUM_INTEGER_BITS = 12

@@ -27,9 +27,9 @@ from openneutron.compiler.packing import (
     requantization_table,
     sums_of_weights,
 )
-from openneutron.compiler.requantize import activation_range, quantize_multipliers
 from openneutron.ir import Graph, Node, Tensor
-from openneutron.ops.rescaling import of_convolution
+from openneutron.ops.fixed_point import quantize_multipliers
+from openneutron.ops.rescaling import activation_range, of_convolution
 from openneutron.ops.transposed import BIAS, INPUT, WEIGHTS, cropped
 
 Weights = npt.NDArray[np.int8]
