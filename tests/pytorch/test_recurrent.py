@@ -100,3 +100,17 @@ def test_steps_that_are_written_out_share_a_layer_and_a_sigmoid() -> None:
 
 def _count(module: GraphModule, name: str) -> int:
     return sum(str(node.target) == name for node in module.graph.nodes)
+
+
+def test_slices_of_what_is_itself_merged_share_their_functions() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            a, b = torch.sigmoid(x[:, :4]), torch.sigmoid(x[:, 4:])
+            return torch.cat([torch.tanh(a[:, :2]), torch.tanh(a[:, 2:]), b, a], 1)
+
+    x = torch.linspace(-2, 2, 16).reshape(2, 8)
+    module = torch.export.export(Model(), (x,)).module(check_guards=False)
+    MergeSlices()(module)
+    names = [str(node.target) for node in module.graph.nodes]
+    assert (names.count("aten.sigmoid.default"), names.count("aten.tanh.default")) == (1, 1)
+    torch.testing.assert_close(module(x), Model()(x))

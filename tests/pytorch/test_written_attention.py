@@ -79,3 +79,11 @@ def test_probabilities_that_are_read_otherwise_stay() -> None:
     inputs = [tuple(torch.randn(HEADS) for _ in range(3)) for _ in range(2)]
     small = Compiled(analyse(Written(both).eval(), inputs[0], calibration=inputs), inputs)
     assert "softmax" in small.operators
+
+
+def test_a_product_with_a_single_number_is_no_attention() -> None:
+    inputs = [tuple(torch.randn(1, 1, 4, 4) for _ in range(3))]
+    module = Written(lambda m, q, k, v: q.mean().view(1, 1) @ k[0, 0, :1])
+    small = Compiled(analyse(module.eval(), inputs[0], calibration=inputs), inputs)
+    assert small.reasons == []
+    assert_same_as_litert(small.program)

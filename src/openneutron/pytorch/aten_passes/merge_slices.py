@@ -47,12 +47,12 @@ class MergeSlices:
     keep: Callable[[Node], bool] | None = None
 
     def __call__(self, module: GraphModule) -> PassResult:
-        groups: dict[object, list[tuple[Node, Slice]]] = defaultdict(list)
+        groups: dict[object, list[Node]] = defaultdict(list)
         for node in module.graph.nodes:
             if node.op != "call_function" or (self.keep is not None and self.keep(node)):
                 continue
             for piece, rest in _pieces(module, node):
-                groups[node.target, piece.source, piece.axis, piece.squeezed, rest].append((node, piece))
+                groups[node.target, piece.source, piece.axis, piece.squeezed, rest].append(node)
         changed = False
         for members in groups.values():
             changed |= _merge(module, members)
@@ -94,9 +94,12 @@ def _slice_of(node: object) -> Slice | None:
     return Slice(source, axis, first, last, squeezed)
 
 
-def _merge(module: GraphModule, members: list[tuple[Node, Slice]]) -> bool:
-    places = {(piece.start, piece.end) for _, piece in members}
-    first, piece = members[0]
+def _merge(module: GraphModule, members: list[Node]) -> bool:
+    # Looked up again: merging another group may have replaced the tensor that is sliced.
+    pieces = [piece for node in members if (piece := _slice_of(node.args[0])) is not None]
+    assert len(pieces) == len(members)
+    places = {(piece.start, piece.end) for piece in pieces}
+    first, piece = members[0], pieces[0]
     extent = piece.source.meta["val"].shape[piece.axis]
     if len(places) < 2 or 2 * sum(end - start for start, end in places) <= extent:
         return False
@@ -104,7 +107,7 @@ def _merge(module: GraphModule, members: list[tuple[Node, Slice]]) -> bool:
     after = _behind(module, piece.source, first.args[1:])
     whole = add_call(module, after, first.target, piece.source, *first.args[1:])
     _describe(whole, first)
-    for node, own in members:
+    for node, own in zip(members, pieces, strict=True):
         part = add_call(module, node, _aten.slice.Tensor, whole, own.axis, own.start, own.end)
         if own.squeezed:
             part = add_call(module, node, _aten.squeeze.dim, part, own.axis)

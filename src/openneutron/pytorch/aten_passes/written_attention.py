@@ -77,7 +77,7 @@ def _to_softmax(product: Node) -> list[Node] | None:
     keys = product.meta["val"].dim() and product.args[1].meta["val"].shape[-2:][0]
     while isinstance(here, Node) and here.op == "call_function" and len(here.users) == 1:
         value = here.meta.get("val")
-        if not isinstance(value, FakeTensor) or value.dtype != torch.float32 or value.shape[-1] != keys:
+        if not isinstance(value, FakeTensor) or value.dtype != torch.float32 or value.shape[-1:] != (keys,):
             return None
         chain.append(here)
         if here.target in _SOFTMAX:
