@@ -122,6 +122,11 @@ def test_a_pickle_is_not_unpickled(records: Records, tmp_path: Path, place: str,
     assert not marker.exists()
 
 
+def test_a_file_that_cannot_be_read() -> None:
+    with pytest.raises(InvalidModelError, match=r"^'/proc/self/mem' can't be read: Input/output error\.$"):
+        load_exported(Path("/proc/self/mem"))
+
+
 def test_trust_unpickles(records: Records, tmp_path: Path) -> None:
     """The attack above works: with trust, the file runs its author's code."""
     marker = tmp_path / "marker"

@@ -52,7 +52,10 @@ def load_exported(path: Path, trust: bool = False, imports: Sequence[str] = ()) 
     """
     for module in imports:
         _import(module)
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidModelError(f"'{path}' can't be read: {error.strerror}.") from error
     try:
         if not trust:
             _check(data)
