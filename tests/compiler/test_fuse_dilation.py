@@ -13,7 +13,7 @@ from tests import oracle
 ATTRS = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "activation": "RELU"}
 
 
-def _image(
+def dilated_image(
     op: str, block: list[int], pads: list[list[int]], crops: list[list[int]], last: dict[str, str] | None = None
 ) -> Graph:
     """Return a graph that runs an image of 9 rows, 10 columns and 4 channels through the three operators, with a kernel
@@ -52,15 +52,15 @@ def _image(
 def test_space_to_batch_and_back_is_the_dilation(
     op: str, block: list[int], pads: list[list[int]], crops: list[list[int]]
 ) -> None:
-    graph = _image(op, block, pads, crops)
+    graph = dilated_image(op, block, pads, crops)
     (node,) = legalize(graph).nodes
     assert (node.op, node["dilation_h"], node["dilation_w"]) == (op, *block)
     oracle.assert_bit_exact(graph)
 
 
 def test_what_no_padding_says_stays_as_it_is() -> None:
-    cropped = _image("conv_2d", [3, 2], [[0, 0], [0, 0]], [[2, 0], [0, 0]])
-    padded = _image("conv_2d", [3, 5], [[0, 0], [0, 0]], [[0, 0], [0, 0]])
+    cropped = dilated_image("conv_2d", [3, 2], [[0, 0], [0, 0]], [[2, 0], [0, 0]])
+    padded = dilated_image("conv_2d", [3, 5], [[0, 0], [0, 0]], [[0, 0], [0, 0]])
     for graph in (cropped, padded):
         oracle.assert_bit_exact(graph)
     assert len(legalize(cropped).nodes) > 1

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from openneutron.mixed import CompiledFile, FileSimulator, analyse_file
 from openneutron.ops import BY_NAME
 from openneutron.ops.fixed_point import reciprocal
 from tests import oracle, random_graphs
+from tests.compiler.test_fuse_dilation import dilated_image
 from tests.mixed.files import BUILTIN, FileBuilder
 from tests.mixed.uint8_files import as_uint8, near_a_half, network, with_uint8_weights
 
@@ -245,3 +248,15 @@ def test_uint8_weights_of_a_kernel_over_too_many_rows_are_a_reason() -> None:
     graph = oracle.graph_of([oracle.activation("x", (1, rows + 8, 1, 1))], [node], [weights, result])
     (left,) = compiled(as_uint8(graph)).partitioning.on_cpu
     assert left.reason == "its kernel reaches over 18001 rows; with uint8 weights it must be at most 10922"
+
+
+@pytest.mark.parametrize("op", ["conv_2d", "depthwise_conv_2d"])
+def test_a_dilation_written_with_blocks_and_weights_with_a_zero_point(op: str) -> None:
+    """The blocks become a dilation first, and the weights are taken apart then."""
+    graph = dilated_image(op, [2, 3], [[2, 3], [1, 4]], [[0, 1], [0, 2]])
+    weights = replace(graph["weights"], quant=QuantParams((0.01,), (-30,)))
+    graph = replace(graph, tensors={**graph.tensors, "weights": weights})
+    data = as_uint8(graph)
+    made = compiled(data)
+    assert made.partitioning.on_cpu == ()
+    assert_equal(data, made, uint8_inputs(graph, 0))
