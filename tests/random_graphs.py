@@ -200,6 +200,10 @@ def _table(op: str, quant: QuantParams | None = None) -> Sampler:
     return sample
 
 
+def l2_normalization(b: Builder, source: Tensor) -> Tensor | None:
+    return _table("l2_normalization", per_tensor(1 / 128, 0))(b, source) if len(source.shape) <= 4 else None
+
+
 def neg(b: Builder, source: Tensor) -> Tensor | None:
     """From an input whose zero point turned in sign is one as well."""
     assert source.quant is not None
@@ -308,7 +312,7 @@ SAMPLERS: dict[str, Sampler] = {
     "transpose": random_movement.transpose,
     "softmax": softmax,
     "log_softmax": log_softmax,
-    "l2_normalization": _table("l2_normalization", per_tensor(1 / 128, 0)),
+    "l2_normalization": l2_normalization,
     "softmax_rescaled": softmax_rescaled,
     "resize_nearest_neighbor": random_movement.resize_nearest_neighbor,
     "resize_bilinear": random_movement.resize_bilinear,

@@ -20,7 +20,8 @@ from openneutron.errors import InvalidOptionError, MissingToolError
 from tests.cortex_m33.firmware import required
 
 EXPECTED = """
-import os, shutil
+import os
+from shutil import which
 from importlib.metadata import version
 import eiq_neutron_sdk
 from eiq_neutron_sdk import merge_kernel_selection_files, neutron_converter, neutron_library_utils
@@ -31,7 +32,7 @@ for name in ("cmodel/NeutronFirmware.elf", "driver/include/NeutronDriver.h", "dr
     assert os.path.exists(os.path.join(target, name)), name
 assert neutron_library_utils.isNeutronTarget("imxrt700")
 print(version("eiq_neutron_sdk"), version("eiq_nsys"), neutron_converter.__name__)
-print(shutil.which("nsys"), shutil.which("nxp_executor_runner"))
+print(which("nsys"), which("nxp_executor_runner"))
 """
 
 

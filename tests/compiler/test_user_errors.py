@@ -19,6 +19,7 @@ ABOUT = {
     "options, before anything is compiled": {
         ("compiler/flags.py", "read", "InvalidOptionError"): 3,
         ("compiler/flags.py", "with_flags", "InvalidOptionError"): 2,
+        ("compiler/flags.py", "split_flags", "InvalidOptionError"): 1,
         ("compiler/effort.py", "effort_of", "InvalidOptionError"): 1,
         ("compiler/budget.py", "budget_bytes", "InvalidOptionError"): 1,
         ("compiler/options.py", "__post_init__", "InvalidOptionError"): 3,

@@ -113,13 +113,6 @@ def test_training_folds_batch_norms() -> None:
     assert [len(tensor.quant.scales) for tensor in weights if tensor.quant is not None] == [6, 5, 5]
 
 
-def test_a_transposed_convolution_in_three_dimensions_stays() -> None:
-    module = nn.Sequential(nn.Conv2d(1, 2, 1), nn.Unflatten(1, (2, 1)), nn.ConvTranspose3d(2, 1, 2))
-    small = quantized(module, (1, 1, 3, 3))
-    reasons = [item.reason for item in small.program.delegation.on_cpu]
-    assert "it has 3 spatial dimensions; there are kernels for 1 and 2" in reasons
-
-
 def test_executorch_partitions_without_the_weights() -> None:
     """Its partitioner sees the weights' shapes alone."""
     torch.manual_seed(5)

@@ -54,7 +54,11 @@ def attended(scores: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
 
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows @ matrix. Several heads of rows to one of the matrix count as one head of more rows: nothing is copied."""
-    if rows.dim() < 3 or rows.shape[-3] == matrix.shape[-3] or 1 in (rows.shape[-3], matrix.shape[-3]):
+    if (
+        min(rows.dim(), matrix.dim()) < 3
+        or rows.shape[-3] == matrix.shape[-3]
+        or 1 in (rows.shape[-3], matrix.shape[-3])
+    ):
         return torch.matmul(rows, matrix)
     *batch, heads, length, depth = rows.shape
     groups = matrix.shape[-3]
