@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openneutron.compiler import packing, requantize
+from openneutron.compiler import packing
+from openneutron.ops import fixed_point, rescaling
 
 PROPERTY = settings(max_examples=60, derandomize=True, deadline=None, database=None)
 extents = st.integers(1, 20)
@@ -76,23 +77,23 @@ def test_one_multiplier_stands_for_all_channels() -> None:
 @PROPERTY
 @given(st.floats(2.0**-31, 2.0**29.9))
 def test_multiplier_and_shift_stand_for_the_real_number(real: float) -> None:
-    multiplier, shift = requantize.quantize_multiplier(real)
+    multiplier, shift = fixed_point.quantize_multiplier(real)
     assert 2**30 <= multiplier < 2**31
     assert abs(multiplier * 2.0 ** (shift - 31) - real) <= real * 2.0**-31
 
 
 def test_multipliers_at_the_edges() -> None:
-    assert requantize.quantize_multiplier(0.0) == (0, 0)
-    assert requantize.quantize_multiplier(1.0) == (2**30, 1)
-    assert requantize.quantize_multiplier(0.5) == (2**30, 0)
-    assert requantize.quantize_multiplier(1 - 2.0**-40) == (2**30, 1)  # rounds up to the next power of two
-    assert requantize.quantize_multiplier(2.0**-32) == (2**30, -31)
-    assert requantize.quantize_multiplier(2.0**-33) == (0, 0)
-    assert requantize.quantize_multiplier(-0.5) == (-(2**30), 0)
+    assert fixed_point.quantize_multiplier(0.0) == (0, 0)
+    assert fixed_point.quantize_multiplier(1.0) == (2**30, 1)
+    assert fixed_point.quantize_multiplier(0.5) == (2**30, 0)
+    assert fixed_point.quantize_multiplier(1 - 2.0**-40) == (2**30, 1)  # rounds up to the next power of two
+    assert fixed_point.quantize_multiplier(2.0**-32) == (2**30, -31)
+    assert fixed_point.quantize_multiplier(2.0**-33) == (0, 0)
+    assert fixed_point.quantize_multiplier(-0.5) == (-(2**30), 0)
 
 
-def fitted(scales: list[float], low: int, high: int) -> requantize.Multipliers:
-    found = requantize.fit_multipliers(scales, low, high)
+def fitted(scales: list[float], low: int, high: int) -> fixed_point.Multipliers:
+    found = fixed_point.fit_multipliers(scales, low, high)
     assert found is not None
     return found
 
@@ -152,4 +153,4 @@ def test_fitted_multipliers_of_many_channels_are_each_their_own() -> None:
     ],
 )
 def test_activation_bounds(activation: str, scale: float, zero_point: int, bounds: tuple[int, int]) -> None:
-    assert requantize.activation_range(activation, scale, zero_point) == bounds
+    assert rescaling.activation_range(activation, scale, zero_point) == bounds
