@@ -146,7 +146,7 @@ def test_the_options_are_those_of_the_front_end() -> None:
             "converter: it is for PyTorch models; 'mixed.tflite' is compiled here, and NXP's own tool takes such files "
             "itself.",
         ),
-        ({"imports": ["json"]}, "imports: it is for .pt2 files; 'mixed.tflite' is none. Leave it out."),
+        ({"imports": ["json"]}, "imports: this option is for .pt2 files, which 'mixed.tflite' is not. Leave it out."),
     ],
 )
 def test_options_that_a_tflite_has_no_use_for(options: dict[str, object], said: str, tflite: Path) -> None:

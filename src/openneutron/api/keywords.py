@@ -82,7 +82,9 @@ def check_file_options(name: str, example_inputs: object, options: Mapping[str, 
             raise TypeError(f"compile() got an unexpected keyword argument '{option}'")
         if option in LOADING:
             if value:
-                raise InvalidOptionError(f"{option}: it is for .pt2 files; '{name}' is none. Leave it out.")
+                raise InvalidOptionError(
+                    f"{option}: this option is for .pt2 files, which '{name}' is not. Leave it out."
+                )
         elif option == "converter":
             if value != "open":
                 raise InvalidOptionError(

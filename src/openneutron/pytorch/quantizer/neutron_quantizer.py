@@ -129,7 +129,7 @@ class NeutronQuantizer(Quantizer):
                 continue
             if _is_float(node) or rule.result is Result.NONE:
                 self._annotate_node(node, rule, config, constants)
-        _mark_left_float(model, constants)
+        overrides.mark_left_float(model, constants)
         overrides.unmark(model)
         self._names = overrides.nothing()
         return model
@@ -289,16 +289,6 @@ class NeutronQuantizer(Quantizer):
         if user is None or not is_fused_clamp(user) or self._overrides.keeps_float(user):
             return last
         return user
-
-
-def _mark_left_float(model: GraphModule, constants: Set[Node]) -> None:
-    """Note which calls on real numbers stay float although the user did not ask for that, for the partitioner's
-    messages."""
-    for node in model.graph.nodes:
-        custom = node.meta.get("custom", {})
-        wanted = overrides.KEPT_FLOAT in custom or Q_ANNOTATION_KEY in node.meta
-        if node.op == "call_function" and not wanted and node not in constants:
-            node.meta["custom"] = {**custom, overrides.LEFT_FLOAT: True}
 
 
 def _is_number(model: GraphModule, node: Node) -> bool:

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
 import torch
 from torch.fx import GraphModule, Node
+from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.quantizer.settings import AS_USUAL, QuantizationConfig
@@ -204,3 +205,12 @@ def _unknown(override: Override, known: Iterable[str]) -> str:
         shown = ", ".join(repr(name) for name in names[:NAMES_SHOWN])
         hint = f" There are {shown}{' and others' if len(names) > NAMES_SHOWN else ''}."
     return f"{override.said}: the model has no such {override.by.value}.{hint}"
+
+
+def mark_left_float(model: GraphModule, constants: Set[Node]) -> None:
+    """Note on each call that stays float without the user's wish that it does. The partitioner's reasons read the note."""
+    for node in model.graph.nodes:
+        custom = node.meta.get("custom", {})
+        wanted = KEPT_FLOAT in custom or Q_ANNOTATION_KEY in node.meta
+        if node.op == "call_function" and not wanted and node not in constants:
+            node.meta["custom"] = {**custom, LEFT_FLOAT: True}
