@@ -7,7 +7,7 @@ from typing import Any
 
 from bench import budgets, child
 from openneutron import targets
-from openneutron.compiler.least import memory_bounds
+from openneutron.compiler.search.lower_bound import memory_bounds
 
 TITLE = "Bounds of the least SRAM in KiB: no schedule by rows takes less, nor one that cuts its runs elsewise (input and output included)"
 

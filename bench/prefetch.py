@@ -7,13 +7,14 @@ from __future__ import annotations
 from typing import Any
 
 from openneutron import targets
-from openneutron.compiler.compile import select_calls
-from openneutron.compiler.copies import Copies
-from openneutron.compiler.layout import ARENA, lay_out
-from openneutron.compiler.legalize import legalize
-from openneutron.compiler.prefetch import all_plans
-from openneutron.compiler.schedule import whole_schedule
-from openneutron.compiler.timeline import durations
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.memory.layout import lay_out
+from openneutron.compiler.memory.prefetch import Copies
+from openneutron.compiler.memory.prefetch_plans import all_plans
+from openneutron.compiler.schedule.schedule import whole_schedule
+from openneutron.compiler.schedule.timeline import durations
+from openneutron.compiler.select.select import select_calls
+from openneutron.options import ARENA
 from scripts.published_networks import cifarnet, mobilenet_v1
 
 TITLE = "Prefetch: all constants in flash, modelled for i.MX RT700"

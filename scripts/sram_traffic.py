@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 
 from openneutron.compiler import compile_graph
-from openneutron.compiler.calls import KernelCall, View
-from openneutron.compiler.cost import call_cost
+from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.ir import Graph
 from openneutron.targets import Target
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1

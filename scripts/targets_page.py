@@ -32,7 +32,7 @@ sees it, and NXP's microcode and register interface. Nothing here was read out o
 _MODEL = """\
 ## The cost model
 
-`src/openneutron/compiler/cost.py` gives cycles for a kernel call. A pipeline does one dot product of 8 multipliers in a cycle;
+`src/openneutron/compiler/cost/cycles.py` gives cycles for a kernel call. A pipeline does one dot product of 8 multipliers in a cycle;
 8 pipelines share one operand vector. A convolution therefore takes, for each output point, kernel taps times input channels / 8
 (rounded up) cycles for 8 outputs, which are 8 output channels or 8 output columns, whichever takes fewer cycles. In a depthwise
 convolution one multiplier of a pipeline is of use (assumed). Pools and means count one tap for each cycle and pipeline. Everything

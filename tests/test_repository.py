@@ -26,16 +26,18 @@ LAYERS: dict[str, set[str]] = {
     "given_file": {"errors"},
     "needs_pytorch": {"errors"},
     "diagnostics": {"errors"},
+    "options": {"errors"},
+    "flags": {"errors", "options"},
     "ir": {"errors"},
     "targets": {"errors"},
     "isa": {"errors"},
     "ops": {"errors", "ir", "targets"},
     "litert": {"errors", "ir", "ops", "isa"},
-    "compiler": {"errors", "diagnostics", "ir", "targets", "ops", "isa"},
-    "converter": {"errors", "ir", "targets", "isa", "litert", "compiler", "__version__"},
+    "compiler": {"errors", "options", "diagnostics", "ir", "targets", "ops", "isa"},
+    "converter": {"errors", "options", "flags", "ir", "targets", "isa", "litert", "compiler", "__version__"},
     "simulator": {"errors", "isa"},
     "export": {"errors", "files", "ir", "isa", "litert", "simulator", "__version__"},
-    "mixed": {"errors", "diagnostics", "ir", "targets", "ops", "isa", "litert", "compiler", "simulator"},
+    "mixed": {"errors", "options", "diagnostics", "ir", "targets", "ops", "isa", "litert", "compiler", "simulator"},
 }
 """What each part may import of ours; every part may import itself. Parts that are not listed stand above all of these."""
 
@@ -67,7 +69,7 @@ def tracked(*patterns: str) -> list[Path]:
 
 
 def part_of(module: str) -> str:
-    """``compiler`` for ``openneutron.compiler.place``; ``openneutron`` for the package itself."""
+    """``compiler`` for ``openneutron.compiler.memory.place``; ``openneutron`` for the package itself."""
     return module.split(".")[1] if "." in module else module
 
 
@@ -108,6 +110,23 @@ def test_layers_import_downwards_only() -> None:
             other = part_of(module)
             if other not in LAYERS[part] | {part}:
                 broken.append(f"{path.relative_to(ROOT)}:{line}: {part} must not import {module}")
+    assert broken == []
+
+
+STAGES = ("graph", "select", "cost", "schedule", "memory", "search", "emit", "driver")
+"""The compiler's stages in processing order: each may import those before it."""
+
+
+def test_the_stages_of_the_compiler_import_those_before_them_only() -> None:
+    top = {path.name.removesuffix(".py") for path in (PACKAGE / "compiler").iterdir() if not path.name.startswith("__")}
+    assert top == set(STAGES)
+    broken = []
+    for path in tracked("src/openneutron/compiler/*/**.py", "src/openneutron/compiler/*/*.py"):
+        stage = path.relative_to(PACKAGE / "compiler").parts[0]
+        for module, line in imports(path):
+            parts = module.split(".")
+            if parts[:2] == ["openneutron", "compiler"] and STAGES.index(parts[2]) > STAGES.index(stage):
+                broken.append(f"{path.relative_to(ROOT)}:{line}: {stage} must not import {module}")
     assert broken == []
 
 

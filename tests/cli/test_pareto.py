@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.compiler.pareto import Point
+from openneutron.compiler.search.pareto import Point
 from openneutron.report.pareto import pareto_table, ticks
 from openneutron.report.text import plain
 from tests.cli.conftest import Command

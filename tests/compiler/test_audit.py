@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.compiler.audit import audit
-from openneutron.compiler.audit.reads import ELEMENT_BY_ELEMENT, RULES, read_window, whole_window
-from openneutron.compiler.calls import KernelCall, View, dense_pitches
-from openneutron.compiler.compile import checked
-from openneutron.compiler.schedule import Loop, Rows
+from openneutron.compiler.driver import checked
+from openneutron.compiler.emit.audit import audit
+from openneutron.compiler.emit.audit.reads import ELEMENT_BY_ELEMENT, RULES, read_window, whole_window
+from openneutron.compiler.schedule.schedule import Loop, Rows
+from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
 from openneutron.errors import CompilerFaultError
 from openneutron.isa import Microcode, Program, Record, base, decode, encode
 from openneutron.isa.rows import KERNELS

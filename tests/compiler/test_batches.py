@@ -9,11 +9,12 @@ import pytest
 import oracle
 import random_graphs
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.batches import batch_by_batch
-from openneutron.compiler.cascade import in_place
-from openneutron.compiler.compile import checked, finish, select_calls
-from openneutron.compiler.legalize import legalize
-from openneutron.compiler.schedule import Whole, whole_schedule
+from openneutron.compiler.driver import checked, finish
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.schedule.batches import batch_by_batch
+from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.schedule.schedule import Whole, whole_schedule
+from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Tensor
 from tests.compiler.test_cascade_search import SPATIAL, assert_fits_and_is_exact, same_shape
 from tests.compiler.test_order import convolution

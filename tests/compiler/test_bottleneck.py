@@ -7,9 +7,9 @@ import math
 from dataclasses import replace
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.compiler.bottleneck import losses
-from openneutron.compiler.cost import call_cost
-from openneutron.compiler.timeline import spent_on_calls
+from openneutron.compiler.cost.bottleneck import losses
+from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.schedule.timeline import spent_on_calls
 from openneutron.errors import BudgetError
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
 from tests import random_graphs

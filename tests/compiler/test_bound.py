@@ -11,16 +11,16 @@ import pytest
 
 import oracle
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.cascade import in_place
-from openneutron.compiler.cascade.bound import bounds
-from openneutron.compiler.cascade.network import Network, network
-from openneutron.compiler.cascade.search import Search
-from openneutron.compiler.cascade.segment import segment
-from openneutron.compiler.cascade.stripes import evaluate
-from openneutron.compiler.compile import select_calls
-from openneutron.compiler.effort import DEFAULT
-from openneutron.compiler.least import memory_bounds
-from openneutron.compiler.legalize import legalize
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.search.cascade.bound import bounds
+from openneutron.compiler.search.cascade.network import Network, network
+from openneutron.compiler.search.cascade.search import Search
+from openneutron.compiler.search.cascade.segment import segment
+from openneutron.compiler.search.cascade.stripes import evaluate
+from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.search.lower_bound import memory_bounds
+from openneutron.compiler.select.select import select_calls
 from scripts.published_networks import cifarnet
 from tests.compiler.test_cascade_search import image_graph, least_budget
 
@@ -93,7 +93,7 @@ def test_no_budget_is_below_its_bound(seed: int) -> None:
 
 
 def test_the_bound_by_rows_is_below_every_plan_by_rows_where_not_all_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openneutron.compiler.cascade.bound.EXHAUSTIVE", -1)
+    monkeypatch.setattr("openneutron.compiler.search.cascade.bound.EXHAUSTIVE", -1)
     for seed in range(15):
         made = network_of(seed)
         found = bounds(made)

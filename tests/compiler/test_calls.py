@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from openneutron.compiler.calls import Extents, KernelCall, View
+from openneutron.compiler.select.calls import Extents, KernelCall, View
 from openneutron.isa import rows
 
 DENSE: Extents = (8, 4, 2, 1)

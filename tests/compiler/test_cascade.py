@@ -9,9 +9,10 @@ import numpy as np
 
 import oracle
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.compile import finish, select_calls
-from openneutron.compiler.legalize import legalize
-from openneutron.compiler.schedule import Loop, Rows, Schedule, Whole, Window
+from openneutron.compiler.driver import finish
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.schedule.schedule import Loop, Rows, Schedule, Whole, Window
+from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Node, constant, per_channel
 from openneutron.isa import decode
 from openneutron.simulator import Simulator

@@ -9,9 +9,9 @@ import pytest
 import oracle
 import random_graphs
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.compiler.cascade import needs
-from openneutron.compiler.cascade.steps import compressed
-from openneutron.compiler.schedule import Loop, Rows
+from openneutron.compiler.schedule import needs
+from openneutron.compiler.schedule.schedule import Loop, Rows
+from openneutron.compiler.search.cascade.steps import compressed
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Tensor
 from openneutron.isa import rows

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.compile import select_calls, selections
-from openneutron.compiler.legalize import legalize
-from openneutron.compiler.pareto import pareto
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.search.pareto import pareto
+from openneutron.compiler.select.select import select_calls, selections
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Tensor
 from tests import oracle

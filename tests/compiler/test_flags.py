@@ -8,8 +8,8 @@ import dataclasses
 import pytest
 
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.flags import FLAGS, with_flags
 from openneutron.errors import InvalidOptionError
+from openneutron.flags import FLAGS, with_flags
 
 THERE_ARE = ", ".join(str(flag) for flag in FLAGS.values())
 

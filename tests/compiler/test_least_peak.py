@@ -6,10 +6,11 @@ from __future__ import annotations
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.cascade import in_place, search
-from openneutron.compiler.compile import select_calls
-from openneutron.compiler.fit import Wanted, options_of
-from openneutron.compiler.legalize import legalize
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.search.cascade import search
+from openneutron.compiler.search.fit import Wanted, options_of
+from openneutron.compiler.select.select import select_calls
 from openneutron.errors import BudgetError
 from scripts.published_networks import cifarnet
 from tests.compiler.test_cascade_search import image_graph

@@ -8,13 +8,13 @@ import pytest
 
 import oracle
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.cascade import in_place
-from openneutron.compiler.compile import select_calls
-from openneutron.compiler.fit import Wanted, options_of
-from openneutron.compiler.left_out import may_leave_out
-from openneutron.compiler.legalize import legalize
-from openneutron.compiler.schedule import whole_schedule
-from openneutron.compiler.timeline import spent_on_calls
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.schedule.schedule import whole_schedule
+from openneutron.compiler.schedule.timeline import spent_on_calls
+from openneutron.compiler.schedule.unread import may_leave_out
+from openneutron.compiler.search.fit import Wanted, options_of
+from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Tensor, per_tensor
 from random_graphs import Builder
 from tests.compiler.test_cascade_search import image_graph, least_budget

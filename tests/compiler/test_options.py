@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.options import kib_in_bytes
 from openneutron.errors import InvalidOptionError
+from openneutron.options import kib_in_bytes
 
 
 @pytest.mark.parametrize("given", [1.5, "12", True])

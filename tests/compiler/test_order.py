@@ -11,12 +11,9 @@ import pytest
 import oracle
 import random_graphs
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.calls import KernelCall
-from openneutron.compiler.cascade import in_place
-from openneutron.compiler.compile import select_calls
-from openneutron.compiler.layout import ARENA, CALLER
-from openneutron.compiler.legalize import legalize
-from openneutron.compiler.order import (
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.schedule.order import (
     MOST_CALLS,
     Flow,
     bits,
@@ -25,10 +22,13 @@ from openneutron.compiler.order import (
     order_of_least_sum,
     stays,
 )
-from openneutron.compiler.storage import Storages
-from openneutron.compiler.variants import for_cascades, for_whole_tensors
+from openneutron.compiler.search.variants import for_cascades, for_whole_tensors
+from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.select.storage import Storages
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, Tensor
+from openneutron.options import ARENA, CALLER
 from scripts.published_networks import cifarnet
 
 SEEDS = range(60)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openneutron.compiler import packing
+from openneutron.compiler.select import packing
 from openneutron.ops import fixed_point, rescaling
 
 PROPERTY = settings(max_examples=60, derandomize=True, deadline=None, database=None)

@@ -10,7 +10,7 @@ import pytest
 
 import oracle
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.pareto import Point, one_after_the_other, pareto
+from openneutron.compiler.search.pareto import Point, one_after_the_other, pareto
 from openneutron.errors import BudgetError
 from tests.compiler.test_cascade_search import image_graph
 

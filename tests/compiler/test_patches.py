@@ -14,19 +14,20 @@ import pytest
 import oracle
 import random_graphs
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.cascade import in_place
-from openneutron.compiler.cascade.network import Network, mirrored, network
-from openneutron.compiler.cascade.patched import Chain, Variant, chain_at, variant, variants
-from openneutron.compiler.cascade.patches import even_spans
-from openneutron.compiler.cascade.search import Search, ways
-from openneutron.compiler.cascade.segment import segment
-from openneutron.compiler.cascade.steps import schedule_of
-from openneutron.compiler.cascade.stripes import Stripes, evaluate, turned
-from openneutron.compiler.compile import checked, finish, select_calls
-from openneutron.compiler.cost import call_cost, least_compute_cycles
-from openneutron.compiler.effort import DEFAULT
-from openneutron.compiler.legalize import legalize
-from openneutron.compiler.storage import Storages
+from openneutron.compiler.cost.cycles import call_cost, least_compute_cycles
+from openneutron.compiler.driver import checked, finish
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.search.cascade.network import Network, mirrored, network
+from openneutron.compiler.search.cascade.patched import Chain, Variant, chain_at, variant, variants
+from openneutron.compiler.search.cascade.patches import even_spans
+from openneutron.compiler.search.cascade.search import Search, ways
+from openneutron.compiler.search.cascade.segment import segment
+from openneutron.compiler.search.cascade.steps import schedule_of
+from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, turned
+from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.select.select import select_calls
+from openneutron.compiler.select.storage import Storages
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Tensor, per_tensor
 

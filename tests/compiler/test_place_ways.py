@@ -11,13 +11,14 @@ import pytest
 
 import oracle
 from bench.arena import greedy_by_size
-from openneutron.compiler.cascade import Options, in_place
-from openneutron.compiler.compile import select_calls
-from openneutron.compiler.legalize import legalize
-from openneutron.compiler.place import MANY_ITEMS, place, place_one_way
-from openneutron.compiler.place_below import place_below
-from openneutron.compiler.place_exact import place_exactly
-from openneutron.compiler.placement import Item, Overlaps, Parts, Way, live_bound
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.memory.place import MANY_ITEMS, place, place_one_way
+from openneutron.compiler.memory.place_below import place_below
+from openneutron.compiler.memory.place_exact import place_exactly
+from openneutron.compiler.memory.placement import Item, Overlaps, Parts, Way, live_bound
+from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.search.cascade import Options
+from openneutron.compiler.select.select import select_calls
 from openneutron.isa.rows import ALIGNMENT
 from tests.compiler.test_cascade_search import image_graph
 

@@ -13,17 +13,18 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.compiler.compile import select_calls
-from openneutron.compiler.copies import ENDLESS, ORDERS, Copies
-from openneutron.compiler.layout import ARENA, Layout, lay_out
-from openneutron.compiler.legalize import legalize
-from openneutron.compiler.prefetch import ENOUGH, Plan, all_plans, fastest_plan, fetched_sizes, good_plan
-from openneutron.compiler.schedule import Fetch, Schedule, Wait, calls_in, fetched_bytes, whole_schedule
-from openneutron.compiler.split import Cuttable, edges, split_calls
-from openneutron.compiler.timeline import durations, overlapped_cycles
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.memory.layout import Layout, lay_out
+from openneutron.compiler.memory.prefetch import ENDLESS, ORDERS, Copies
+from openneutron.compiler.memory.prefetch_plans import ENOUGH, Plan, all_plans, fastest_plan, fetched_sizes, good_plan
+from openneutron.compiler.schedule.schedule import Fetch, Schedule, Wait, calls_in, fetched_bytes, whole_schedule
+from openneutron.compiler.schedule.split import Cuttable, edges, split_calls
+from openneutron.compiler.schedule.timeline import durations, overlapped_cycles
+from openneutron.compiler.select.select import select_calls
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import decode
+from openneutron.options import ARENA
 from openneutron.simulator.library import library
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
 from tests import oracle

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from openneutron.compiler import Compiled
-from openneutron.compiler.cost import call_cost
+from openneutron.compiler.cost.cycles import call_cost
 from openneutron.ir import Graph
 from tests import oracle, random_graphs
 

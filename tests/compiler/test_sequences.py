@@ -9,11 +9,12 @@ import pytest
 import oracle
 import random_graphs
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.compile import checked, finish, select_calls
-from openneutron.compiler.cost import call_cost
-from openneutron.compiler.legalize import legalize
-from openneutron.compiler.schedule import whole_schedule
-from openneutron.compiler.sequences import apart, by_rows, is_sequence, turned
+from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.driver import checked, finish
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.schedule.schedule import whole_schedule
+from openneutron.compiler.schedule.sequences import apart, by_rows, is_sequence, turned
+from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Tensor
 from scripts.published_networks import cifarnet
 from tests.compiler.test_cascade_search import assert_fits_and_is_exact

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import oracle
-from openneutron.compiler.cost import call_cost
-from openneutron.compiler.legalize import legalize
-from openneutron.compiler.select import select_node
-from openneutron.compiler.select.transposed import groups_of, phases
+from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.select.rules.transposed import groups_of, phases
+from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph, Node, constant, per_channel
 from openneutron.ops import reject
 from tests.random_builder import Builder

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import oracle
-from openneutron.compiler.legalize import legalize
+from openneutron.compiler.graph.legalize import legalize
 from openneutron.ir import Tensor, per_tensor
 from tests.random_builder import Builder
 

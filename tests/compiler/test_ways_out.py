@@ -11,7 +11,7 @@ import pytest
 
 import oracle
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.budget import over_budget
+from openneutron.compiler.search.budget import over_budget
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from scripts.published_networks import Chain

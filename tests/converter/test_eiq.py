@@ -13,11 +13,11 @@ import pytest
 
 from openneutron import converter
 from openneutron.compat import eiq_neutron_sdk
-from openneutron.compiler.layout import ARENA
 from openneutron.converter import ConverterOptions
 from openneutron.converter.kernel_selections import selection_of
 from openneutron.errors import ConverterError, InvalidOptionError, MissingToolError
 from openneutron.mixed import FileSimulator
+from openneutron.options import ARENA
 from scripts.published_networks import cifarnet
 from tests.converter import fake_sdk
 from tests.oracle import random_inputs, reference_outputs

@@ -12,10 +12,10 @@ import numpy as np
 import openneutron
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, Report, compile_graph
-from openneutron.compiler.layout import CALLER
 from openneutron.ir import Graph
 from openneutron.isa import Program, decode, payload, pte
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
+from openneutron.options import CALLER
 from openneutron.simulator import Simulator
 from tests.made_networks import models_folder
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.layout import CALLER
 from openneutron.errors import DriverError
 from openneutron.isa import Program
+from openneutron.options import CALLER
 from openneutron.simulator import Simulator
 from oracle import TARGET
 from tests import random_graphs

@@ -18,9 +18,8 @@ import torch
 
 import openneutron
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.effort import EFFORTS
-from openneutron.compiler.layout import IO_PLACES
 from openneutron.ir import Graph
+from openneutron.options import EFFORTS, IO_PLACES
 from tests import architectures, oracle
 from tests.fuzz.budgets import check_graph, least_budget
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.compiler.effort import DEFAULT
+from openneutron.compiler.search.effort import DEFAULT
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph
 from tests import oracle, random_graphs

@@ -21,7 +21,7 @@ import pytest
 
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.schedule import Loop, Rows
+from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.isa import Program, Record, decode, encode
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.rows import KERNELS

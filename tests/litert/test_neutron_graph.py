@@ -9,7 +9,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron import litert
 from openneutron.compiler import compile_graph
-from openneutron.compiler.partition import extract
+from openneutron.compiler.graph.partition import extract
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Program, with_checksum
 from openneutron.litert.cut import cut

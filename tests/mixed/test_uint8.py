@@ -10,8 +10,8 @@ import pytest
 
 from openneutron import litert
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.legalize.split_weights import parts_of
-from openneutron.compiler.partition import ONLY_VIEWS
+from openneutron.compiler.graph.legalize.split_weights import parts_of
+from openneutron.compiler.graph.partition import ONLY_VIEWS
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, QuantParams, constant
 from openneutron.mixed import CompiledFile, FileSimulator, analyse_file

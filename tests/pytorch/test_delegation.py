@@ -15,7 +15,7 @@ from executorch.runtime import Runtime
 from torch import nn
 from torch.fx import Graph, Node
 
-from openneutron.compiler.trial import Refused
+from openneutron.compiler.select.trial import Refused
 from openneutron.diagnostics import Fallback
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch import delegate, neutron_partitioner

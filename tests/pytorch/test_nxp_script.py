@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openneutron import litert
-from openneutron.compiler.layout import IO_PLACES
 from openneutron.errors import InvalidOptionError, InvalidTargetError
 from openneutron.isa import payload, pte
+from openneutron.options import IO_PLACES
 from openneutron.pytorch import delegate
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronHWVersion, NeutronTargetSpec

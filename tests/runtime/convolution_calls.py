@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.calls import KernelCall, View
+from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.isa import rows
 from openneutron.isa.row import Row
 

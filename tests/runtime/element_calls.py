@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.calls import KernelCall, View
-from openneutron.compiler.legalize import legalize
-from openneutron.compiler.select import select_node
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.select.calls import KernelCall, View
+from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph
 from openneutron.isa import rows
 from tests import oracle

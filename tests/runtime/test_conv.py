@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openneutron.compiler.select import select_node
+from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph, Node, Tensor, constant, per_channel, per_tensor
 from openneutron.ops.conv import window_output
 from tests import oracle

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openneutron.compiler.select import select_node
-from openneutron.compiler.select.elementwise import add
+from openneutron.compiler.select.rules.elementwise import add
+from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph, Node, constant, per_tensor
 from openneutron.ops import reject
 from tests import oracle

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from openneutron.compiler.select import select_node
+from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph, Node, constant
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import reject

@@ -14,12 +14,11 @@ import numpy as np
 from openneutron import files, litert, targets
 from openneutron.api.keywords import FileOptions
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.flags import split_flags, with_flags
-from openneutron.compiler.layout import ARENA
-from openneutron.compiler.options import kib_in_bytes
 from openneutron.converter import OPEN, kernel_selections
+from openneutron.flags import split_flags, with_flags
 from openneutron.mixed import CompiledFile, FileSimulator, analyse_file, compile_file
 from openneutron.mixed.compile import silent
+from openneutron.options import ARENA, kib_in_bytes
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from openneutron import litert
-from openneutron.compiler.partition import operator_title
+from openneutron.compiler.graph.partition import operator_title
 from openneutron.errors import InvalidModelError, InvalidProgramError
 from openneutron.given_file import existing
 from openneutron.isa import Program, pte, pte_payloads

@@ -18,9 +18,8 @@ from openneutron import targets
 from openneutron.cli import checked_early, model_source
 from openneutron.cli.model_source import BuiltInModel, ExportedFile, LiteRTFile, ModelSource
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.effort import DEFAULT, HIGH
-from openneutron.compiler.layout import ARENA, CALLER
 from openneutron.errors import InvalidOptionError
+from openneutron.options import ARENA, CALLER, DEFAULT_EFFORT, HIGH_EFFORT
 from openneutron.targets import Target
 
 
@@ -34,8 +33,8 @@ class IoPlace(StrEnum):
 class EffortName(StrEnum):
     """How far the compiler looks."""
 
-    DEFAULT = DEFAULT.name
-    HIGH = HIGH.name
+    DEFAULT = DEFAULT_EFFORT
+    HIGH = HIGH_EFFORT
 
 
 class Border(StrEnum):

@@ -13,7 +13,7 @@ from openneutron.cli import output
 from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import Request, takes_a_model
 from openneutron.cli.progress import Steps
-from openneutron.compiler.pareto import one_after_the_other, pareto
+from openneutron.compiler.search.pareto import one_after_the_other, pareto
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.mixed import analyse_file
 from openneutron.report.pareto import budget_kib, pareto_svg, pareto_table

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The compiler: graphs to programs. It needs neither torch nor ExecuTorch."""
 
-from openneutron.compiler.compile import Compiled, OperatorReport, Report, compile_graph
-from openneutron.compiler.options import CompileOptions
+from openneutron.compiler.driver import Compiled, OperatorReport, Report, compile_graph
+from openneutron.options import CompileOptions
 
 __all__ = ["CompileOptions", "Compiled", "OperatorReport", "Report", "compile_graph"]

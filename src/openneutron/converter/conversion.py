@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from openneutron.compiler import Compiled
-from openneutron.compiler.layout import CALLER
 from openneutron.ir import Graph
 from openneutron.isa import Program
+from openneutron.options import CALLER
 
 
 @dataclass(frozen=True, slots=True)
 class ConverterOptions:
-    """What a user may ask of a converter. ``sram_budget`` is bytes, ``io`` one of ``layout.IO_PLACES``.
+    """What a user may ask of a converter. ``sram_budget`` is bytes, ``io`` one of ``options.IO_PLACES``.
 
     ``flags`` are the converter's own, as on a command line. ``kernel_selection`` asks for the C file that registers only the
     kernels the partition calls.

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from openneutron import litert
-from openneutron.compiler.layout import CALLER
 from openneutron.converter.conversion import Conversion, ConverterOptions
 from openneutron.errors import (
     ConverterError,
@@ -30,6 +29,7 @@ from openneutron.errors import (
 )
 from openneutron.ir import Graph
 from openneutron.litert.converted import only_graph
+from openneutron.options import CALLER
 
 PACKAGE = "eiq_neutron_sdk"
 CHILD = Path(__file__).with_name("eiq_child.py")

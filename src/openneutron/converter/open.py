@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.flags import with_flags
 from openneutron.converter.conversion import Conversion, ConverterOptions
 from openneutron.converter.kernel_selections import selection_of
+from openneutron.flags import with_flags
 from openneutron.ir import Graph
 from openneutron.isa.payload import VERSION
 

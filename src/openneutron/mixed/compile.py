@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from openneutron import ops
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.compiler.budget import over_budget
-from openneutron.compiler.partition import OnNpu, Partitioning, operator_title, partition
+from openneutron.compiler.graph.partition import OnNpu, Partitioning, operator_title, partition
+from openneutron.compiler.search.budget import over_budget
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Graph
 from openneutron.isa import Program, decode, listing

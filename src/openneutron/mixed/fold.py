@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from openneutron.compiler.partition import EFFECTFUL
+from openneutron.compiler.graph.partition import EFFECTFUL
 from openneutron.errors import InvalidModelError
 from openneutron.ir import DType, Graph, Node
 from openneutron.litert import LiteRTModel

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from openneutron.compiler.partition import SHARED_STATE, extract
+from openneutron.compiler.graph.partition import SHARED_STATE, extract
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Tensor
 from openneutron.litert import LiteRTModel, read

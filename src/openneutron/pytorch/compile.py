@@ -21,12 +21,11 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from openneutron import files
-from openneutron.compiler.budget import budget_bytes, over_budget
-from openneutron.compiler.layout import CALLER
-from openneutron.compiler.options import kib_in_bytes
+from openneutron.compiler.search.budget import budget_bytes, over_budget
 from openneutron.converter import OPEN, kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.hushed import hushed
+from openneutron.options import CALLER, kib_in_bytes
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.compile_spec import decode, encode

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 
 from openneutron import converter
-from openneutron.compiler.flags import split_flags
-from openneutron.compiler.layout import CALLER
 from openneutron.converter import ConverterOptions
 from openneutron.errors import InvalidOptionError
+from openneutron.flags import split_flags
+from openneutron.options import CALLER
 
 OUTPUT_FORMAT = "tflite"
 NONE = "None"
@@ -24,7 +24,7 @@ FLAVOR = "neutron_converter_flavor"
 
 @dataclass(frozen=True, slots=True)
 class PartitionCompileOptions:
-    """What ``generate_neutron_compile_spec`` takes. ``sram_budget`` is bytes, ``io`` one of ``layout.IO_PLACES``,
+    """What ``generate_neutron_compile_spec`` takes. ``sram_budget`` is bytes, ``io`` one of ``options.IO_PLACES``,
     ``converter`` one of ``converter.CONVERTERS``."""
 
     target: str

@@ -18,12 +18,12 @@ from torch.fx import Node
 from openneutron import converter as converters
 from openneutron import files, litert, targets
 from openneutron.compiler import Compiled
-from openneutron.compiler.flags import split_flags
-from openneutron.compiler.layout import CALLER
 from openneutron.converter import Conversion
 from openneutron.errors import BudgetError, WaysOut
+from openneutron.flags import split_flags
 from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
+from openneutron.options import CALLER
 from openneutron.pytorch.compile_spec import (
     PartitionCompileOptions,
     decode,
@@ -60,7 +60,7 @@ def generate_neutron_compile_spec(
     (``aten::relu``, ``aten.add.Tensor``), nodes (``aten_relu_default_1``) and modules (``features.3``); ``*``, ``?`` and ``[...]`` are
     wildcards. use_neutron_for_format_conversion: contiguous image borders
     are transposed on the NPU; otherwise by the runtime. dump_kernel_selection_code: a C file that registers only the
-    kernels a partition calls, written to the working directory. sram_budget: bytes. io: see ``compiler.layout.IO_PLACES``. name: what
+    kernels a partition calls, written to the working directory. sram_budget: bytes. io: see ``options.IO_PLACES``. name: what
     messages call the model.
     use_profiling: each kernel call of a run leaves an event in the ETDump.
     converter: ``open`` is this project's compiler, ``eiq`` NXP's ``eiq_neutron_sdk`` (docs/converters.md).

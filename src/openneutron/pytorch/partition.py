@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from torch.fx import Graph, Node
 
-from openneutron.compiler.trial import Refused
+from openneutron.compiler.select.trial import Refused
 from openneutron.pytorch.lower import (
     LOWER_RULES,
     Constants,

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from openneutron.compiler.pareto import Point
+from openneutron.compiler.search.pareto import Point
 from openneutron.report.text import duration_text, size_text
 from openneutron.targets import Target
 

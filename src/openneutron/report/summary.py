@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from openneutron.compiler import Report
-from openneutron.compiler.cost import fetch_cycles
-from openneutron.compiler.legalize.rename_identities import VIEWS, rename_identities
-from openneutron.compiler.partition import operator_title
+from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.graph.legalize.rename_identities import VIEWS, rename_identities
+from openneutron.compiler.graph.partition import operator_title
 from openneutron.diagnostics import OnCpu
 from openneutron.mixed import CompiledFile
 from openneutron.ops.macs import macs

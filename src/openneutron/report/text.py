@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from openneutron.compiler.effort import DEFAULT
 from openneutron.diagnostics import Fallback, OnCpu
+from openneutron.options import DEFAULT_EFFORT
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, short_name
 from openneutron.report.folded import folded
 from openneutron.report.summary import PartitionSummary, Summary
@@ -180,7 +180,7 @@ def _copies_rows(summary: Summary) -> list[tuple[str, str]]:
 
 def _effort_rows(summary: Summary) -> list[tuple[str, str]]:
     """What an effort beyond the default one gained."""
-    reports = [part.report for part in summary.partitions if part.report.effort != DEFAULT.name]
+    reports = [part.report for part in summary.partitions if part.report.effort != DEFAULT_EFFORT]
     if not reports:
         return []
     cycles = sum(report.overlapped_cycles for report in reports)

@@ -20,7 +20,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Constants of the cost model (compiler/cost.py)."""
+    """Constants of the cost model (compiler/cost/cycles.py)."""
 
     issue_cycles: Number
     """What the host core spends on each kernel call."""

@@ -13,9 +13,8 @@ import numpy as np
 
 from openneutron import files, litert, ops, targets
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.layout import CALLER
-from openneutron.compiler.legalize import unchanged_operand
-from openneutron.compiler.partition import extract
+from openneutron.compiler.graph.legalize import unchanged_operand
+from openneutron.compiler.graph.partition import extract
 from openneutron.converter.kernel_selections import selection_of
 from openneutron.diagnostics import OnCpu
 from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidTargetError, OpenNeutronError
@@ -28,6 +27,7 @@ from openneutron.litert.write import pack
 from openneutron.mixed import analyse_file
 from openneutron.mixed.compile import part_name
 from openneutron.mixed.fold import folded
+from openneutron.options import CALLER
 
 KERNEL_SELECTION = "_kernel_selection.c"
 """The file in the working directory that ``dumpKernelSelectionCode`` asks for."""

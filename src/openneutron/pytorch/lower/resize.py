@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-from openneutron.compiler.select.data_movement import nearest_neighbors
+from openneutron.compiler.select.rules.data_movement import nearest_neighbors
 from openneutron.ops.resize import bilinear_positions
 from openneutron.pytorch.lower.arguments import arguments_of
 from openneutron.pytorch.lower.context import Context

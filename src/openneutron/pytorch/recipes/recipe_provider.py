@@ -19,10 +19,9 @@ from executorch.exir._warnings import ExperimentalWarning
 from executorch.export import BackendRecipeProvider, ExportRecipe, LoweringRecipe, QuantizationRecipe, RecipeType
 from torch.fx import GraphModule
 
-from openneutron.compiler.layout import CALLER
-from openneutron.compiler.options import kib_in_bytes
 from openneutron.converter import OPEN
 from openneutron.errors import InvalidOptionError
+from openneutron.options import CALLER, kib_in_bytes
 from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec

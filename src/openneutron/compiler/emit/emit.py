@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Schedules and layouts to programs."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.memory.layout import Layout
+from openneutron.compiler.schedule.schedule import (
+    Fetch,
+    Loop,
+    Rows,
+    Schedule,
+    Step,
+    Wait,
+    Whole,
+    Window,
+    constants_read,
+)
+from openneutron.compiler.schedule.timeline import part_cycles
+from openneutron.compiler.select.calls import KernelCall, View
+from openneutron.compiler.select.storage import Storages
+from openneutron.ir import Graph
+from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
+from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
+from openneutron.targets import Target
+
+NAME_LENGTH = 40
+"""Operator names are cut to so many characters in a program: they are for listings and profiles only."""
+
+
+@dataclass(slots=True)
+class _Weights:
+    """Constants one behind the other, equal ones once."""
+
+    blob: bytearray = field(default_factory=bytearray)
+    known: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, content: bytes) -> int:
+        """The offset of ``content``."""
+        if content not in self.known:
+            self.known[content] = len(self.blob)
+            self.blob += content
+            self.blob += bytes(aligned(len(content)) - len(content))
+        return self.known[content]
+
+
+def short_name(name: str) -> str:
+    """A node's name for listings: the last part of a fused name, cut from the front."""
+    return name.rsplit(";", 1)[-1][-NAME_LENGTH:]
+
+
+PROFILE_EVENT_BYTES = 16
+"""NeutronEvent of NeutronDriver.h: what the driver writes to the profile buffer for a kernel call."""
+
+
+def emit(
+    graph: Graph,
+    schedule: Schedule,
+    storages: Storages,
+    layout: Layout,
+    target: Target,
+    io: str,
+    profile: bool = False,
+) -> Program:
+    """The program that runs the schedule, with a profile buffer if asked for. The same arguments give the same bytes."""
+    weights = _Weights()
+    buffers: dict[Record, int] = {}
+    operators = []
+    fetched = {step.call: _fetched_to(step, layout) for step in schedule.steps if isinstance(step, Fetch)}
+    sources: dict[int, tuple[int, int, int, int]] = {}
+    for index, call in enumerate(schedule.calls):
+        values = dict(call.params)
+        constants = constants_read(call, storages)
+        if index in fetched:
+            # One FETCH brings them all: they must lie in one piece.
+            joined = b"".join(blob + bytes(aligned(len(blob)) - len(blob)) for blob in constants.values())
+            sources[index] = (weights.add(joined), len(joined), *fetched[index])
+        homes: dict[str, tuple[int, int]] = {}
+        word, inside = fetched.get(index, (base("WEIGHTS"), 0))
+        for key, blob in constants.items():
+            homes[key] = (word, inside) if index in fetched else (word, weights.add(blob))
+            inside += aligned(len(blob))
+        for stem in call.constants:
+            values[f"{stem}_base"], values[f"{stem}_offset"] = homes[stem]
+        for name, view in call.views.items():
+            buffer = _buffer(view, schedule, storages, homes, layout.homes)
+            values[name] = buffers.setdefault(buffer, len(buffers))
+        operators.append(record(KERNEL_BY_NAME[call.kernel], **values))
+    code: list[Record] = []
+    cycles = 0
+    for step in schedule.steps:
+        records, spent = _instructions(step, schedule, sources, target)
+        code += records
+        cycles += spent
+    code.append(record(INSTRUCTION_BY_NAME["END"]))
+    microcode = Microcode(
+        inputs=tuple(_binding(graph, storages, layout, name, i, "input", io) for i, name in enumerate(graph.inputs)),
+        outputs=tuple(_binding(graph, storages, layout, name, i, "output", io) for i, name in enumerate(graph.outputs)),
+        buffers=tuple(buffers),
+        operators=tuple(operators),
+        code=tuple(code),
+        scratch_size=layout.scratch_bytes,
+        prefetch_size=schedule.prefetch_bytes,
+        profile_size=sum(map(_calls_run, schedule.steps)) * PROFILE_EVENT_BYTES if profile else 0,
+        target=zlib.crc32(target.name.encode()),
+        cycles=cycles,
+        names=tuple(short_name(call.name) for call in schedule.calls),
+    )
+    return encode(microcode, bytes(weights.blob))
+
+
+def _fetched_to(step: Fetch, layout: Layout) -> tuple[int, int]:
+    """The base word and the offset of what is fetched."""
+    behind = step.destination - layout.scratch_bytes
+    return (base("SCRATCH"), step.destination) if behind < 0 else (base("PREFETCH"), behind)
+
+
+def _buffer(
+    view: View,
+    schedule: Schedule,
+    storages: Storages,
+    constants: Mapping[str, tuple[int, int]],
+    homes: Mapping[str, tuple[int, int]],
+) -> Record:
+    storage = storages[view.tensor]
+    home, offset = homes[storage.name] if storage.constant is None else constants[f"%{storage.name}"]
+    batches, rows, cols, channels = view.extents
+    ring = schedule.rings.get(storage.name, rows)
+    return record(
+        BUFFER,
+        base=home,
+        offset=offset + view.offset,
+        batches=batches,
+        rows=rows,
+        cols=cols,
+        channels=channels,
+        batch_pitch=view.pitches[0] if batches > 1 else 0,
+        row_pitch=view.pitches[1] if rows > 1 else 0,
+        col_pitch=view.pitches[2],
+        channel_pitch=view.pitches[3],
+        ring=min(ring, rows),
+        col0=0,
+        cols_held=cols,
+        channel0=0,
+        channels_held=channels,
+    )
+
+
+def _binding(graph: Graph, storages: Storages, layout: Layout, name: str, position: int, side: str, io: str) -> Record:
+    storage = next(s for s in storages.storages.values() if getattr(s, side) == position)
+    home, offset = layout.homes[storage.name]
+    return record(BINDING, base=home, offset=offset, size=graph[name].size_bytes)
+
+
+def _calls_run(step: Step) -> int:
+    """How many kernel calls a step runs, those of windows that turn out empty included."""
+    if isinstance(step, Loop):
+        return step.count * len(step.body)
+    return int(isinstance(step, Whole | Rows | Window))
+
+
+def _in_a_word(cycles: int) -> int:
+    """Return the modelled cycles, capped at the maximum of an instruction's word, which is 13 seconds at 325 MHz."""
+    return min(cycles, 2**32 - 1)
+
+
+def _instructions(
+    step: Step, schedule: Schedule, sources: dict[int, tuple[int, int, int, int]], target: Target
+) -> tuple[list[Record], int]:
+    """A step's instructions and its modelled cycles."""
+    if isinstance(step, Whole):
+        cycles = part_cycles(step, schedule.calls[step.call], target)
+        return [record(INSTRUCTION_BY_NAME["CALL"], operator=step.call, cycles=_in_a_word(cycles))], cycles
+    if isinstance(step, Rows | Window):
+        made = _stripe(step, schedule.calls[step.call], target)
+        return [made], made["cycles"]
+    if isinstance(step, Loop):
+        body = [_stripe(part, schedule.calls[part.call], target) for part in step.body]
+        words = sum(1 + len(item.values) for item in body)
+        head = record(INSTRUCTION_BY_NAME["LOOP"], count=step.count, body_words=words)
+        return [head, *body], step.count * sum(item["cycles"] for item in body)
+    if isinstance(step, Fetch):
+        source, size, word, destination = sources[step.call]
+        fetch = record(
+            INSTRUCTION_BY_NAME["FETCH"],
+            source=source,
+            base=word,
+            destination=destination,
+            size=size,
+            channel=step.channel,
+        )
+        return [fetch], fetch_cycles(size, target)
+    assert isinstance(step, Wait)
+    return [record(INSTRUCTION_BY_NAME["WAIT"], channel=step.channel)], 0
+
+
+def _stripe(step: Rows | Window, call: KernelCall, target: Target) -> Record:
+    cycles = part_cycles(step, call, target)
+    if isinstance(step, Rows):
+        return record(
+            INSTRUCTION_BY_NAME["ROWS"],
+            operator=step.call,
+            cycles=cycles,
+            row0=step.row0,
+            row1=step.row1,
+            step=step.step,
+        )
+    return record(
+        INSTRUCTION_BY_NAME["WINDOW"],
+        operator=step.call,
+        cycles=cycles,
+        row0=step.rows[0],
+        row1=step.rows[1],
+        step=step.step,
+        batch0=step.batches[0],
+        batch1=step.batches[1],
+        col0=step.cols[0],
+        col1=step.cols[1],
+        channel0=step.channels[0],
+        channel1=step.channels[1],
+    )

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which nodes of a graph go to the NPU, in as few pieces as possible."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from openneutron import ops
+from openneutron.compiler.graph.legalize.rename_identities import VIEWS, rename_identities
+from openneutron.compiler.graph.legalize.take_apart import take_apart
+from openneutron.compiler.graph.unsigned import as_int8, unsigned_reason, with_uint8_io
+from openneutron.diagnostics import OnCpu
+from openneutron.ir import DType, Graph, Node
+
+SHARED_STATE = frozenset(
+    (
+        "ASSIGN_VARIABLE",
+        "CALL_ONCE",
+        "HASHTABLE",
+        "HASHTABLE_FIND",
+        "HASHTABLE_IMPORT",
+        "HASHTABLE_SIZE",
+        "READ_VARIABLE",
+        "VAR_HANDLE",
+    )
+)
+"""LiteRT operators whose state lies in the interpreter: variables and tables, which others of them find there."""
+
+EFFECTFUL = SHARED_STATE | {"CALL", "IF", "MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "WHILE"}
+"""LiteRT operators that may do more than compute their outputs: they keep the order they have in the file."""
+
+NO_KERNEL = "See docs/supported-ops.md for those there are."
+EXCLUDED = "operators_not_to_delegate names it"
+ONLY_VIEWS = "it only gives values another shape, and no operator beside it runs on the NPU"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """Nodes that become one program. ``nodes`` are their places in the whole graph; ``graph`` is those nodes alone."""
+
+    nodes: tuple[int, ...]
+    graph: Graph
+
+
+@dataclass(frozen=True, slots=True)
+class OnNpu:
+    """A step of a partitioned graph: partition ``index`` as a whole."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnHost:
+    """A step of a partitioned graph: the node at this place, on the CPU."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partitioning:
+    """``steps`` is an order of execution in which every node is run once, alone or within its partition."""
+
+    partitions: tuple[Partition, ...]
+    on_cpu: tuple[OnCpu, ...]
+    steps: tuple[OnNpu | OnHost, ...]
+
+    def verify(self, graph: Graph) -> None:
+        """Asserts that every node has one place and every step finds its inputs computed."""
+        known = {*graph.inputs, *(name for name, tensor in graph.tensors.items() if tensor.is_constant)}
+        run: list[int] = []
+        for step in self.steps:
+            nodes = self.partitions[step.index].nodes if isinstance(step, OnNpu) else (step.node,)
+            inside = {name for index in nodes for name in graph.nodes[index].outputs}
+            for index in nodes:
+                needed = {name for name in graph.nodes[index].inputs if name is not None}
+                assert needed <= known | inside, f"{step} runs before {sorted(needed - known - inside)}"
+            known |= inside
+            run += nodes
+        assert sorted(run) == list(range(len(graph.nodes)))
+
+
+def partition(graph: Graph, excluded: Iterable[str] = ()) -> Partitioning:
+    """The nodes that the operator table accepts, in the fewest partitions that can run one after the other.
+
+    A partition never waits for a node that waits for it. ``excluded`` are operators or single nodes to leave on the CPU,
+    by operator name, LiteRT name or output name. Nodes that would only rename values on the NPU stay on the CPU too.
+    The graph of a partition computes on int8, also where the file has uint8.
+
+    The partitions are levels: an accepted node is one above the rejected nodes it reads from, and level with the
+    accepted ones. Any other solution has as many: a node of level n is behind n pairs of a partition and a rejected node.
+    """
+    excluded = frozenset(excluded)
+    reasons: dict[int, OnCpu] = {}
+    computed = as_int8(graph)
+    for index, node in enumerate(computed.nodes):
+        diagnostic = _rejection(graph, computed, node, excluded)
+        if diagnostic is not None:
+            reasons[index] = diagnostic
+    predecessors = _predecessors(graph)
+    while True:
+        groups = _levels(predecessors, reasons)
+        partitions = tuple(Partition(group, extract(computed, group)) for group in groups)
+        idle = [index for part in partitions for index in _idle(part)]
+        if not idle:
+            break
+        # Left to the CPU these raise nobody's level, but a group may be gone, or idle itself now.
+        for index in idle:
+            node = graph.nodes[index]
+            reasons[index] = OnCpu(operator_title(node), _name(node), ONLY_VIEWS)
+    partitions = tuple(Partition(part.nodes, with_uint8_io(part.graph, graph)) for part in partitions)
+    result = Partitioning(
+        partitions, tuple(reasons[index] for index in sorted(reasons)), _order(predecessors, partitions)
+    )
+    result.verify(graph)
+    return result
+
+
+def operator_title(node: Node) -> str:
+    """LiteRT's name of a node's operator."""
+    row = ops.BY_NAME.get(node.op)
+    return node.op if row is None or not row.litert else row.litert
+
+
+def extract(graph: Graph, indices: Sequence[int]) -> Graph:
+    """The graph of these nodes alone.
+
+    Its inputs are what they read and do not compute, constants aside; its outputs what others read of them and what the
+    whole graph returns. Both keep the whole graph's order, then the nodes'.
+    """
+    nodes = [graph.nodes[index] for index in indices]
+    chosen = set(indices)
+    made = {name for node in nodes for name in node.outputs}
+    read = dict.fromkeys(name for node in nodes for name in node.inputs if name is not None)
+    inputs = [name for name in read if name not in made and not graph[name].is_constant]
+    used = {
+        name
+        for index, node in enumerate(graph.nodes)
+        if index not in chosen
+        for name in node.inputs
+        if name is not None
+    }
+    first = [name for name in dict.fromkeys(graph.inputs) if name in inputs]
+    returned = [name for name in dict.fromkeys(graph.outputs) if name in made]
+    others = [name for node in nodes for name in node.outputs if name in used and name not in returned]
+    whole = Graph(
+        graph.name,
+        graph.tensors,
+        tuple(nodes),
+        (*first, *(name for name in inputs if name not in first)),
+        (*returned, *others),
+    )
+    return whole.rebuilt(nodes)
+
+
+def _rejection(graph: Graph, computed: Graph, node: Node, excluded: frozenset[str]) -> OnCpu | None:
+    """Return the reason why a node of ``computed``, which is the graph on int8, stays on the CPU, or None."""
+    title = operator_title(node)
+    if excluded & {node.op, title, node.op.upper(), *node.outputs}:
+        return OnCpu(title, _name(node), EXCLUDED)
+    border = _border(graph, node)
+    if border is not None:
+        return border
+    reason = unsigned_reason(graph, node) or ops.reject(computed, node)
+    if reason is None:
+        return None
+    return OnCpu(title, _name(node), reason, "" if node.op in ops.BY_NAME else NO_KERNEL)
+
+
+def _border(graph: Graph, node: Node) -> OnCpu | None:
+    """What to say of a node that only leads from float to int8 or back: that is nothing to mend."""
+    if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
+        return None
+    before, after = graph[node.inputs[0]].dtype, graph[node.outputs[0]].dtype
+    if node.op == "quantize" and before is DType.FLOAT32:
+        words = f"it turns {before} into {after}"
+        return OnCpu("QUANTIZE", node.name, words, "A model with int8 inputs has none.", converts=True)
+    if node.op == "DEQUANTIZE" and after is DType.FLOAT32:
+        words = f"it turns {before} into {after}"
+        return OnCpu("DEQUANTIZE", node.name, words, "A model with int8 outputs has none.", converts=True)
+    return None
+
+
+def _name(node: Node) -> str:
+    """An operator that only has an effect has no output to be named after."""
+    return node.outputs[0] if node.outputs else node.source
+
+
+def _predecessors(graph: Graph) -> list[list[int]]:
+    """For each node the nodes it waits for: those it reads from, and the last one with an effect if it has one itself."""
+    made_by = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs}
+    result = []
+    last_effect = None
+    for index, node in enumerate(graph.nodes):
+        before = {made_by[name] for name in node.inputs if name is not None and name in made_by}
+        if node.op in EFFECTFUL or node.op.startswith("CUSTOM"):
+            if last_effect is not None:
+                before.add(last_effect)
+            last_effect = index
+        result.append(sorted(before))
+    return result
+
+
+def _levels(predecessors: Sequence[Sequence[int]], rejected: Mapping[int, OnCpu]) -> list[tuple[int, ...]]:
+    """The accepted nodes by level, each level in the graph's order."""
+    levels: list[int] = []
+    groups: dict[int, list[int]] = {}
+    for index, before in enumerate(predecessors):
+        if index in rejected:
+            levels.append(max((levels[other] for other in before), default=-1))
+            continue
+        level = max((levels[other] + (other in rejected) for other in before), default=0)
+        levels.append(level)
+        groups.setdefault(level, []).append(index)
+    return [tuple(groups[level]) for level in sorted(groups)]
+
+
+def _idle(part: Partition) -> list[int]:
+    """The nodes of a partition that are connected to none that computes."""
+    legal = rename_identities(part.graph)
+    computes = [node.op not in VIEWS and _computes(legal, node) for node in legal.nodes]
+    made_by = {name: place for place, node in enumerate(part.graph.nodes) for name in node.outputs}
+    # Union by relabelling: a node's component is the smallest place in it.
+    component = list(range(len(computes)))
+
+    def root(place: int) -> int:
+        while component[place] != place:
+            place = component[place]
+        return place
+
+    for place, node in enumerate(part.graph.nodes):
+        for name in node.inputs:
+            if name is not None and name in made_by:
+                one, other = root(place), root(made_by[name])
+                component[max(one, other)] = min(one, other)
+    busy = {root(place) for place, computing in enumerate(computes) if computing}
+    return [part.nodes[place] for place in range(len(computes)) if root(place) not in busy]
+
+
+def _computes(graph: Graph, node: Node) -> bool:
+    """Return whether the node computes more than a view; a composition does where one of its parts does."""
+    row = ops.BY_NAME[node.op]
+    if row.made_of is None:
+        return True
+    alone = rename_identities(take_apart(replace(graph, nodes=(node,))))
+    return any(part.op not in VIEWS for part in alone.nodes)
+
+
+def _order(predecessors: Sequence[Sequence[int]], partitions: Sequence[Partition]) -> tuple[OnNpu | OnHost, ...]:
+    """Steps as near to the graph's order as their dependencies allow: the one whose first node comes first goes first."""
+    first = list(range(len(predecessors)))
+    step_at: dict[int, OnNpu | OnHost] = {index: OnHost(index) for index in first}
+    for number, part in enumerate(partitions):
+        step_at[part.nodes[0]] = OnNpu(number)
+        for index in part.nodes:
+            first[index] = part.nodes[0]
+    waits: dict[int, set[int]] = {}
+    followers: dict[int, set[int]] = {}
+    for index, before in enumerate(predecessors):
+        others = {first[other] for other in before} - {first[index]}
+        waits.setdefault(first[index], set()).update(others)
+        for other in others:
+            followers.setdefault(other, set()).add(first[index])
+    ready = [place for place, others in waits.items() if not others]
+    heapq.heapify(ready)
+    steps = []
+    while ready:
+        place = heapq.heappop(ready)
+        steps.append(step_at[place])
+        for follower in followers.get(place, ()):
+            waits[follower].discard(place)
+            if not waits[follower]:
+                heapq.heappush(ready, follower)
+    assert len(steps) == len(waits), "the partitions wait for each other"
+    return tuple(steps)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Addresses of buffers, and copies of constants to SRAM."""

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where every storage lives: lifetimes from the schedule, addresses from the placement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from openneutron.compiler.memory.place import EXACT_WORK, place
+from openneutron.compiler.memory.placement import Item, Placement, live_bound
+from openneutron.compiler.schedule.schedule import Schedule
+from openneutron.compiler.select.storage import Storage, Storages
+from openneutron.ir import Graph
+from openneutron.isa import aligned, base
+from openneutron.options import CALLER
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``homes`` gives each non-constant storage its base word and byte offset; ``items`` are what was placed."""
+
+    homes: Mapping[str, tuple[int, int]]
+    items: tuple[Item, ...]
+    placement: Placement
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The arena: up to the end of its last buffer."""
+        return self.placement.size
+
+
+def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> int:
+    """Bytes that a storage takes: all of it, or the rows of its rolling buffer."""
+    ring = schedule.rings.get(storage.name)
+    if ring is None:
+        return storage.size_bytes
+    for call in schedule.calls:
+        for view in call.views.values():
+            if storages.of[view.tensor] == storage.name:
+                return ring * view.pitches[1]
+    raise AssertionError(f"{storage.name} is a rolling buffer that no call uses")
+
+
+def lay_out(schedule: Schedule, storages: Storages, io: str, work: float = EXACT_WORK) -> Layout:
+    """Homes of all storages that a call or the graph's border uses. ``work``: see ``place``."""
+    items, homes = _items(schedule, storages, io)
+    return _layout(items, homes, place(items, _overlaps(schedule, items), work), schedule)
+
+
+def with_steps_of(layout: Layout, schedule: Schedule, storages: Storages, io: str) -> Layout:
+    """The same addresses for a schedule that has more steps (copies of constants, calls cut in pieces) in the same order."""
+    return laid_out_at(layout.placement, schedule, storages, io)
+
+
+def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io: str) -> Layout:
+    """The homes of all storages where the addresses are known; its bound is that of these buffers, or what was proved."""
+    items, homes = _items(schedule, storages, io)
+    bound = max(placement.bound, live_bound(items, _overlaps(schedule, items)))
+    return _layout(items, homes, replace(placement, bound=bound), schedule)
+
+
+def _layout(items: list[Item], homes: dict[str, tuple[int, int]], placement: Placement, schedule: Schedule) -> Layout:
+    placement.verify(items, _overlaps(schedule, items))
+    scratch = base("SCRATCH")
+    homes.update((name, (scratch, offset)) for name, offset in placement.offsets.items())
+    homes.update((name, (scratch, homes[room][1] + offset)) for name, (room, offset) in schedule.rooms.items())
+    return Layout(homes, tuple(items), placement)
+
+
+def _overlaps(schedule: Schedule, items: list[Item]) -> dict[tuple[str, str], int]:
+    placed = {item.name for item in items}
+    return {pair: furthest for pair, furthest in schedule.overlaps.items() if placed.issuperset(pair)}
+
+
+def _items(schedule: Schedule, storages: Storages, io: str) -> tuple[list[Item], dict[str, tuple[int, int]]]:
+    """What is placed in the arena, and the homes of what lies with the caller."""
+    live: dict[str, tuple[int, int]] = {}
+    last_step = len(schedule.steps)
+    for index, step in enumerate(schedule.steps):
+        for call in schedule.calls_of(step):
+            for view in call.views.values():
+                name = storages.of[view.tensor]
+                first, _ = live.get(name, (index, index))
+                live[name] = (first, index)
+    homes: dict[str, tuple[int, int]] = {}
+    items = []
+    rooms: dict[str, Item] = {}
+    for name, storage in storages.storages.items():
+        if storage.constant is not None:
+            continue
+        first, last = live.get(name, (0, 0))
+        if storage.input is not None:
+            first = -1
+        if storage.output is not None:
+            last = last_step
+        at_border = storage.input is not None or storage.output is not None
+        if storage.input is not None and io == CALLER:
+            homes[name] = (base("INPUT", storage.input), 0)
+        elif storage.output is not None and io == CALLER:
+            homes[name] = (base("OUTPUT", storage.output), 0)
+        elif name in schedule.rooms:
+            room, offset = schedule.rooms[name]
+            size = offset + aligned(storage_bytes(storage, schedule, storages))
+            there = rooms.get(room, Item(room, size, first, last))
+            rooms[room] = Item(room, max(there.size, size), min(there.first, first), max(there.last, last))
+        elif at_border or name in live:
+            items.append(Item(name, max(aligned(storage_bytes(storage, schedule, storages)), aligned(1)), first, last))
+    return [*items, *rooms.values()], homes
+
+
+def io_outside(graph: Graph, io: str) -> int:
+    """Return the bytes of a graph's inputs and outputs that are in the caller's buffers."""
+    return sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)) if io == CALLER else 0

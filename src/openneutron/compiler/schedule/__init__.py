@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Steps, the order of calls, and rewritten calls that can be cut into parts."""

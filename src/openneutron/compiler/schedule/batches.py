@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Batches one after the other: runs of calls that go through all batches become as many runs that go through one each.
+
+A kernel computes each batch by itself. So a run of calls can be finished for one batch before the next one is begun, and what lies
+between them is held for one batch at a time. Each such call is issued once a batch, which is all it costs. Its pieces have one
+batch, so that they can be part of cascades.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from openneutron.compiler.select.calls import KernelCall, View
+from openneutron.compiler.select.storage import Storage, Storages
+
+MOST_CALLS = 512
+"""Networks of more calls than this once they are cut are left as they are: searching them takes too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Calls batch by batch and their storages; ``starts`` are the calls that begin a batch."""
+
+    calls: tuple[KernelCall, ...]
+    storages: Storages
+    starts: frozenset[int]
+
+
+def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> Batches | None:
+    """The calls with each run of them batch by batch; None where nothing is held in parts then."""
+    runs = [(run.count if len(run.calls) > 1 else 1, run.calls) for run in _runs(calls, storages)]
+    if sum(count * len(run) for count, run in runs) > MOST_CALLS:
+        return None
+    parts = _parts(runs, storages)
+    if not parts:
+        return None
+    made: list[KernelCall] = []
+    starts: list[int] = []
+    for count, run in runs:
+        for batch in range(count):
+            starts.append(len(made))
+            made += run if count == 1 else (_of_batch(call, batch, storages, parts) for call in run)
+    kept = {name: storage for name, storage in storages.storages.items() if name not in parts}
+    pieces = {piece.name: piece for each in parts.values() for piece in each}
+    of = {tensor: name for tensor, name in storages.of.items() if name not in parts}
+    of.update((name, name) for name in pieces)
+    return Batches(tuple(made), Storages({**kept, **pieces}, of), frozenset(starts))
+
+
+def _batches_apart(call: KernelCall) -> int:
+    """How many batches the call computes independently; 1 where it has one, or where its tensors differ in them."""
+    counts = {view.extents[0] for view in call.views.values()}
+    return counts.pop() if len(counts) == 1 else 1
+
+
+@dataclass(slots=True)
+class _Run:
+    """Neighbouring calls that can go through ``count`` batches one after the other. ``apart``: of the storages they touch, those
+    of which each batch of a call has a part of its own, the same in all calls; ``written`` are those written here."""
+
+    count: int
+    storages: Storages
+    calls: list[KernelCall] = field(default_factory=list)
+    apart: dict[str, bool] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
+
+    def takes(self, call: KernelCall) -> bool:
+        """Whether the call can follow: where it shares what is written here, it shares it batch by batch."""
+        if _batches_apart(call) != self.count:
+            return False
+        for name, view in call.views.items():
+            storage = self.storages[view.tensor]
+            shared = storage.name in self.apart and (name == "output" or storage.name in self.written)
+            if shared and not (self.apart[storage.name] and _one_batch_each(view, storage.size_bytes, self.count)):
+                return False
+        return True
+
+    def add(self, call: KernelCall) -> None:
+        """One call more."""
+        self.calls.append(call)
+        for name, view in call.views.items():
+            storage = self.storages[view.tensor]
+            apart = _one_batch_each(view, storage.size_bytes, self.count)
+            self.apart[storage.name] = self.apart.get(storage.name, True) and apart
+            if name == "output":
+                self.written.add(storage.name)
+
+
+def _runs(calls: Sequence[KernelCall], storages: Storages) -> list[_Run]:
+    runs: list[_Run] = []
+    for call in calls:
+        if not runs or not runs[-1].takes(call):
+            runs.append(_Run(_batches_apart(call), storages))
+        runs[-1].add(call)
+    return runs
+
+
+def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages) -> dict[str, tuple[Storage, ...]]:
+    """The scratch storages that every call goes through batch by batch, in pieces of one batch."""
+    counts: dict[str, int] = {}
+    for count, run in runs:
+        for call in run:
+            for view in call.views.values():
+                storage = storages[view.tensor]
+                fits = count > 1 and _is_scratch(storage) and _one_batch_each(view, storage.size_bytes, count)
+                here = count if fits else 1
+                counts[storage.name] = here if counts.get(storage.name, here) == here else 1
+    taken = {*storages.storages, *storages.of}
+    parts: dict[str, tuple[Storage, ...]] = {}
+    for name, count in counts.items():
+        if count > 1:
+            names = [_unused(f"{name}/{batch}", taken) for batch in range(count)]
+            size = storages.storages[name].size_bytes // count
+            parts[name] = tuple(Storage(each, size) for each in names)
+    return parts
+
+
+def _is_scratch(storage: Storage) -> bool:
+    return storage.input is None and storage.output is None and storage.constant is None
+
+
+def _one_batch_each(view: View, size_bytes: int, count: int) -> bool:
+    """Whether the view's batches lie in as many equal parts of a storage, each in its own."""
+    reach = view.offset + sum(
+        (extent - 1) * pitch for extent, pitch in zip(view.extents[1:], view.pitches[1:], strict=True)
+    )
+    return size_bytes % count == 0 and view.pitches[0] == size_bytes // count and reach < view.pitches[0]
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "'"
+    taken.add(name)
+    return name
+
+
+Parts = Mapping[str, tuple[Storage, ...]]
+"""The pieces of a storage, one for each batch."""
+
+
+def _of_batch(call: KernelCall, batch: int, storages: Storages, parts: Parts) -> KernelCall:
+    views = {name: _one_batch(view, batch, storages, parts) for name, view in call.views.items()}
+    return replace(call, name=f"{call.name}/{batch}", views=views)
+
+
+def _one_batch(view: View, batch: int, storages: Storages, parts: Parts) -> View:
+    one = replace(view, extents=(1, *view.extents[1:]))
+    pieces = parts.get(storages.of[view.tensor])
+    if pieces is not None:
+        return replace(one, tensor=pieces[batch].name)
+    return replace(one, offset=view.offset + batch * view.pitches[0])

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The order of steps: whole calls, stripes of rows, loops of stripes, and copies of constants (which prefetch.py adds)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.storage import Storages
+from openneutron.isa import aligned
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Call ``call`` computes its whole output."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Call ``call`` computes rows [row0 + i*step, row1 + i*step) of its output, clipped; i counts the loop around it."""
+
+    call: int
+    row0: int
+    row1: int
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Call ``call`` computes a window of its output."""
+
+    call: int
+    rows: tuple[int, int]
+    cols: tuple[int, int]
+    channels: tuple[int, int]
+    batches: tuple[int, int] = (0, 1)
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The body, ``count`` times."""
+
+    count: int
+    body: tuple[Rows | Window, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """All that the call reads of the weights is copied to address ``destination`` of the arena, or as far behind its end in the
+    prefetch buffer."""
+
+    call: int
+    destination: int
+    channel: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Waits for a channel's copies."""
+
+    channel: int = 0
+
+
+Step = Whole | Rows | Window | Loop | Fetch | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Calls, the steps that run them, and how many rows are held of the tensors that are not held whole.
+
+    ``overlaps``: of two storages (made, dying), the first may start at most so many bytes behind the second's start (below 0:
+    so many before it), though both are live: what is written to it then lies on what is not needed any more.
+    ``rooms``: storages that are used one after the other, though a loop keeps them all live, lie in one room, each so many
+    bytes behind its start.
+    """
+
+    calls: tuple[KernelCall, ...]
+    steps: tuple[Step, ...]
+    rings: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    prefetch_bytes: int = 0
+    overlaps: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
+    rooms: Mapping[str, tuple[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def calls_of(self, step: Step) -> Iterator[KernelCall]:
+        """The calls a step runs."""
+        return (self.calls[call] for call in calls_in(step))
+
+    def verify(self) -> None:
+        """Asserts that every call is run by a step and every fetched constant has its place."""
+        run = {id(call) for step in self.steps for call in self.calls_of(step)}
+        assert all(id(call) in run for call in self.calls), "a call is never run"
+        for call in self.calls:
+            call.verify()
+
+
+def calls_in(step: Step) -> tuple[int, ...]:
+    """The numbers of the calls that a step runs."""
+    if isinstance(step, Loop):
+        return tuple(part.call for part in step.body)
+    return (step.call,) if isinstance(step, Whole | Rows | Window) else ()
+
+
+def whole_schedule(calls: Sequence[KernelCall]) -> Schedule:
+    """Every call once, whole, in the order given."""
+    return Schedule(tuple(calls), tuple(Whole(index) for index in range(len(calls))))
+
+
+def constants_read(call: KernelCall, storages: Storages) -> dict[str, bytes]:
+    """All that a call reads of the weights: its constants by their keys, constant operands by % and their storages' names.
+
+    An operand is there whole, though a view may leave out some of it.
+    """
+    operands = (storages[view.tensor] for view in call.views.values())
+    read = {f"%{storage.name}": storage.constant for storage in operands if storage.constant is not None}
+    return {**call.constants, **read}
+
+
+def fetched_bytes(call: KernelCall, storages: Storages) -> int:
+    """What a call's constants take in the prefetch buffer."""
+    return sum(aligned(len(blob)) for blob in constants_read(call, storages).values())

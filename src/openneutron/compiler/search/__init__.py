@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The schedule for a budget, searched among whole tensors, cascades and constant prefetches."""

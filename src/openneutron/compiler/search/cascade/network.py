@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernel calls in order, as the search for cascades sees them: which storages each reads and writes, and which rows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.schedule.needs import RowNeeds, row_needs, written_in_place
+from openneutron.compiler.schedule.schedule import fetched_bytes
+from openneutron.compiler.schedule.split import Cuttable
+from openneutron.compiler.search.cascade.patches import Patch
+from openneutron.compiler.select.calls import KernelCall, View
+from openneutron.compiler.select.storage import Storage, Storages
+from openneutron.isa import aligned
+from openneutron.targets import Target
+
+AFTER = 1 << 30
+"""The position of whoever takes the graph's outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A storage: its bytes in the arena (0 where it lies outside), and which calls, by position, touch it.
+
+    ``first`` is the first writer (-1 for a graph input), ``last`` the last reader or writer (``AFTER`` for a graph
+    output). ``row_pitch`` is 0 where the calls do not agree on rows; ``can_roll`` says that a ring of rows may hold it.
+    """
+
+    name: str
+    size: int
+    first: int
+    last: int
+    writers: tuple[int, ...]
+    readers: tuple[int, ...]
+    row_pitch: int
+    rows: int
+    can_roll: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallRows:
+    """A call's rows: of its output, and what they need of each storage it reads, in rows of that storage (None: all).
+
+    ``offset`` is the storage's row that output row 0 is. ``in_place`` are the storages that its output may lie on.
+    ``by_rows`` says that the output can be computed row by row, ``in_rows`` that these lie in the storage's rows (in a
+    transposed output they do not). With ``patch`` it stands for a chain of calls in patches, the last of which is ``call``.
+    Where constants are fetched, ``constants_bytes`` is what they take, and ``piece_bytes`` the same of the smallest piece of
+    the whole call; otherwise 0.
+    """
+
+    call: KernelCall
+    output: str
+    rows: int
+    offset: int
+    reads: Mapping[str, RowNeeds | None]
+    in_place: frozenset[str]
+    by_rows: bool
+    in_rows: bool
+    compute_cycles: int
+    row_cycles: int | None
+    constants_bytes: int
+    piece_bytes: int
+    patch: Patch | None = None
+    _spent: dict[tuple[int, int], int] = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    def cycles(self, begin: int, end: int, target: Target) -> int:
+        """Return the modelled cycles of the call for these rows. All calls pass the same ``target``."""
+        key = (begin, end) if self.patch is not None else (0, end - begin)
+        spent = self._spent.get(key)
+        if spent is None:
+            made = self.patch.cycles(begin, end, target) if self.patch is not None else None
+            spent = self._spent[key] = call_cost(self.call, target, end - begin).cycles if made is None else made
+        return spent
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Calls with their rows, and the storages that take part. Constants do not.
+
+    ``backwards``: rows are counted from the last one on.
+    """
+
+    calls: tuple[CallRows, ...]
+    pieces: Mapping[str, Piece]
+    target: Target
+    issue_cycles: int
+    backwards: bool = False
+
+
+def mirrored(made: Network) -> Network:
+    """The same network with all rows counted from the last one on: its cascades run from the last rows to the first.
+
+    Kernels still go through the rows of a stripe in ascending order, so that nothing is written in place.
+    """
+    calls = []
+    for each in made.calls:
+        reads = {name: needs and needs.mirrored(made.pieces[name].rows) for name, needs in each.reads.items()}
+        offset = made.pieces[each.output].rows - each.offset - each.rows
+        patch = each.patch and each.patch.mirrored()
+        calls.append(replace(each, reads=reads, offset=offset, in_place=frozenset(), patch=patch))
+    return replace(made, calls=tuple(calls), backwards=True)
+
+
+def in_row(view: View, row_pitch: int) -> tuple[int, bool]:
+    """The storage's row that the view's row 0 lies in, and whether each of its rows lies in one row of the storage."""
+    offset, inside = divmod(view.offset, row_pitch)
+    batches, rows, cols, channels = view.extents
+    last = inside + (cols - 1) * view.pitches[2] + (channels - 1) * view.pitches[3]
+    return offset, batches == 1 and (view.pitches[1] == row_pitch or rows == 1) and last < row_pitch
+
+
+def _row_pitch(views: Sequence[View]) -> int:
+    tall = [view.pitches[1] for view in views if view.extents[1] > 1]
+    return tall[0] if tall else 0
+
+
+def network(
+    calls: Sequence[KernelCall], storages: Storages, target: Target, outside: bool, fetched: bool = False
+) -> Network:
+    """The calls and storages as the search sees them; ``outside``: inputs and outputs lie in the caller's buffers;
+    ``fetched``: constants are in memory too, while they are read."""
+    views: dict[str, list[View]] = {}
+    writers: dict[str, list[int]] = {}
+    readers: dict[str, list[int]] = {}
+    for position, call in enumerate(calls):
+        for operand, view in call.views.items():
+            storage = storages[view.tensor]
+            if storage.constant is not None:
+                continue
+            side = writers if operand == "output" else readers
+            if position not in side.setdefault(storage.name, []):
+                side[storage.name].append(position)
+            there = views.setdefault(storage.name, [])
+            there.insert(0, view) if operand == "output" and len(writers[storage.name]) == 1 else there.append(view)
+    pieces = {}
+    for name, storage in storages.storages.items():
+        if storage.constant is None and (name in views or storage.input is not None):
+            seen = views.get(name, [])
+            pieces[name] = _piece(storage, seen, writers.get(name, []), readers.get(name, []), outside)
+    assert target.costs is not None, f"{target.name} has no cost constants"
+    rows = tuple(_call_rows(call, storages, pieces, target, fetched) for call in calls)
+    return Network(rows, pieces, target, int(target.costs.issue_cycles.value))
+
+
+def _piece(storage: Storage, views: Sequence[View], writers: list[int], readers: list[int], outside: bool) -> Piece:
+    touched = [*writers, *readers]
+    at_border = storage.input is not None or storage.output is not None
+    first = -1 if storage.input is not None else min(touched)
+    last = AFTER if storage.output is not None else max(touched, default=-1)
+    pitch = _row_pitch(views)
+    rows = storage.size_bytes // pitch if pitch else 0
+    rolls = pitch > 0 and not at_border and storage.size_bytes == rows * pitch
+    for view in views if rolls else ():
+        offset, fits = in_row(view, pitch)
+        rolls = rolls and fits and offset == 0 and view.extents[1] == rows
+    size = 0 if outside and at_border else max(aligned(storage.size_bytes), aligned(1))
+    return Piece(storage.name, size, first, last, tuple(writers), tuple(readers), pitch, rows, rolls)
+
+
+def _call_rows(
+    call: KernelCall, storages: Storages, pieces: Mapping[str, Piece], target: Target, fetched: bool
+) -> CallRows:
+    output = call.views["output"]
+    piece = pieces[storages.of[output.tensor]]
+    offset, in_rows = in_row(output, piece.row_pitch) if piece.row_pitch else (0, False)
+    reads: dict[str, RowNeeds | None] = {}
+    in_place = set()
+    for name, view in call.views.items():
+        storage = storages[view.tensor]
+        if name == "output" or storage.constant is not None:
+            continue
+        source = pieces[storage.name]
+        needs = row_needs(call, name)
+        start, fits = in_row(view, source.row_pitch) if source.row_pitch else (0, False)
+        if needs is not None:
+            needs = needs.moved(start) if fits else None
+        if storage.name in reads:
+            earlier = reads[storage.name]
+            needs = None if needs is None or earlier is None else needs.joined(earlier)
+        reads[storage.name] = needs
+        if written_in_place(call, name, storages.of):
+            in_place.add(storage.name)
+    rows = output.extents[1]
+    whole = call_cost(call, target).compute_cycles
+    even = whole % rows == 0 and call_cost(call, target, 1).compute_cycles * rows == whole
+    by_rows = output.extents[0] == 1 and (in_rows or rows > 1)
+    constants = (fetched_bytes(call, storages), Cuttable(call, storages).piece_bytes(1)) if fetched else (0, 0)
+    return CallRows(call, piece.name, rows, offset, reads, frozenset(in_place), by_rows, in_rows,
+                    whole, whole // rows if even else None, *constants)  # fmt: skip

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Chains of calls in patches: stripe by stripe, and in each stripe piece by piece, so that what lies between them stays small.
+
+A piece is a range of columns (patches, as in MCUNetV2, arXiv 2110.15352) or, where every call but the first works channel by
+channel, of channels (as in fused depthwise tiling). It goes through all calls of the chain before the next one begins. What lies
+between two of them belongs to one piece and one stripe alone: rows and columns at its edges are computed again, and all
+pieces take the same memory, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from openneutron.compiler.cost.cycles import call_cost, least_compute_cycles
+from openneutron.compiler.schedule.cut import Span, columns_needed, some_channels, some_columns
+from openneutron.compiler.schedule.needs import NEVER, RowNeeds
+from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
+from openneutron.compiler.select.storage import Storage
+from openneutron.isa import aligned
+from openneutron.isa.rows import LANES
+from openneutron.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A chain in pieces. ``name`` is the first tensor between its calls; ``pieces`` are each piece's calls, in order; ``rows``
+    the rows of each call's output.
+
+    ``needs[i]`` are the rows of call i that rows of call i + 1 take, ``row_bytes[i]`` what one of them takes in the widest
+    piece.
+    """
+
+    name: str
+    pieces: tuple[tuple[KernelCall, ...], ...]
+    rows: tuple[int, ...]
+    needs: tuple[RowNeeds, ...]
+    row_bytes: tuple[int, ...]
+    storages: tuple[tuple[Storage, ...], ...]
+    """By piece: what lies between its calls."""
+    row_cycles: tuple[int | None, ...]
+    """Compute cycles of a row of each call, of all pieces together; None where rows do not all cost the same."""
+
+    def spans(self, begin: int, end: int) -> list[Span]:
+        """For each call the rows that a stripe of the last call's takes; empty where it takes none."""
+        return stripe(self.needs, begin, end)
+
+    def held(self, progress: Sequence[int]) -> list[int]:
+        """Rows to hold of what lies between the calls, for stripes that end at these rows."""
+        return held_rows(self.needs, progress)
+
+    def offsets(self, held: Sequence[int]) -> list[int]:
+        """Where each of them starts in the memory that the pieces share, and at the end how much that is."""
+        return offsets(held, self.row_bytes)
+
+    def cycles(self, begin: int, end: int, target: Target) -> int:
+        """Modelled cycles of all pieces of a stripe."""
+        assert target.costs is not None, f"{target.name} has no cost constants"
+        issue = len(self.pieces) * int(target.costs.issue_cycles.value)
+        total = 0
+        for index, (first, last) in enumerate(self.spans(begin, end)):
+            each = self.row_cycles[index]
+            if first < last and each is not None:
+                total += (last - first) * each + issue
+            elif first < last:
+                total += sum(call_cost(piece[index], target, last - first).cycles for piece in self.pieces)
+        return total
+
+    def least_cycles(self, rows: int, target: Target) -> int:
+        """What the last call's ``rows`` rows take at least, in however many stripes."""
+        assert target.costs is not None, f"{target.name} has no cost constants"
+        issue = int(target.costs.issue_cycles.value)
+        total = 0
+        for index, count in enumerate(least_rows(self.needs, rows)):
+            computed = [least_compute_cycles(piece[index], target, count) + issue for piece in self.pieces]
+            total += sum(computed) if count else 0
+        return total
+
+    def mirrored(self) -> Patch:
+        """The same with rows counted from the last one on."""
+        needs = tuple(each.mirrored(rows) for each, rows in zip(self.needs, self.rows, strict=False))
+        return replace(self, needs=needs)
+
+
+def stripe(needs: Sequence[RowNeeds], begin: int, end: int) -> list[Span]:
+    """For each call of a chain the rows that a stripe of the last one's takes; empty where it takes none."""
+    spans = [(begin, end)]
+    for each in reversed(needs):
+        begin, end = spans[-1]
+        low, high = (each.low[begin], each.high[end]) if begin < end else (0, 0)
+        spans.append((low, high) if low < high else (0, 0))
+    return spans[::-1]
+
+
+def least_rows(needs: Sequence[RowNeeds], rows: int) -> list[int]:
+    """For each call of a chain how many rows the last one's first ``rows`` take at least, in whatever stripes: where a stride is
+    larger than its window, what lies between two stripes is left out."""
+    counts = [0] * (len(needs) + 1)
+    ends = [0] * len(counts)
+    for row in range(rows):
+        for index, (first, end) in enumerate(stripe(needs, row, row + 1)):
+            counts[index] += max(0, end - max(first, ends[index]))
+            ends[index] = max(ends[index], end)
+    return counts
+
+
+def held_rows(needs: Sequence[RowNeeds], progress: Sequence[int]) -> list[int]:
+    """Rows to hold of what lies between the calls of a chain, for stripes that end at these rows."""
+    spans = [stripe(needs, begin, end) for begin, end in pairwise(sorted({0, *progress}))]
+    return [max([1, *(each[index][1] - each[index][0] for each in spans)]) for index in range(len(needs))]
+
+
+def offsets(held: Sequence[int], row_bytes: Sequence[int]) -> list[int]:
+    """Where each of these starts, one behind the other, and where the last one ends."""
+    return list(accumulate((aligned(rows * size) for rows, size in zip(held, row_bytes, strict=True)), initial=0))
+
+
+def composed(outer: RowNeeds, inner: RowNeeds) -> RowNeeds:
+    """What rows need of a tensor of which ``inner`` takes what ``outer`` asks of it."""
+    low = tuple(inner.low[row] if row != NEVER else NEVER for row in outer.low)
+    return RowNeeds(low, tuple(inner.high[row] for row in outer.high))
+
+
+def even_spans(extent: int, count: int, unit: int) -> Iterator[Span]:
+    """So many ranges of nearly one size, each but the last a multiple of ``unit``."""
+    units = -(-extent // unit)
+    edges = [min(extent, units * part // count * unit) for part in range(count + 1)]
+    yield from pairwise(edges)
+
+
+def cuts(calls: Sequence[KernelCall], by_channels: bool, count: int) -> list[list[Span]] | None:
+    """For each of ``count`` pieces the columns or channels of each call's output; None where there are not so many.
+
+    Nor where one sees padding alone.
+    """
+    last = calls[-1].views["output"]
+    extent, unit = (last.extents[3], LANES) if by_channels else (last.extents[2], 1)
+    if not 1 < count <= -(-extent // unit):
+        return None
+    made = []
+    for span in even_spans(extent, count, unit):
+        spans = [span]
+        for call in reversed(calls):
+            spans.append(spans[-1] if by_channels else columns_needed(call, spans[-1]))
+        if any(first >= end for first, end in spans):
+            return None
+        made.append(spans[-2::-1])
+    return made
+
+
+def widest_rows(calls: Sequence[KernelCall], made: Sequence[Sequence[Span]], by_channels: bool) -> list[int]:
+    """Bytes of a row of what lies between the calls, in the widest piece."""
+    others = [call.views["output"].extents[2 if by_channels else 3] for call in calls[:-1]]
+    return [other * max(spans[i][1] - spans[i][0] for spans in made) for i, other in enumerate(others)]
+
+
+def patch(
+    calls: Sequence[KernelCall], needs: Sequence[RowNeeds], by_channels: bool, count: int, target: Target
+) -> Patch | None:
+    """The chain in ``count`` pieces; None where ``cuts`` is."""
+    made = cuts(calls, by_channels, count)
+    if made is None:
+        return None
+    some = some_channels if by_channels else some_columns
+    pieces = [
+        _with_storages([some(call, span) for call, span in zip(calls, spans, strict=True)], number)
+        for number, spans in enumerate(made)
+    ]
+    storages = tuple(tuple(_storage(each.views["output"]) for each in piece[:-1]) for piece in pieces)
+    rows = tuple(call.views["output"].extents[1] for call in calls)
+    row_bytes = tuple(widest_rows(calls, made, by_channels))
+    row_cycles = tuple(_row_cycles([piece[i] for piece in pieces], each, target) for i, each in enumerate(rows))
+    name = calls[0].views["output"].tensor
+    return Patch(name, tuple(pieces), rows, tuple(needs), row_bytes, storages, row_cycles)
+
+
+def _row_cycles(calls: Sequence[KernelCall], rows: int, target: Target) -> int | None:
+    one = [call_cost(call, target, 1).compute_cycles for call in calls]
+    whole = [call_cost(call, target).compute_cycles for call in calls]
+    return sum(one) if whole == [each * rows for each in one] else None
+
+
+def _with_storages(calls: Sequence[KernelCall], number: int) -> tuple[KernelCall, ...]:
+    """The calls of a piece with what lies between them in tensors of their own."""
+    named = [replace(call, name=f"{call.name}/{number}") for call in calls]
+    for index in range(len(named) - 1):
+        output = named[index].views["output"]
+        view = View(f"{output.tensor}#{number}", output.extents, dense_pitches(output.extents))
+        named[index] = _with_view(named[index], "output", view)
+        named[index + 1] = _with_view(named[index + 1], "input", view)
+    return tuple(named)
+
+
+def _with_view(call: KernelCall, name: str, view: View) -> KernelCall:
+    views: Mapping[str, View] = {**call.views, name: view}
+    return replace(call, views=views)
+
+
+def _storage(view: View) -> Storage:
+    return Storage(view.tensor, view.extents[1] * view.pitches[1])

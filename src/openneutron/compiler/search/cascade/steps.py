@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A plan as steps: calls and stripes one after the other, rounds that repeat as loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, chain
+from types import MappingProxyType
+
+from openneutron.compiler.schedule.schedule import Loop, Rows, Schedule, Step, Whole
+from openneutron.compiler.search.cascade.stripes import Stripes, rounds
+from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.storage import Storage, Storages
+
+PERIODS = (1, 2, 3, 4)
+"""Rounds that a loop's body may hold: where rows are doubled, every second round is alike."""
+
+Round = tuple[Rows, ...]
+
+Numbers = Mapping[int, tuple[tuple[int, ...], ...]]
+"""For each position of a segment the numbers of its calls in the schedule: by piece, and in a piece by call."""
+
+
+def schedule_of(parts: Sequence[Stripes], storages: Storages) -> tuple[Schedule, Storages]:
+    """The schedule of a plan's parts, without copies of constants, and the storages with those that pieces have between them."""
+    calls: list[KernelCall] = []
+    steps: list[Step] = []
+    rings: dict[str, int] = {}
+    overlaps: dict[tuple[str, str], int] = {}
+    rooms: dict[str, tuple[str, int]] = {}
+    between: dict[str, Storage] = {}
+    for part in parts:
+        steps += part_steps(part, numbered(part, calls))
+        rings |= part.rings
+        overlaps |= part.overlaps
+        for storage, held, offset in _between(part):
+            between[storage.name] = storage
+            rings[storage.name] = held
+            rooms[storage.name] = part.room, offset
+    schedule = Schedule(
+        tuple(calls),
+        tuple(steps),
+        MappingProxyType(rings),
+        0,
+        MappingProxyType(overlaps),
+        MappingProxyType(rooms),
+    )
+    if not between:
+        return schedule, storages
+    own = dict(zip(between, between, strict=True))
+    return schedule, Storages({**storages.storages, **between}, {**storages.of, **own})
+
+
+def numbered(part: Stripes, calls: list[KernelCall]) -> Numbers:
+    """Puts the calls of a part behind the others, and says where each is."""
+    numbers = {}
+    for position in part.segment.positions:
+        made = part.segment.network.calls[position]
+        pieces = ((made.call,),) if made.patch is None else made.patch.pieces
+        starts = accumulate((len(piece) for piece in pieces[:-1]), initial=len(calls))
+        numbers[position] = tuple(
+            tuple(range(start, start + len(piece))) for start, piece in zip(starts, pieces, strict=True)
+        )
+        calls += chain.from_iterable(pieces)
+    return numbers
+
+
+def _between(part: Stripes) -> Iterator[tuple[Storage, int, int]]:
+    """What lies between the calls of the part's patches, the rows held of it, and its place in the room."""
+    positions = [p for p in part.segment.positions if part.segment.network.calls[p].patch is not None]
+    done = rounds(part.segment, part.pace, part.height, part.even) if positions else {}
+    for position in positions:
+        patch = part.segment.network.calls[position].patch
+        assert patch is not None
+        held = patch.held(done[position])
+        for piece in patch.storages:
+            yield from zip(piece, held, patch.offsets(held), strict=False)
+
+
+def part_steps(part: Stripes, numbers: Numbers) -> list[Step]:
+    """The steps of a segment."""
+    if part.is_whole:
+        return [Whole(numbers[part.segment.first][0][0])]
+    done = rounds(part.segment, part.pace, part.height, part.even)
+    passed = dict.fromkeys(part.segment.positions, 0)
+    made: list[Round] = []
+    for index in range(len(done[part.pace])):
+        stripes: list[Rows] = []
+        for position in part.segment.positions:
+            row = done[position][index]
+            if row > passed[position]:
+                stripes += _stripes(part, position, passed[position], row, numbers[position])
+                passed[position] = row
+        made.append(tuple(stripes))
+    return compressed(made)
+
+
+def _stripes(
+    part: Stripes, position: int, row0: int, row1: int, numbers: tuple[tuple[int, ...], ...]
+) -> Iterator[Rows]:
+    """What the calls of a position do in a round: one call, or piece by piece each call of a chain."""
+    network = part.segment.network
+    call = network.calls[position]
+    spans = [(row0, row1)] if call.patch is None else call.patch.spans(row0, row1)
+    totals = [call.rows] if call.patch is None else call.patch.rows
+    for piece in numbers:
+        for number, (begin, end), total in zip(piece, spans, totals, strict=True):
+            if begin < end:
+                yield Rows(number, total - end, total - begin) if network.backwards else Rows(number, begin, end)
+
+
+def compressed(all_rounds: Sequence[Round]) -> list[Step]:
+    """The same stripes in the same order, those of rounds that repeat in loops."""
+    steps: list[Step] = []
+    at = 0
+    while at < len(all_rounds):
+        best_saved, best = 0, (1, 1)
+        for period in PERIODS:
+            count = _repeats(all_rounds, at, period)
+            saved = sum(len(each) for each in all_rounds[at : at + (count - 1) * period])
+            if saved > best_saved:
+                best_saved, best = saved, (period, count)
+        period, count = best
+        body = [*chain.from_iterable(all_rounds[at : at + period])]
+        if count > 1:
+            after = chain.from_iterable(all_rounds[at + period : at + 2 * period])
+            steps.append(Loop(count, tuple(_moving(one, other) for one, other in zip(body, after, strict=True))))
+        else:
+            steps += body
+        at += period * count
+    return steps
+
+
+def _moving(one: Rows, other: Rows) -> Rows:
+    return Rows(one.call, one.row0, one.row1, other.row0 - one.row0)
+
+
+def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:
+    """How often the ``period`` rounds from ``at`` on are repeated, each time moved by as many rows."""
+
+    def body(index: int) -> list[Rows]:
+        start = at + index * period
+        return [*chain.from_iterable(all_rounds[start : start + period])] if start + period <= len(all_rounds) else []
+
+    first, second = body(0), body(1)
+    if not first or not _alike(first, second):
+        return 1
+    moved = [other.row0 - one.row0 for one, other in zip(first, second, strict=True)]
+    count, before = 2, second
+    while True:
+        after = body(count)
+        if not _alike(before, after) or [b.row0 - a.row0 for a, b in zip(before, after, strict=True)] != moved:
+            return count
+        count, before = count + 1, after
+
+
+def _alike(one: Sequence[Rows], other: Sequence[Rows]) -> bool:
+    """The same calls with as many rows each."""
+    return len(one) == len(other) and all(
+        a.call == b.call and a.row1 - a.row0 == b.row1 - b.row0 for a, b in zip(one, other, strict=True)
+    )

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Memory against modelled time: what each amount of SRAM makes of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from openneutron.compiler.graph.legalize import legalize
+from openneutron.compiler.memory.layout import io_outside, lay_out
+from openneutron.compiler.memory.prefetch_plans import all_plans
+from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.schedule.schedule import whole_schedule
+from openneutron.compiler.schedule.timeline import spent_on_calls
+from openneutron.compiler.search.effort import BY_NAME
+from openneutron.compiler.search.fit import Fitted, Wanted, fit_merged, fit_plain, options_of, to_fetch_for
+from openneutron.compiler.search.variants import for_whole_tensors
+from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.select import selections
+from openneutron.compiler.select.storage import Storages
+from openneutron.ir import Graph
+from openneutron.options import CompileOptions
+from openneutron.targets import Target
+
+STEP = 0.93
+"""Each point is looked for at so much of the memory of the one before."""
+
+WORTH = 1.02
+"""The least ratio of the times of two consecutive points that ``thinned`` keeps; the two end points are exempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """With a budget of ``sram_bytes``, inputs and outputs included, a run takes at most ``cycles`` modelled cycles."""
+
+    sram_bytes: int
+    cycles: int
+
+
+def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> tuple[Point, ...]:
+    """Points from the least memory to whole tensors, each faster than all with less memory.
+
+    Where constants are fetched, their memory is in it, and cycles are those of a port that copies in the background.
+    """
+    found = [_of_selection(*each, graph, target, options) for each in selections(legalize(graph))]
+    return front([point for points in found for point in points])
+
+
+def _of_selection(
+    separate: Storages, calls: Sequence[KernelCall], graph: Graph, target: Target, options: CompileOptions
+) -> list[Point]:
+    """``separate`` are the storages before ``in_place``."""
+    if options.fetch_constants_to_sram:
+        return _with_copies(calls, separate, target, options, io_outside(graph, options.io))
+    storages = in_place(separate, calls)
+    outside = io_outside(graph, options.io)
+    ordered = for_whole_tensors(calls, storages, options.io)
+    whole = whole_schedule(ordered)
+    arena = lay_out(whole, storages, options.io).scratch_bytes
+    points = [Point(arena + outside, sum(cycles for _, cycles in spent_on_calls(whole, target)))]
+    wanted = Wanted(target, options.io, effort=BY_NAME[options.effort])
+    searches = options_of(calls, storages, wanted)
+    merged = fit_merged(ordered, separate, wanted)
+    if merged is not None:
+        points.append(Point(merged.sram_bytes + outside, _cycles(merged, target)))
+    for search in searches:
+        points += [Point(option.budget_bytes + outside, option.cycles) for option in search.levels(STEP)]
+    least = fit_plain(calls, storages, wanted, min(search.least_bytes() for search in searches))
+    assert isinstance(least, Fitted)
+    return [*points, Point(least.sram_bytes + outside, _cycles(least, target))]
+
+
+def _with_copies(
+    calls: Sequence[KernelCall], storages: Storages, target: Target, options: CompileOptions, outside: int
+) -> list[Point]:
+    wanted = Wanted(target, options.io, True, BY_NAME[options.effort])
+    good, families = to_fetch_for(calls, storages, wanted)
+    plans = [good, *all_plans(chain(*families), good.cycles)]
+    return list(thinned(front([Point(plan.budget_bytes + outside, plan.cycles) for plan in plans])))
+
+
+def _cycles(fitted: Fitted, target: Target) -> int:
+    return sum(cycles for _, cycles in spent_on_calls(fitted.schedule, target))
+
+
+def front(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Those that no other one is better than, by growing memory."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.sram_bytes, point.cycles)):
+        if not kept or point.cycles < kept[-1].cycles:
+            kept.append(point)
+    return tuple(kept)
+
+
+def thinned(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Return the points of a front without those that are less than 2% faster than the one kept before.
+
+    The point of the least memory and the fastest point always stay.
+    """
+    kept = list(points[:1])
+    for point in points[1:]:
+        if point.cycles * WORTH <= kept[-1].cycles or point == points[-1]:
+            kept.append(point)
+    return tuple(kept)
+
+
+def one_after_the_other(fronts: Sequence[Sequence[Point]]) -> tuple[Point, ...]:
+    """Return the ``thinned`` front of several graphs that run one after the other in the same memory."""
+    least = max((points[0].sram_bytes for points in fronts), default=0)
+    sizes = sorted({point.sram_bytes for points in fronts for point in points if point.sram_bytes >= least})
+    sums = [sum(min(p.cycles for p in points if p.sram_bytes <= size) for points in fronts) for size in sizes]
+    return thinned(front([Point(size, cycles) for size, cycles in zip(sizes, sums, strict=True)]))

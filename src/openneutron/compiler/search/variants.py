@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The lists of calls that schedules are made of: the same computation in other orders, or by other rows.
+
+Whole tensors have one list. Cascades are searched in every list, and the fewest cycles are taken; which lists there are does not
+depend on the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openneutron.compiler.memory.layout import lay_out
+from openneutron.compiler.schedule.batches import batch_by_batch
+from openneutron.compiler.schedule.order import Flow, flow_of, order_of_least_peak, order_of_least_sum, stays
+from openneutron.compiler.schedule.schedule import whole_schedule
+from openneutron.compiler.schedule.sequences import apart, by_rows, is_sequence
+from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.storage import Storages
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Calls in their order, and their storages, those of ``in_place``. ``cuts`` are calls that begin something new: no cascade
+    reaches across."""
+
+    calls: tuple[KernelCall, ...]
+    storages: Storages
+    cuts: frozenset[int] = frozenset()
+
+
+def for_whole_tensors(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[KernelCall, ...]:
+    """The calls in the order that takes the smallest arena, in the one given where none is known to take less.
+
+    ``storages`` are those of ``in_place``.
+    """
+    given = tuple(calls)
+    flow = flow_of(given, storages, io)
+    if stays(flow):
+        return given
+    ordered = _in_order(given, order_of_least_peak(flow))
+    if ordered == given:
+        return given
+    # Addresses can leave gaps; the given order's arena is no smaller than its peak.
+    if lay_out(whole_schedule(ordered), storages, io, 0).scratch_bytes <= flow.peak_bytes(range(len(given))):
+        return ordered
+    sizes = [lay_out(whole_schedule(each), storages, io).scratch_bytes for each in (given, ordered)]
+    return ordered if sizes[1] < sizes[0] else given
+
+
+def _in_order(calls: Sequence[KernelCall], order: Sequence[int]) -> tuple[KernelCall, ...]:
+    return tuple(calls[number] for number in order)
+
+
+def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[Variant, ...]:
+    """What cascades are searched in: each order with every sequence by rows, and, where that may lose something, as it is.
+
+    ``storages`` are those of ``in_place``.
+    """
+    flow = flow_of(calls, storages, io)
+    found = [tuple(range(len(calls)))]
+    if not stays(flow):
+        found += _orders(flow)
+    ordered = [_in_order(calls, order) for order in dict.fromkeys(found)]
+    return tuple(variant for each in ordered for variant in of_one_order(each, storages))
+
+
+def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[Variant, ...]:
+    """What cascades are searched in without changing the order."""
+    given = Variant(tuple(calls), storages)
+    found = [given]
+    if any(map(is_sequence, calls)):
+        turned = Variant(by_rows(calls), storages)
+        found = [turned] if apart(calls, storages) else [given, turned]
+    cut = batch_by_batch(found[-1].calls, storages)
+    return (*found, Variant(cut.calls, cut.storages, cut.starts)) if cut is not None else tuple(found)
+
+
+def _orders(flow: Flow) -> list[tuple[int, ...]]:
+    """The order of the least peak, and the one that goes through one branch after the other."""
+    least = order_of_least_peak(flow)
+    closest = order_of_least_sum(flow, flow.peak_bytes(least))
+    return [least] if closest is None else [least, closest]

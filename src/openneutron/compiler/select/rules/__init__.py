@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The rules of kernel selection: one for each operator, in the file of its family."""
+
+from openneutron.compiler.select.rules import (
+    cast,
+    comparison,
+    conv,
+    data_movement,
+    elementwise,
+    indexed,
+    lookup,
+    matmul,
+    pool,
+    softmax,
+    transposed,
+)
+
+FAMILIES = (cast, comparison, conv, data_movement, elementwise, indexed, lookup, matmul, pool, softmax, transposed)

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that move values as kernel calls: pad, concatenation, pack, split, slice, transpose, resize."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from openneutron.compiler.select.boxes import Walk, boxes, dense, merged, row_major, with_rows
+from openneutron.compiler.select.calls import (
+    KernelCall,
+    View,
+    dense_pitches,
+    extents_of,
+    selects,
+    shape_in_bytes,
+    whole,
+)
+from openneutron.ir import DType, Graph, Node, Tensor
+from openneutron.ops.operands import constant_values
+from openneutron.ops.pieces import DATA, piece_sizes, split_axis
+from openneutron.ops.resize import bilinear_positions
+from openneutron.ops.shape import pad_box, pads, slice_window, strided_window
+
+
+def _copies(
+    name: str, extents: Sequence[int], source: Walk, destination: Walk, element: DType = DType.INT8
+) -> list[KernelCall]:
+    """Return copies of a box of elements; extents, pitches and offsets count elements."""
+    walks, size = {"input": source, "output": destination}, element.size_bytes
+    if size > 1:
+        extents = (*extents, size)
+        for field, walk in walks.items():
+            walks[field] = Walk(walk.tensor, (*(pitch * size for pitch in walk.pitches), 1), walk.offset * size)
+    return [KernelCall("copy_s8", name, views) for views in boxes(extents, walks)]
+
+
+def _whole(tensor: Tensor) -> Walk:
+    return Walk(tensor.name, row_major(tensor.shape))
+
+
+def _source(graph: Graph, node: Node) -> Tensor:
+    source = graph.operand(node, 0)
+    assert source is not None
+    return source
+
+
+@selects("pad", "padv2")
+def pad(graph: Graph, node: Node) -> list[KernelCall]:
+    """pad_s8. PAD fills with the zero point; PADV2 with its operand's stored value."""
+    source, result = _source(graph, node), graph[node.outputs[0]]
+    assert result.quant is not None
+    box = pad_box(source.shape, pads(graph, node))
+    value = constant_values(graph, node, 2)[0] if node.op == "padv2" else result.quant.zero_point
+    before = [0] * (4 - len(box)) + [first for _, first, _ in box]
+    params = dict(zip(("pad_batch", "pad_top", "pad_left", "pad_channel"), before, strict=True))
+    inner = extents_of(tuple(extent for extent, _, _ in box))
+    outer = extents_of(tuple(extent + first + last for extent, first, last in box))
+    views = {
+        "input": View(source.name, inner, dense_pitches(inner)),
+        "output": View(result.name, outer, dense_pitches(outer)),
+    }
+    return [KernelCall("pad_s8", node.name, views, {**params, "value": value})]
+
+
+@selects("concatenation")
+def concatenation(graph: Graph, node: Node) -> list[KernelCall]:
+    """A copy of each input into its part of the output."""
+    result = graph[node.outputs[0]]
+    axis = node["axis"] % len(result.shape)
+    pitches = row_major(result.shape)
+    calls, begin = [], 0
+    for name in node.inputs:
+        assert name is not None
+        piece = graph[name]
+        to = Walk(result.name, pitches, begin * pitches[axis])
+        calls += _copies(node.name, piece.shape, _whole(piece), to, piece.dtype)
+        begin += piece.shape[axis]
+    return calls
+
+
+@selects("pack")
+def pack(graph: Graph, node: Node) -> list[KernelCall]:
+    """A copy of each input into its part of the output."""
+    result = graph[node.outputs[0]]
+    axis = node["axis"] % len(result.shape)
+    pitches = row_major(result.shape)
+    inner = pitches[:axis] + pitches[axis + 1 :]
+    calls = []
+    for place, name in enumerate(node.inputs):
+        assert name is not None
+        piece = graph[name]
+        to = Walk(result.name, inner, place * pitches[axis])
+        calls += _copies(node.name, piece.shape, _whole(piece), to, piece.dtype)
+    return calls
+
+
+@selects(*DATA)
+def split(graph: Graph, node: Node) -> list[KernelCall]:
+    """A copy of each part of the input to its output."""
+    source = graph.operand(node, DATA[node.op])
+    assert source is not None
+    axis = split_axis(graph, node)
+    pitches = row_major(source.shape)
+    calls, begin = [], 0
+    for name, size in zip(node.outputs, piece_sizes(graph, node), strict=True):
+        shape = (*source.shape[:axis], size, *source.shape[axis + 1 :])
+        walk = Walk(source.name, pitches, begin * pitches[axis])
+        calls += _copies(name, shape, walk, Walk(name, row_major(shape)), source.dtype)
+        begin += size
+    return calls
+
+
+@selects("slice")
+def slice_(graph: Graph, node: Node) -> list[KernelCall]:
+    """A copy from a part of the input."""
+    source, result = _source(graph, node), graph[node.outputs[0]]
+    begin, size = slice_window(graph, node)
+    pitches = row_major(source.shape)
+    offset = sum(start * pitch for start, pitch in zip(begin, pitches, strict=True))
+    return _copies(node.name, size, Walk(source.name, pitches, offset), _whole(result), source.dtype)
+
+
+@selects("strided_slice")
+def strided_slice(graph: Graph, node: Node) -> list[KernelCall]:
+    """A copy that walks the input in steps."""
+    source, result = _source(graph, node), graph[node.outputs[0]]
+    window = strided_window(graph, node)
+    pitches = row_major(source.shape)
+    offset = sum(first * pitch for first, pitch in zip(window.first, pitches, strict=True))
+    steps = [step * pitch for step, pitch in zip(window.step, pitches, strict=True)]
+    walk = Walk(source.name, tuple(steps), offset)
+    return _copies(node.name, window.count, walk, Walk(result.name, row_major(window.count)), source.dtype)
+
+
+@selects("transpose")
+def transpose(graph: Graph, node: Node) -> list[KernelCall]:
+    """A copy that walks the output in its order, with the columns along what is innermost in the input.
+
+    That way lines of bytes meet crosswise in one plane, which copy_s8 turns square by square. Where one side is an image, its
+    rows are those of the copy, so that a cascade can begin or end with it.
+    """
+    source, result = _source(graph, node), graph[node.outputs[0]]
+    pitches, shape = row_major(shape_in_bytes(source)), shape_in_bytes(result)
+    order = (*constant_values(graph, node, 1), *range(len(result.shape), len(shape)))
+    walk = Walk(source.name, tuple(pitches[axis] for axis in order))
+    extents, walks = merged(shape, {"input": walk, "output": dense(result)})
+    sides = [("output", result), ("input", source)]
+    for side, image in sides[::-1] if result.name in graph.outputs else sides:
+        _, height, width, channels = extents_of(shape_in_bytes(image))
+        found = with_rows(extents, walks, side, height, width * channels)
+        if found is not None:
+            extents, walks = found
+            break
+    rows = found is not None
+    axes = sorted(
+        range(len(extents)),
+        key=lambda axis: (axis >= rows, axis == len(extents) - 1, walks["input"].pitches[axis] == 1),
+    )
+    turned = {name: Walk(w.tensor, tuple(w.pitches[axis] for axis in axes), w.offset) for name, w in walks.items()}
+    return _copies(node.name, [extents[axis] for axis in axes], turned["input"], turned["output"])
+
+
+@selects("resize_nearest_neighbor")
+def resize_nearest_neighbor(graph: Graph, node: Node) -> list[KernelCall]:
+    """resize_nearest_neighbor_s8 with a map for rows and one for columns."""
+    source, result = _source(graph, node), graph[node.outputs[0]]
+    maps = [
+        nearest_neighbors(source.shape[axis], result.shape[axis], node["align_corners"], node["half_pixel_centers"])
+        for axis in (1, 2)
+    ]
+    views = {"input": whole(source), "output": whole(result)}
+    constants = {"map": np.concatenate(maps).astype("<i4").tobytes()}
+    return [KernelCall("resize_nearest_neighbor_s8", node.name, views, constants=constants)]
+
+
+@selects("resize_bilinear")
+def resize_bilinear(graph: Graph, node: Node) -> list[KernelCall]:
+    """resize_bilinear_s8 with a map for rows and one for columns."""
+    source, result = _source(graph, node), graph[node.outputs[0]]
+    maps = [
+        np.array(
+            bilinear_positions(
+                source.shape[axis], result.shape[axis], node["align_corners"], node["half_pixel_centers"]
+            )
+        )
+        for axis in (1, 2)
+    ]
+    views = {"input": whole(source), "output": whole(result)}
+    constants = {"map": b"".join(positions.T.astype("<i4").tobytes() for positions in maps)}
+    return [KernelCall("resize_bilinear_s8", node.name, views, constants=constants)]
+
+
+def nearest_neighbors(inputs: int, outputs: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
+    """The input position each output position takes; float32 as GetNearestNeighbor of LiteRT's reference/resize_nearest_neighbor.h."""
+    if align_corners and outputs > 1:
+        scale = np.float32(inputs - 1) / np.float32(outputs - 1)
+    else:
+        scale = np.float32(inputs) / np.float32(outputs)
+    offset = np.float32(0.5 if half_pixel_centers else 0.0)
+    positions = ((np.arange(outputs).astype(np.float32) + offset) * scale).astype(np.float64)
+    # Halves are whole in double, so that adding one rounds as round() does.
+    nearest = np.floor(positions + 0.5) if align_corners else np.floor(positions)
+    return np.minimum(nearest, inputs - 1).astype(np.int32)

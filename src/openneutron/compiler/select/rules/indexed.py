@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that take elements by position as kernel calls.
+
+Positions that are known beforehand are resize_nearest_neighbor_s8's, whose maps name any rows and columns; others are
+gather_s8's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from openneutron.compiler.select.boxes import row_major
+from openneutron.compiler.select.calls import Extents, KernelCall, View, dense_pitches, selects
+from openneutron.ir import Graph, Node
+from openneutron.ops.indexed import INDEXED, Indexed, gathers_by_maps, kernel_axes, merged_axes
+
+_ONE = Indexed(1, (0,))
+
+
+@selects("gather")
+def gather(graph: Graph, node: Node) -> list[KernelCall]:
+    """gather_s8: batches, what lies before the axis as rows, the axis as columns, what lies behind it as channels."""
+    if gathers_by_maps(graph, node):
+        return indexed(graph, node)
+    source, indices, result = graph.operand(node, 0), graph.operand(node, 1), graph[node.outputs[0]]
+    assert source is not None and indices is not None
+    batch_dims, axis = node["batch_dims"], node["axis"] % len(source.shape)
+    batches, outer = math.prod(source.shape[:batch_dims]), math.prod(source.shape[batch_dims:axis])
+    extent, inner = source.shape[axis], math.prod(source.shape[axis + 1 :])
+    count, size = math.prod(indices.shape[batch_dims:]), indices.dtype.size_bytes
+    taken, given = (batches, outer, extent, inner), (batches, outer, count, inner)
+    named = (batches, 1, count, size)
+    views = {
+        "input": View(source.name, taken, dense_pitches(taken)),
+        "indices": View(indices.name, named, dense_pitches(named)),
+        "output": View(result.name, given, dense_pitches(given)),
+    }
+    return [KernelCall("gather_s8", node.name, views)]
+
+
+@selects(*(op for op in INDEXED if op != "gather"))
+def indexed(graph: Graph, node: Node) -> list[KernelCall]:
+    """A call for each position along the axes that are neither rows, columns, batches nor channels."""
+    source, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert source is not None
+    axes = merged_axes(INDEXED[node.op](graph, node))
+    from_pitches, to_pitches = row_major([axis.extent for axis in axes]), row_major([len(a.positions) for a in axes])
+    chosen, rest = kernel_axes(axes)
+    own = [axes[i] if i >= 0 else _ONE for i in chosen]
+    # Something of one element has any pitch; 1 keeps the buffer small.
+    read = [from_pitches[i] if i >= 0 else 1 for i in chosen]
+    written = [to_pitches[i] if i >= 0 else 1 for i in chosen]
+    maps = np.array([*own[1].positions, *own[2].positions], "<i4").tobytes()
+    calls = []
+    for places in itertools.product(*(enumerate(axes[i].positions) for i in rest)):
+        steps = list(zip(rest, places, strict=True))
+        offset = sum(position * from_pitches[i] for i, (_, position) in steps)
+        to_offset = sum(place * to_pitches[i] for i, (place, _) in steps)
+        views = {
+            "input": View(source.name, _four([axis.extent for axis in own]), _four(read), offset),
+            "output": View(result.name, _four([len(axis.positions) for axis in own]), _four(written), to_offset),
+        }
+        calls.append(KernelCall("resize_nearest_neighbor_s8", node.name, views, constants={"map": maps}))
+    return calls
+
+
+def _four(numbers: list[int]) -> Extents:
+    return numbers[0], numbers[1], numbers[2], numbers[3]

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The 256-entry tables of one-operand int8 functions: what LiteRT's reference kernel stores for each stored value.
+
+Entry i belongs to the stored value i - 128. Fixed-point operators are emulated step by step in integers. Those that LiteRT
+itself fills a table for (LUTPopulateInt8 of its internal/common.h) go through float32 as there, with functions that give
+the same float32 whatever machine compiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.compiler.select.tanhf import tanhf
+from openneutron.ir import QuantParams
+from openneutron.ops.elementwise import hard_swish_factors
+from openneutron.ops.fixed_point import quantize_multiplier
+from openneutron.ops.rescaling import INT8_MAX, INT8_MIN, leaky_slope, ratio, ratio_in_float, rsqrt_factor, steps_of
+
+Ints = npt.NDArray[np.int64]
+Int8s = npt.NDArray[np.int8]
+Floats = npt.NDArray[np.float32]
+Attrs = Mapping[str, Any]
+
+STORED: Ints = np.arange(INT8_MIN, INT8_MAX + 1, dtype=np.int64)
+
+_INT16_MIN, _INT16_MAX = -(2**15), 2**15 - 1
+
+
+def table(op: str, source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """The table of operator ``op`` between tensors of these quantization parameters."""
+    return TABLES[op](source, result, attrs)
+
+
+# -- fixed point, as gemmlowp's fixedpoint.h has it --------------------------------------------------------------------
+
+
+def doubling_high_mul(a: Ints, b: Ints | int, bits: int = 32) -> Ints:
+    """SaturatingRoundingDoublingHighMul of integers of so many bits: round(a * b / 2^(bits - 1)), ties up."""
+    product = a * b
+    shifted = (product + (1 << (bits - 2))) >> (bits - 1)
+    return np.asarray(np.minimum(shifted, (1 << (bits - 1)) - 1), np.int64)
+
+
+def rounding_shift_right(x: Ints, exponent: int, bits: int = 32) -> Ints:
+    """RoundingDivideByPOT: round(x / 2^exponent), ties away from zero.
+
+    The mask is cut to the type's width, as it is there: 16-bit values shifted by 16 or more don't simply vanish.
+    """
+    mask = _wrapped(np.array((1 << exponent) - 1), bits)
+    threshold = (mask >> 1) + (x < 0)
+    return np.asarray((x >> exponent) + ((x & mask) > threshold), np.int64)
+
+
+def requantize(x: Ints, multiplier: int, shift: int) -> Ints:
+    """MultiplyByQuantizedMultiplier with two roundings; the left shift wraps."""
+    shifted = _wrapped(x << max(shift, 0), 32)
+    return rounding_shift_right(doubling_high_mul(shifted, multiplier), max(-shift, 0))
+
+
+def _wrapped(x: Ints, bits: int) -> Ints:
+    half = 1 << (bits - 1)
+    return np.asarray(((x + half) & (2 * half - 1)) - half, np.int64)
+
+
+def _stored(values: Ints, low: int = INT8_MIN, high: int = INT8_MAX) -> Int8s:
+    return np.minimum(np.maximum(values, low), high).astype(np.int8)
+
+
+# -- rescaling functions -----------------------------------------------------------------------------------------------
+
+
+def _quantize(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """Requantize of reference/requantize.h."""
+    multiplier, shift = quantize_multiplier(ratio(source, result))
+    return _stored(requantize(STORED - source.zero_point, multiplier, shift) + result.zero_point)
+
+
+def _relu(low: float | None, high: float | None) -> Callable[[QuantParams, QuantParams, Attrs], Int8s]:
+    """QuantizedReluX of activations.cc between two real bounds."""
+
+    def fill(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+        multiplier, shift = quantize_multiplier(ratio_in_float(source, result))
+        values = requantize(STORED - source.zero_point, multiplier, shift) + result.zero_point
+        bounds = [INT8_MIN, INT8_MAX]
+        if low is not None:
+            bounds[0] = max(bounds[0], result.zero_point + int(steps_of(low, result.scale)))
+        if high is not None:
+            bounds[1] = min(bounds[1], result.zero_point + int(steps_of(high, result.scale)))
+        return _stored(values, bounds[0], bounds[1])
+
+    return fill
+
+
+def _abs(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """AbsEvalQuantized of elementwise.cc."""
+    values = np.abs(STORED - source.zero_point)
+    if source.scale != result.scale:
+        values = requantize(values, *quantize_multiplier(ratio_in_float(source, result)))
+    return _stored(values + result.zero_point)
+
+
+def _neg(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """Negate of reference/neg.h: the stored values' sign alone, and the lowest stays what it is."""
+    return _wrapped(-STORED, 8).astype(np.int8)
+
+
+_RSQRT_BITS = 20
+"""Fraction bits of LiteRT's inverse root (kShift of elementwise.cc)."""
+
+
+def _rsqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """RsqrtEvalQuantizedInt8 of elementwise.cc. LiteRT refuses values below 0; they get what 0 gets."""
+    multiplier, shift = quantize_multiplier(rsqrt_factor(source, result))
+    stored = np.full(STORED.size, INT8_MAX, np.int64)
+    one = np.array([1], np.int64)
+    for index, value in enumerate(STORED - source.zero_point):
+        if value > 0:
+            root, root_shift = _inverse_root(int(value))
+            fine = requantize(one, root, root_shift + _RSQRT_BITS)
+            stored[index] = requantize(fine, multiplier, shift - _RSQRT_BITS)[0] + result.zero_point
+    return _stored(stored)
+
+
+def _inverse_root(value: int) -> tuple[int, int]:
+    """Multiplier and shift of 1 / sqrt(value): GetInvSqrtQuantizedMultiplierExp of LiteRT's internal/common.h.
+
+    Five steps of Newton's iteration with 3 integer bits, from a value shifted into [2^27, 2^29).
+    """
+    if value == 1:
+        return 2**31 - 1, 0
+    pairs = (32 - value.bit_length() - 1) // 2 - 1
+    shift = 11 - pairs
+    raw = np.array([value << (2 * pairs) >> 1], np.int64)
+    half_input = rounding_shift_right(raw, 1)
+    x = np.array([1 << 28], np.int64)
+    for _ in range(5):
+        cubed = _saturated32(doubling_high_mul(doubling_high_mul(x, x), x) << 6)
+        step = doubling_high_mul(np.array([3 << 27], np.int64), x) - doubling_high_mul(half_input, cubed)
+        x = _saturated32(step << 3)
+    root = int(doubling_high_mul(x, _HALF_ROOT_OF_2)[0])
+    return (root << -shift, 0) if shift < 0 else (root, -shift)
+
+
+_HALF_ROOT_OF_2 = 1518500250
+"""sqrt(2) / 2 with 31 fraction bits, as LiteRT writes it."""
+
+
+def _saturated32(x: Ints) -> Ints:
+    return np.minimum(np.maximum(x, -(2**31)), 2**31 - 1)
+
+
+def _sqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """SQRT of int8 in LiteRT 2.3.0: root and quotient in float32, truncated to an integer. LiteRT refuses values below
+    0; their table entries equal that of 0."""
+    real = np.float32(source.scale) * np.maximum(STORED - source.zero_point, 0).astype(np.float32)
+    steps = np.trunc(np.sqrt(real) / np.float32(result.scale)).astype(np.int64)
+    return _stored(steps + result.zero_point)
+
+
+def _leaky_relu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """QuantizeLeakyRelu of reference/leaky_relu.h. A negative slope turns the sign of the rescaled magnitude."""
+    multiplier, shift = quantize_multiplier(ratio_in_float(source, result))
+    slope_multiplier, slope_shift = quantize_multiplier(leaky_slope(source, result, attrs["alpha"]))
+    values = STORED - source.zero_point
+    positive = requantize(values, multiplier, shift)
+    negative = requantize(values, abs(slope_multiplier), slope_shift) * (-1 if slope_multiplier < 0 else 1)
+    return _stored(np.where(values >= 0, positive, negative) + result.zero_point)
+
+
+def _hard_swish(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """HardSwish of reference/hard_swish.h: 16-bit fixed point, with 3.0 at 2^15."""
+    to_output, to_reluish = hard_swish_factors(source, result)
+    output_multiplier, output_shift = _multiplier16(to_output)
+    reluish_multiplier, reluish_shift = _multiplier16(to_reluish)
+    fine = _wrapped((STORED - source.zero_point) << 7, 16)
+    unshifted = doubling_high_mul(fine, output_multiplier, 16)
+    reluish = fine
+    if reluish_shift > 0:
+        reluish = _saturated16(reluish << (reluish_shift - 1))
+    reluish = doubling_high_mul(reluish, reluish_multiplier, 16)
+    if reluish_shift > 0:
+        reluish = _saturated16(reluish << 1)
+    if reluish_shift < 0:
+        reluish = rounding_shift_right(reluish, -reluish_shift, 16)
+    reluish = (reluish + 2**15) >> 1
+    product = reluish * unshifted
+    scaled = np.sign(product) * (np.abs(product) >> 15)
+    return _stored(_wrapped(rounding_shift_right(scaled, -output_shift, 16) + result.zero_point, 16))
+
+
+def _multiplier16(real: np.float32) -> tuple[int, int]:
+    multiplier, shift = quantize_multiplier(float(real))
+    return min((multiplier + 2**15) >> 16, _INT16_MAX), shift
+
+
+def _saturated16(x: Ints) -> Ints:
+    return np.minimum(np.maximum(x, _INT16_MIN), _INT16_MAX)
+
+
+# -- functions of a float ----------------------------------------------------------------------------------------------
+
+
+def _round(x: Floats) -> Floats:
+    """round() of float32 values: half away from zero."""
+    magnitude = np.abs(x).astype(np.float64)
+    return np.copysign(np.floor(magnitude + 0.5), x).astype(np.float32)
+
+
+def _of_float(transform: Callable[[Floats], Floats]) -> Callable[[QuantParams, QuantParams, Attrs], Int8s]:
+    """LUTPopulateInt8."""
+
+    def fill(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+        with np.errstate(over="ignore", invalid="ignore"):
+            real = np.float32(source.scale) * (STORED - source.zero_point).astype(np.float32)
+            steps = _round(transform(real) * (np.float32(1) / np.float32(result.scale)))
+            stored = steps + np.float32(result.zero_point)
+            return np.asarray(np.minimum(np.maximum(stored, INT8_MIN), INT8_MAX), np.int8)
+
+    return fill
+
+
+def _exp(values: Floats) -> Floats:
+    """exp in double, rounded once: C libraries' own expf differ from it in one value of some hundred, by the last bit."""
+    exact = [math.exp(value) if value < 700 else math.inf for value in values.astype(np.float64)]
+    return np.array(exact).astype(np.float32)
+
+
+def _elu(values: Floats) -> Floats:
+    """LiteRT's lambda of EluPrepare in activations.cc, with expm1 in double, rounded once."""
+    below = [math.expm1(value) for value in np.minimum(values, 0).astype(np.float64)]
+    return np.where(values < 0, np.array(below).astype(np.float32), values)
+
+
+def _logistic(values: Floats) -> Floats:
+    one = np.float32(1)
+    return one / (one + _exp(-values))
+
+
+def _log(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """LogLUTPrepare of elementwise.cc: what has no logarithm becomes the lowest output."""
+    lowest = np.float32(INT8_MIN - result.zero_point) * np.float32(result.scale)
+
+    def log(values: Floats) -> Floats:
+        exact = [math.log(value) if value > 0 else float(lowest) for value in values.astype(np.float64)]
+        return np.array(exact).astype(np.float32)
+
+    return _of_float(log)(source, result, attrs)
+
+
+def _gelu(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
+    """GeluTransform and GeluTransformApproximate of reference/gelu.h, product by product in float32."""
+    half, one, cubic = np.float32(0.5), np.float32(1), np.float32(0.044715)
+    slope = np.float32(math.sqrt(2 / math.pi))
+    towards_tail = np.float32(-math.sqrt(0.5))
+
+    def exact(values: Floats) -> Floats:
+        tails = [math.erfc(value) for value in (values * towards_tail).astype(np.float64)]
+        return half * values * np.array(tails).astype(np.float32)
+
+    def approximate(values: Floats) -> Floats:
+        return half * values * (one + tanhf(slope * (values + cubic * values * values * values)))
+
+    return _of_float(approximate if attrs["approximate"] else exact)(source, result, attrs)
+
+
+TABLES: Mapping[str, Callable[[QuantParams, QuantParams, Attrs], Int8s]] = {
+    "quantize": _quantize,
+    "relu": _relu(0.0, None),
+    "relu6": _relu(0.0, 6.0),
+    "relu_n1_to_1": _relu(-1.0, 1.0),
+    "relu_0_to_1": _relu(0.0, 1.0),
+    "leaky_relu": _leaky_relu,
+    "hard_swish": _hard_swish,
+    "abs": _abs,
+    "neg": _neg,
+    "rsqrt": _rsqrt,
+    "sqrt": _sqrt,
+    "elu": _of_float(_elu),
+    "exp": _of_float(_exp),
+    "log": _log,
+    "logistic": _of_float(_logistic),
+    "tanh": _of_float(tanhf),
+    "gelu": _gelu,
+}
