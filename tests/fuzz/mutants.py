@@ -39,9 +39,15 @@ NEAREST: tuple[tuple[str, tuple[str, ...]], ...] = (
             *("tests/compiler/test_strided_slice.py", "tests/runtime/test_data_movement.py"),
         ),
     ),
-    ("src/openneutron/compiler/search/cascade/", ("tests/compiler/test_cascade.py", "tests/compiler/test_cascade_search.py")),
+    (
+        "src/openneutron/compiler/search/cascade/",
+        ("tests/compiler/test_cascade.py", "tests/compiler/test_cascade_search.py"),
+    ),
     ("src/openneutron/compiler/select/", ("tests/compiler/test_selection.py", "tests/compiler/test_legalize.py")),
-    ("src/openneutron/compiler/graph/legalize/", ("tests/compiler/test_legalize.py", "tests/compiler/test_selection.py")),
+    (
+        "src/openneutron/compiler/graph/legalize/",
+        ("tests/compiler/test_legalize.py", "tests/compiler/test_selection.py"),
+    ),
     ("src/openneutron/compiler/", ("tests/compiler/test_selection.py", "tests/compiler/test_cascade_search.py")),
     ("runtime/kernels/", ("tests/runtime",)),
 )
