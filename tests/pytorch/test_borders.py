@@ -126,3 +126,12 @@ def test_an_input_that_is_given_back_stays_float() -> None:
     computed, same = program.run(*given)
     assert computed.dtype == torch.int8
     assert torch.equal(same, given[0])
+
+
+def test_a_channels_last_output_of_one_row() -> None:
+    """Several orders of the dimensions are channels-last in memory then."""
+    x = torch.randn(1, 2, 3, 6).to(memory_format=torch.channels_last)
+    program = analyse(nn.MaxPool2d(3, 2, ceil_mode=True), (x,), calibration=[(x,)])
+    (result,) = program.run(x)
+    assert result.is_contiguous(memory_format=torch.channels_last)
+    assert program.delegation.on_cpu == ()

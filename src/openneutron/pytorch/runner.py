@@ -44,6 +44,7 @@ _NUMBERS = ("int_val", "double_val", "bool_val")
 """The fields of ExecuTorch's Int, Double and Bool."""
 
 RECOMPILE = "Compile the model again, for the backends that are here."
+OTHER_RUNTIME = "Replace the operator in the model, or run the file where such a kernel is linked."
 ON_CPU = "Change the operator that it refuses; `openneutron explain` lists those that stay on the CPU."
 
 
@@ -186,11 +187,21 @@ def _executorch(subject: str, way_out: str) -> Iterator[None]:
             except RuntimeError as error:
                 said.seek(0)
                 log = written.getvalue() + said.read().decode(errors="replace")
-                raise InvalidModelError(f"{subject}: {_words(error, log)} {way_out}") from error
+                words = _words(error, log)
+                kernel = _no_kernel(words)
+                if kernel:
+                    words, way_out = f"its runtime has no kernel '{kernel}'.", OTHER_RUNTIME
+                raise InvalidModelError(f"{subject}: {words} {way_out}") from error
             finally:
                 os.dup2(kept, 2)
     finally:
         os.close(kept)
+
+
+def _no_kernel(words: str) -> str:
+    """Return the name of the kernel that ExecuTorch's runtime lacks, ``aten::sort.values``; empty for other errors."""
+    found = re.search(r"kernel '([^']+)' not found", words)
+    return found[1] if found else ""
 
 
 def _words(error: RuntimeError, log: str) -> str:

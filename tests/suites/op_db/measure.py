@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import signal
+import multiprocessing
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import FrameType
+from multiprocessing.connection import Connection
 
 import torch
 from torch import Tensor
@@ -34,7 +33,10 @@ WORSE_DB = 15.0
 output: decomposed operators round several times."""
 
 MOST_SECONDS = 240
-"""Seconds after which a compilation counts as failed."""
+"""Seconds after which samples count as failed."""
+
+TOGETHER = 8
+"""Samples that are compiled as one model at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,44 @@ class Outcome:
 
 
 def outcomes(samples: Sequence[Sample]) -> list[Outcome]:
-    """Return the samples' outcomes: compiled as one model, or one by one where that fails or is wrong."""
-    together = _outcomes(samples)
+    """Return the samples' outcomes: several compiled as one model, or one by one where that fails or is wrong.
+
+    Each model is compiled and run in a process of its own, so that a crash is an outcome.
+    """
+    groups = [samples[first : first + TOGETHER] for first in range(0, len(samples), TOGETHER)]
+    return [outcome for group in groups for outcome in _of_group(group)]
+
+
+def _of_group(samples: Sequence[Sample]) -> list[Outcome]:
+    together = _apart(samples)
     if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOT_RUN) for item in together):
         return together
-    return [_outcomes([sample])[0] for sample in samples]
+    return [_apart([sample])[0] for sample in samples]
+
+
+def _apart(samples: Sequence[Sample]) -> list[Outcome]:
+    """Return the outcomes from a child process, or the same failure for each sample where it crashes or takes too
+    long."""
+    here, there = multiprocessing.get_context("fork").Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_send, args=(there, samples))
+    child.start()
+    there.close()
+    try:
+        if not here.poll(MOST_SECONDS):
+            return [Outcome(FAILED, (f"it takes more than {MOST_SECONDS} s",))] * len(samples)
+        found: list[Outcome] = here.recv()
+        return found
+    except EOFError:
+        child.join()
+        return [Outcome(FAILED, (f"the process ends with exit code {child.exitcode}",))] * len(samples)
+    finally:
+        child.kill()
+        child.join()
+        here.close()
+
+
+def _send(there: Connection, samples: Sequence[Sample]) -> None:
+    there.send(_outcomes(samples))
 
 
 def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
@@ -64,7 +99,7 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
     module = Samples(list(samples)).eval()
     tensors = module.tensors
     try:
-        with _limited(MOST_SECONDS), torch.no_grad(), hushed():
+        with torch.no_grad(), hushed():
             real = module(*(tensor.clone() for tensor in tensors))
             program = analyse(module, tensors, calibration=[tensors], name="sample")
             mine, message = _run(program, tensors)
@@ -142,21 +177,3 @@ def _in_short(error: Exception) -> str:
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if "/openneutron/" in frame.filename]
     where = f" at {own[-1].filename.rpartition('/openneutron/')[2]}:{own[-1].name}" if own else ""
     return f"{type(error).__name__}{where}: {' '.join(str(error).split())[:300]}"
-
-
-class _TooLongError(Exception):
-    """The error of a compilation that took longer than ``MOST_SECONDS``."""
-
-
-@contextmanager
-def _limited(seconds: int) -> Iterator[None]:
-    def give_up(_signal: int, _frame: FrameType | None) -> None:
-        raise _TooLongError(f"it takes more than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)

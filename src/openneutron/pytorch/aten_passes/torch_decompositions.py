@@ -103,8 +103,20 @@ def torch_decompositions(node: Node) -> list[TorchDecomposition]:
         return []
     if any(tensor.is_complex() or (tensor.is_floating_point() and tensor.dtype != torch.float32) for tensor in tensors):
         return []
+    view = _view_of(overload)
+    if view is not None:
+        return [TorchDecomposition(view, True)]
     found = [TorchDecomposition(_python()[overload], True)] if overload in _python() else []
     return [*found, TorchDecomposition(overload.decompose, False)] if is_implicit(overload) else found
+
+
+def _view_of(overload: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """Return the operator whose result an operator such as ``aten.narrow_copy`` copies, or None."""
+    namespace, _, name = overload._schema.name.partition("::")
+    if namespace != "aten" or not name.endswith("_copy"):
+        return None
+    packet = getattr(torch.ops.aten, name.removesuffix("_copy"), None)
+    return getattr(packet, overload._overloadname, None)
 
 
 @cache

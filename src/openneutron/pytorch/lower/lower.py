@@ -306,7 +306,9 @@ class Lowering:
         order = tuple(range(len(value.shape)))
         if is_channels_last(node) or (not self.transpose_on_npu and value.order == CHANNELS_LAST):
             order = CHANNELS_LAST
-        if not lies_as(value.shape, value.order, order):
+        # With dimensions of 1, other orders are channels-last in memory too. The border's flag asks for this order by name.
+        named = order == CHANNELS_LAST and value.order != order
+        if named or not lies_as(value.shape, value.order, order):
             value = Value(context.arranged(value, order), value.shape, order, value.shape)
         here = context.tensors[value.tensor]
         if here.name in taken or here.is_constant:
