@@ -16,31 +16,10 @@ from openneutron.compiler.schedule.in_place import in_place
 from openneutron.compiler.schedule.schedule import Whole, whole_schedule
 from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Tensor
-from tests.compiler.test_cascade_search import SPATIAL, assert_fits_and_is_exact, same_shape
+from tests.compiler.test_cascade_search import assert_fits_and_is_exact
 from tests.compiler.test_order import convolution
 from tests.fuzz.budgets import least_budget
-
-OPERATORS = (*SPATIAL, "mean", "fully_connected", "prelu", "batch_matmul", "transpose")
-
-
-def batched_graph(seed: int, batches: int) -> Graph:
-    """Several images of up to 12 rows through 4 or more operators with branches; what nobody reads is an output."""
-    b = random_graphs.Builder(seed)
-    values = [b.input((batches, 3 + b.up_to(9), 2 + b.up_to(6), b.up_to(9)))]
-    count = 4 + b.up_to(8)
-    while len(b.nodes) < count:
-        source = values[-1 - int(b.random.integers(min(3, len(values))))]
-        before = len(b.nodes)
-        name = OPERATORS[int(b.random.integers(len(OPERATORS)))]
-        sampler = same_shape if b.random.random() < 0.25 else random_graphs.SAMPLERS[name]
-        output = sampler(b, source)
-        if output is None or output.quant is None or output.elements > 9000:
-            del b.nodes[before:]
-        elif len(output.shape) == 4:
-            values.append(output)
-    read = {name for node in b.nodes for name in node.inputs}
-    made = [b.tensors[name] for node in b.nodes for name in node.outputs]
-    return b.graph([value for value in made if value.name not in read])
+from tests.support.random_images import batched_graph
 
 
 @pytest.mark.parametrize("seed", range(20))

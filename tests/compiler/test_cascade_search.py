@@ -7,47 +7,14 @@ import numpy as np
 import pytest
 
 import oracle
-import random_graphs
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.schedule import needs
 from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.compiler.search.cascade.steps import compressed
 from openneutron.errors import BudgetError
-from openneutron.ir import Graph, Tensor
+from openneutron.ir import Graph
 from openneutron.isa import rows
-
-SPATIAL = (
-    *("conv_2d", "conv_2d", "depthwise_conv_2d", "depthwise_conv_2d", "add", "mul", "max_pool_2d", "average_pool_2d"),
-    *("concatenation", "pad", "slice", "resize_nearest_neighbor", "resize_bilinear", "logistic", "maximum", "softmax"),
-)
-"""Operators that rows stream through, the usual ones twice."""
-
-
-def same_shape(b: random_graphs.Builder, source: Tensor) -> Tensor | None:
-    """A depthwise convolution that keeps the shape, and the sum with its own input."""
-    made = random_graphs.depthwise_conv_2d(b, source)
-    if made is not None and made.shape == source.shape:
-        made = b.node("add", [source, made], b.new(source.shape), activation="NONE")
-    return made
-
-
-def image_graph(seed: int) -> Graph:
-    """An image of up to 30 rows through 4 to 14 operators with branches; what nobody reads is an output."""
-    b = random_graphs.Builder(seed)
-    values = [b.input((1, 6 + b.up_to(24), b.up_to(6), b.up_to(9)))]
-    count = 3 + b.up_to(10)
-    while len(b.nodes) < count:
-        source = values[-1 - int(b.random.integers(min(3, len(values))))]
-        name = SPATIAL[int(b.random.integers(len(SPATIAL)))]
-        sampler = same_shape if b.random.random() < 0.25 else random_graphs.SAMPLERS[name]
-        before = len(b.nodes)
-        output = sampler(b, source)
-        if output is None or output.quant is None or output.elements > 9000 or len(output.shape) != 4:
-            del b.nodes[before:]
-            continue
-        values.append(output)
-    read = {name for node in b.nodes for name in node.inputs}
-    return b.graph([value for value in values if value.name not in read and value.name not in b.inputs])
+from tests.support.random_images import image_graph
 
 
 def least_budget(graph: Graph, io: str = "arena") -> int:

@@ -30,35 +30,7 @@ from openneutron.compiler.select.select import select_calls
 from openneutron.compiler.select.storage import Storages
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Tensor, per_tensor
-
-IN_CHAINS = (
-    "conv_2d",
-    "conv_2d",
-    "depthwise_conv_2d",
-    "depthwise_conv_2d",
-    "max_pool_2d",
-    "average_pool_2d",
-    "logistic",
-)
-"""Operators whose calls can be parts of chains, the usual ones twice."""
-
-
-def chain_graph(seed: int) -> Graph:
-    """An image of up to 24 rows and columns through 3 to 6 operators, one behind the other."""
-    b = random_graphs.Builder(seed)
-    value = b.input((1, 8 + b.up_to(16), 8 + b.up_to(16), b.up_to(20)))
-    count = 2 + b.up_to(4)
-    for _ in range(60):
-        if len(b.nodes) == count:
-            break
-        made = random_graphs.SAMPLERS[IN_CHAINS[int(b.random.integers(len(IN_CHAINS)))]](b, value)
-        if made is None:
-            continue
-        if made.elements > 12000 or made.shape[1] < 2 or made.shape[2] < 2:
-            b.nodes.pop()
-        else:
-            value = made
-    return b.graph([value])
+from tests.support.random_images import chain_graph
 
 
 def random_chain(made: Network, random: np.random.Generator) -> Chain | None:

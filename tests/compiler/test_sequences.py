@@ -15,35 +15,11 @@ from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.schedule.sequences import apart, by_rows, is_sequence, turned
 from openneutron.compiler.select.select import select_calls
-from openneutron.ir import Graph, Tensor
+from openneutron.ir import Tensor
 from scripts.published_networks import cifarnet
 from tests.compiler.test_cascade_search import assert_fits_and_is_exact
 from tests.fuzz.budgets import least_budget
-
-OPERATORS = (
-    *("conv_2d", "conv_2d", "depthwise_conv_2d", "depthwise_conv_2d", "add", "mul", "max_pool_2d", "average_pool_2d"),
-    *("concatenation", "pad", "slice", "resize_nearest_neighbor", "resize_bilinear", "logistic", "softmax", "prelu"),
-    *("fully_connected", "strided_slice", "transpose_conv", "arg_max", "mean"),
-)
-
-
-def sequence_graph(seed: int, most: int = 10) -> Graph:
-    """A sequence of up to 40 steps through 4 or more operators with branches; now and then one makes a second row."""
-    b = random_graphs.Builder(seed)
-    values = [b.input((1, 1, 10 + b.up_to(30), b.up_to(9)))]
-    count = 3 + b.up_to(most - 3)
-    while len(b.nodes) < count:
-        source = values[-1 - int(b.random.integers(min(3, len(values))))]
-        before = len(b.nodes)
-        output = random_graphs.SAMPLERS[OPERATORS[int(b.random.integers(len(OPERATORS)))]](b, source)
-        if output is None or output.elements > 4000 or (output.shape[1:2] != (1,) and b.random.random() < 0.8):
-            del b.nodes[before:]
-            continue
-        if output.quant is not None and len(output.shape) == 4:
-            values.append(output)
-    read = {name for node in b.nodes for name in node.inputs}
-    made = [b.tensors[name] for node in b.nodes for name in node.outputs]
-    return b.graph([value for value in made if value.name not in read])
+from tests.support.random_images import sequence_graph
 
 
 @pytest.mark.parametrize("seed", range(24))

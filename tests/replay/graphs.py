@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The cases that compile graphs: trained and made networks, every operator alone, random graphs, files of several kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from openneutron import litert, targets
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.errors import BudgetError
+from openneutron.ir import Graph
+from openneutron.isa import Program
+from openneutron.mixed import compile_file
+from scripts.published_networks import cifarnet, mobilenet_v1
+from tests import random_graphs
+from tests.made_networks import NETWORKS, TRAINED_MODELS
+from tests.mixed.files import branching_file, mixed_file
+from tests.mixed.uint8_files import network
+from tests.replay.records import Case, digest
+from tests.support.random_images import batched_graph, chain_graph, image_graph, sequence_graph
+
+TARGET = targets.get("imxrt700")
+
+FETCH = CompileOptions(fetch_constants_to_sram=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Options, and a budget in percent of the SRAM that the same options take without a budget (None: no budget)."""
+
+    options: CompileOptions = CompileOptions()
+    percent: int | None = None
+
+    def compiled(self, make: Callable[[], Graph]) -> str:
+        """Return the hash of the program; where the budget is infeasible, the least budget and the hash of its program."""
+        graph = make()
+        if self.percent is None:
+            return _program_hash(graph, self.options)
+        whole = compile_graph(graph, TARGET, replace(self.options, effort="default")).report.sram_bytes
+        budget = max(1, whole * self.percent // 100)
+        try:
+            return _program_hash(graph, replace(self.options, sram_budget=budget))
+        except BudgetError as error:
+            least = replace(self.options, sram_budget=error.least_bytes)
+            return f"least {error.least_bytes} {_program_hash(graph, least)}"
+
+
+def _program_hash(graph: Graph, options: CompileOptions) -> str:
+    program: Program = compile_graph(graph, TARGET, options).program
+    return digest(program.microcode + program.weights + program.kernels)
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "default": Setting(),
+    "caller-io": Setting(CompileOptions(io="caller")),
+    "profile": Setting(CompileOptions(profile=True)),
+    "budget-80": Setting(percent=80),
+    "budget-60": Setting(percent=60),
+    "budget-40": Setting(percent=40),
+    "least-budget": Setting(percent=0),
+    "caller-io-least-budget": Setting(CompileOptions(io="caller"), 0),
+    "fetch": Setting(FETCH),
+    "fetch-budget-60": Setting(FETCH, 60),
+    "fetch-least-budget": Setting(FETCH, 0),
+    "fetch-caller-io-budget-40": Setting(replace(FETCH, io="caller"), 40),
+    "high-effort-budget-60": Setting(CompileOptions(effort="high"), 60),
+}
+"""The options of the cases, by the last part of a case's name."""
+
+LARGE = {"mobilenet_v2_224_random_int8", "mobilenet_v1"}
+FOR_LARGE = {"default", "budget-60", "least-budget", "fetch-budget-60"}
+"""Made networks that are compiled in few settings, since they take a second in each."""
+
+RANDOM: Mapping[str, tuple[Callable[[int], Graph], int]] = {
+    "graph": (random_graphs.several, 80),
+    "image": (image_graph, 50),
+    "chain": (chain_graph, 30),
+    "sequence": (sequence_graph, 20),
+    "batches": (lambda seed: batched_graph(seed, 2 + seed % 3), 20),
+}
+"""The generators of random graphs, and the number of graphs of each."""
+
+FILES: Mapping[str, Callable[[], bytes]] = {
+    "mixed": mixed_file,
+    "branching": branching_file,
+    "uint8": network,
+}
+"""Files of which the CPU keeps a part, or that are not int8."""
+
+
+def trained() -> Iterator[Case]:
+    """Every model of the folder of trained models in every setting; none where the folder is absent."""
+    for path in sorted(TRAINED_MODELS.glob("*.tflite")):
+        make = partial(_read, path.read_bytes())
+        yield from (_case(f"trained/{path.stem}/{setting}", setting, make) for setting in SETTINGS)
+
+
+def made() -> Iterator[Case]:
+    """The networks that the suite makes, and the two whose latency is published."""
+    for name, make in {**NETWORKS, "cifarnet": cifarnet, "mobilenet_v1": mobilenet_v1}.items():
+        settings = [setting for setting in SETTINGS if name not in LARGE or setting in FOR_LARGE]
+        yield from (_case(f"made/{name}/{setting}", setting, make) for setting in settings)
+
+
+def operators() -> Iterator[Case]:
+    """Each operator of the table alone: one hash of its samples, each in the next setting."""
+    for op in sorted(random_graphs.SAMPLERS):
+        yield Case(f"operator/{op}/every-setting", partial(_samples_hash, op))
+
+
+def random() -> Iterator[Case]:
+    """200 random graphs, in one setting after the other."""
+    settings = list(SETTINGS)
+    for kind, (generator, count) in RANDOM.items():
+        for seed in range(count):
+            setting = settings[seed % len(settings)]
+            yield _case(f"random/{kind}-{seed:02}/{setting}", setting, partial(generator, seed))
+
+
+def files() -> Iterator[Case]:
+    for name, make in FILES.items():
+        yield Case(f"file/{name}/default", partial(_compiled_file, make, name))
+
+
+GROUPS: Mapping[str, Callable[[], Iterator[Case]]] = {
+    each.__name__: each for each in (trained, made, operators, random, files)
+}
+"""The generators of cases by their names."""
+
+
+def _case(name: str, setting: str, make: Callable[[], Graph]) -> Case:
+    return Case(name, partial(SETTINGS[setting].compiled, make))
+
+
+def _samples_hash(op: str) -> str:
+    samples = [_case("", name, partial(random_graphs.single, op, seed)) for seed, name in enumerate(SETTINGS)]
+    return digest("\n".join(sample.record() for sample in samples).encode())
+
+
+def _read(data: bytes) -> Graph:
+    return litert.read(data).graph
+
+
+def _compiled_file(make: Callable[[], bytes], name: str) -> str:
+    return digest(compile_file(litert.read(make()), name, TARGET).to_bytes())

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs are byte for byte those on record: a change that is meant to alter programs writes the records anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.made_networks import TRAINED_MODELS
+from tests.replay.graphs import GROUPS
+from tests.replay.records import differences, read
+
+RECORDED = read(Path(__file__).with_name("programs.txt"))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_programs_are_those_on_record(group: str) -> None:
+    if group == "trained" and not TRAINED_MODELS.is_dir():
+        pytest.skip(f"{TRAINED_MODELS} is absent: it holds the trained models; the made networks are compared instead")
+    cases = list(GROUPS[group]())
+    assert cases
+    found = differences(cases, RECORDED)
+    assert found == [], "see what differs; if it is right, run python -m tests.replay --write"
+
+
+def test_every_record_has_its_case() -> None:
+    named = {case.name for make in GROUPS.values() for case in make()}
+    assert {name for name in RECORDED if not name.startswith("trained/")} <= named
