@@ -12,9 +12,9 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor
 
+from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.errors import OpenNeutronError
 from openneutron.hushed import hushed
-from openneutron.pytorch.compile import CompiledModel, analyse
 from openneutron.pytorch.quantizer.specs import activation_spec
 from tests.suites.op_db.samples import Sample, Samples, results_of
 
