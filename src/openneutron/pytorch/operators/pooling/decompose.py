@@ -198,8 +198,8 @@ MOST_PIECES = 64
 @decomposes("aten.unfold.default")
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor | Keep:
     """Windows of one dimension as a new last one: a view where they lie side by side, else slices with steps."""
-    if not self.dim():
-        return KEPT
+    if not self.dim():  # ExecuTorch's kernel ends the process for a scalar
+        return self.reshape(1) if size == 1 else KEPT
     dim = dimension % self.dim()
     count = (self.shape[dim] - size) // step + 1
     if step == size:
