@@ -20,8 +20,8 @@ from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph
 from openneutron.isa import rows
-from tests import oracle
-from tests.runtime.convolution_calls import (
+from tests.support import oracle
+from tests.support.convolution_calls import (
     FLAGS,
     RUNTIME,
     Bases,
