@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
@@ -21,12 +20,12 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from openneutron import files
+from openneutron.api.lowering import in_words, keep_state, lowered, partitions
 from openneutron.compiler.search.budget import budget_bytes, over_budget
 from openneutron.converter import OPEN, kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.hushed import hushed
 from openneutron.options import CALLER, kib_in_bytes
-from openneutron.pytorch.backend.compile_spec import decode, encode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
@@ -35,12 +34,11 @@ from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
     ConvertedPartition,
+    NeutronCompileSpecBuilder,
     PartitionOverBudget,
-    generate_neutron_compile_spec,
     intermediates_folder,
 )
 from openneutron.pytorch.partition.delegation import Delegation
-from openneutron.pytorch.partition.edge import in_words, keep_state, lowered, partitions
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.run.runner import Runner
@@ -210,7 +208,7 @@ def compile(
     if selection is not None:
         kernel_selections.check(selection, converter)
     folder = None if intermediates_dir is None else intermediates_folder(os.fspath(intermediates_dir))
-    compile_spec = generate_neutron_compile_spec(
+    options = NeutronCompileSpecBuilder().neutron_compile_spec(
         target,
         extra_flags=extra_flags,
         operators_not_to_delegate=operators_not_to_delegate,
@@ -220,9 +218,8 @@ def compile(
         io=io_place,
         converter=converter,
         name=name,
+        defer_budget=True,  # all partitions are measured before one that is too large is an error
     )
-    # All partitions are measured before one that is too large is an error.
-    compile_spec = encode(dataclasses.replace(decode(compile_spec), defer_budget=True))
     budget = budget_bytes(kib_in_bytes(sram_budget), spec.neutron_target)
     tell("Exporting", 0, 1)
     with hushed():
@@ -233,7 +230,7 @@ def compile(
         program = export(module, source.inputs, name, source.extents)
     tell("Lowering", 0, 1)
     partitioner = NeutronPartitioner(
-        compile_spec,
+        options.build(),
         spec,
         CustomDelegationOptions(allow_no_op_partitions),
         post_quantization_state_dict=module.state_dict(),

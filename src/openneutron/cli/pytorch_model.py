@@ -8,7 +8,7 @@ from typing import Any
 
 from openneutron import files
 from openneutron.cli.model_source import PyTorchModel
-from openneutron.cli.options import Border, ConverterName, EffortName, Request, Results
+from openneutron.cli.options import ConverterName, EffortName, IoType, Request, Results
 from openneutron.cli.progress import Steps
 from openneutron.compiler import CompileOptions
 from openneutron.hushed import hushed
@@ -60,7 +60,7 @@ def _compiled(source: PyTorchModel, asked: Request, steps: Steps, must_delegate:
         calibration=samples,
         target=asked.target.name,
         sram_budget=None if options.sram_budget is None else options.sram_budget // 1024,
-        io=(asked.io or Border.FLOAT32).value,
+        io=(asked.io or IoType.FLOAT32).value,
         io_place=options.io,
         fetch_constants_to_sram=options.fetch_constants_to_sram,
         operators_not_to_delegate=asked.not_delegated,

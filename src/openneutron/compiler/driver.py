@@ -23,6 +23,7 @@ from openneutron.compiler.search.suggestions import ways_out
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.select import Selection, selections
 from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.trial import Trial
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError, WaysOut
 from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program, aligned
@@ -141,20 +142,23 @@ class Compiled:
         return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])
 
 
-def compile_graph(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> Compiled:
+def compile_graph(
+    graph: Graph, target: Target, options: CompileOptions = CompileOptions(), trial: Trial | None = None
+) -> Compiled:
     """The program of a graph whose every node the operator table accepts.
 
+    trial: what ``try_compile`` made of this graph, under any name.
     At another effort than the default one it is the better of what the two find, and the report says what was gained.
     Raises InvalidModelError where a node has no kernel (partition the graph first), BudgetError where the SRAM budget is
     below the least that would do.
     """
     if options.effort == DEFAULT.name:
-        return _compile_graph(graph, target, options)
+        return _compile_graph(graph, target, options, trial)
     found: list[Compiled | None] = []
     short: list[BudgetError] = []
     for effort in (DEFAULT.name, options.effort):
         try:
-            found.append(_compile_graph(graph, target, replace(options, effort=effort)))
+            found.append(_compile_graph(graph, target, replace(options, effort=effort), trial))
         except BudgetError as error:
             found.append(None)
             short.append(error)
@@ -172,17 +176,22 @@ def _fastest(compiled: Compiled) -> int:
     return compiled.report.overlapped_cycles
 
 
-def _compile_graph(graph: Graph, target: Target, options: CompileOptions) -> Compiled:
+def _legalized(graph: Graph) -> Graph:
     for node in graph.nodes:
         reason = ops.reject(graph, node)
         if reason is not None:
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
-    legal = legalize(graph)
+    return legalize(graph)
+
+
+def _compile_graph(graph: Graph, target: Target, options: CompileOptions, trial: Trial | None) -> Compiled:
+    assert trial is None or trial.graph.nodes == graph.nodes, "the trial is one of another graph"
+    legal = _legalized(graph) if trial is None else replace(trial.legal, name=graph.name)
     outside = io_outside(graph, options.io)
     budget = budget_bytes(options.sram_budget, target)
     room = budget - outside
     wanted = Wanted(target, options.io, options.fetch_constants_to_sram, BY_NAME[options.effort])
-    selected = selections(legal)
+    selected = selections(legal) if trial is None else selections(legal, trial.calls)
     found = [fit(calls, storages, wanted, room) for storages, calls in selected]
     fitting = [each for each in found if not isinstance(each, TooLittle)]
     if not fitting:

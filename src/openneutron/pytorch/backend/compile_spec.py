@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shlex
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,11 +14,10 @@ from openneutron.converter import ConverterOptions
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import split_flags
 from openneutron.options import CALLER
+from openneutron.pytorch.backend.neutron_target_spec import FLAVOR, warn_of_flavor
 
 OUTPUT_FORMAT = "tflite"
 NONE = "None"
-FLAVOR = "neutron_converter_flavor"
-"""An option of ExecuTorch 1.0's NXP backend: which release of NXP's converter compiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +116,6 @@ def decode(specs: Sequence[CompileSpec]) -> PartitionCompileOptions:
         converter=texts.get("converter", converter.OPEN),
         name=texts.get("name", ""),
         defer_budget=_flag(texts, "defer_budget", False),
-    )
-
-
-def warn_of_flavor(flavor: str, stacklevel: int) -> None:
-    """Says what became of ``neutron_converter_flavor``."""
-    warnings.warn(
-        f"{FLAVOR}: '{flavor}' changes nothing. The release of NXP's converter is that of the installed eiq_neutron_sdk; "
-        "whether it compiles, or this project's compiler, is said by converter='eiq' or 'open'.",
-        FutureWarning,
-        stacklevel=stacklevel + 1,
     )
 
 

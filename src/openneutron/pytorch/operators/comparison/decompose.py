@@ -6,8 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.decomposition import KEPT, Keep, decomposes
-from openneutron.pytorch.quantizer.observers.row import LARGEST_VALUE
+from openneutron.pytorch.operators.comparison.quantize import LARGEST_VALUE
+from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
 

@@ -8,13 +8,11 @@ from typing import Any
 import torch
 from torchao.quantization.pt2e import MinMaxObserver
 
-from openneutron.pytorch.quantizer.observers.observers import LARGEST_SIGNAL
+from openneutron.pytorch.operators.comparison.quantize import LARGEST_VALUE
+from openneutron.pytorch.quantizer.observers.ranges import LARGEST_SIGNAL
 
 REACH = 9.0
 """How far below the largest of its row a value still matters to a softmax: e**-9 is 1/8103, 1/32 of a step of its result."""
-
-LARGEST_VALUE = 1e4
-"""A filler beyond this stands for no value: a range that held it would have no steps left for the others."""
 
 
 class RowRangeObserver(MinMaxObserver):

@@ -15,10 +15,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from openneutron.pytorch.graph.marks import STAYS_WHOLE
 from openneutron.pytorch.graph.program import short_name
+from openneutron.pytorch.graph.reject import REWRITE
 from openneutron.pytorch.graph.rewriting import finished
-from openneutron.pytorch.lower.absent import REWRITE, STAYS_WHOLE
-from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS, KEPT, Keep
+from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
+from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep
 from openneutron.pytorch.quantizer.passes.make_functional import MakeFunctional
 from openneutron.pytorch.quantizer.passes.plain_casts import PlainCasts
 from openneutron.pytorch.quantizer.passes.splice import splice

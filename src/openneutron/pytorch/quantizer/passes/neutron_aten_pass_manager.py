@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.passes.cast_rows import CastRows
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from openneutron.pytorch.quantizer.passes.drop_expands import DropExpands
@@ -25,9 +25,6 @@ from openneutron.pytorch.quantizer.passes.products_to_linear import ProductsToLi
 from openneutron.pytorch.quantizer.passes.scalars_to_tensors import ScalarsToTensors
 from openneutron.pytorch.quantizer.passes.split_projections import SplitProjections
 from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
-
-if TYPE_CHECKING:
-    from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 
 AtenPass = Callable[[GraphModule], PassResult | None]
 """Changes a graph module, in place or not. A pass is a frozen dataclass in a file of its own."""

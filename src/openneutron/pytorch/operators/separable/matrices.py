@@ -12,10 +12,10 @@ import math
 import numpy as np
 
 from openneutron.ir import QuantParams, per_tensor
-from openneutron.pytorch.graph.separable import TOLERANCE, Matrix, Separable, as_integers, is_identity
 from openneutron.pytorch.operators.convolution.lower import bias_of
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.values import Shape, Value
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.values import Shape, Value
+from openneutron.pytorch.operators.separable.separable import TOLERANCE, Matrix, Separable, as_integers, is_identity
 
 INT8_MIN, INT8_MAX = -128, 127
 

@@ -14,10 +14,10 @@ from openneutron import ops
 from openneutron.ir import DType, Graph, QuantParams, Tensor, constant
 from openneutron.ir import Node as IrNode
 from openneutron.pytorch.graph.program import CHANNELS_LAST, Constants, is_exact, module_path
-from openneutron.pytorch.operators.lowering.clamps import Bounds, fused_activation, stored_bounds
-from openneutron.pytorch.operators.lowering.results import Results
-from openneutron.pytorch.operators.lowering.rules import QUANTIZE, WITH_INTEGERS, Rejected
-from openneutron.pytorch.operators.lowering.values import (
+from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, WITH_INTEGERS, Rejected
+from openneutron.pytorch.operators.rules.clamps import Bounds, fused_activation, stored_bounds
+from openneutron.pytorch.operators.rules.results import Results
+from openneutron.pytorch.operators.rules.values import (
     Shape,
     Value,
     groups_of,
@@ -78,7 +78,7 @@ class Context:
     def value(self, node: object) -> Value:
         """The value of an operand. Rejects what is neither quantized nor integers or truth values."""
         if not isinstance(node, Node):
-            raise Rejected(f"its operand {node!r} is a number", QUANTIZE)
+            raise Rejected(f"its operand {node!r} is a number", QUANTIZE_FIRST)
         if node not in self.values and is_exact(node) and self.enter is not None:
             self.values[node] = self.enter(node)
         if node not in self.values:
@@ -271,7 +271,7 @@ def _not_quantized(node: Node) -> tuple[str, str]:
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.dtype != torch.float32:
         return f"its input '{node.name}' is {value.dtype}; what can be quantized is torch.float32", ""
-    return f"its input '{node.name}' is not quantized", QUANTIZE
+    return f"its input '{node.name}' is not quantized", QUANTIZE_FIRST
 
 
 def moved_axis(quant: QuantParams | None, permutation: Shape) -> QuantParams | None:

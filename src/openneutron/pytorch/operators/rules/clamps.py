@@ -8,7 +8,9 @@ quantized bounds. Two clamps are the same if those bounds are; a bound outside [
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -45,6 +47,18 @@ ALONE = {
 
 SATURATING = 2.0**16
 """Steps that saturate int8 from every zero point."""
+
+ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
+    {
+        "aten.relu.default": (0.0, None),
+        "aten.relu6.default": (0.0, 6.0),
+        "aten.hardtanh.default": (-1.0, 1.0),
+        "aten.clamp.default": (None, None),
+        "aten.clamp_min.default": (None, None),
+    }
+)
+"""Operators that only clamp, with their bounds where arguments 1 and 2 don't say others. They can run inside the operator
+before them."""
 
 
 def stored_bounds(bounds: Bounds, quant: QuantParams) -> tuple[int, int]:

@@ -3,23 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch.fx import Node
 
-from openneutron.pytorch.graph.overload import overload_of
 from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import (
     DTYPE_OF_TORCH,
-    GETITEM,
-    is_dequantize,
-    is_quantize,
     op_name,
+    overload_of,
     short_name,
 )
-from openneutron.pytorch.operators.lowering.rules import LOWER_RULES, WITH_INTEGERS, Reject
-from openneutron.pytorch.operators.pooling.maxima import MOST_COMPARED
+from openneutron.pytorch.graph.reject import WITH_INTEGERS, Reject
+from openneutron.pytorch.operators.rules.lowering import LOWER_RULES
 
 COUNTED_AT_RUN_TIME = Reject(
     "how many values its result has is known only when it runs; the NPU's tensors have fixed shapes",
@@ -28,15 +23,6 @@ COUNTED_AT_RUN_TIME = Reject(
 CHECKS = Reject("it checks values when the model runs, and computes none")
 DROPS = Reject("it drops values at random", "Export the model in eval mode, with training=False in calls of F.dropout.")
 DRAWS = Reject("it draws random numbers, for which there is no kernel", "Pass them to the model as an input.")
-INDICES = Reject(
-    f"its indices are used; for them at most {MOST_COMPARED} pairs of an element and a window are compared"
-)
-ROUNDS = Reject(
-    "it rounds a quotient of two computed tensors; where that is near a whole number, half a step of an operand decides which one",
-    "Divide without rounding.",
-)
-COMPUTED_WEIGHTS = Reject("its weights are computed at run time; they must be constant")
-
 _CHECKS = ("aten._assert_async.msg", "aten._assert_scalar.default", "aten._assert_tensor_metadata.default")
 _DROPS = ("aten.native_dropout.default", "aten.dropout.default", "aten.alpha_dropout.default")
 
@@ -53,9 +39,10 @@ def objection(node: Node) -> Reject | None:
         return DROPS if name in _DROPS else DRAWS
     if (dtype := _dtype(node)) is not None and dtype.is_complex:
         return Reject(f"its result is {str(dtype).removeprefix('torch.')}; there are kernels for real numbers alone")
-    if name in OBJECTIONS:
-        return OBJECTIONS[name](node)
-    return None if name in LOWER_RULES else _without_rule(node)
+    rule = LOWER_RULES.get(name)
+    if rule is None:
+        return _without_rule(node)
+    return None if rule.against is None else rule.against(node)
 
 
 def _without_rule(node: Node) -> Reject | None:
@@ -63,7 +50,7 @@ def _without_rule(node: Node) -> Reject | None:
     dtype = _dtype(node)
     if dtype in (torch.int32, torch.int64):
         return Reject(f"its result is {DTYPE_OF_TORCH[dtype]}; the NPU computes on int8", WITH_INTEGERS)
-    computed = [source for source in node.all_input_nodes if _is_computed(source)]
+    computed = [source for source in node.all_input_nodes if is_computed(source)]
     if is_pointwise(node) and len(computed) > 1:
         return Reject(
             f"it is a function of {len(computed)} computed tensors, for which there is no kernel; of one it would be a table",
@@ -75,7 +62,7 @@ def _without_rule(node: Node) -> Reject | None:
     return None
 
 
-def _is_computed(source: Node) -> bool:
+def is_computed(source: Node) -> bool:
     """Return whether a call's operand is an input of the model or computed; parameters and buffers are neither."""
     return source.op == "call_function" or (
         source.op == "placeholder" and not source.name.startswith(("p_", "b_", "c_"))
@@ -94,29 +81,3 @@ def _depends_on_data(node: Node) -> bool:
 def _dtype(node: Node) -> torch.dtype | None:
     value = node.meta.get("val")
     return value.dtype if isinstance(value, torch.Tensor) else None
-
-
-def indices_used(node: Node) -> Reject | None:
-    """Object to a maximum pool of which another result than the first is read."""
-    return INDICES if any(op_name(user) == GETITEM and user.args[1] != 0 for user in node.users) else None
-
-
-def computed_weights(node: Node) -> Reject | None:
-    """Object to a convolution whose weights are computed, or an input of the model."""
-    weight = node.args[1]
-    while isinstance(weight, Node) and (is_dequantize(weight) or is_quantize(weight)):
-        weight = weight.args[0]
-    return COMPUTED_WEIGHTS if isinstance(weight, Node) and _is_computed(weight) else None
-
-
-def rounded_quotient(node: Node) -> Reject | None:
-    """Object to a rounded quotient of two computed tensors; with one computed tensor the quotient is a table."""
-    return ROUNDS if len([source for source in node.all_input_nodes if _is_computed(source)]) > 1 else None
-
-
-OBJECTIONS: dict[str, Callable[[Node], Reject | None]] = {
-    "aten.max_pool2d_with_indices.default": indices_used,
-    **dict.fromkeys((f"aten.adaptive_max_pool{n}d.default" for n in (1, 2, 3)), indices_used),
-    **dict.fromkeys(("aten.div.Tensor_mode", "aten.fmod.Tensor", "aten.remainder.Tensor"), rounded_quotient),
-}
-"""Reasons against calls of operators that have a rule."""

@@ -17,9 +17,9 @@ from openneutron.pytorch.graph.program import (
     quant_params,
     short_name,
 )
-from openneutron.pytorch.operators.annotations import ACTIVATIONS
-from openneutron.pytorch.operators.lowering.clamps import FUSED, UNBOUNDED, Bounds
-from openneutron.pytorch.operators.lowering.rules import LOWER_RULES, QUANTIZE, Rejected
+from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Rejected
+from openneutron.pytorch.operators.rules.clamps import ACTIVATIONS, FUSED, UNBOUNDED, Bounds
+from openneutron.pytorch.operators.rules.lowering import LOWER_RULES
 
 
 def is_clamp(node: Node) -> bool:
@@ -66,7 +66,7 @@ class Results:
         if found is None and moves(node):
             found = self._behind(node)
         if found is None:
-            raise Rejected(self._why_float(node), QUANTIZE)
+            raise Rejected(self._why_float(node), QUANTIZE_FIRST)
         return found
 
     def is_quantized(self, node: Node) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openneutron.pytorch.operators.lowering.context import Context
+from openneutron.pytorch.operators.rules.context import Context
 
 
 def take(context: Context, source: str, axis: int, positions: Sequence[int], stem: str) -> str:

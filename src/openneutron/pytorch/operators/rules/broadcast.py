@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.values import Shape, Value
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.values import Shape, Value
 
 
 @dataclass(frozen=True, slots=True)

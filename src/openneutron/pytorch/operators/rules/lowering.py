@@ -14,35 +14,11 @@ from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
+from openneutron.pytorch.graph.reject import Reject
+
 if TYPE_CHECKING:
-    from openneutron.pytorch.operators.lowering.context import Context
-    from openneutron.pytorch.operators.lowering.values import Value
-
-
-QUANTIZE = "Quantize it with NeutronQuantizer."
-"""The way out where a model came to the partitioner without quantization that it should have."""
-
-
-WITH_INTEGERS = "The NPU's operators on integers and booleans are those of indices, positions and conditions."
-"""The hint where the operator would have to compute with integers or booleans."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """Why a node stays on the CPU, in words that continue its name, and what could be done about it. ``rule``: what said so, a
-    lowering rule or a stage."""
-
-    reason: str
-    hint: str = ""
-    rule: str = ""
-
-
-class Rejected(Exception):
-    """Ends a rule from inside; ``lower`` turns it into the Reject it carries."""
-
-    def __init__(self, reason: str, hint: str = "") -> None:
-        super().__init__(reason)
-        self.reject = Reject(reason, hint)
+    from openneutron.pytorch.operators.rules.context import Context
+    from openneutron.pytorch.operators.rules.values import Value
 
 
 Rule = Callable[[Node, "Context"], "Value | Reject"]
@@ -63,6 +39,7 @@ class LowerRule:
     exact: its result may be integers or truth values.
     renames: the result holds the values of the first operand in the same order.
     fuses: a clamp behind it can run inside. preserve: whether ExecuTorch, which would take this call apart, is asked not to.
+    against: gives a reason against a call that follows from the call itself, whatever the quantization of its operands is.
     """
 
     rule: Rule
@@ -72,6 +49,7 @@ class LowerRule:
     layout: Layout = Layout.KEEPS
     exact: bool = False
     renames: bool = False
+    against: Callable[[Node], Reject | None] | None = None
 
 
 LOWER_RULES: dict[str, LowerRule] = {}
@@ -85,13 +63,14 @@ def lowers(
     layout: Layout = Layout.KEEPS,
     exact: bool = False,
     renames: bool = False,
+    against: Callable[[Node], Reject | None] | None = None,
 ) -> Callable[[Rule], Rule]:
     """Registers a rule for these operators (``aten.convolution.default``)."""
 
     def register(rule: Rule) -> Rule:
         for target in targets:
             assert target not in LOWER_RULES, f"two lowering rules for {target}"
-            LOWER_RULES[target] = LowerRule(rule, moves, fuses, preserve, layout, exact, renames)
+            LOWER_RULES[target] = LowerRule(rule, moves, fuses, preserve, layout, exact, renames, against)
         return rule
 
     return register
