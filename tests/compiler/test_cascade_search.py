@@ -13,7 +13,6 @@ from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.compiler.search.cascade.steps import compressed
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
-from openneutron.isa import rows
 from tests.support.random_images import image_graph
 
 
@@ -72,10 +71,6 @@ def test_cascades_are_what_makes_a_network_fit() -> None:
         seen["loops"] += any(isinstance(step, Loop) for step in compiled.schedule.steps)
         seen["overlaps"] += bool(compiled.schedule.overlaps)
     assert min(seen.values()) >= 5, seen
-
-
-def test_every_kernel_says_which_rows_it_needs() -> None:
-    assert set(needs.RULES) == {row.name for row in rows.KERNELS}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from openneutron.isa.traits import NOTHING_DECLARED, Traits
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -61,6 +63,7 @@ class Row:
     code: int = 0
     taps: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
+    traits: Traits = NOTHING_DECLARED
 
     def index(self, field: str) -> int:
         return next(i for i, candidate in enumerate(self.fields) if candidate.name == field)

@@ -6,7 +6,7 @@ Encoder, decoder, listing, the C header and the tables of docs/microcode.md all 
 
 from __future__ import annotations
 
-from openneutron.isa.kernel_rows import KERNELS as KERNELS
+from openneutron.isa.kernels import KERNELS as KERNELS
 from openneutron.isa.row import Field, Row, signed, unsigned
 
 MAGIC = 0x64434D6E

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.isa import rows
+from openneutron.isa.traits import Traits
 
 Extents = tuple[int, int, int, int]
 """Batches, rows, columns, channels; or one number for each of them."""
@@ -85,6 +86,11 @@ class KernelCall:
     def __post_init__(self) -> None:
         for name in ("views", "params", "constants"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    @property
+    def traits(self) -> Traits:
+        """What may be assumed of its kernel."""
+        return rows.KERNEL_BY_NAME[self.kernel].traits
 
     def verify(self) -> None:
         """Asserts that every field of the kernel's row is given, once, and that a fused activation's bounds are in order."""
