@@ -124,7 +124,7 @@ def _per_output(call: KernelCall, cost: PerOutput, target: Target, rows: int) ->
 
 
 def _per_input(call: KernelCall, _cost: PerInput, target: Target, _rows: int) -> Work:
-    batches, rows, cols, channels = call.views["input"].extents
+    batches, rows, cols, channels = call.views[call.traits.operands[0].name].extents
     return Work(batches * rows * cols * _groups_of(channels, target.pipelines), parallel=CHANNELS)
 
 

@@ -17,12 +17,6 @@ from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.storage import Storages
 from openneutron.isa.rows import LANES
 
-PAIRS = (("kernel_h", "kernel_w"), ("stride_h", "stride_w"), ("dilation_h", "dilation_w"), ("pad_top", "pad_left"))
-"""Parameters of rows and of columns."""
-
-NEVER = frozenset(("gather_s8", "batch_matmul_s8"))
-"""Kernels that treat rows and columns unlike."""
-
 
 def by_rows(calls: Sequence[KernelCall]) -> tuple[KernelCall, ...]:
     """The calls with every sequence by rows; the same calls where there is none."""
@@ -33,7 +27,7 @@ def is_sequence(call: KernelCall) -> bool:
     """Whether the call has one row of several columns, in all of its tensors."""
     views = call.views.values()
     long = any(view.extents[2] > 1 for view in views)
-    return long and call.kernel not in NEVER and all(view.extents[1] == 1 for view in views)
+    return long and call.traits.exchanged is not None and all(view.extents[1] == 1 for view in views)
 
 
 def apart(calls: Sequence[KernelCall], storages: Storages) -> bool:
@@ -52,9 +46,8 @@ def apart(calls: Sequence[KernelCall], storages: Storages) -> bool:
 def turned(call: KernelCall) -> KernelCall:
     """The call with rows for columns and columns for rows."""
     params = dict(call.params)
-    for one, other in PAIRS:
-        if one in params:
-            params[one], params[other] = params[other], params[one]
+    for one, other in call.traits.exchanged or ():
+        params[one], params[other] = params[other], params[one]
     constants = dict(call.constants)
     if "weights" in constants:
         constants["weights"] = _turned_weights(call)
