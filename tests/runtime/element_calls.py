@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.select import select_node
@@ -107,7 +108,7 @@ def needed(call: KernelCall, field: str, window: Ranges) -> Ranges:
         moved = [_clipped(a - pad, b - pad, e) for (a, b), pad, e in zip(window, pads, extents, strict=True)]
         batches, height, cols, channels = moved
     elif call.kernel == "resize_nearest_neighbor_s8":
-        mapped = np.frombuffer(call.constants["map"], np.int32)[height[0] : height[1]]
+        mapped = call.constants["map"].rows[:1, height[0] : height[1]]
         height, cols = (int(mapped.min()), int(mapped.max()) + 1), (0, extents[2])
     elif call.kernel == "batch_matmul_s8" and field == "input_a":
         channels = (0, extents[3])
@@ -120,8 +121,7 @@ def needed(call: KernelCall, field: str, window: Ranges) -> Ranges:
     elif call.kernel == "gather_s8":
         height, channels = (0, 1), (0, extents[3])
     elif call.kernel == "resize_bilinear_s8":
-        entries = np.frombuffer(call.constants["map"], np.int32)[: 3 * call.views["output"].extents[1]].reshape(3, -1)
-        mapped = entries[:2, height[0] : height[1]]
+        mapped = call.constants["map"].rows[:2, height[0] : height[1]]
         height, cols = (int(mapped.min()), int(mapped.max()) + 1), (0, extents[2])
     return batches, height, cols, channels
 
@@ -214,7 +214,7 @@ def _call(variant: str, call: KernelCall, fields: list[str], buffers: Mapping[st
         table[index] = buffers[field].layout.words(home, call.views[field].extents)
         values[field] = index
     blob = b""
-    for stem, content in call.constants.items():
+    for stem, content in packed(call).items():
         values[f"{stem}_base"], values[f"{stem}_offset"] = rows.BASES.index("WEIGHTS"), len(blob)
         blob += content + bytes(-len(content) % 16)
     weights = np.frombuffer(blob + bytes(16), np.uint8).copy()

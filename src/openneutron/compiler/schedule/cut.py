@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from openneutron.compiler.schedule.needs import Span, reads_along
 from openneutron.compiler.select.calls import KernelCall, View
+from openneutron.compiler.select.constants import of_channels
 from openneutron.isa.rows import LANES
 from openneutron.isa.traits import SameElement, Window
 
@@ -80,11 +81,6 @@ def some_channels(call: KernelCall, span: Span) -> KernelCall:
     views = {**call.views, "output": channels_of(output, span)}
     if channels.same:
         views[name] = channels_of(views[name], span)
-    blocks = -(-output.extents[3] // LANES)
-    constants = dict(call.constants)
-    for key, blob in constants.items() if channels.counts else ():
-        size = len(blob) // blocks
-        assert size * blocks == len(blob), "constants are whole blocks"
-        constants[key] = blob[size * (first // LANES) : size * -(-end // LANES)]
+    constants = {key: of_channels(call.packing(key), constant, *span) for key, constant in call.constants.items()}
     params = {**call.params, **dict.fromkeys(channels.counts, end - first)}
     return replace(call, views=views, params=params, constants=constants)

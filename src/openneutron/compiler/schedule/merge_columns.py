@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.schedule.cut import columns_of, only_input
 from openneutron.compiler.schedule.needs import Span
 from openneutron.compiler.select.calls import KernelCall, View
-from openneutron.isa.rows import LANES
+from openneutron.compiler.select.constants import Constant, Maps
+from openneutron.isa.row import Packing
 from openneutron.isa.traits import Window
 from openneutron.targets import Target
 
@@ -69,7 +68,7 @@ def _pieces(call: KernelCall) -> list[KernelCall]:
     view = replace(view, extents=(*view.extents[:3], span))
     merged = {window.pad[1]: 0, window.kernel[1]: 1, window.summed: span}
     middle = _piece(call, "middle", (first, end), view, merged)
-    pieces.append(replace(middle, constants={**call.constants, "weights": _merged_weights(call)}))
+    pieces.append(replace(middle, constants={k: _merged(call.packing(k), each) for k, each in call.constants.items()}))
     if end < outputs:
         start = end * stride - before
         pieces.append(_piece(call, "right", (end, outputs), columns_of(source, (start, cols)), {window.pad[1]: 0}))
@@ -82,14 +81,9 @@ def _piece(call: KernelCall, side: str, span: Span, source: View, params: dict[s
     return replace(call, name=f"{call.name}/{side}", views=views, params={**call.params, **params})
 
 
-def _merged_weights(call: KernelCall) -> bytes:
-    """The packed weights [k/8][height][width][inputs/8][8 k][8] as [k/8][height][1][width * inputs / 8][8 k][8]."""
-    p = call.params
-    channels, width, height = p["group_inputs"], p["kernel_w"], p["kernel_h"]
-    packed = np.frombuffer(call.constants["weights"], np.int8)
-    blocks = packed.reshape(-1, height, width, -(-channels // LANES), LANES, LANES)
-    # [k/8][height][8 k][width][inputs]
-    plain = blocks.transpose(0, 1, 4, 2, 3, 5).reshape(blocks.shape[0], height, LANES, width, -1)[..., :channels]
-    joined = plain.reshape(*plain.shape[:3], width * channels)
-    padded = np.pad(joined, ((0, 0), (0, 0), (0, 0), (0, -joined.shape[3] % LANES)))
-    return padded.reshape(*padded.shape[:3], -1, LANES).transpose(0, 1, 3, 2, 4).tobytes()
+def _merged(packing: Packing, constant: Constant) -> Constant:
+    """Weights [output, height, width, input] with each column's inputs behind those of the one before it."""
+    if isinstance(constant, Maps) or packing is not Packing.WEIGHT_BLOCKS:
+        return constant
+    outputs, height, _, _ = constant.shape
+    return constant.reshape(outputs, height, 1, -1)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from openneutron.compiler.select.calls import KernelCall, View
+from openneutron.compiler.select.constants import Maps
 from openneutron.isa.traits import Access, Everything, Mapped, Padded, SameElement, SameRow, Window
 
 NEVER = 1 << 30
@@ -83,11 +84,9 @@ def _padded(call: KernelCall, name: str, padded: Padded, axis: int) -> Reads:
 
 
 def _mapped(call: KernelCall, name: str, mapped: Mapped, axis: int) -> Reads:
-    """Return what the first maps name of the tables of int32, those of the rows in front of those of the columns."""
-    held, (_, rows, cols, _) = call.views[name].extents[axis], call.views["output"].extents
-    tables = np.frombuffer(call.constants[mapped.constant], "<i4")
-    split = tables.size * rows // (rows + cols)
-    own = (tables[:split] if axis == 1 else tables[split:]).reshape(-1, (rows, cols)[axis - 1])[: mapped.maps]
+    held, maps = call.views[name].extents[axis], call.constants[mapped.constant]
+    assert isinstance(maps, Maps)
+    own = (maps.rows if axis == 1 else maps.cols)[: mapped.maps]
     named = np.clip(own, 0, held - 1)
     first, last = named.min(axis=0).tolist(), named.max(axis=0).tolist()
     return lambda place: (first[place], last[place] + 1)

@@ -11,7 +11,6 @@ from openneutron.compiler.schedule.cut import some_channels, takes_channels
 from openneutron.compiler.schedule.schedule import Loop, Rows, Schedule, Step, Whole, Window, fetched_bytes
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.storage import Storages
-from openneutron.isa import aligned
 from openneutron.isa.rows import LANES
 
 
@@ -37,10 +36,8 @@ class Cuttable:
 
     def piece_bytes(self, blocks: int) -> int:
         """What the constants of so many blocks take in SRAM."""
-        of = self.blocks
-        if blocks >= of:
-            return fetched_bytes(self.call, self.storages)
-        return sum(aligned(len(blob) // of * blocks) for blob in self.call.constants.values())
+        whole = blocks >= self.blocks
+        return fetched_bytes(self.call if whole else self.piece(0, blocks, ""), self.storages)
 
     def piece(self, first: int, last: int, name: str) -> KernelCall:
         """The call that computes the channels of blocks [first, last)."""

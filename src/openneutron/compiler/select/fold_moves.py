@@ -112,15 +112,17 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
         return replace(writer, views=views) if moves or views["output"].pitches[3] == 1 else None
     if reader.traits.function is not Function.TABLE:
         return None
-    table = np.frombuffer(reader.constants["table"], np.int8)
+    table = reader.constants["table"]
+    assert isinstance(table, np.ndarray)
     if not moves:
         params = with_table(writer, table)
         return (
             None if params is None or views["output"].pitches[3] != 1 else replace(writer, views=views, params=params)
         )
-    if writer.traits.function is Function.TABLE:
-        table = table[np.frombuffer(writer.constants["table"], np.int8).astype(np.int32) + 128]
-    return replace(reader, views=views, constants={"table": table.tobytes()})
+    before = writer.constants["table"] if writer.traits.function is Function.TABLE else None
+    if isinstance(before, np.ndarray):
+        table = table[before.astype(np.int32) + 128]
+    return replace(reader, views=views, constants={"table": table})
 
 
 def _can_read(view: View, readers: Iterable[KernelCall | None]) -> bool:

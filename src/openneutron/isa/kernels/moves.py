@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from openneutron.isa.kernels.fields import INPUT_AND_OUTPUT
-from openneutron.isa.row import Row, buffer, signed, unsigned
+from openneutron.isa.row import Packing, Row, buffer, signed, unsigned
 from openneutron.isa.traits import INT8, POSITIONS, Mapped, Moved, Operand, Padded, PerOutput, Result, SameRow, Traits
+
+_MAPS = (("map", Packing.MAPS),)
 
 KERNELS = (
     Row(
@@ -40,6 +42,7 @@ KERNELS = (
         ),
         13,
         traits=Traits(operands=(Operand("input", Mapped("map")),), cost=Moved(), exchanged=(), batches_apart=True),
+        packings=_MAPS,
     ),
     Row(
         "resize_bilinear_s8",
@@ -61,6 +64,7 @@ KERNELS = (
             exchanged=(),
             batches_apart=True,
         ),
+        packings=_MAPS,
     ),
     Row(
         "gather_s8",

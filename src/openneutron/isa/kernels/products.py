@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron.isa.kernels.fields import OPERANDS, OUTPUT_RANGE
-from openneutron.isa.row import Condition, Row, Variant, buffer, signed, unsigned
+from openneutron.isa.row import Condition, Packing, Row, Variant, buffer, signed, unsigned
 from openneutron.isa.traits import (
     INT8,
     ChannelProducts,
@@ -68,6 +68,8 @@ def _convolution(window: Window, cost: CostClass, channels: Channels) -> Traits:
     )
 
 
+_REQUANTIZATION = ("requant", Packing.REQUANTIZATION)
+_BLOCKS = (("weights", Packing.WEIGHT_BLOCKS), _REQUANTIZATION)
 _PRODUCTS = Products(("kernel_h", "kernel_w"), "group_inputs", "group_outputs")
 _OF_ALL_CHANNELS = _convolution(_SUMMED, _PRODUCTS, Channels(False, counts=("group_outputs", "constant_channels")))
 _OF_ONE_CHANNEL = _convolution(
@@ -85,6 +87,7 @@ KERNELS = (
         1,
         _CONV_TAPS,
         traits=_OF_ALL_CHANNELS,
+        packings=_BLOCKS,
     ),
     Row(
         "conv_2d_1x1_s8",
@@ -107,6 +110,7 @@ KERNELS = (
             ),
         ),
         traits=_OF_ALL_CHANNELS,
+        packings=_BLOCKS,
     ),
     Row(
         "depthwise_conv_2d_s8",
@@ -115,6 +119,7 @@ KERNELS = (
         3,
         _CONV_TAPS,
         traits=_OF_ONE_CHANNEL,
+        packings=(("weights", Packing.CHANNEL_BLOCKS), _REQUANTIZATION),
     ),
     Row(
         "batch_matmul_s8",
