@@ -73,67 +73,30 @@ Access = Everything | SameRow | SameElement | Window | Padded | Mapped
 # -- cost classes: compiler/cost/cycles.py has a rule for each ----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """Everything that is read and written, one element after the other; a part costs as much as the whole."""
+class CostClass(Enum):
+    """The work of a call, which grows with its output unless stated otherwise."""
+
+    UNKNOWN = "all that is read and written, one element after the other; a part costs as much as the whole"
+    PRODUCTS = "products of each tap and input; so many outputs share an operand vector"
+    CHANNEL_PRODUCTS = "products of each tap in one channel, so that a single multiplier of a pipeline works"
+    MATRIX_PRODUCTS = "products of each input; output channels share an operand vector"
+    PER_OUTPUT = "so many steps for each tap, with output channels on the pipelines"
+    PER_INPUT = "a step for each input element, with channels on the pipelines"
+    PER_COLUMN = "a step for each input, with output columns on the pipelines"
+    MOVED = "so many bytes of output in a cycle"
+    EXPONENTIALS = "a function of 32 bits for each output element"
 
 
 @dataclass(frozen=True, slots=True)
-class Products:
-    """Sums of products: ``taps`` times ``inputs`` for each output element; ``outputs`` share one operand vector."""
+class Work:
+    """A cost class with its parameters: the product of ``taps``, and ``inputs`` and ``outputs`` that go together."""
 
-    taps: tuple[str, ...]
-    inputs: str
-    outputs: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelProducts:
-    """Sums of products of one channel each, so that a single multiplier of a pipeline works."""
-
-    taps: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixProducts:
-    """Sums of ``depth`` products for each output element."""
-
-    depth: str
-
-
-@dataclass(frozen=True, slots=True)
-class PerOutput:
-    """``steps`` for each tap of each output element, with output channels on the pipelines."""
-
+    kind: CostClass
     taps: tuple[str, ...] = ()
+    inputs: str = ""
+    outputs: str = ""
     steps: int = 1
 
-
-@dataclass(frozen=True, slots=True)
-class PerInput:
-    """A step for each input element, with channels on the pipelines."""
-
-
-@dataclass(frozen=True, slots=True)
-class PerColumn:
-    """``depth`` steps for each output column, with columns on the pipelines."""
-
-    depth: str
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """So many bytes of output in a cycle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exponentials:
-    """A function of 32 bits for each output element."""
-
-
-CostClass = (
-    Unknown | Products | ChannelProducts | MatrixProducts | PerOutput | PerInput | PerColumn | Moved | Exponentials
-)
 
 # -- a kernel's traits --------------------------------------------------------------------------------------------------
 
@@ -141,6 +104,7 @@ EVERYTHING = Everything()
 INT8 = ("int8",)
 BOOL = ("bool",)
 POSITIONS = ("int32", "int64")
+_UNKNOWN = Work(CostClass.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +157,7 @@ class Traits:
 
     operands: tuple[Operand, ...] = ()
     results: tuple[Result, ...] = (Result(),)
-    cost: CostClass = Unknown()
+    cost: Work = _UNKNOWN
     exchanged: tuple[Pair, ...] | None = None
     batches_apart: bool = False
     channels: Channels | None = None

@@ -11,25 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from openneutron.compiler.select.calls import KernelCall
-from openneutron.isa.traits import (
-    ChannelProducts,
-    CostClass,
-    Exponentials,
-    MatrixProducts,
-    Moved,
-    PerColumn,
-    PerInput,
-    PerOutput,
-    Products,
-    Unknown,
-)
+from openneutron.isa.traits import CostClass, Work
 from openneutron.targets import Target
 
 
-class Work(NamedTuple):
+class Spent(NamedTuple):
     """A call's compute cycles, multiply-accumulates, and the object of the pipelines' work.
 
     Of a call that multiplies, ``inputs`` are the products that the multipliers of a pipeline share out, 0 where one of them works
@@ -45,7 +34,7 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cycles of a call beside its multiply-accumulates; the other fields are those of ``Work``."""
+    """Cycles of a call beside its multiply-accumulates; the other fields are those of ``Spent``."""
 
     compute_cycles: int
     issue_cycles: int
@@ -60,7 +49,7 @@ class Cost:
         return self.compute_cycles + self.issue_cycles
 
 
-CostRule = Callable[[KernelCall, Any, Target, int], Work]
+CostRule = Callable[[KernelCall, Work, Target, int], Spent]
 """(call, its cost class, target, output rows computed) to the work of the NPU."""
 
 CHANNELS, COLUMNS = "output channels", "output columns"
@@ -79,10 +68,10 @@ def _product_of(call: KernelCall, names: Sequence[str]) -> int:
     return math.prod(call.params[name] for name in names)
 
 
-def _products(call: KernelCall, cost: Products, target: Target, rows: int) -> Work:
+def _products(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
     batches, every_row, cols, channels = call.views["output"].extents
-    inputs, outputs = call.params[cost.inputs], call.params[cost.outputs]
-    dots = batches * _product_of(call, cost.taps) * _groups_of(inputs, target.macs)
+    inputs, outputs = call.params[work.inputs], call.params[work.outputs]
+    dots = batches * _product_of(call, work.taps) * _groups_of(inputs, target.macs)
     by_channels = cols * (channels // outputs) * _groups_of(outputs, target.pipelines)
 
     def on_pipelines(rows: int) -> tuple[int, bool]:
@@ -94,43 +83,43 @@ def _products(call: KernelCall, cost: Products, target: Target, rows: int) -> Wo
     if cols == 1:
         # A stripe of few rows takes at least its share of the whole, where they fill the pipelines.
         cycles = max(cycles, -(-on_pipelines(every_row)[0] * rows // every_row))
-    macs = batches * rows * cols * channels * _product_of(call, cost.taps) * inputs
+    macs = batches * rows * cols * channels * _product_of(call, work.taps) * inputs
     if is_by_channels:
-        return Work(cycles, macs, CHANNELS, inputs, outputs)
+        return Spent(cycles, macs, CHANNELS, inputs, outputs)
     # Rows of one column take the place of columns.
-    return Work(cycles, macs, COLUMNS, inputs, every_row if cols == 1 else cols)
+    return Spent(cycles, macs, COLUMNS, inputs, every_row if cols == 1 else cols)
 
 
-def _channel_products(call: KernelCall, cost: ChannelProducts, target: Target, rows: int) -> Work:
+def _channel_products(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
     # All pipelines share one operand vector, so of a pipeline's multipliers one is of use here (assumed).
     batches, _, cols, channels = call.views["output"].extents
-    points = batches * rows * cols * _product_of(call, cost.taps)
+    points = batches * rows * cols * _product_of(call, work.taps)
     cycles = points * _groups_of(channels, target.pipelines)
-    return Work(cycles, points * channels, CHANNELS, outputs=channels)
+    return Spent(cycles, points * channels, CHANNELS, outputs=channels)
 
 
-def _matrix_products(call: KernelCall, cost: MatrixProducts, target: Target, rows: int) -> Work:
+def _matrix_products(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
     batches, _, _, channels = call.views["output"].extents
-    depth = call.params[cost.depth]
+    depth = call.params[work.inputs]
     dots = batches * rows * _groups_of(depth, target.macs)
     cycles = dots * _groups_of(channels, target.pipelines)
-    return Work(cycles, batches * rows * depth * channels, CHANNELS, depth, channels)
+    return Spent(cycles, batches * rows * depth * channels, CHANNELS, depth, channels)
 
 
-def _per_output(call: KernelCall, cost: PerOutput, target: Target, rows: int) -> Work:
+def _per_output(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
     batches, _, cols, channels = call.views["output"].extents
-    steps = cost.steps * _product_of(call, cost.taps)
-    return Work(steps * batches * rows * cols * _groups_of(channels, target.pipelines), parallel=CHANNELS)
+    steps = work.steps * _product_of(call, work.taps)
+    return Spent(steps * batches * rows * cols * _groups_of(channels, target.pipelines), parallel=CHANNELS)
 
 
-def _per_input(call: KernelCall, _cost: PerInput, target: Target, _rows: int) -> Work:
+def _per_input(call: KernelCall, _work: Work, target: Target, _rows: int) -> Spent:
     batches, rows, cols, channels = call.views[call.traits.operands[0].name].extents
-    return Work(batches * rows * cols * _groups_of(channels, target.pipelines), parallel=CHANNELS)
+    return Spent(batches * rows * cols * _groups_of(channels, target.pipelines), parallel=CHANNELS)
 
 
-def _per_column(call: KernelCall, cost: PerColumn, target: Target, rows: int) -> Work:
+def _per_column(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
     batches, _, cols, _ = call.views["output"].extents
-    return Work(batches * call.params[cost.depth] * _groups_of_columns(rows, cols, target), parallel=COLUMNS)
+    return Spent(batches * call.params[work.inputs] * _groups_of_columns(rows, cols, target), parallel=COLUMNS)
 
 
 def _output_elements(call: KernelCall, rows: int) -> int:
@@ -138,32 +127,32 @@ def _output_elements(call: KernelCall, rows: int) -> int:
     return batches * rows * cols * channels
 
 
-def _moved(call: KernelCall, _cost: Moved, target: Target, rows: int) -> Work:
+def _moved(call: KernelCall, _work: Work, target: Target, rows: int) -> Spent:
     assert target.costs is not None
-    return Work(-(-_output_elements(call, rows) // int(target.costs.elementwise_bytes.value)))
+    return Spent(-(-_output_elements(call, rows) // int(target.costs.elementwise_bytes.value)))
 
 
-def _exponentials(call: KernelCall, _cost: Exponentials, target: Target, rows: int) -> Work:
+def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> Spent:
     assert target.costs is not None
-    return Work(int(_output_elements(call, rows) * target.costs.softmax_cycles.value), parallel="nothing")
+    return Spent(int(_output_elements(call, rows) * target.costs.softmax_cycles.value), parallel="nothing")
 
 
-def _unknown(call: KernelCall, _cost: Unknown, target: Target, _rows: int) -> Work:
+def _unknown(call: KernelCall, _work: Work, target: Target, _rows: int) -> Spent:
     assert target.costs is not None
     elements = sum(math.prod(view.extents) for view in call.views.values())
-    return Work(int(elements * target.costs.softmax_cycles.value), parallel="nothing")
+    return Spent(int(elements * target.costs.softmax_cycles.value), parallel="nothing")
 
 
-RULES: Mapping[type[CostClass], CostRule] = {
-    Unknown: _unknown,
-    Products: _products,
-    ChannelProducts: _channel_products,
-    MatrixProducts: _matrix_products,
-    PerOutput: _per_output,
-    PerInput: _per_input,
-    PerColumn: _per_column,
-    Moved: _moved,
-    Exponentials: _exponentials,
+RULES: Mapping[CostClass, CostRule] = {
+    CostClass.UNKNOWN: _unknown,
+    CostClass.PRODUCTS: _products,
+    CostClass.CHANNEL_PRODUCTS: _channel_products,
+    CostClass.MATRIX_PRODUCTS: _matrix_products,
+    CostClass.PER_OUTPUT: _per_output,
+    CostClass.PER_INPUT: _per_input,
+    CostClass.PER_COLUMN: _per_column,
+    CostClass.MOVED: _moved,
+    CostClass.EXPONENTIALS: _exponentials,
 }
 """One rule for each cost class."""
 
@@ -171,10 +160,10 @@ RULES: Mapping[type[CostClass], CostRule] = {
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
     """The cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
     assert target.costs is not None, f"{target.name} has no cost constants"
-    cost, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
-    work = RULES[type(cost)](call, cost, target, rows)
+    work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
+    spent = RULES[work.kind](call, work, target, rows)
     issue = int(target.costs.issue_cycles.value)
-    return Cost(work.compute_cycles, issue, work.macs, work.parallel, work.inputs, work.outputs)
+    return Cost(spent.compute_cycles, issue, spent.macs, spent.parallel, spent.inputs, spent.outputs)
 
 
 def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from openneutron.compiler.schedule.needs import reads_along
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.storage import Storages
-from openneutron.isa.traits import Products
+from openneutron.isa.traits import CostClass
 from openneutron.targets import Target
 
 
@@ -25,7 +25,7 @@ def may_leave_out(calls: Sequence[KernelCall], storages: Storages, target: Targe
 
 def _is_uneven(call: KernelCall, target: Target) -> bool:
     cost, (_, rows, cols, _) = call.traits.cost, call.views["output"].extents
-    return isinstance(cost, Products) and call.params[cost.outputs] % target.pipelines != 0 and rows * cols > 1
+    return cost.kind is CostClass.PRODUCTS and call.params[cost.outputs] % target.pipelines != 0 and rows * cols > 1
 
 
 def _leaves_out(call: KernelCall, storages: Storages, written: set[str]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from openneutron.isa.kernels.fields import INPUT_AND_OUTPUT, OPERANDS, OUTPUT_RANGE
 from openneutron.isa.row import Condition, Row, Variant, buffer, signed, unsigned
-from openneutron.isa.traits import BOOL, INT8, Channels, Function, Moved, Operand, Result, SameElement, Traits
+from openneutron.isa.traits import BOOL, INT8, Channels, CostClass, Function, Operand, Result, SameElement, Traits, Work
 
 
 def _of(names: tuple[str, ...], elements: tuple[str, ...] = INT8, result: tuple[str, ...] = INT8) -> Traits:
@@ -15,7 +15,7 @@ def _of(names: tuple[str, ...], elements: tuple[str, ...] = INT8, result: tuple[
     return Traits(
         operands=tuple(Operand(name, SameElement(in_place=True), elements) for name in names),
         results=(Result(elements=result),),
-        cost=Moved(),
+        cost=Work(CostClass.MOVED),
         exchanged=(),
         batches_apart=True,
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from openneutron.isa.kernels.fields import INPUT_AND_OUTPUT
 from openneutron.isa.row import Row, buffer, signed, unsigned
-from openneutron.isa.traits import INT8, POSITIONS, CostClass, Exponentials, Operand, PerColumn, Result, SameRow, Traits
+from openneutron.isa.traits import INT8, POSITIONS, CostClass, Operand, Result, SameRow, Traits, Work
 
 
-def _line(cost: CostClass, result: tuple[str, ...] = INT8) -> Traits:
+def _line(cost: Work, result: tuple[str, ...] = INT8) -> Traits:
     return Traits(
         operands=(Operand("input", SameRow(), INT8),),
         results=(Result(elements=result),),
@@ -17,6 +17,8 @@ def _line(cost: CostClass, result: tuple[str, ...] = INT8) -> Traits:
         batches_apart=True,
     )
 
+
+_EXPONENTIALS = Work(CostClass.EXPONENTIALS)
 
 KERNELS = (
     Row(
@@ -42,7 +44,7 @@ KERNELS = (
         ),
         11,
         ("channels",),
-        traits=_line(Exponentials()),
+        traits=_line(_EXPONENTIALS),
     ),
     Row(
         "arg_max_s8",
@@ -55,7 +57,7 @@ KERNELS = (
         ),
         23,
         ("depth",),
-        traits=_line(PerColumn("depth"), POSITIONS),
+        traits=_line(Work(CostClass.PER_COLUMN, inputs="depth"), POSITIONS),
     ),
     Row(
         "log_softmax_s8",
@@ -73,7 +75,7 @@ KERNELS = (
         ),
         34,
         ("channels",),
-        traits=_line(Exponentials()),
+        traits=_line(_EXPONENTIALS),
     ),
     Row(
         "l2_normalization_s8",
@@ -86,6 +88,6 @@ KERNELS = (
         ),
         35,
         ("channels",),
-        traits=_line(Exponentials()),
+        traits=_line(_EXPONENTIALS),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from openneutron.isa.kernels.fields import INPUT_AND_OUTPUT
 from openneutron.isa.row import Packing, Row, buffer, signed, unsigned
-from openneutron.isa.traits import INT8, POSITIONS, Mapped, Moved, Operand, Padded, PerOutput, Result, SameRow, Traits
+from openneutron.isa.traits import INT8, POSITIONS, CostClass, Mapped, Operand, Padded, Result, SameRow, Traits, Work
 
 _MAPS = (("map", Packing.MAPS),)
 
@@ -25,7 +25,7 @@ KERNELS = (
         traits=Traits(
             operands=(Operand("input", Padded(), INT8),),
             results=(Result(elements=INT8),),
-            cost=Moved(),
+            cost=Work(CostClass.MOVED),
             exchanged=(Padded().pad,),
             batches_apart=True,
         ),
@@ -41,7 +41,9 @@ KERNELS = (
             ),
         ),
         13,
-        traits=Traits(operands=(Operand("input", Mapped("map")),), cost=Moved(), exchanged=(), batches_apart=True),
+        traits=Traits(
+            operands=(Operand("input", Mapped("map")),), cost=Work(CostClass.MOVED), exchanged=(), batches_apart=True
+        ),
         packings=_MAPS,
     ),
     Row(
@@ -60,7 +62,7 @@ KERNELS = (
         traits=Traits(
             operands=(Operand("input", Mapped("map", maps=2), INT8),),
             results=(Result(elements=INT8),),
-            cost=PerOutput(steps=4),
+            cost=Work(CostClass.PER_OUTPUT, steps=4),
             exchanged=(),
             batches_apart=True,
         ),
@@ -80,7 +82,7 @@ KERNELS = (
         26,
         traits=Traits(
             operands=(Operand("input", SameRow()), Operand("indices", elements=POSITIONS)),
-            cost=Moved(),
+            cost=Work(CostClass.MOVED),
             batches_apart=True,
         ),
     ),

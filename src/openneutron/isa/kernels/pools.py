@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from openneutron.isa.kernels.fields import CLAMP, INPUT_AND_OUTPUT, OUTPUT_RANGE
 from openneutron.isa.row import Row, buffer, signed
-from openneutron.isa.traits import BOOL, INT8, Channels, Operand, PerInput, PerOutput, Result, Traits, Window
+from openneutron.isa.traits import BOOL, INT8, Channels, CostClass, Operand, Result, Traits, Window, Work
 
 _POOL_FIELDS = (
     buffer("input", "int8 activations"),
@@ -24,7 +24,7 @@ _WINDOW = Window()
 _POOL = Traits(
     operands=(Operand("input", _WINDOW, INT8),),
     results=(Result(elements=INT8),),
-    cost=PerOutput(_POOL_TAPS),
+    cost=Work(CostClass.PER_OUTPUT, _POOL_TAPS),
     exchanged=(_WINDOW.kernel, _WINDOW.stride, _WINDOW.pad),
     batches_apart=True,
     channels=Channels(True),
@@ -35,7 +35,7 @@ def _reduction(elements: tuple[str, ...]) -> Traits:
     return Traits(
         operands=(Operand("input", elements=elements),),
         results=(Result(elements=elements),),
-        cost=PerInput(),
+        cost=Work(CostClass.PER_INPUT),
         exchanged=(),
         batches_apart=True,
     )

@@ -9,16 +9,14 @@ from openneutron.isa.kernels.fields import OPERANDS, OUTPUT_RANGE
 from openneutron.isa.row import Condition, Packing, Row, Variant, buffer, signed, unsigned
 from openneutron.isa.traits import (
     INT8,
-    ChannelProducts,
     Channels,
     CostClass,
-    MatrixProducts,
     Operand,
-    Products,
     Result,
     SameRow,
     Traits,
     Window,
+    Work,
 )
 
 _CONV_FIELDS = (
@@ -56,7 +54,7 @@ _WINDOW = Window(dilation=("dilation_h", "dilation_w"))
 _SUMMED = replace(_WINDOW, summed="group_inputs")
 
 
-def _convolution(window: Window, cost: CostClass, channels: Channels) -> Traits:
+def _convolution(window: Window, cost: Work, channels: Channels) -> Traits:
     assert window.dilation is not None
     return Traits(
         operands=(Operand("input", window, INT8),),
@@ -70,11 +68,12 @@ def _convolution(window: Window, cost: CostClass, channels: Channels) -> Traits:
 
 _REQUANTIZATION = ("requant", Packing.REQUANTIZATION)
 _BLOCKS = (("weights", Packing.WEIGHT_BLOCKS), _REQUANTIZATION)
-_PRODUCTS = Products(("kernel_h", "kernel_w"), "group_inputs", "group_outputs")
+_TAPS = ("kernel_h", "kernel_w")
+_PRODUCTS = Work(CostClass.PRODUCTS, _TAPS, "group_inputs", "group_outputs")
 _OF_ALL_CHANNELS = _convolution(_SUMMED, _PRODUCTS, Channels(False, counts=("group_outputs", "constant_channels")))
 _OF_ONE_CHANNEL = _convolution(
     _WINDOW,
-    ChannelProducts(("kernel_h", "kernel_w")),
+    Work(CostClass.CHANNEL_PRODUCTS, _TAPS),
     Channels(True, ("constant_channels",), single=("group_outputs",)),
 )
 
@@ -139,7 +138,7 @@ KERNELS = (
         traits=Traits(
             operands=(Operand("input_a", SameRow(), INT8), Operand("input_b", elements=INT8)),
             results=(Result(elements=INT8),),
-            cost=MatrixProducts("depth"),
+            cost=Work(CostClass.MATRIX_PRODUCTS, inputs="depth"),
             batches_apart=True,
         ),
     ),
