@@ -15,7 +15,7 @@ from openneutron.isa.payload import Format, Payload
 from tests.cli.conftest import Command
 from tests.driver import programs
 from tests.driver.test_linked_selection import comparison
-from tests.isa.test_pte import pte_file
+from tests.pte.test_program import pte_file
 
 Refused = Callable[..., str]
 US = f"OpenNeutron {package.__version__}"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from openneutron.isa import pte
+from openneutron import pte
 from tests.cli.conftest import Command
 from tests.delegate.test_delegate import SHAPE, Inverts, method, plain, random_bytes
 from tests.driver import programs

@@ -19,7 +19,7 @@ from executorch.runtime import Runtime
 from openneutron.errors import MissingToolError
 from openneutron.isa import with_checksum
 from openneutron.isa.payload import Format, Payload
-from openneutron.pytorch import delegate
+from openneutron.pytorch.run import delegate
 from openneutron.simulator import Simulator
 from tests.driver import programs
 from tests.isa.foreign import foreign_payload

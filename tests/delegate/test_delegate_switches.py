@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from openneutron.pytorch import delegate
+from openneutron.pytorch.run import delegate
 from tests.tools import required
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ RUNS = """
 import ctypes, sys
 import torch
 from pathlib import Path
-from openneutron.pytorch import delegate
+from openneutron.pytorch.run import delegate
 from openneutron.simulator import library
 from tests.delegate.test_delegate import method, plain, random_bytes
 from tests.driver import programs

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from openneutron.isa.payload import Format, Payload
-from openneutron.pytorch import delegate
+from openneutron.pytorch.run import delegate
 from openneutron.simulator.library import LIBRARY
 from tests.driver import programs
 

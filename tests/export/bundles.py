@@ -13,7 +13,7 @@ import openneutron
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.litert.neutron_graph import graph_file
-from openneutron.pytorch import models
+from openneutron.pytorch.source import models
 from tests.tools import required
 
 HOST_BOARD = Path(__file__).parent / "host_board.c"

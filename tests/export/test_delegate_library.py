@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from openneutron.export import export_bundle
-from openneutron.pytorch.delegate import executorch_package
+from openneutron.pytorch.run.delegate import executorch_package
 from tests.export.bundles import cifarnet
 from tests.tools import required
 

@@ -13,12 +13,11 @@ import pytest
 import torch
 
 import openneutron
-from openneutron import litert, targets
+from openneutron import litert, pte, targets
 from openneutron.cli import main
 from openneutron.errors import InvalidModelError, OpenNeutronError
 from openneutron.export import export_bundle
 from openneutron.export.from_pte import read_pte
-from openneutron.isa import pte
 from openneutron.isa.rows import MAGIC
 from openneutron.mixed import compile_file
 from tests.export.bundles import cifarnet

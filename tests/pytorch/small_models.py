@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from openneutron.pytorch.compile import CompiledModel, analyse
+from openneutron.api.pytorch import CompiledModel, analyse
 from tests.oracle import random_inputs, reference_outputs, simulated_outputs
 
 IMAGE = (1, 8, 12, 12)

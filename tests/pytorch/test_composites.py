@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.fx import GraphModule
 
-from openneutron.pytorch.aten_passes.fold_constants import MOST_ELEMENTS, FoldConstants
-from openneutron.pytorch.aten_passes.inline_wrappers import InlineWrappers
-from openneutron.pytorch.compile import analyse
+from openneutron.api.pytorch import analyse
+from openneutron.pytorch.quantizer.passes.fold_constants import MOST_ELEMENTS, FoldConstants
+from openneutron.pytorch.quantizer.passes.inline_wrappers import InlineWrappers
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import assert_same_as_litert, compiled
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from openneutron.pytorch import models
+from openneutron.pytorch.source import models
 from tests.pytorch.test_transposed import assert_one_call, quantized, settled
 
 

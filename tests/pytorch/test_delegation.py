@@ -15,19 +15,20 @@ from executorch.runtime import Runtime
 from torch import nn
 from torch.fx import Graph, Node
 
+from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.compiler.select.trial import Refused
 from openneutron.diagnostics import Fallback
 from openneutron.errors import InvalidOptionError
-from openneutron.pytorch import delegate, neutron_partitioner
+from openneutron.pytorch import neutron_partitioner
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.compile import CompiledModel, analyse
 from openneutron.pytorch.lower import Unit
-from openneutron.pytorch.names import check_names, matching
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
-from openneutron.pytorch.partition import MOST_BORDERS, gather
+from openneutron.pytorch.partition.gather import MOST_BORDERS, gather
+from openneutron.pytorch.partition.names import check_names, matching
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
+from openneutron.pytorch.run import delegate
 
 SPEC = NeutronTargetSpec("imxrt700")
 IMAGE = (torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0)),)

@@ -10,10 +10,10 @@ import torch
 from executorch.exir import to_edge_transform_and_lower
 
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
+from openneutron.pytorch.operators.annotations import RULES
 from openneutron.pytorch.quantizer import neutron_quantizer
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.rules import RULES
 
 INPUTS = (torch.linspace(-1, 1, 2 * 8 * 8).reshape(1, 2, 8, 8),)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.fx import Graph, Node
 
 from openneutron.pytorch.lower import Unit
-from openneutron.pytorch.partition import gather, levels
+from openneutron.pytorch.partition.gather import gather, levels
 
 Drawn = tuple[Graph, list[Unit]]
 

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from torch.fx import GraphModule, Node
 
 from openneutron.errors import InvalidOptionError
-from openneutron.pytorch.aten_passes.make_functional import MakeFunctional
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name
 from openneutron.pytorch.lower import LOWER_RULES
-from openneutron.pytorch.lower.program import is_dequantize, is_quantize, op_name
+from openneutron.pytorch.operators.annotations import ACTIVATIONS, RULES, Result
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.observers import (
+from openneutron.pytorch.quantizer.observers.observers import (
     LEAST_ACTIVATION_SCALE,
     LEAST_CHANNEL_RATIO,
     HistogramRangeObserver,
     PerChannelWeightObserver,
 )
-from openneutron.pytorch.quantizer.rules import ACTIVATIONS, RULES, Result
+from openneutron.pytorch.quantizer.passes.make_functional import MakeFunctional
 from tests.pytorch.small_models import IMAGE, Around
 
 DECOMPOSED = {

@@ -16,12 +16,12 @@ from torchao.quantization.pt2e.fake_quantize import disable_fake_quant
 
 import openneutron
 from openneutron.errors import InvalidOptionError
-from openneutron.pytorch.aten_passes.simulate_batch_norm import CONVOLUTIONS
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.lower.program import is_dequantize, is_quantize, op_name
+from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name
+from openneutron.pytorch.operators.annotations import RULES
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.rules import RULES
+from openneutron.pytorch.quantizer.passes.simulate_batch_norm import CONVOLUTIONS
 from openneutron.pytorch.quantizer.training import converted, prepare_training, set_training
 
 SPEC = NeutronTargetSpec("imxrt700")

@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from executorch.exir import to_edge_transform_and_lower
 from torch import nn
 
+from openneutron.api.pytorch import analyse
 from openneutron.ir import QuantParams, per_channel, per_tensor
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.compile import analyse
-from openneutron.pytorch.lower.rules import Reject, Rejected
-from openneutron.pytorch.lower.transposed import output_scales
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
+from openneutron.pytorch.operators.convolution.lower_transposed import output_scales
+from openneutron.pytorch.operators.lowering.rules import Reject, Rejected
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from tests.pytorch.small_models import Compiled, assert_same_as_litert, compiled, steps_apart

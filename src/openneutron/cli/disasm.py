@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from openneutron import litert
+from openneutron import litert, pte
 from openneutron.cli.pte_file import payloads
 from openneutron.errors import InvalidProgramError
 from openneutron.given_file import existing
-from openneutron.isa import Program, decode, listing, payload, pte, rows
+from openneutron.isa import Program, decode, listing, payload, rows
 from openneutron.litert.neutron_graph import find
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from openneutron.isa import pte_payloads
+from openneutron import pte
 from openneutron.isa.payload import Payload
 
 
 def payloads(path: Path, data: bytes) -> list[tuple[str, Payload]]:
-    """Return the file's payloads; see ``isa.pte_payloads``."""
-    return pte_payloads.payloads(data, path.name)
+    """Return the file's payloads; see ``pte.payloads``."""
+    return pte.payloads(data, path.name)

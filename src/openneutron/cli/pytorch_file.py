@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from openneutron import pte
 from openneutron.cli.run_file import Border
 from openneutron.errors import InvalidModelError
-from openneutron.isa import pte
-from openneutron.pytorch.runner import Runner
+from openneutron.pytorch.run.runner import Runner
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch models through ``openneutron.pytorch.compile``: what ``compile`` and ``explain`` do with them."""
+"""PyTorch models through ``openneutron.api.pytorch``: what ``compile`` and ``explain`` do with them."""
 
 from __future__ import annotations
 
@@ -93,6 +93,6 @@ def _front_end(steps: Steps) -> _FrontEnd:
     """Imports everything PyTorch. Raises MissingToolError where a package of it is not installed."""
     steps("Loading PyTorch", 0, 1)
     with needs_pytorch("PyTorch models take"):
+        import openneutron.api.pytorch as compile
         import openneutron.cli.pytorch_source as source
-        import openneutron.pytorch.compile as compile
     return _FrontEnd(compile, source)

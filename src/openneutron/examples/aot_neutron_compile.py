@@ -33,16 +33,16 @@ from openneutron.pytorch.edge_passes.remove_additional_quantize_dequantize_nodes
     RemoveAdditionalQDQClustersPass,
 )
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
-from openneutron.pytorch.exporting import first_line
-from openneutron.pytorch.lowering import in_words, partitions
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
     core_aten_ops_exception_list,
     generate_neutron_compile_spec,
 )
+from openneutron.pytorch.partition.edge import in_words, partitions
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.source.exporting import first_line
 
 CHANNELS_LAST_HINT = "HINT: --use_channels_last_dim_order saves the transposes at the inputs and outputs of images."
 USER_FAULT = 2

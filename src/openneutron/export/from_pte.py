@@ -7,11 +7,12 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from openneutron import pte
 from openneutron.errors import InvalidModelError, InvalidProgramError
 from openneutron.export.deployment import ITEM_BYTES, Border, Call, Deployment, Place, Quantization, Where
-from openneutron.isa import decode, payload, pte
+from openneutron.isa import decode, payload
 from openneutron.isa.payload import Format, Payload
-from openneutron.isa.pte_method import DelegateCall, Jump, KernelCall, Method, TensorValue, methods
+from openneutron.pte.method import DelegateCall, Jump, KernelCall, Method, TensorValue, methods
 
 QUANTIZE = "quantized_decomposed::quantize_per_tensor.out"
 DEQUANTIZE = "quantized_decomposed::dequantize_per_tensor.out"

@@ -21,20 +21,20 @@ from torch.fx import Graph, GraphModule, Node
 from openneutron import targets
 from openneutron.compiler.select.trial import try_compile
 from openneutron.errors import InvalidOptionError
+from openneutron.pytorch.backend.compile_spec import decode
+from openneutron.pytorch.backend.cpu_kernels import has_cpu_kernel
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.compile_spec import decode
-from openneutron.pytorch.cpu_kernels import has_cpu_kernel
-from openneutron.pytorch.delegation import Delegation, counts, on_cpu, on_npu
 from openneutron.pytorch.edge_passes.duplicate_dequantize import duplicate_dequantize, has_shared_dequantize
-from openneutron.pytorch.fallback import fallbacks
+from openneutron.pytorch.graph.overload import overload_of
+from openneutron.pytorch.graph.pointwise import is_pointwise
+from openneutron.pytorch.graph.program import is_compute, op_name
 from openneutron.pytorch.lower import LOWER_RULES, Constants, Lowered
-from openneutron.pytorch.lower.program import is_compute, op_name
-from openneutron.pytorch.names import check_names, matching
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
-from openneutron.pytorch.overload import overload_of
-from openneutron.pytorch.partition import NOT_DELEGATED, Partitioning, PartitionOptions, partition
-from openneutron.pytorch.pointwise import is_pointwise
+from openneutron.pytorch.partition.delegation import Delegation, counts, on_cpu, on_npu
+from openneutron.pytorch.partition.fallback import fallbacks
+from openneutron.pytorch.partition.gather import NOT_DELEGATED, Partitioning, PartitionOptions, partition
+from openneutron.pytorch.partition.names import check_names, matching
 
 NXP_DELEGATION_TAG = "delegation_tag"
 

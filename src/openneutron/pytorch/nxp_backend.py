@@ -24,7 +24,7 @@ from openneutron.flags import split_flags
 from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.options import CALLER
-from openneutron.pytorch.compile_spec import (
+from openneutron.pytorch.backend.compile_spec import (
     PartitionCompileOptions,
     decode,
     encode,

@@ -12,15 +12,17 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor
 
+from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.errors import OpenNeutronError
 from openneutron.hushed import hushed
-from openneutron.pytorch.compile import CompiledModel, analyse
 from openneutron.pytorch.quantizer.specs import activation_spec
 from tests.suites.op_db.samples import Sample, Samples, results_of
 
 WHOLE, PART, CPU = "whole", "in part", "on the CPU"
+NOTHING = "computes nothing"
 NOT_RUN, REFUSED, FAILED, WRONG = "not run", "refused", "failed", "wrong"
-"""The kinds of outcomes of a sample. NOT_RUN: it has operators on the CPU, and ExecuTorch's runtime refuses the program
+"""The kinds of outcomes of a sample. NOTHING: a view, a result without elements, or one that does not
+depend on the input. NOT_RUN: it has operators on the CPU, and ExecuTorch's runtime refuses the program
 with a message, mostly since it has no kernel for one of them. REFUSED: a message instead of a program, for example
 where a shape depends on the data. FAILED: an exception that is no message. WRONG: results further from float than
 quantization explains."""
@@ -62,7 +64,7 @@ def outcomes(samples: Sequence[Sample]) -> list[Outcome]:
 
 def _of_group(samples: Sequence[Sample]) -> list[Outcome]:
     together = _apart(samples)
-    if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOT_RUN) for item in together):
+    if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOTHING, NOT_RUN) for item in together):
         return together
     return [_apart([sample])[0] for sample in samples]
 
@@ -114,14 +116,27 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
         wanted, best = list(results_of(expected)), list(results_of(exact))
         got, taken = mine[taken : taken + len(wanted)], taken + len(wanted)
         path = f"parts.{place}"
-        reasons = tuple(f"{item.overload}: {item.reason}" for item in program.delegation.on_cpu if item.module == path)
+        on_cpu = [item for item in program.delegation.on_cpu if item.module == path and item.computes]
+        reasons = tuple(f"{item.overload}: {item.reason}" for item in on_cpu)
         on_npu = any(item.name == path for item in program.delegation.on_npu)
-        kind = WHOLE if not reasons else PART if on_npu else CPU
-        if not message:
+        empty = not any(tensor.numel() for tensor in wanted)
+        kind = (
+            NOTHING if empty or not (reasons or on_npu) else PART if reasons and on_npu else CPU if reasons else WHOLE
+        )
+        if not message and any(_is_random(item.overload) for item in on_cpu):
+            found.append(Outcome(kind, reasons))
+        elif not message:
             found.append(_compared(kind, reasons, wanted, got, best))
         else:
             found.append(Outcome(NOT_RUN if reasons else REFUSED, (*reasons, message)))
     return found
+
+
+def _is_random(overload: str) -> bool:
+    """Return whether two calls of an operator (``aten.rand.default``) give different results."""
+    namespace, name, variant = overload.split(".")
+    found = getattr(getattr(getattr(torch.ops, namespace), name), variant)
+    return torch.Tag.nondeterministic_seeded in found.tags
 
 
 def _run(program: CompiledModel, tensors: Sequence[Tensor]) -> tuple[list[Tensor], str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from enum import Enum
 
 from openneutron import targets
-from openneutron.pytorch.compile_spec import warn_of_flavor
+from openneutron.pytorch.backend.compile_spec import warn_of_flavor
 
 
 class NeutronHWVersion(Enum):

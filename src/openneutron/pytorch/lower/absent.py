@@ -7,11 +7,11 @@ import torch
 from torch.fx import Node
 
 from openneutron import ops
+from openneutron.pytorch.graph.origin import is_decomposed, written
+from openneutron.pytorch.graph.overload import overload_of
+from openneutron.pytorch.graph.program import op_name, short_name
 from openneutron.pytorch.lower.objections import COUNTED_AT_RUN_TIME, computed_weights, objection
-from openneutron.pytorch.lower.program import op_name, short_name
-from openneutron.pytorch.lower.rules import QUANTIZE, Reject
-from openneutron.pytorch.origin import is_decomposed, written
-from openneutron.pytorch.overload import overload_of
+from openneutron.pytorch.operators.lowering.rules import QUANTIZE, Reject
 from openneutron.pytorch.quantizer.overrides import LEFT_FLOAT
 
 QUANTIZER = "quantizer"

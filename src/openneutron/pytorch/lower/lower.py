@@ -15,25 +15,7 @@ from torch.fx import Node
 
 from openneutron.ir import DType, Graph, QuantParams, Tensor
 from openneutron.ir import Node as IrNode
-from openneutron.pytorch.lower import (
-    choices,
-    convolution,
-    elementwise,
-    extremes,
-    indexing,
-    matmul,
-    means,
-    movement,
-    pads,
-    pooling,
-    resize,
-    transposed,
-)
-from openneutron.pytorch.lower.absent import no_rule, not_quantized
-from openneutron.pytorch.lower.context import Context
-from openneutron.pytorch.lower.functions import Function, functions_of, only_inside, table_of
-from openneutron.pytorch.lower.objections import objection
-from openneutron.pytorch.lower.program import (
+from openneutron.pytorch.graph.program import (
     CHANNELS_INNERMOST,
     CHANNELS_LAST,
     DTYPE_OF_TORCH,
@@ -49,27 +31,18 @@ from openneutron.pytorch.lower.program import (
     quantized,
     shape_of,
 )
-from openneutron.pytorch.lower.results import Results
-from openneutron.pytorch.lower.rules import LOWER_RULES, WITH_INTEGERS, Layout, Reject, Rejected
+from openneutron.pytorch.lower.absent import no_rule, not_quantized
+from openneutron.pytorch.lower.functions import Function, functions_of, only_inside, table_of
+from openneutron.pytorch.lower.objections import objection
 from openneutron.pytorch.lower.units import Unit
-from openneutron.pytorch.lower.values import Value, lies_as, plain
+from openneutron.pytorch.operators.families import modules
+from openneutron.pytorch.operators.lowering.context import Context
+from openneutron.pytorch.operators.lowering.results import Results
+from openneutron.pytorch.operators.lowering.rules import LOWER_RULES, WITH_INTEGERS, Layout, Reject, Rejected
+from openneutron.pytorch.operators.lowering.values import Value, lies_as, plain
 from openneutron.pytorch.quantizer.overrides import KEPT_FLOAT
 
-FAMILIES = (
-    convolution,
-    transposed,
-    matmul,
-    pooling,
-    means,
-    resize,
-    elementwise,
-    extremes,
-    movement,
-    pads,
-    choices,
-    indexing,
-)
-"""The modules that hold the rules; importing them fills the table."""
+modules("lower")
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +297,7 @@ def _rule_of(node: Node) -> str:
     row = LOWER_RULES.get(op_name(node))
     if row is None:
         return "quantization" if is_quantize(node) or is_dequantize(node) else "none"
-    return f"{row.rule.__module__.rpartition('.')[2]}.{row.rule.__qualname__.split('.')[0]}"
+    return f"{row.rule.__module__.split('.')[-2]}.{row.rule.__qualname__.split('.')[0]}"
 
 
 def kept_float(node: Node) -> Reject | None:

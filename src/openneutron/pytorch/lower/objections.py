@@ -8,8 +8,9 @@ from collections.abc import Callable
 import torch
 from torch.fx import Node
 
-from openneutron.pytorch.aten_passes.decompositions.maxima import MOST_COMPARED
-from openneutron.pytorch.lower.program import (
+from openneutron.pytorch.graph.overload import overload_of
+from openneutron.pytorch.graph.pointwise import is_pointwise
+from openneutron.pytorch.graph.program import (
     DTYPE_OF_TORCH,
     GETITEM,
     is_dequantize,
@@ -17,9 +18,8 @@ from openneutron.pytorch.lower.program import (
     op_name,
     short_name,
 )
-from openneutron.pytorch.lower.rules import LOWER_RULES, WITH_INTEGERS, Reject
-from openneutron.pytorch.overload import overload_of
-from openneutron.pytorch.pointwise import is_pointwise
+from openneutron.pytorch.operators.lowering.rules import LOWER_RULES, WITH_INTEGERS, Reject
+from openneutron.pytorch.operators.pooling.maxima import MOST_COMPARED
 
 COUNTED_AT_RUN_TIME = Reject(
     "how many values its result has is known only when it runs; the NPU's tensors have fixed shapes",

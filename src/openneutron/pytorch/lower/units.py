@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from torch.fx import Graph, Node
 
+from openneutron.pytorch.graph.program import Constants, is_compute, is_dequantize, is_exact, is_quantize
 from openneutron.pytorch.lower.functions import functions_of
-from openneutron.pytorch.lower.program import Constants, is_compute, is_dequantize, is_exact, is_quantize
 
 
 @dataclass(frozen=True, slots=True, eq=False)

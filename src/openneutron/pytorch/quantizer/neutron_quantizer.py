@@ -17,18 +17,18 @@ from torchao.quantization.pt2e.quantizer import (
 )
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
 
-from openneutron.pytorch.aten_passes.constants import constant_of
-from openneutron.pytorch.aten_passes.neutron_aten_pass_manager import NeutronAtenPassManager
-from openneutron.pytorch.aten_passes.simulate_batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.lower.results import is_fused_clamp
-from openneutron.pytorch.pointwise import Region, find_regions
+from openneutron.pytorch.graph.constants import constant_of
+from openneutron.pytorch.graph.pointwise import Region, find_regions
+from openneutron.pytorch.graph.softmax_rows import SOFTMAX, has_own_scale, row_dimension
+from openneutron.pytorch.operators.annotations import ACTIVATIONS, RULES, AnnotationRule, Result
+from openneutron.pytorch.operators.comparison.quantize import FILL
+from openneutron.pytorch.operators.lowering.results import is_fused_clamp
 from openneutron.pytorch.quantizer import overrides
+from openneutron.pytorch.quantizer.observers.probability import fixed_parameters
 from openneutron.pytorch.quantizer.overrides import Overrides
-from openneutron.pytorch.quantizer.probability_observer import fixed_parameters
-from openneutron.pytorch.quantizer.rows import SOFTMAX, has_own_scale, row_dimension
-from openneutron.pytorch.quantizer.rules import ACTIVATIONS, RULES, AnnotationRule, Result
-from openneutron.pytorch.quantizer.rules.choices import FILL
+from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import NeutronAtenPassManager
+from openneutron.pytorch.quantizer.passes.simulate_batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.quantizer.settings import USUAL, Choice, QuantizationConfig
 from openneutron.pytorch.quantizer.specs import (
     act_qspec,
