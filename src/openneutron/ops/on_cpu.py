@@ -36,7 +36,6 @@ ON_CPU: dict[str, str] = {
     **dict.fromkeys(("STABLEHLO_GATHER", "STABLEHLO_PAD", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER"), _POSITIONS),
     **dict.fromkeys(("BROADCAST_ARGS", "BUCKETIZE", "RANGE"), _INTEGERS),
     "FAKE_QUANT": "it rounds float32 values to steps; LiteRT reads the bytes of an int8 tensor as float32",
-    "L2_NORMALIZATION": "no kernel divides lines by their lengths",
     "LSH_PROJECTION": "it hashes the bytes of its input; no kernel does that",
     "REDUCE_PROD": "no kernel multiplies the values along an axis, which LiteRT rounds after each factor",
     "REDUCE_WINDOW": "it computes on plain integers in windows; AVERAGE_POOL_2D and MAX_POOL_2D are its int8 forms",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import fixed_output, int8_at, limit
+from openneutron.ops.limits import fixed_output, int8_at, limit, rank
 from openneutron.ops.rescaling import quant_of
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role, input_shape
 
@@ -61,6 +61,18 @@ def _steep(graph: Graph, node: Node) -> str | None:
 
 
 _STEEP = limit(f"beta times the input's scale above 2^-{31 - INTEGER_BITS}", _steep)
+
+MOST_SQUARED = (2**31 - 1) // 255**2
+"""The number of values whose squares LiteRT's L2_NORMALIZATION adds in 32 bits."""
+
+
+def _squares_fit(graph: Graph, node: Node) -> str | None:
+    data = graph.operand(node, 0)
+    assert data is not None
+    if not data.shape:
+        return "its input is a single number"
+    count = data.shape[-1]
+    return None if count <= MOST_SQUARED else f"it adds {count} squares; LiteRT's sum holds {MOST_SQUARED}"
 
 
 def _own_scale(graph: Graph, node: Node) -> str | None:
@@ -118,5 +130,23 @@ OPS = (
         version=2,
         unsigned=True,
         doc="x less the logarithm of the sum of exp(x) along the last axis.",
+    ),
+    Op(
+        "l2_normalization",
+        litert="L2_NORMALIZATION",
+        operands=(_INPUT,),
+        shape=input_shape,
+        kernels=("l2_normalization_s8",),
+        options="L2NormOptions",
+        quantization=Quantization.FIXED,
+        fixed_output=(1 / 128, 0),
+        limits=(
+            int8_at(0),
+            rank(0, 1, 4),
+            limit(f"at most {MOST_SQUARED} values along the last axis", _squares_fit),
+            fixed_output(1 / 128, 0),
+        ),
+        version=2,
+        doc="x over the root of the sum of the squares along the last axis.",
     ),
 )

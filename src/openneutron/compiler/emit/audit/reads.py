@@ -132,6 +132,7 @@ RULES: dict[str, Rule] = {
     "resize_bilinear_s8": _bilinear,
     "softmax_s8": _lines,
     "log_softmax_s8": _lines,
+    "l2_normalization_s8": _lines,
     "arg_max_s8": _lines,
     "batch_matmul_s8": _product,
     "gather_s8": _gathered,

@@ -56,6 +56,16 @@ def log_softmax(graph: Graph, node: Node) -> list[KernelCall]:
     return [KernelCall("log_softmax_s8", node.name, views, params, {"table": table.astype(np.int32)})]
 
 
+@selects("l2_normalization")
+def l2_normalization(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select l2_normalization_s8."""
+    source, result = graph.operand(node, 0), graph[node.outputs[0]]
+    assert source is not None and source.quant is not None
+    views = {"input": whole(source), "output": whole(result)}
+    params = {"channels": source.shape[-1], "input_zero_point": source.quant.zero_point}
+    return [KernelCall("l2_normalization_s8", node.name, views, params)]
+
+
 def exponentials_of_differences(scale: float, beta: float) -> npt.NDArray[np.int32]:
     """exp(-beta * scale * d) for d = 0, 1, 2 ..., 31 fractional bits, as far as any of them changes a result.
 
