@@ -86,7 +86,8 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
             assert node.module is not None
             for alias in node.names:
                 # `from openneutron import ops` imports openneutron.ops
-                yield (f"{node.module}.{alias.name}" if node.module == "openneutron" else node.module), node.lineno
+                whole = node.module == "openneutron" or node.module.split(".")[0] == "tests"
+                yield (f"{node.module}.{alias.name}" if whole else node.module), node.lineno
 
 
 def sources() -> list[tuple[str, Path]]:
@@ -147,6 +148,16 @@ def test_third_parties_stay_where_they_belong() -> None:
                 allowed = package not in ("ai_edge_litert", "flatbuffers")
             if not allowed:
                 broken.append(f"{path.relative_to(ROOT)}:{line}: {part} must not import {module}")
+    assert broken == []
+
+
+def test_no_module_imports_a_test() -> None:
+    """Code that several tests share is in tests/support, or in a module of their folder."""
+    broken = []
+    for path in tracked("tests/**.py", "bench/**.py", "demo/**.py", "scripts/**.py"):
+        for module, line in imports(path):
+            if module.startswith("tests.") and ".test_" in module:
+                broken.append(f"{path.relative_to(ROOT)}:{line}: it imports {module}")
     assert broken == []
 
 

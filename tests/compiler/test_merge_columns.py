@@ -16,8 +16,8 @@ from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.select import select_calls
 from openneutron.targets import Target
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
-from tests import oracle, random_graphs
-from tests.random_transposed import transpose_conv
+from tests.support import oracle, random_graphs
+from tests.support.random_transposed import transpose_conv
 
 
 def wherever_possible(calls: Sequence[KernelCall], target: Target) -> list[KernelCall]:

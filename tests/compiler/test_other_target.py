@@ -11,7 +11,7 @@ from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.errors import BudgetError
 from scripts.published_networks import Chain, cifarnet
-from tests import oracle, random_graphs
+from tests.support import oracle, random_graphs
 
 FILE = """
 from dataclasses import replace

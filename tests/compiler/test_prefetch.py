@@ -28,8 +28,8 @@ from openneutron.isa import decode
 from openneutron.options import ARENA
 from openneutron.simulator.library import library
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
-from tests import oracle
-from tests.random_graphs import several
+from tests.support import oracle
+from tests.support.random_graphs import several
 
 FETCH = CompileOptions(fetch_constants_to_sram=True)
 

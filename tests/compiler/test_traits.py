@@ -14,8 +14,8 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.isa.traits import NOTHING_DECLARED
 from scripts.published_networks import cifarnet
-from tests import oracle, random_graphs
-from tests.fuzz.budgets import least_budget
+from tests.support import oracle, random_graphs
+from tests.support.oracle import least_budget
 from tests.support.random_images import image_graph
 
 COMPILER = Path(__file__).parents[2] / "src" / "openneutron" / "compiler"

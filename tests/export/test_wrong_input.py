@@ -21,7 +21,7 @@ from openneutron.export.from_pte import read_pte
 from openneutron.isa.rows import MAGIC
 from openneutron.mixed import compile_file
 from tests.export.bundles import cifarnet
-from tests.mixed.files import mixed_file
+from tests.support.litert_files import mixed_file
 
 
 class PartlyOnTheCpu(torch.nn.Module):

@@ -14,8 +14,8 @@ from openneutron.mixed import analyse_file
 from openneutron.report import PartitionSummary, of_compiled_file
 from openneutron.report.folded import folded
 from openneutron.report.text import calls_table, plain, summary_rows
-from tests.mixed.files import mixed_file
-from tests.oracle import TARGET
+from tests.support.litert_files import mixed_file
+from tests.support.oracle import TARGET
 
 SIDE = 12
 

@@ -22,9 +22,8 @@ from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph
 from openneutron.isa import rows
-from tests import oracle
-from tests.runtime import convolution_calls
-from tests.runtime.convolution_calls import (
+from tests.support import convolution_calls, oracle
+from tests.support.convolution_calls import (
     FLAGS,
     RUNTIME,
     Bases,

@@ -100,6 +100,14 @@ class Report:
     effort: str = DEFAULT.name
     gained_cycles: int | None = None
 
+    def __str__(self) -> str:
+        """Return the headline numbers."""
+        memory = {"SRAM": self.sram_bytes, "arena": self.arena_bytes, "prefetch": self.prefetch_bytes}
+        memory |= {"fetched": self.fetched_bytes, "weights": self.weights_bytes, "microcode": self.microcode_bytes}
+        sizes = ", ".join(f"{name} {size} B" for name, size in memory.items())
+        copies = f"{self.copy_cycles} of them copies, {self.overlapped_cycles} with copies in the background"
+        return f"{sizes}\n{self.macs} MACs, {self.cycles} cycles, {copies}"
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
@@ -125,6 +133,11 @@ class Compiled:
     def outputs(self) -> tuple[Tensor, ...]:
         """The graph's outputs, in the order of a run's."""
         return tuple(self.graph[name] for name in self.graph.outputs)
+
+    def __str__(self) -> str:
+        """Return calls, steps, buffers and the report's headline numbers."""
+        shared = str(self.storages)
+        return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])
 
 
 def compile_graph(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> Compiled:

@@ -9,6 +9,7 @@ from torch.fx import Node
 from openneutron import ops
 from openneutron.pytorch.graph.origin import is_decomposed, written
 from openneutron.pytorch.graph.overload import overload_of
+from openneutron.pytorch.graph.pointwise import is_pointwise_operator
 from openneutron.pytorch.graph.program import op_name, short_name
 from openneutron.pytorch.lower.objections import COUNTED_AT_RUN_TIME, computed_weights, objection
 from openneutron.pytorch.operators.lowering.rules import QUANTIZE, Reject
@@ -55,7 +56,8 @@ NEVER = {
 def no_rule(node: Node) -> Reject:
     """Why an operator without a lowering rule stays on the CPU."""
     name = short_name(node)
-    if overload_of(node) is None:
+    overload = overload_of(node)
+    if overload is None:
         return Reject(f"'{name}' is control flow or no operator of a library; those run on the CPU")
     if (against := objection(node)) is not None:
         return against
@@ -64,12 +66,19 @@ def no_rule(node: Node) -> Reject:
         return NEVER[base]
     if (whole := stays_whole(node)) is not None:
         return whole
+    if is_pointwise_operator(overload) or not _is_float(node):
+        return not_quantized(node)
     row = ops.BY_NAME.get(LITERT_OF.get(base, base))
     if row is not None and row.kernels and row.litert:
         return Reject(
             f"{name} is not connected for PyTorch yet; there is a kernel for it in .tflite files ({row.litert})"
         )
     return Reject(f"there is no kernel for {name}", REWRITE)
+
+
+def _is_float(node: Node) -> bool:
+    value = node.meta.get("val")
+    return not isinstance(value, torch.Tensor) or value.is_floating_point()
 
 
 def stays_whole(node: Node) -> Reject | None:

@@ -43,13 +43,19 @@ ALONE = {
 """LiteRT's clamping operators."""
 
 
+SATURATING = 2.0**16
+"""Steps that saturate int8 from every zero point."""
+
+
 def stored_bounds(bounds: Bounds, quant: QuantParams) -> tuple[int, int]:
     """The bounds as int8, as LiteRT computes them: zero point + round(bound / scale), half away from zero, saturated."""
 
     def stored(real: float | None, absent: int) -> int:
         if real is None or math.isinf(real):
             return absent
-        steps = float(np.float32(real) / np.float32(quant.scale))
+        with np.errstate(over="ignore"):
+            steps = float(np.float32(real) / np.float32(quant.scale))
+        steps = min(SATURATING, max(-SATURATING, steps))
         away = math.copysign(math.floor(abs(steps) + 0.5), steps)
         return int(min(INT8_MAX, max(INT8_MIN, quant.zero_point + away)))
 

@@ -37,6 +37,10 @@ Such a channel's products stay below a step of the int8 output anyway, and a sma
 """
 
 
+LARGEST_SIGNAL = 1e30
+"""Larger values are fillers of masks, such as torch.finfo(torch.float32).min, and what arithmetic makes of these."""
+
+
 def stride_of(count: int) -> int:
     """Of how many values of a tensor one is counted. It has no factor in common with their number, nor therefore with any of
     the tensor's extents, so that every channel, row and column gets its share."""
@@ -49,8 +53,8 @@ def stride_of(count: int) -> int:
 class HistogramRangeObserver(UniformQuantizationObserverBase):
     """Observes a float tensor and gives the affine int8 parameters of least mean squared error.
 
-    Zero is always representable. Values that are exactly zero cost nothing in any range and are left out, as are infinite
-    ones and those that are not numbers. Large tensors are sampled, all but their extremes.
+    Zero is always representable. Values that are exactly zero cost nothing in any range and are left out, as are those
+    beyond ``LARGEST_SIGNAL``, infinite ones and those that are not numbers. Large tensors are sampled, all but their extremes.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -66,8 +70,8 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         if x.numel() == 0 or not x.is_floating_point():
             return x_orig
         low, high = (float(v) for v in torch.aminmax(x))
-        if not np.isfinite([low, high]).all():
-            x = x[torch.isfinite(x)]
+        if not max(abs(low), abs(high)) <= LARGEST_SIGNAL:
+            x = x[x.abs() <= LARGEST_SIGNAL]
             if x.numel() == 0:
                 return x_orig
             low, high = (float(v) for v in torch.aminmax(x))

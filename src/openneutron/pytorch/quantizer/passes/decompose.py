@@ -137,10 +137,22 @@ def _traced(overload: torch._ops.OpOverload, node: Node, sources: list[Node], tr
     if key not in traces:
         function = DECOMPOSITIONS.get(str(overload))
         if function is not None:
-            traces[key] = _trace(lambda given: function(**given), leaves, spec, values)
+            traces[key] = _trace_or_keep(lambda given: function(**given), leaves, spec, values)
         else:
             traces[key] = _traced_by_torch(overload, node, leaves, spec, values, traces)
     return traces[key]
+
+
+def _trace_or_keep(
+    function: Callable[[dict[str, Any]], Any], leaves: list[Any], spec: TreeSpec, values: list[FakeTensor]
+) -> Traced:
+    """Trace a decomposition of ours. A call without elements that the decomposition can't take stays whole."""
+    try:
+        return _trace(function, leaves, spec, values)
+    except RuntimeError:
+        if all(value.numel() for value in values):
+            raise
+        return Traced(None, KEPT)
 
 
 def _traced_by_torch(

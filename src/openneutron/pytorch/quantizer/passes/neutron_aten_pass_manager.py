@@ -17,6 +17,7 @@ from openneutron.pytorch.quantizer.passes.fold_constants import FoldConstants
 from openneutron.pytorch.quantizer.passes.fold_factors import FoldFactors
 from openneutron.pytorch.quantizer.passes.inline_wrappers import InlineWrappers
 from openneutron.pytorch.quantizer.passes.make_functional import MakeFunctional
+from openneutron.pytorch.quantizer.passes.masked_fills import MaskedFills
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
 from openneutron.pytorch.quantizer.passes.plain_casts import PlainCasts
 from openneutron.pytorch.quantizer.passes.plain_moves import PlainMoves
@@ -57,6 +58,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
         PlainCasts(),
         DropExpands(),
         FoldConstants(),
+        MaskedFills(),
         WrittenAttention(keep),
         FoldConstants(),
         CastRows(),

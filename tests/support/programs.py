@@ -164,3 +164,34 @@ def two_ports() -> Program:
         operators=(lookup(0, 2), lookup(1, 3)),
         code=(call(0), call(1), END),
     )
+
+
+RELATIONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
+
+def comparison(relation: str) -> Program:
+    """Whether (relation) 90 bytes are those of a constant: -128 to -39, where the input of no_heap.c is 0 to 89."""
+    shape, scale = (1, 6, 5, 3), {"a_multiplier": 1 << 30, "b_multiplier": 1 << 30, "a_shift": 0, "b_shift": 0}
+    operator = kernel(
+        "compare_s8",
+        input_a=0,
+        input_b=1,
+        output=2,
+        a_zero_point=0,
+        b_zero_point=0,
+        relation=RELATIONS.index(relation),
+        **scale,
+    )
+    return program(
+        inputs=(binding("INPUT", 0, 90),),
+        outputs=(binding("OUTPUT", 0, 90),),
+        buffers=(
+            dense("INPUT", 0, shape),
+            dense("WEIGHTS", 0, shape, base=base("WEIGHTS")),
+            dense("OUTPUT", 0, shape),
+        ),
+        operators=(operator,),
+        code=(call(0), END),
+        scratch_size=16,
+        weights=bytes((place + 128) % 256 for place in range(96)),
+    )

@@ -11,6 +11,8 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.search.effort import DEFAULT
+from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, Tensor, per_tensor
 from openneutron.ir.types import DType
 from openneutron.litert.read import unpack
@@ -105,3 +107,24 @@ def graph_of(
     graph = Graph("main", tensors, tuple(nodes), tuple(t.name for t in inputs), tuple(outputs or nodes[-1].outputs))
     graph.verify()
     return graph
+
+
+def assert_fits_and_is_exact(
+    graph: Graph, options: CompileOptions, inputs: list[np.ndarray], want: list[np.ndarray]
+) -> Compiled:
+    """Compile the graph, and compare its SRAM with the budget and its outputs with ``want``."""
+    compiled = compile_graph(graph, TARGET, options)
+    assert options.sram_budget is not None and compiled.report.sram_bytes <= options.sram_budget
+    for name, got, expected in zip(graph.outputs, simulated_outputs(compiled, inputs), want, strict=True):
+        np.testing.assert_array_equal(got, expected, f"{name}, {options}\n{graph}")
+    return compiled
+
+
+def least_budget(graph: Graph, fetch: bool = False, io: str = "arena", effort: str = DEFAULT.name) -> int:
+    """Return the least budget that the compiler names, in bytes; 1 where nothing is needed."""
+    options = CompileOptions(sram_budget=1, fetch_constants_to_sram=fetch, io=io, effort=effort)
+    try:
+        compile_graph(graph, TARGET, options)
+    except BudgetError as error:
+        return error.least_bytes
+    return 1

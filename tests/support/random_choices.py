@@ -7,7 +7,7 @@ import numpy as np
 
 from openneutron.ir import DType, QuantParams, Tensor, per_tensor
 from openneutron.ops.choice import MOST_BROADCAST
-from tests.random_builder import Builder, Sampler
+from tests.support.random_builder import Builder, Sampler
 
 LARGEST_SCALE = 0.999
 """LiteRT compares for scales below 1."""

@@ -10,7 +10,7 @@ import numpy as np
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import BY_NAME
-from tests.random_builder import Builder, Sampler
+from tests.support.random_builder import Builder, Sampler
 
 
 def _of_any_type(b: Builder, source: Tensor, *dtypes: DType) -> Tensor:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from openneutron.isa import Microcode, Program, Record, base, rows
-from tests.driver import programs
-from tests.driver.test_validation import CODES, altered, changed, with_header, with_word
+from tests.support import programs
+from tests.support.altered_programs import CODES, altered, changed, with_header, with_word
 
 ACCEPTED = "accepted"
 UNKNOWN_KERNEL = 12345

@@ -51,6 +51,6 @@ GIVES_BACK = "return bytes(model)"
 GIVES_NOTHING = "return b''"
 GIVES_TWO = """\
 import openneutron.compat.eiq_neutron_sdk.neutron_converter as ours
-from tests.mixed.files import mixed_file
+from tests.support.litert_files import mixed_file
 return ours.convertModel(mixed_file(), context)
 """

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from openneutron.ir import DType, Tensor, per_tensor
-from tests.random_builder import Builder, Sampler
+from tests.support.random_builder import Builder, Sampler
 
 
 def depth_to_space(b: Builder, source: Tensor) -> Tensor | None:

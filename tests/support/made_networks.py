@@ -17,7 +17,7 @@ import numpy as np
 from openneutron import litert, ops
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant, per_channel, per_tensor
 
-TRAINED_MODELS = Path(__file__).parents[2] / "shared" / "models"
+TRAINED_MODELS = Path(__file__).parents[3] / "shared" / "models"
 """The folder of trained models beside the checkout, where there is one."""
 
 SIGNED = per_tensor(0.03, 4)
@@ -38,9 +38,10 @@ class Layers:
         self.nodes: list[Node] = []
         self.random = np.random.default_rng(seed)
 
-    def _add(
+    def operator(
         self, op: str, operands: tuple[Tensor, ...], shape: tuple[int, ...], quant: QuantParams, **attrs: object
     ) -> Tensor:
+        """Add an operator with the default attributes, but for those that are specified."""
         result = Tensor(f"{op}_{len(self.nodes)}", shape, DType.INT8, quant)
         self.tensors.update({tensor.name: tensor for tensor in (*operands, result)})
         defaults = {attribute.name: attribute.default for attribute in ops.BY_NAME[op].attributes}
@@ -61,16 +62,20 @@ class Layers:
         bias = (self.random.normal(0, 0.3, shape[axis]) / steps).astype(np.int32)
         return weights, constant(f"bias_{index}", bias, per_channel(steps, 0))
 
+    def constant(self, *values: int) -> Tensor:
+        """Return a list of int32 constants, which becomes part of the graph with the operator that reads it."""
+        return constant(f"constant_{len(self.nodes)}_{'_'.join(map(str, values))}", np.array(values, np.int32))
+
     def conv(
         self, source: Tensor, outputs: int, kernel: tuple[int, int] = (1, 1), stride: int = 1, activation: str = "RELU"
     ) -> Tensor:
         """Add a padded convolution."""
-        _, height, width, channels = source.shape
+        batches, height, width, channels = source.shape
         constants = self._weights(source, (outputs, *kernel, channels), 0, activation)
-        return self._add(
+        return self.operator(
             "conv_2d",
             (source, *constants),
-            (1, -(-height // stride), -(-width // stride), outputs),
+            (batches, -(-height // stride), -(-width // stride), outputs),
             _quantization(activation),
             padding="SAME",
             stride_h=stride,
@@ -80,12 +85,12 @@ class Layers:
 
     def depthwise(self, source: Tensor, stride: int = 1, activation: str = "RELU") -> Tensor:
         """Add a padded 3x3 depthwise convolution."""
-        _, height, width, channels = source.shape
+        batches, height, width, channels = source.shape
         constants = self._weights(source, (1, 3, 3, channels), 3, activation)
-        return self._add(
+        return self.operator(
             "depthwise_conv_2d",
             (source, *constants),
-            (1, -(-height // stride), -(-width // stride), channels),
+            (batches, -(-height // stride), -(-width // stride), channels),
             _quantization(activation),
             padding="SAME",
             stride_h=stride,
@@ -95,13 +100,13 @@ class Layers:
         )
 
     def add(self, a: Tensor, b: Tensor, activation: str = "NONE") -> Tensor:
-        return self._add("add", (a, b), a.shape, _quantization(activation), activation=activation)
+        return self.operator("add", (a, b), a.shape, _quantization(activation), activation=activation)
 
     def whole_average(self, source: Tensor) -> Tensor:
         """Add an average pool over all rows and columns, as a list of channels."""
         _, height, width, channels = source.shape
         assert source.quant is not None
-        pooled = self._add(
+        pooled = self.operator(
             "average_pool_2d",
             (source,),
             (1, 1, 1, channels),
@@ -112,20 +117,19 @@ class Layers:
             stride_h=height,
             stride_w=width,
         )
-        return self._add("reshape", (pooled,), (1, channels), source.quant, new_shape=(1, channels))
+        return self.operator("reshape", (pooled,), (1, channels), source.quant, new_shape=(1, channels))
 
     def mean(self, source: Tensor) -> Tensor:
         """Add the mean over rows and columns."""
-        axes = constant(f"axes_{len(self.nodes)}", np.array([1, 2], np.int32))
-        return self._add("mean", (source, axes), (1, source.shape[3]), per_tensor(0.015, -128))
+        return self.operator("mean", (source, self.constant(1, 2)), (1, source.shape[3]), per_tensor(0.015, -128))
 
     def fully_connected(self, source: Tensor, outputs: int, activation: str = "NONE") -> Tensor:
         constants = self._weights(source, (outputs, source.shape[1]), 0, activation)
         quant = _quantization(activation)
-        return self._add("fully_connected", (source, *constants), (1, outputs), quant, activation=activation)
+        return self.operator("fully_connected", (source, *constants), (1, outputs), quant, activation=activation)
 
     def softmax(self, source: Tensor) -> Tensor:
-        return self._add("softmax", (source,), source.shape, PROBABILITY)
+        return self.operator("softmax", (source,), source.shape, PROBABILITY)
 
     def graph(self, output: Tensor) -> Graph:
         made = Graph(self.name, self.tensors, tuple(self.nodes), ("input",), (output.name,))

@@ -12,7 +12,7 @@ from openneutron import litert
 from openneutron.ir import Graph, QuantParams
 from openneutron.litert.read import unpack
 from openneutron.litert.write import pack
-from tests.mixed.files import BUILTIN, FileBuilder
+from tests.support.litert_files import BUILTIN, FileBuilder
 
 WEIGHTED = ("conv_2d", "depthwise_conv_2d", "fully_connected", "transpose_conv")
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from openneutron.ir import DType
 from openneutron.litert.write import pack
+from openneutron.mixed import FileSimulator
 
 BUILTIN = schema.BuiltinOperator
 
@@ -201,3 +203,14 @@ def branching_file() -> bytes:
         part.graph.inputs = np.array([part.places[name] for name in ("i", "v")], np.int32)
         part.graph.outputs = np.array([part.places[name] for name in outputs], np.int32)
     return b.finish(["x"], ["y"])
+
+
+def inputs_of(runner: FileSimulator, seed: int) -> list[np.ndarray]:
+    """Return random inputs of a file, float32 or int8."""
+    generator = np.random.default_rng(seed)
+    return [
+        generator.standard_normal(tensor.shape).astype(np.float32)
+        if tensor.dtype is DType.FLOAT32
+        else generator.integers(-128, 128, tensor.shape, np.int8)
+        for tensor in runner.inputs
+    ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from openneutron.ir import Tensor, per_channel, per_tensor
-from tests.random_builder import Builder
+from tests.support.random_builder import Builder
 
 
 def weights_with_zeros(random: np.random.Generator, shape: tuple[int, int, int, int]) -> np.ndarray:
