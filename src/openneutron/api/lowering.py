@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,9 +69,24 @@ def in_words(name: str, doing: str) -> Iterator[None]:
     except Exception as error:
         if _is_own(error):
             raise
-        raise InvalidModelError(
-            f"'{name}': ExecuTorch can't {doing} it: {first_line(error)} ({type(error).__name__})."
-        ) from error
+        said = f"{first_line(error)} ({type(error).__name__})"
+        raise InvalidModelError(f"'{name}': ExecuTorch can't {doing} it: {_plain(said)}.") from error
+
+
+_PLAIN = (
+    (r"Missing out variants: \{(.*)\}.*", r"it has no kernel for \1. Replace the operator in the model"),
+    (
+        r".*mem_offset \d+ does not fit.*",
+        "the size of a tensor is known only when the model runs. Give it a fixed shape",
+    ),
+)
+"""ExecuTorch's messages that name neither cause nor remedy, and what to write instead."""
+
+
+def _plain(said: str) -> str:
+    for pattern, words in _PLAIN:
+        said = re.sub(pattern, words, said)
+    return said
 
 
 def _is_own(error: Exception) -> bool:
