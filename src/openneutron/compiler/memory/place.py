@@ -66,7 +66,7 @@ def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work
     if not many or best.is_optimal:
         return best
     best = _climbed(items, overlaps, best)
-    return best if best.is_optimal else _exactly(parts, best, work)[0]
+    return best if best.is_optimal else place_smallest(parts, best, work)[0]
 
 
 def _steps(items: Sequence[Item], overlaps: Overlaps) -> Parts:
@@ -85,20 +85,54 @@ def place_parts(parts: Parts, best: Placement, work: float, enough: int = 0) -> 
     The result is ``best``, a placement of each part's first candidate, where nothing is smaller. Deterministic. ``work``: see
     ``place``.
     """
-    floor = max(min(live_bound(each.items, each.overlaps) for each in part) for part in parts)
-    choices, target = (0,) * len(parts), max(floor, enough)
-    found = place_below(parts, target) if best.size > target else None
-    if found is not None:
-        offsets, choices = found
-        chosen = [part[choice] for part, choice in zip(parts, choices, strict=True)]
-        size = max(offsets[item.name] + item.size for each in chosen for item in each.items)
-        return Placement(offsets, size, floor, "depth-first search"), choices
-    return _exactly(parts, best, work) if best.size > target else (best, choices)
+    return place_near_bound(parts, best, enough) or place_smallest(parts, best, work)
 
 
-def _exactly(parts: Parts, best: Placement, work: float) -> tuple[Placement, tuple[int, ...]]:
-    names = {item.name for part in parts for item in part[0].items}
-    if not work or len(names) > EXACT_ITEMS:
+def place_near_bound(parts: Parts, best: Placement, enough: int) -> tuple[Placement, tuple[int, ...]] | None:
+    """Return a placement of ``enough`` bytes, or of the lower bound where that is larger, and each part's choice, or None.
+
+    None means that no such placement was found without the exact search. ``best``: see ``place_parts``.
+    """
+    floor = _floor(parts)
+    target = max(floor, enough)
+    if best.size <= target:
+        return best, (0,) * len(parts)
+    found = place_below(parts, target)
+    if found is None:
+        return None
+    offsets, choices = found
+    chosen = [part[choice] for part, choice in zip(parts, choices, strict=True)]
+    size = max(offsets[item.name] + item.size for each in chosen for item in each.items)
+    return Placement(offsets, size, floor, "depth-first search"), choices
+
+
+def exceed(parts: Parts, ceiling: int) -> bool:
+    """Return True where it is proved that no placement of the parts, whatever the choices, takes ``ceiling`` bytes or less.
+
+    The proof is an exact search for any placement of that size. Where it gives an answer, that search is many times faster than
+    the search for the smallest placement.
+    """
+    if _floor(parts) > ceiling:
+        return True
+    if _is_large(parts):
+        return False
+    from openneutron.compiler.memory.place_exact import is_infeasible
+
+    return is_infeasible(parts, ceiling)
+
+
+def _floor(parts: Parts) -> int:
+    """Return a lower bound of all placements, whatever the choices, in bytes."""
+    return max(min(live_bound(each.items, each.overlaps) for each in part) for part in parts)
+
+
+def _is_large(parts: Parts) -> bool:
+    return len({item.name for part in parts for item in part[0].items}) > EXACT_ITEMS
+
+
+def place_smallest(parts: Parts, best: Placement, work: float) -> tuple[Placement, tuple[int, ...]]:
+    """Return the smallest placement that the exact search finds, or ``best``, and each part's choice; see ``place_parts``."""
+    if not work or _is_large(parts):
         return best, (0,) * len(parts)
     # Imported here: most graphs never get this far, and the solver takes longer to load than they take to compile.
     from openneutron.compiler.memory.place_exact import place_exactly

@@ -113,7 +113,7 @@ def _least_bytes(searches: Sequence[CascadeSearch], below: int) -> int:
     """Return the smallest budget for which a search has a feasible schedule, or ``below`` where that is smaller."""
     for each in sorted(searches, key=lambda each: each.floor_bytes):
         if each.floor_bytes < below:
-            below = min(below, each.least_bytes())
+            below = each.least_bytes(below)
     return below
 
 

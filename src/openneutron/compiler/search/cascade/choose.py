@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from openneutron.compiler.memory.layout import Layout, laid_out_at, lay_out
 from openneutron.compiler.memory.placement import Placement
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.search.cascade.directions import placed_either_way
+from openneutron.compiler.search.cascade.directions import EitherWay, Placed, either_way
 from openneutron.compiler.search.cascade.network import Network, mirrored, network
 from openneutron.compiler.search.cascade.search import Plan, PlanSearch
 from openneutron.compiler.search.cascade.steps import schedule_of
@@ -88,12 +88,16 @@ class CascadeSearch:
         last = self._schedule(self.plans.least(), budget)
         return last if last.arena_bytes <= budget else None
 
-    def least_bytes(self) -> int:
-        """Return the smallest budget that ``fastest`` finds a schedule for."""
-        last = self._schedule(self.plans.least())
-        # A plan whose buffers take more may have an arena that takes less.
-        above = self._downwards(self.plans.plan(last.arena_bytes - 1))
-        return min([last.arena_bytes, *(self._schedule(plan).budget_bytes for plan in above)])
+    def least_bytes(self, below: int = UNLIMITED) -> int:
+        """Return the smallest budget that ``fastest`` finds a schedule for, or ``below`` where that is smaller."""
+        least, best = self.plans.least(), below
+        if self._schedule(least, best - 1).arena_bytes < best:
+            best = self._schedule(least).arena_bytes
+        # A plan whose buffers take more may have an arena that takes less: the smaller the plan, the more it can gain.
+        for plan in reversed([*self._downwards(self.plans.plan(best - 1))]):
+            if plan.peak_bytes < best and self._schedule(plan, best - 1).arena_bytes < best:
+                best = min(best, self._schedule(plan).budget_bytes)
+        return best
 
     def levels(self, ratio: float) -> Iterator[CascadeSchedule]:
         """Yield schedules from the fastest to the smallest, each with at most ``ratio`` of the memory of the one before."""
@@ -117,29 +121,23 @@ class CascadeSearch:
             plan = smaller
         return plan
 
-    def _schedule(self, plan: Plan, enough: int = 0) -> CascadeSchedule:
-        """Return the plan with addresses, in the smallest arena that is found, or in the first of at most ``enough`` bytes."""
+    def _schedule(self, plan: Plan, enough: int | None = None) -> CascadeSchedule:
+        """Return the plan with addresses, in the smallest arena that is found, or in the first of at most ``enough`` bytes.
+
+        Where no arena of ``enough`` bytes is found, the result is some larger arena.
+        """
+        return self._placing(plan).within(enough)
+
+    def _placing(self, plan: Plan) -> _Placing:
         placing = self._placed.get(plan.peak_bytes)
         if placing is None:
             # Of several plans of one speed and memory always the same, whatever budget led here.
             found = self.plans.plan(plan.peak_bytes)
             assert found is not None and found.cycles == plan.cycles
-            placing = self._placed[plan.peak_bytes] = _Placing(self._arenas(found))
-        return placing.within(enough)
+            placing = self._placed[plan.peak_bytes] = _Placing(self, found, self.at(found, found.parts, None))
+        return placing
 
-    def _arenas(self, plan: Plan) -> Iterator[CascadeSchedule]:
-        """Yield the plan as it is, then with each cascade in the direction that lets the arena shrink to the estimate."""
-        best = self._at(plan, plan.parts, None)
-        yield best
-        if best.arena_bytes <= plan.tensor_bytes:
-            return
-        others = [turned(part, self._mirror(part.segment.network)) if part.overlaps else None for part in plan.parts]
-        placed, work = best.layout.placement, self.effort.exact_work
-        tried = self._at(plan, *placed_either_way(plan.parts, others, placed, work, plan.tensor_bytes))
-        if tried.arena_bytes < best.arena_bytes or tried.layout.placement.is_optimal:
-            yield tried
-
-    def _at(self, plan: Plan, parts: Sequence[Stripes], placement: Placement | None) -> CascadeSchedule:
+    def at(self, plan: Plan, parts: Sequence[Stripes], placement: Placement | None) -> CascadeSchedule:
         """Return the plan's parts at the addresses of the placement; without a placement, by first fit."""
         schedule, storages = schedule_of(parts, self.storages)
         if placement is None:
@@ -147,6 +145,13 @@ class CascadeSearch:
         else:
             layout = laid_out_at(placement, schedule, storages, self.io)
         return CascadeSchedule(schedule, layout, storages, plan.cycles, plan.peak_bytes)
+
+    def directions(self, plan: Plan) -> EitherWay:
+        """Return the plan's parts with their mirrored alternatives."""
+        return either_way(
+            plan.parts,
+            [turned(part, self._mirror(part.segment.network)) if part.overlaps else None for part in plan.parts],
+        )
 
     def _mirror(self, made: Network) -> Network:
         """Return the mirrored network. Identities are safe as keys: the search keeps its networks."""
@@ -157,17 +162,45 @@ class CascadeSearch:
 
 @dataclass(slots=True)
 class _Placing:
-    """A plan's arenas; smaller ones are searched only on demand."""
+    """A plan's arenas; smaller ones are searched only on demand.
 
-    arenas: Iterator[CascadeSchedule]
-    seen: list[CascadeSchedule] = field(default_factory=list)
+    ``as_it_is`` is the plan by first fit, ``smallest`` the plan with the directions that let the arena shrink to the estimate.
+    No arena takes ``exceeded`` bytes or less: that is proved.
+    """
 
-    def within(self, enough: int) -> CascadeSchedule:
-        for schedule in self.seen:
-            if schedule.arena_bytes <= enough:
-                return schedule
-        for schedule in self.arenas:
-            self.seen.append(schedule)
-            if schedule.arena_bytes <= enough:
-                break
-        return self.seen[-1]
+    search: CascadeSearch
+    plan: Plan
+    as_it_is: CascadeSchedule
+    smallest: CascadeSchedule | None = None
+    exceeded: int = -1
+    _directions: EitherWay | None = None
+
+    def within(self, enough: int | None) -> CascadeSchedule:
+        """See ``CascadeSearch._schedule``."""
+        if enough is not None and self.as_it_is.arena_bytes <= enough:
+            return self.as_it_is
+        if self.smallest is None and self.as_it_is.arena_bytes <= self.plan.tensor_bytes:
+            self.smallest = self.as_it_is
+        if self.smallest is None and self._directions is None:
+            self._directions = self.search.directions(self.plan)
+            self._take(self._directions.near_bound(self.as_it_is.layout.placement, self.plan.tensor_bytes))
+        if self.smallest is None and enough is not None and self.exceeds(enough):
+            return self.as_it_is
+        if self.smallest is None:
+            assert self._directions is not None
+            self._take(self._directions.smallest(self.as_it_is.layout.placement, self.search.effort.exact_work))
+        assert self.smallest is not None
+        return self.smallest
+
+    def exceeds(self, enough: int) -> bool:
+        """Return True where it is proved that no arena takes ``enough`` bytes or less."""
+        assert self._directions is not None
+        if self.exceeded < enough and self._directions.exceed(enough):
+            self.exceeded = enough
+        return enough <= self.exceeded
+
+    def _take(self, placed: Placed | None) -> None:
+        if placed is not None:
+            found = self.search.at(self.plan, *placed)
+            better = found.arena_bytes < self.as_it_is.arena_bytes or found.layout.placement.is_optimal
+            self.smallest = found if better else self.as_it_is

@@ -8,27 +8,47 @@ The arena depends on directions and addresses together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from openneutron.compiler.memory.place import place_parts
-from openneutron.compiler.memory.placement import Candidate, Item, Placement
+from openneutron.compiler.memory.place import exceed, place_near_bound, place_smallest
+from openneutron.compiler.memory.placement import Candidate, Item, Parts, Placement
 from openneutron.compiler.schedule.schedule import calls_in
 from openneutron.compiler.search.cascade.steps import numbered, part_steps
 from openneutron.compiler.search.cascade.stripes import Stripes
 from openneutron.isa import aligned
 
+Placed = tuple[tuple[Stripes, ...], Placement]
+"""The parts in their directions, and their addresses."""
 
-def placed_either_way(
-    parts: Sequence[Stripes], others: Sequence[Stripes | None], best: Placement, work: float, enough: int
-) -> tuple[tuple[Stripes, ...], Placement]:
-    """Return the parts, each as it is or as its alternative in ``others``, and their placement.
 
-    The placement is the smallest that is found, or one of ``enough`` bytes; where nothing is smaller, the parts as they are with
-    ``best``. ``work``: see ``place``.
-    """
-    either = [(part,) if other is None else (part, other) for part, other in zip(parts, others, strict=True)]
-    candidates = [[Candidate(*live_in(each)) for each in part] for part in either]
-    placement, choices = place_parts(candidates, best, work, enough)
-    return tuple(part[choice] for part, choice in zip(either, choices, strict=True)), placement
+@dataclass(frozen=True, slots=True)
+class EitherWay:
+    """A plan's parts, each in one direction or in both."""
+
+    choices: Sequence[Sequence[Stripes]]
+    candidates: Parts
+
+    def near_bound(self, best: Placement, enough: int) -> Placed | None:
+        """See ``place_near_bound``; ``best`` is a placement of the first direction of each part."""
+        found = place_near_bound(self.candidates, best, enough)
+        return None if found is None else self._placed(*found)
+
+    def smallest(self, best: Placement, work: float) -> Placed:
+        """See ``place_smallest``."""
+        return self._placed(*place_smallest(self.candidates, best, work))
+
+    def exceed(self, ceiling: int) -> bool:
+        """See ``exceed``."""
+        return exceed(self.candidates, ceiling)
+
+    def _placed(self, placement: Placement, numbers: Sequence[int]) -> Placed:
+        return tuple(part[number] for part, number in zip(self.choices, numbers, strict=True)), placement
+
+
+def either_way(parts: Sequence[Stripes], others: Sequence[Stripes | None]) -> EitherWay:
+    """Return the parts with their alternatives in ``others``, where there are any."""
+    choices = [(part,) if other is None else (part, other) for part, other in zip(parts, others, strict=True)]
+    return EitherWay(choices, [[Candidate(*live_in(each)) for each in part] for part in choices])
 
 
 def live_in(part: Stripes) -> tuple[tuple[Item, ...], Mapping[tuple[str, str], int]]:

@@ -147,7 +147,7 @@ class _Cascade:
 
 @dataclass(slots=True)
 class PlanSearch:
-    """Plans of one network; evaluated candidates are kept.
+    """Plans of one network; plans and evaluated candidates are kept.
 
     ``cuts``: no cascade continues from before such a call into it.
     """
@@ -165,6 +165,7 @@ class PlanSearch:
     _everything: bool = field(init=False)
     _segments: dict[tuple[int, int], list[_Cascade]] = field(default_factory=dict)
     _wholes: dict[int, Stripes] = field(default_factory=dict)
+    _plans: dict[int, Plan | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Every piece reads its chain's constants anew: no patches where they are copied.
@@ -282,6 +283,11 @@ class PlanSearch:
 
     def plan(self, budget: int) -> Plan | None:
         """Return the plan of the fewest cycles that takes at most ``budget`` bytes, or None."""
+        if budget not in self._plans:
+            self._plans[budget] = self._shortest_path(budget)
+        return self._plans[budget]
+
+    def _shortest_path(self, budget: int) -> Plan | None:
         count = len(self.network.calls)
         wholes = [self.whole(position) for position in range(count)]
         best: list[_Path | None] = [_Path(0, 0, None, -1), *[None] * count]
