@@ -230,7 +230,7 @@ class PlanSearch:
 
     def _least_of(self, found: _Cascade, pacing: Pacing) -> int:
         windows = self._window_rows[id(found.segment.network)]
-        return found.segment.least_bytes(found.segment.held_at_once(*pacing, windows))
+        return found.segment.least_bytes(windows, found.segment.held_at_once(*pacing))
 
     def _cycles_in_one_round(self, found: Segment) -> int:
         return sum(self._least[id(found.network.calls[position])] for position in found.positions)
