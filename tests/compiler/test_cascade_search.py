@@ -11,7 +11,6 @@ from openneutron.compiler.schedule import needs
 from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.compiler.search.cascade.steps import compressed
 from openneutron.errors import BudgetError
-from openneutron.isa import rows
 from tests.support import oracle
 from tests.support.oracle import assert_fits_and_is_exact, least_budget
 from tests.support.random_images import image_graph
@@ -55,10 +54,6 @@ def test_cascades_are_what_makes_a_network_fit() -> None:
         seen["loops"] += any(isinstance(step, Loop) for step in compiled.schedule.steps)
         seen["overlaps"] += bool(compiled.schedule.overlaps)
     assert min(seen.values()) >= 5, seen
-
-
-def test_every_kernel_says_which_rows_it_needs() -> None:
-    assert set(needs.RULES) == {row.name for row in rows.KERNELS}
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from tests.support import oracle, random_graphs
 from tests.support.random_transposed import transpose_conv
 
 
-def wherever_possible(calls: Sequence[KernelCall], _target: Target) -> list[KernelCall]:
-    return [piece for call in calls for piece in ((_is_mergeable(call) and _pieces(call)) or [call])]
+def wherever_possible(calls: Sequence[KernelCall], target: Target) -> list[KernelCall]:
+    return [piece for call in calls for piece in ((_is_mergeable(call, target) and _pieces(call)) or [call])]
 
 
 @pytest.mark.parametrize("part", range(4))

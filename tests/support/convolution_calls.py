@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.isa import rows
 from openneutron.isa.row import Row
@@ -165,7 +166,8 @@ class Prepared:
 
     def words(self) -> ctypes.Structure:
         """The parameter block; requantization table in the weights base, after the weights."""
-        at = -len(self.call.constants["weights"]) % 16 + len(self.call.constants["weights"])
+        size = self.call.packed_bytes()["weights"]
+        at = -size % 16 + size
         weights = rows.BASES.index("WEIGHTS")
         places = {"input": 0, "output": 1, "weights_base": weights, "weights_offset": 0}
         places |= {"requant_base": weights, "requant_offset": at}
@@ -173,8 +175,9 @@ class Prepared:
         return ConvolutionWords(*(given[name] for name, _ in ConvolutionWords._fields_))
 
     def constants(self) -> npt.NDArray[np.uint8]:
-        blob = self.call.constants["weights"]
-        return np.frombuffer(blob + bytes(-len(blob) % 16) + self.call.constants["requant"], np.uint8).copy()
+        blobs = packed(self.call)
+        weights, requant = blobs["weights"], blobs["requant"]
+        return np.frombuffer(weights + bytes(-len(weights) % 16) + requant, np.uint8).copy()
 
     def whole(self) -> dict[str, int]:
         n, r, c, k = self.output_extents

@@ -86,17 +86,15 @@ def _two(op: str) -> Sampler:
     return sample
 
 
-def _table(op: str, quant: QuantParams | None = None) -> Sampler:
+def _table(op: str, quant: QuantParams | None = None, most_axes: int | None = None) -> Sampler:
     def sample(b: Builder, source: Tensor) -> Tensor | None:
+        if most_axes is not None and len(source.shape) > most_axes:
+            return None
         attrs = {"alpha": float(np.float32(b.random.uniform(-0.5, 1.5)))} if op == "leaky_relu" else {}
         shared = source.quant if quant is None and b.random.random() < 0.2 else quant
         return b.node(op, [source], b.new(source.shape, shared), **attrs)
 
     return sample
-
-
-def l2_normalization(b: Builder, source: Tensor) -> Tensor | None:
-    return _table("l2_normalization", per_tensor(1 / 128, 0))(b, source) if len(source.shape) <= 4 else None
 
 
 def neg(b: Builder, source: Tensor) -> Tensor | None:
@@ -207,7 +205,7 @@ SAMPLERS: dict[str, Sampler] = {
     "transpose": random_movement.transpose,
     "softmax": softmax,
     "log_softmax": log_softmax,
-    "l2_normalization": l2_normalization,
+    "l2_normalization": _table("l2_normalization", per_tensor(1 / 128, 0), most_axes=4),
     "softmax_rescaled": softmax_rescaled,
     "resize_nearest_neighbor": random_movement.resize_nearest_neighbor,
     "resize_bilinear": random_movement.resize_bilinear,

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from openneutron import ops
 from openneutron.compiler.cost.bottleneck import bottleneck, idle_reason
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.emit.audit import audit
 from openneutron.compiler.emit.emit import emit
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, io_outside, lay_out
@@ -219,6 +218,9 @@ def _least(found: Sequence[tuple[TooLittle, Selection]]) -> tuple[int, Selection
 
 def checked(compiled: Compiled) -> Compiled:
     """The same with ``used_bytes`` in its report. Raises CompilerFaultError where the program reads what is not there."""
+    # Imported here, since most compiles do without it.
+    from openneutron.compiler.emit.audit import audit
+
     found = audit(compiled.program, compiled.schedule, compiled.storages)
     if found.findings:
         raise CompilerFaultError(

@@ -146,16 +146,16 @@ def whole_schedule(calls: Sequence[KernelCall]) -> Schedule:
     return Schedule(tuple(calls), tuple(Whole(index) for index in range(len(calls))))
 
 
-def constants_read(call: KernelCall, storages: Storages) -> dict[str, bytes]:
-    """All that a call reads of the weights: its constants by their keys, constant operands by % and their storages' names.
+def constant_operands(call: KernelCall, storages: Storages) -> dict[str, bytes]:
+    """The constant operands that a call reads of the weights, by their storages' names.
 
     An operand is there whole, though a view may leave out some of it.
     """
     operands = (storages[view.tensor] for view in call.views.values())
-    read = {f"%{storage.name}": storage.constant for storage in operands if storage.constant is not None}
-    return {**call.constants, **read}
+    return {storage.name: storage.constant for storage in operands if storage.constant is not None}
 
 
 def fetched_bytes(call: KernelCall, storages: Storages) -> int:
     """What a call's constants take in the prefetch buffer."""
-    return sum(aligned(len(blob)) for blob in constants_read(call, storages).values())
+    operands = map(len, constant_operands(call, storages).values())
+    return sum(map(aligned, (*call.packed_bytes().values(), *operands)))
