@@ -80,7 +80,7 @@ def run(backend: str, make: Callable[[], tuple[Any, Any, Any]] | None = None) ->
         from torch.export import export
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-        from openneutron.pytorch import models
+        from openneutron.pytorch.source import models
 
         quantizer, compile_config, lower_options, after_lowering = _backend(backend)
     torch.set_num_threads(1)

@@ -88,7 +88,7 @@ def _run(model: str) -> dict[str, dict[str, float]]:
 
 
 def _built_in(model: str, count: int) -> tuple[Any, list[tuple[Any, ...]]]:
-    from openneutron.pytorch import models
+    from openneutron.pytorch.source import models
 
     module, _ = models.get(model)
     return module, models.samples(model, count + TESTED)
@@ -100,7 +100,7 @@ def _demo(count: int) -> tuple[Any, list[tuple[Any, ...]]]:
 
     from demo import digits
     from demo.train import Course, train
-    from openneutron.pytorch.models.cifarnet import cifarnet
+    from openneutron.pytorch.source.models.cifarnet import cifarnet
 
     torch.manual_seed(0)
     data = digits.load(0)
@@ -113,7 +113,7 @@ def _observer(name: str) -> Any:
     import numpy as np
     from torchao.quantization.pt2e import HistogramObserver, MinMaxObserver
 
-    from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
+    from openneutron.pytorch.quantizer.observers.ranges import HistogramRangeObserver
 
     class Percentile(HistogramRangeObserver):
         """Leaves out 0.01 % of the values, half of it at each end."""

@@ -52,7 +52,7 @@ def _instructions(model: str) -> dict[str, Any]:
 
     if model in BUILT_IN:
         import openneutron
-        from openneutron.pytorch import models
+        from openneutron.pytorch.source import models
 
         network, example = models.get(model)
         compiled = openneutron.compile(network, example, calibration=models.samples(model, 4), name=model)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.quality_cases import Case, cases
-from openneutron.pytorch.compile import analyse
+from openneutron.api.pytorch import analyse
 from openneutron.pytorch.quantizer.specs import activation_spec
 
 SAMPLES = 12

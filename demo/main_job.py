@@ -17,9 +17,9 @@ from torch import nn
 import openneutron
 from demo import digits
 from demo.train import FROM_NOTHING, WITH_ROUNDING, Course, train
+from openneutron.api.pytorch import CompiledModel
 from openneutron.cli.progress import Steps
-from openneutron.pytorch.compile import CompiledModel
-from openneutron.pytorch.models.cifarnet import cifarnet
+from openneutron.pytorch.source.models.cifarnet import cifarnet
 from openneutron.report.text import summary_table
 
 SEED = 0

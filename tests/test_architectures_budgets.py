@@ -12,7 +12,8 @@ import torch
 import openneutron
 from tests import architectures
 from tests.fuzz.architectures import graphs
-from tests.fuzz.budgets import check_graph, least_budget
+from tests.fuzz.budgets import check_graph
+from tests.support.oracle import least_budget
 
 LEAST_KIB = {
     "deeplab": 25.6,

@@ -16,7 +16,7 @@ from demo.digits import Digits
 from demo.train import train
 from openneutron.cli import main as openneutron_command
 from openneutron.cli.progress import Steps
-from openneutron.pytorch.models.cifarnet import cifarnet
+from openneutron.pytorch.source.models.cifarnet import cifarnet
 
 TRAINED, TESTED = 64, 12
 

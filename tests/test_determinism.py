@@ -26,7 +26,7 @@ sys.stdout.buffer.write(made.to_bytes())
 COMPILE_MODULE = """
 import sys
 import openneutron
-from openneutron.pytorch import models
+from openneutron.pytorch.source import models
 model, example = models.get(sys.argv[1])
 program = openneutron.compile(model, example, calibration=models.samples(sys.argv[1], 4), target="imxrt700")
 program.save(sys.argv[2])

@@ -16,11 +16,10 @@ import torch
 
 import openneutron
 from openneutron.api.keywords import ModelOptions
+from openneutron.api.pytorch import compile as compile_module
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.litert.interpret import interpret
-from openneutron.pytorch.compile import compile as compile_module
-from tests.mixed.files import mixed_file
-from tests.mixed.test_run import inputs_of
+from tests.support.litert_files import inputs_of, mixed_file
 
 WITHOUT_TORCH = """
 import sys

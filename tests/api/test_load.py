@@ -11,8 +11,7 @@ import pytest
 
 import openneutron
 from openneutron.errors import InvalidModelError, InvalidProgramError
-from tests.mixed.files import mixed_file
-from tests.mixed.test_run import inputs_of
+from tests.support.litert_files import inputs_of, mixed_file
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from torch import nn
 from openneutron.cli.model_source import BUILT_IN, BuiltInModel, ExportedFile, PythonFunction, parse
 from openneutron.cli.pytorch_source import Loaded, load, samples
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.pytorch import models
-from openneutron.pytorch.exporting import aten_graph
+from openneutron.pytorch.source import models
+from openneutron.pytorch.source.exporting import aten_graph
 
 NET = """\
 import torch

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from openneutron import litert
-from openneutron.isa import kernel_selection, payload, pte
+from openneutron import litert, pte
+from openneutron.isa import kernel_selection, payload
 from openneutron.mixed import FileSimulator
-from openneutron.pytorch.runner import Runner
-from tests.oracle import random_inputs, reference_outputs
+from openneutron.pytorch.run.runner import Runner
+from tests.support.oracle import random_inputs, reference_outputs
 
 SCRIPT = Path(__file__).parent / "upstream_flow.py"
 

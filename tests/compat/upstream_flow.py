@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
     from executorch.backends.nxp.quantizer.utils import calibrate_and_quantize
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
 
-    from openneutron.pytorch import models
+    from openneutron.pytorch.source import models
 
     os.chdir(folder)
     torch.set_num_threads(1)

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import openneutron
-from openneutron import litert, targets
+from openneutron import litert, pte, targets
 from openneutron.compiler import CompileOptions, Report, compile_graph
 from openneutron.ir import Graph
-from openneutron.isa import Program, decode, payload, pte
+from openneutron.isa import Program, decode, payload
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.options import CALLER
 from openneutron.simulator import Simulator
-from tests.made_networks import models_folder
+from tests.support.made_networks import models_folder
 
 if TYPE_CHECKING:
-    from openneutron.pytorch.compile import CompiledModel
+    from openneutron.api.pytorch import CompiledModel
 
 TINY = {
     "anomaly detection": "mlperf_tiny_ad01_int8",
@@ -69,7 +69,7 @@ def _graph(name: str) -> Graph:
 
 @functools.cache
 def _built_in(name: str) -> CompiledModel:
-    from openneutron.pytorch import models
+    from openneutron.pytorch.source import models
 
     network, example = models.get(BUILT_IN[name])
     return openneutron.compile(network, example, calibration=models.samples(BUILT_IN[name], 4), name=BUILT_IN[name])

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from openneutron.isa.payload import Format, Payload
-from openneutron.pytorch import delegate
+from openneutron.pytorch.run import delegate
 from openneutron.simulator.library import LIBRARY
-from tests.driver import programs
+from tests.support import programs
 
 ROOT = Path(__file__).parents[2]
 INTERNAL, INVALID_ARGUMENT = 1, 0x12

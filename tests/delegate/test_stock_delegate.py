@@ -17,18 +17,20 @@ import pytest
 import torch
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 
-from openneutron.isa import payload, pte, with_checksum
+from openneutron import pte
+from openneutron.isa import payload, with_checksum
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
-from openneutron.pytorch import delegate, models
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
-from openneutron.pytorch.runner import Runner
+from openneutron.pytorch.run import delegate
+from openneutron.pytorch.run.runner import Runner
+from openneutron.pytorch.source import models
 from openneutron.simulator.library import LIBRARY
-from tests.delegate import stock
-from tests.driver.test_builds import INCLUDES, driver_sources, kernel_sources
+from tests.support import stock
+from tests.support.runtime_builds import INCLUDES, driver_sources, kernel_sources
 
 ROOT = Path(__file__).parents[2]
 SWITCHES = ("EXTERNAL_MEM", "NEUTRON_NPU_POWER_GATING", "NEUTRON_PROFILE", "ET_EVENT_TRACER_ENABLED")

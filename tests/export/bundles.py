@@ -13,8 +13,8 @@ import openneutron
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.litert.neutron_graph import graph_file
-from openneutron.pytorch import models
-from tests.tools import required
+from openneutron.pytorch.source import models
+from tests.support.tools import required
 
 HOST_BOARD = Path(__file__).parent / "host_board.c"
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")

@@ -13,16 +13,15 @@ import pytest
 import torch
 
 import openneutron
-from openneutron import litert, targets
+from openneutron import litert, pte, targets
 from openneutron.cli import main
 from openneutron.errors import InvalidModelError, OpenNeutronError
 from openneutron.export import export_bundle
 from openneutron.export.from_pte import read_pte
-from openneutron.isa import pte
 from openneutron.isa.rows import MAGIC
 from openneutron.mixed import compile_file
 from tests.export.bundles import cifarnet
-from tests.mixed.files import mixed_file
+from tests.support.litert_files import mixed_file
 
 
 class PartlyOnTheCpu(torch.nn.Module):

@@ -11,9 +11,9 @@ from openneutron import litert
 from openneutron.litert.interpret import interpret
 from openneutron.litert.resolver import WITHOUT_REFERENCE
 from openneutron.mixed import FileSimulator, compile_file
-from tests import oracle
 from tests.litert.operator_samples import A, Sample
-from tests.mixed.files import BUILTIN, FileBuilder
+from tests.support import oracle
+from tests.support.litert_files import BUILTIN, FileBuilder
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from openneutron import litert
 from openneutron.compiler import CompileOptions
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.mixed import CompiledFile, FileSimulator, analyse_file, compile_file
-from tests.mixed.files import BUILTIN, FileBuilder, float_file, int16_file, mixed_file
-from tests.oracle import TARGET
+from tests.support.litert_files import BUILTIN, FileBuilder, float_file, int16_file, mixed_file
+from tests.support.oracle import TARGET
 
 WHOLE_MODELS = (
     "mlperf_tiny_ad01_int8",

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from openneutron.pytorch.compile import CompiledModel, analyse
-from tests.oracle import random_inputs, reference_outputs, simulated_outputs
+from openneutron.api.pytorch import CompiledModel, analyse
+from tests.support.oracle import random_inputs, reference_outputs, simulated_outputs
 
 IMAGE = (1, 8, 12, 12)
 

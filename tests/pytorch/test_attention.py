@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from openneutron.pytorch.aten_passes.decompositions.attention import MASKED
-from openneutron.pytorch.compile import analyse
-from openneutron.pytorch.quantizer.row_observer import REACH, RowRangeObserver
+from openneutron.api.pytorch import analyse
+from openneutron.pytorch.operators.attention.decompose import MASKED
+from openneutron.pytorch.quantizer.observers.row import REACH, RowRangeObserver
 from tests.pytorch.small_models import Compiled, assert_same_as_litert, outputs_of, steps_apart
 
 attention = F.scaled_dot_product_attention

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from executorch.runtime import Runtime
 from torch import nn
 
-from openneutron.pytorch.compile import CompiledModel, analyse
+from openneutron.api.pytorch import CompiledModel, analyse
 from tests.pytorch.odd_models import Running
 
 

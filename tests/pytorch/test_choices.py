@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
+from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.errors import InvalidModelError
-from openneutron.pytorch.compile import CompiledModel, analyse
 from tests.pytorch.small_models import assert_same_as_litert, outputs_of
 
 IMAGE = (1, 8, 6, 5)

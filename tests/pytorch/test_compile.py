@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import openneutron
+from openneutron import pte
+from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError, OpenNeutronError
-from openneutron.isa import pte
-from openneutron.pytorch.compile import CompiledModel, analyse
 from tests.pytorch.small_models import IMAGE, Around, outputs_of
 
 EXAMPLE = (torch.randn(IMAGE, generator=torch.Generator().manual_seed(0)),)

@@ -13,15 +13,16 @@ import torch.nn.functional as F
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 
 import openneutron
+from openneutron import pte
 from openneutron.errors import BudgetError, ConverterError, InvalidOptionError, MissingToolError
-from openneutron.isa import payload, pte
+from openneutron.isa import payload
 from openneutron.litert import read
 from openneutron.litert.neutron_graph import find
+from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.compile_spec import decode
 from openneutron.pytorch.nxp_backend import NeutronCompileSpecBuilder, generate_neutron_compile_spec
-from tests.converter import fake_sdk
 from tests.pytorch.small_models import IMAGE, Around
+from tests.support import fake_sdk
 
 INPUTS = (torch.linspace(-2, 2, 8 * 12 * 12).reshape(IMAGE),)
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from openneutron.pytorch import models
-from tests.pytorch.test_transposed import assert_one_call, quantized, settled
+from openneutron.pytorch.source import models
+from tests.pytorch.operator_cases import assert_one_call, quantized, settled
 
 
 def random_layer(seed: int) -> tuple[nn.Module, tuple[int, ...], str]:

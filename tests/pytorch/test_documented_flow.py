@@ -10,16 +10,15 @@ import torch
 from executorch.exir import to_edge_transform_and_lower
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 
-from openneutron import targets
+from openneutron import pte, targets
 from openneutron.errors import InvalidOptionError
-from openneutron.isa import pte
+from openneutron.pytorch.backend.compile_spec import PartitionCompileOptions, encode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.compile_spec import PartitionCompileOptions, encode
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.runner import Runner
+from openneutron.pytorch.run.runner import Runner
 
 
 def small_network() -> torch.nn.Module:

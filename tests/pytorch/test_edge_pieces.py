@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from openneutron.pytorch.compile import analyse
+from openneutron.api.pytorch import analyse
 from tests.pytorch.small_models import assert_same_as_litert
 
 _quantized = torch.ops.quantized_decomposed

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.pytorch.exported_file import load_exported
+from openneutron.pytorch.source.exported_file import load_exported
 
 SAMPLES = "data/sample_inputs/model.pt"
 PROGRAM = "models/model.json"

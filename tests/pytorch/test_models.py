@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import openneutron
-import oracle
-from openneutron.pytorch import models
-from openneutron.pytorch.compile import CompiledModel
+from openneutron.api.pytorch import CompiledModel
+from openneutron.pytorch.source import models
+from tests.support import oracle
 
 NETWORKS = (
     "autoencoder",

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.fx import GraphModule, Node
 
-from openneutron.pytorch.compile import analyse
+from openneutron.api.pytorch import analyse
 from tests.pytorch.small_models import assert_same_as_litert, compiled, steps_apart
 
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.fx import GraphModule
 
-from openneutron.pytorch.aten_passes.decompose import Decompose
-from openneutron.pytorch.compile import analyse
+from openneutron.api.pytorch import analyse
+from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from tests.pytorch.small_models import Compiled, assert_same_as_litert, steps_apart
 
 LAYER_NORM = "mean sub lookup mean lookup mul"

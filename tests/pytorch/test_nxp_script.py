@@ -16,14 +16,13 @@ from executorch.runtime import Runtime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openneutron import litert
+from openneutron import litert, pte
 from openneutron.errors import InvalidOptionError, InvalidTargetError
-from openneutron.isa import payload, pte
+from openneutron.isa import payload
 from openneutron.options import IO_PLACES
-from openneutron.pytorch import delegate
+from openneutron.pytorch.backend.compile_spec import PartitionCompileOptions, decode, encode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronHWVersion, NeutronTargetSpec
-from openneutron.pytorch.compile_spec import PartitionCompileOptions, decode, encode
 from openneutron.pytorch.edge_passes.neutron_edge_pass_manager import NeutronEdgePassManager
 from openneutron.pytorch.edge_passes.remove_additional_quantize_dequantize_nodes_pass import (
     RemoveAdditionalQDQClustersPass,
@@ -38,6 +37,7 @@ from openneutron.pytorch.nxp_backend import (
 )
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
+from openneutron.pytorch.run import delegate
 from tests.pytorch.small_models import IMAGE, Around
 
 SPEC = NeutronTargetSpec("imxrt700")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from openneutron.pytorch.compile import CompiledModel, analyse
+from openneutron.api.pytorch import CompiledModel, analyse
 from tests.pytorch.odd_models import ODD, Odd
 
 PART_OF_RANGE = 0.03

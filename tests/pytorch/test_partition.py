@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.fx import Graph, Node
 
-from openneutron.pytorch.lower import Unit
-from openneutron.pytorch.partition import gather, levels
+from openneutron.pytorch.lower.units import Unit
+from openneutron.pytorch.partition.gather import gather, levels
 
 Drawn = tuple[Graph, list[Unit]]
 

@@ -13,13 +13,14 @@ from executorch.devtools.inspector import TimeScale
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.runtime import Runtime
 
-from openneutron.isa import payload, pte
-from openneutron.pytorch import delegate
+from openneutron import pte
+from openneutron.isa import payload
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
+from openneutron.pytorch.run import delegate
 from openneutron.simulator import Simulator
 from tests.pytorch.small_models import IMAGE, Around
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from openneutron.pytorch.aten_passes.fold_factors import FoldFactors
-from openneutron.pytorch.aten_passes.split_projections import SplitProjections
+from openneutron.pytorch.quantizer.passes.fold_factors import FoldFactors
+from openneutron.pytorch.quantizer.passes.split_projections import SplitProjections
 
 
 class Projected(nn.Module):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.fx import GraphModule
 
-from openneutron.pytorch.compile import analyse
+from openneutron.api.pytorch import analyse
 from tests.pytorch.small_models import compiled
 
 REASON = (

@@ -15,11 +15,12 @@ from torch import nn
 from torch.fx import GraphModule
 
 import openneutron
+from openneutron import pte
+from openneutron.api.pytorch import CompiledModel
 from openneutron.errors import BudgetError, InvalidOptionError, InvalidTargetError
-from openneutron.isa import payload, pte
-from openneutron.pytorch.compile import CompiledModel
+from openneutron.isa import payload
 from openneutron.pytorch.recipes import OpenNeutronRecipeType as Recipe
-from openneutron.pytorch.runner import Runner
+from openneutron.pytorch.run.runner import Runner
 
 torch.manual_seed(11)
 SAMPLES = [(torch.randn(1, 4, 12, 12),) for _ in range(6)]

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.nn.quantizable.modules.rnn import LSTM as QuantizableLSTM
 
-from openneutron.pytorch.aten_passes.decompose import Decompose
-from openneutron.pytorch.aten_passes.decompositions.recurrent import MOST_STEPS
-from openneutron.pytorch.aten_passes.merge_slices import MergeSlices
-from openneutron.pytorch.aten_passes.plain_moves import PlainMoves
-from openneutron.pytorch.compile import analyse
+from openneutron.api.pytorch import analyse
+from openneutron.pytorch.operators.recurrent.decompose import MOST_STEPS
+from openneutron.pytorch.quantizer.passes.decompose import Decompose
+from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
+from openneutron.pytorch.quantizer.passes.plain_moves import PlainMoves
 from tests.pytorch.small_models import assert_same_as_litert, outputs_of
 
 

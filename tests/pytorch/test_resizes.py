@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from openneutron.pytorch.compile import analyse
+from openneutron.api.pytorch import analyse
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import assert_same_as_litert, compiled
 

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from openneutron.api.pytorch import analyse
 from openneutron.cli.arrays import INDICES, random_array
 from openneutron.cli.pytorch_file import open_pte
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.pytorch.compile import analyse
-from openneutron.pytorch.runner import Runner
+from openneutron.pytorch.run.runner import Runner
 from tests.pytorch.small_models import compiled
 
 

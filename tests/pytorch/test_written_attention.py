@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from openneutron.pytorch.compile import analyse
+from openneutron.api.pytorch import analyse
 from tests.pytorch.small_models import Compiled, assert_same_as_litert
 
 HEADS = (1, 2, 32, 16)

@@ -7,15 +7,15 @@ import torch
 from torch import nn
 
 from openneutron import litert
+from openneutron.api.pytorch import analyse
 from openneutron.compiler import CompileOptions
 from openneutron.diagnostics import OnCpu
 from openneutron.mixed import analyse_file
-from openneutron.pytorch.compile import analyse
 from openneutron.report import PartitionSummary, of_compiled_file
 from openneutron.report.folded import folded
 from openneutron.report.text import calls_table, plain, summary_rows
-from tests.mixed.files import mixed_file
-from tests.oracle import TARGET
+from tests.support.litert_files import mixed_file
+from tests.support.oracle import TARGET
 
 SIDE = 12
 

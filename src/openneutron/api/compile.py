@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from openneutron.api.litert import CompiledLiteRTModel
-    from openneutron.pytorch.compile import CompiledModel
+    from openneutron.api.pytorch import CompiledModel
 
 FORMS = "a torch.nn.Module, an ExportedProgram, or the path of a .pt2 or .tflite file"
 
@@ -57,9 +57,9 @@ def compile(
     torch.export.save wrote, or the path of an int8 ``.tflite``. A ``.tflite`` is compiled without importing torch.
     calibration: typical inputs of a model that is not quantized, each a tuple as ``example_inputs``; int8 scales come from them.
     target: the chip; "imxrt700" where it is not given. sram_budget: KiB that a delegate call may take.
-    trust, imports: for a ``.pt2``, as ``openneutron.pytorch.exported_file.load_exported`` takes them: whether code in the file may
+    trust, imports: for a ``.pt2``, as ``openneutron.pytorch.source.exported_file.load_exported`` takes them: whether code in the file may
     run, and modules to import first.
-    The other options are those of ``openneutron.pytorch.compile.compile`` for PyTorch models and of ``FileOptions`` for
+    The other options are those of ``openneutron.api.pytorch.compile`` for PyTorch models and of ``FileOptions`` for
     a ``.tflite``.
 
     The result has ``save``, ``run``, ``summary()`` and ``report``. ``buffer`` holds the bytes of the compiled file: a
@@ -81,7 +81,7 @@ def compile(
     from openneutron.needs_pytorch import needs_pytorch
 
     with needs_pytorch("PyTorch models take"):
-        from openneutron.pytorch.exported_file import load_exported
+        from openneutron.pytorch.source.exported_file import load_exported
     program = load_exported(path, options.get("trust", False), options.get("imports", ()))
     return _compile_module(program, example_inputs, **without_loading(options))
 
@@ -92,7 +92,7 @@ def _compile_module(
     from openneutron.needs_pytorch import needs_pytorch
 
     with needs_pytorch("PyTorch models take"):
-        from openneutron.pytorch.compile import compile as compile_module
+        from openneutron.api.pytorch import compile as compile_module
     return compile_module(model, example_inputs, **options)
 
 

@@ -31,7 +31,7 @@ class FileOptions(TypedDict, total=False):
 
 
 class ModelOptions(FileOptions, total=False):
-    """The options for a PyTorch model: the parameters of ``openneutron.pytorch.compile.compile``."""
+    """The options for a PyTorch model: the parameters of ``openneutron.api.pytorch.compile``."""
 
     example_kwargs: Mapping[str, Any] | None
     calibration: Iterable[Any] | None
@@ -47,7 +47,7 @@ class ModelOptions(FileOptions, total=False):
 
 
 class ExportedOptions(ModelOptions, total=False):
-    """Those for the path of a ``.pt2`` file: the parameters of ``openneutron.pytorch.exported_file.load_exported`` too."""
+    """Those for the path of a ``.pt2`` file: the parameters of ``openneutron.pytorch.source.exported_file.load_exported`` too."""
 
     trust: bool
     imports: Sequence[str]

@@ -17,7 +17,7 @@ from openneutron.compiler import CompileOptions
 from openneutron.converter import OPEN, kernel_selections
 from openneutron.flags import split_flags, with_flags
 from openneutron.mixed import CompiledFile, FileSimulator, analyse_file, compile_file
-from openneutron.mixed.compile import silent
+from openneutron.mixed.compiled_file import silent
 from openneutron.options import ARENA, kib_in_bytes
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.text import plain, summary_table
@@ -26,7 +26,7 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, eq=False)
 class CompiledLiteRTModel:
-    """A compiled ``.tflite``, with the interface of ``openneutron.pytorch.compile.CompiledModel``.
+    """A compiled ``.tflite``, with the interface of ``openneutron.api.pytorch.CompiledModel``.
 
     ``buffer`` is the compiled file: a ``.tflite`` with NeutronGraph operators. ``compiled`` has its partitions and reasons.
     """

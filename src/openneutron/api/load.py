@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from openneutron import litert
+from openneutron import litert, pte
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.errors import InvalidModelError, InvalidProgramError
 from openneutron.given_file import existing
-from openneutron.isa import Program, pte, pte_payloads
+from openneutron.isa import Program
 from openneutron.isa.profile import profile
-from openneutron.isa.pte_method import KernelCall, methods
 from openneutron.litert.neutron_graph import OPERATOR_NAME, find
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 from openneutron.mixed import FileSimulator
+from openneutron.pte.method import KernelCall, methods
 from openneutron.report.loaded import CallProfile, LoadedSummary, ProgramFigures, loaded_table
 from openneutron.report.text import plain
 
@@ -79,7 +79,7 @@ class LoadedFile:
         from openneutron.needs_pytorch import needs_pytorch
 
         with needs_pytorch("Running a .pte takes"):
-            from openneutron.pytorch.runner import Runner
+            from openneutron.pytorch.run.runner import Runner
         return Runner(self.name, self.buffer)
 
 
@@ -119,7 +119,7 @@ def _tflite(path: Path, data: bytes) -> LoadedFile:
 
 
 def _pte(path: Path, data: bytes) -> LoadedFile:
-    found = pte_payloads.payloads(data, path.name)
+    found = pte.payloads(data, path.name)
     if not found:
         others = ", ".join(sorted({item.backend for item in pte.delegates(data, path.name)})) or "none"
         raise InvalidProgramError(f"'{path}' has no {pte.BACKEND_ID} delegate in it; its delegates: {others}.")

@@ -19,7 +19,7 @@ from openneutron.errors import OpenNeutronError
 
 Progress = Callable[[str, int, int], None]
 
-LOAD_DELEGATE = "from openneutron.pytorch.delegate import load; print(load())"
+LOAD_DELEGATE = "from openneutron.pytorch.run.delegate import load; print(load())"
 LONGEST_LOAD_SECONDS = 300
 
 
@@ -189,7 +189,7 @@ def self_test() -> Check:
 
 
 def compiler_check() -> Check:
-    from openneutron.pytorch import delegate
+    from openneutron.pytorch.run import delegate
 
     try:
         return Check("C++ compiler", State.FINE, delegate.compiler(), "any with C++17")
@@ -198,7 +198,7 @@ def compiler_check() -> Check:
 
 
 def cache_check() -> Check:
-    from openneutron.pytorch import delegate
+    from openneutron.pytorch.run import delegate
 
     folder = delegate.cache_directory()
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())

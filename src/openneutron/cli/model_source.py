@@ -8,14 +8,14 @@ from pathlib import Path
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.given_file import existing, obstacle
-from openneutron.pytorch.file_kind import what_it_is
+from openneutron.pytorch.source.file_kind import what_it_is
 
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
 BUILT_IN = (
     "autoencoder", "cifarnet", "ds_cnn", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "resnet8", "tcn", "unet",
     "transformer_encoder", "vww",
 )  # fmt: skip
-"""The names in openneutron.pytorch.models, repeated here because importing that module takes PyTorch."""
+"""The names in openneutron.pytorch.source.models, repeated here because importing that module takes PyTorch."""
 
 OTHER_SUFFIXES = {
     ".pte": "it is compiled already; `openneutron run` runs it",

@@ -37,7 +37,7 @@ class EffortName(StrEnum):
     HIGH = HIGH_EFFORT
 
 
-class Border(StrEnum):
+class IoType(StrEnum):
     """Type of a ``.pte``'s inputs and outputs."""
 
     FLOAT32 = "float32"
@@ -144,7 +144,7 @@ class ModelOptions:
             "separate names by commas.",
         ),
     ] = None
-    io: Annotated[Border | None, typer.Option(help="Type of the .pte's inputs and outputs (PyTorch models).")] = None
+    io: Annotated[IoType | None, typer.Option(help="Type of the .pte's inputs and outputs (PyTorch models).")] = None
     channels_last: Annotated[
         bool | None,
         typer.Option(
@@ -180,7 +180,7 @@ class Request:
     calibration: Path | None
     weights: Path | None
     keep_float: tuple[str, ...]
-    io: Border | None
+    io: IoType | None
     channels_last: bool | None
     converter: ConverterName | None
     any_runtime: bool

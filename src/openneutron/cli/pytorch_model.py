@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch models through ``openneutron.pytorch.compile``: what ``compile`` and ``explain`` do with them."""
+"""PyTorch models through ``openneutron.api.pytorch``: what ``compile`` and ``explain`` do with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from openneutron import files
 from openneutron.cli.model_source import PyTorchModel
-from openneutron.cli.options import Border, ConverterName, EffortName, Request, Results
+from openneutron.cli.options import ConverterName, EffortName, IoType, Request, Results
 from openneutron.cli.progress import Steps
 from openneutron.compiler import CompileOptions
 from openneutron.hushed import hushed
@@ -60,7 +60,7 @@ def _compiled(source: PyTorchModel, asked: Request, steps: Steps, must_delegate:
         calibration=samples,
         target=asked.target.name,
         sram_budget=None if options.sram_budget is None else options.sram_budget // 1024,
-        io=(asked.io or Border.FLOAT32).value,
+        io=(asked.io or IoType.FLOAT32).value,
         io_place=options.io,
         fetch_constants_to_sram=options.fetch_constants_to_sram,
         operators_not_to_delegate=asked.not_delegated,
@@ -93,6 +93,6 @@ def _front_end(steps: Steps) -> _FrontEnd:
     """Imports everything PyTorch. Raises MissingToolError where a package of it is not installed."""
     steps("Loading PyTorch", 0, 1)
     with needs_pytorch("PyTorch models take"):
+        import openneutron.api.pytorch as compile
         import openneutron.cli.pytorch_source as source
-        import openneutron.pytorch.compile as compile
     return _FrontEnd(compile, source)

@@ -27,10 +27,10 @@ from openneutron.cli.model_source import (
 )
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.given_file import nearest, obstacle
-from openneutron.pytorch import models
-from openneutron.pytorch.exported_file import load_exported
-from openneutron.pytorch.file_kind import what_it_is
-from openneutron.pytorch.inputs import ModelInputs
+from openneutron.pytorch.source import models
+from openneutron.pytorch.source.exported_file import load_exported
+from openneutron.pytorch.source.file_kind import what_it_is
+from openneutron.pytorch.source.inputs import ModelInputs
 
 Inputs = tuple[Any, ...]
 

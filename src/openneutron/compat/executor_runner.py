@@ -65,7 +65,7 @@ def _runner(model: Path) -> Any:
     if not model.is_file():
         raise InvalidModelError(f"'{model}' does not exist.")
     with needs_pytorch("Running a .pte takes"):
-        from openneutron.pytorch.runner import Runner
+        from openneutron.pytorch.run.runner import Runner
     return Runner(model.name, model.read_bytes())
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron import ops
-from openneutron.compiler.emit.audit import audit
 from openneutron.compiler.emit.compiled import Compiled
 from openneutron.compiler.emit.emit import emit
 from openneutron.compiler.emit.report import report, sram_bytes
@@ -18,26 +17,30 @@ from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.search.within_budget import within_budget
 from openneutron.compiler.select.select import selections
 from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.trial import Trial
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions
 from openneutron.targets import Target
 
 
-def compile_graph(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> Compiled:
+def compile_graph(
+    graph: Graph, target: Target, options: CompileOptions = CompileOptions(), trial: Trial | None = None
+) -> Compiled:
     """Return the program of a graph whose every node the operator table accepts.
 
+    ``trial`` is the result of ``try_compile`` for this graph, under any name.
     At another effort than the default one the program is the faster of two: the default effort's and that effort's. The report
     then holds the cycles gained. Raises InvalidModelError where a node has no kernel (partition the graph first), and BudgetError
     where no schedule is found within the SRAM budget.
     """
     if options.effort == DEFAULT.name:
-        return _compiled(graph, target, options)
+        return _compiled(graph, target, options, trial)
     found: list[Compiled | None] = []
     infeasible: list[BudgetError] = []
     for effort in (DEFAULT.name, options.effort):
         try:
-            found.append(_compiled(graph, target, replace(options, effort=effort)))
+            found.append(_compiled(graph, target, replace(options, effort=effort), trial))
         except BudgetError as error:
             found.append(None)
             infeasible.append(error)
@@ -54,16 +57,22 @@ def _overlapped_cycles(compiled: Compiled) -> int:
     return compiled.report.overlapped_cycles
 
 
-def _compiled(graph: Graph, target: Target, options: CompileOptions) -> Compiled:
+def _compiled(graph: Graph, target: Target, options: CompileOptions, trial: Trial | None) -> Compiled:
     """Return the program at one effort: every stage of the compiler, in order."""
+    assert trial is None or trial.graph.nodes == graph.nodes, "the trial is one of another graph"
+    legal = _legalized(graph) if trial is None else replace(trial.legal, name=graph.name)
+    selected = selections(legal) if trial is None else selections(legal, trial.calls)
+    fitted = within_budget(graph, selected, target, options)
+    compiled = finish(graph, legal, fitted.storages, fitted.schedule, target, options, fitted.layout)
+    return checked(compiled) if options.check else compiled
+
+
+def _legalized(graph: Graph) -> Graph:
     for node in graph.nodes:
         reason = ops.reject(graph, node)
         if reason is not None:
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
-    legal = legalize(graph)
-    fitted = within_budget(graph, selections(legal), target, options)
-    compiled = finish(graph, legal, fitted.storages, fitted.schedule, target, options, fitted.layout)
-    return checked(compiled) if options.check else compiled
+    return legalize(graph)
 
 
 def finish(
@@ -92,6 +101,9 @@ def finish(
 
 def checked(compiled: Compiled) -> Compiled:
     """Return the same with ``used_bytes`` in its report. Raises CompilerFaultError where the program reads undefined bytes."""
+    # Imported here, since most compiles do without it.
+    from openneutron.compiler.emit.audit import audit
+
     found = audit(compiled.program, compiled.schedule, compiled.storages)
     if found.findings:
         raise CompilerFaultError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from openneutron.compiler import Compiled
+from openneutron.compiler.select.trial import Trial
 from openneutron.ir import Graph
 from openneutron.isa import Program
 from openneutron.options import CALLER
@@ -56,6 +57,6 @@ class Converter(Protocol):
         """Raises what can be said before there is a model: InvalidOptionError for options it does not take,
         MissingToolError where it can't be used here."""
 
-    def convert(self, graph: Graph, options: ConverterOptions) -> Conversion:
-        """The graph's NeutronGraph. Raises as ``check`` does; BudgetError where the budget is too small, ConverterError where
+    def convert(self, graph: Graph, options: ConverterOptions, trial: Trial | None = None) -> Conversion:
+        """The graph's NeutronGraph. ``trial``: what this project's compiler has made of the graph so far. Raises as ``check`` does; BudgetError where the budget is too small, ConverterError where
         the converter fails or leaves part of the graph out."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from openneutron import litert
+from openneutron.compiler.select.trial import Trial
 from openneutron.converter.conversion import Conversion, ConverterOptions
 from openneutron.errors import (
     ConverterError,
@@ -75,7 +76,8 @@ class EiqConverter:
             )
         _flags(options.flags)
 
-    def convert(self, graph: Graph, options: ConverterOptions) -> Conversion:
+    def convert(self, graph: Graph, options: ConverterOptions, trial: Trial | None = None) -> Conversion:
+        del trial
         self.check(options)
         wanted = {
             "minNumOpsPerGraph": 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.select.trial import Trial
 from openneutron.converter.conversion import Conversion, ConverterOptions
 from openneutron.converter.kernel_selections import selection_of
 from openneutron.flags import with_flags
@@ -21,8 +22,8 @@ class OpenConverter:
         targets.get(options.target)
         _compile_options(options)
 
-    def convert(self, graph: Graph, options: ConverterOptions) -> Conversion:
-        compiled = compile_graph(graph, targets.get(options.target), _compile_options(options))
+    def convert(self, graph: Graph, options: ConverterOptions, trial: Trial | None = None) -> Conversion:
+        compiled = compile_graph(graph, targets.get(options.target), _compile_options(options), trial)
         return Conversion(
             compiled.program,
             graph.inputs,

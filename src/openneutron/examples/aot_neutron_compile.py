@@ -22,6 +22,7 @@ from torch.export import export
 from torch.fx import GraphModule
 
 from openneutron import files, targets
+from openneutron.api.lowering import in_words, partitions
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError, MissingToolError, OpenNeutronError
 from openneutron.examples import networks
@@ -33,8 +34,6 @@ from openneutron.pytorch.edge_passes.remove_additional_quantize_dequantize_nodes
     RemoveAdditionalQDQClustersPass,
 )
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
-from openneutron.pytorch.exporting import first_line
-from openneutron.pytorch.lowering import in_words, partitions
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
@@ -43,6 +42,7 @@ from openneutron.pytorch.nxp_backend import (
 )
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.source.exporting import first_line
 
 CHANNELS_LAST_HINT = "HINT: --use_channels_last_dim_order saves the transposes at the inputs and outputs of images."
 USER_FAULT = 2

@@ -15,8 +15,8 @@ from torch import nn
 from openneutron.cli import calibration
 from openneutron.errors import InvalidModelError, InvalidOptionError, MissingToolError
 from openneutron.hushed import hushed
-from openneutron.pytorch import models
-from openneutron.pytorch.exporting import first_line
+from openneutron.pytorch.source import models
+from openneutron.pytorch.source.exporting import first_line
 
 Samples = Sequence[tuple[torch.Tensor, ...]]
 

@@ -5,6 +5,6 @@ Module and class names below this package are those of ExecuTorch's NXP backend,
 ``executorch.backends.nxp`` replaced by ``openneutron.pytorch`` in its imports.
 """
 
-from openneutron.pytorch.known_warnings import ignore_known
+from openneutron.pytorch.graph.known_warnings import ignore_known
 
 ignore_known()

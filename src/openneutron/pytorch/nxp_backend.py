@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -18,20 +18,24 @@ from torch.fx import Node
 from openneutron import converter as converters
 from openneutron import files, litert, targets
 from openneutron.compiler import Compiled
+from openneutron.compiler.select.trial import Trial
 from openneutron.converter import Conversion
 from openneutron.errors import BudgetError, Suggestions
 from openneutron.flags import split_flags
 from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.options import CALLER
-from openneutron.pytorch.compile_spec import (
+from openneutron.pytorch.backend.compile_spec import (
     PartitionCompileOptions,
     decode,
     encode,
     is_ours,
-    warn_of_flavor,
 )
-from openneutron.pytorch.lower import Constants, Lowered, Refusal, find_units, lower_units
+from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor
+from openneutron.pytorch.graph.program import Constants
+from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal
+from openneutron.pytorch.lower.units import find_units
+from openneutron.pytorch.partition.handover import HANDOVER, Handover
 
 core_aten_ops_exception_list = [torch.ops.aten.prelu.default]
 """Operators that have no core ATen decomposition and stay whole, for ``EdgeCompileConfig``."""
@@ -58,8 +62,8 @@ def generate_neutron_compile_spec(
 
     intermediates_dir: a folder for each partition's ``.tflite``, before and after compiling. operators_not_to_delegate: operators
     (``aten::relu``, ``aten.add.Tensor``), nodes (``aten_relu_default_1``) and modules (``features.3``); ``*``, ``?`` and ``[...]`` are
-    wildcards. use_neutron_for_format_conversion: contiguous image borders
-    are transposed on the NPU; otherwise by the runtime. dump_kernel_selection_code: a C file that registers only the
+    wildcards. use_neutron_for_format_conversion: contiguous image inputs and
+    outputs are transposed on the NPU; otherwise by the runtime. dump_kernel_selection_code: a C file that registers only the
     kernels a partition calls, written to the working directory. sram_budget: bytes. io: see ``options.IO_PLACES``. name: what
     messages call the model.
     use_profiling: each kernel call of a run leaves an event in the ETDump.
@@ -119,6 +123,7 @@ class NeutronCompileSpecBuilder:
         io: str = CALLER,
         converter: str = converters.OPEN,
         name: str = "",
+        defer_budget: bool = False,
         neutron_converter_flavor: str | None = None,
     ) -> NeutronCompileSpecBuilder:
         """Sets the options, once."""
@@ -138,6 +143,7 @@ class NeutronCompileSpecBuilder:
             io=io,
             converter=converter,
             name=name,
+            defer_budget=defer_budget,
         )
         # Unusable values are refused here, not in the middle of lowering.
         converters.get(converter).check(self._options.conversion)
@@ -219,12 +225,11 @@ class NeutronBackend(BackendDetails):
         other = _other_backend(compile_specs)
         if other is not None:
             return other.preprocess(edge_program, compile_specs)
-        options = decode(compile_specs)
+        options, lowered, trial = lower_program(edge_program, compile_specs)
         folder = _folder(options)
         name = _tag(edge_program)
-        lowered = lower_program(edge_program, options, f"{options.name} {name}" if options.name else name)
         try:
-            conversion = converters.get(options.converter).convert(lowered.graph, options.conversion)
+            conversion = converters.get(options.converter).convert(lowered.graph, options.conversion, trial)
         except BudgetError as error:
             if not options.defer_budget:
                 raise
@@ -279,29 +284,43 @@ def _other_backend(compile_specs: Sequence[CompileSpec]) -> Any:
     return next(others, None)
 
 
-def lower_program(program: ExportedProgram, options: PartitionCompileOptions, name: str) -> Lowered:
-    """A partition's program as a graph. The partitioner has lowered the same nodes before, so it can't be refused."""
-    constants = Constants(program)
+def lower_program(
+    program: ExportedProgram, specs: Sequence[CompileSpec]
+) -> tuple[PartitionCompileOptions, Lowered, Trial | None]:
+    """The options of a partition, its program as a graph, and how far the compiler has come with the graph.
+
+    The partitioner has lowered the same nodes before, so that lowering can't be refused; what it hands over is taken.
+    """
     graph = program.graph_module.graph
+    found: list[Handover] = [node.meta[HANDOVER] for node in graph.nodes if HANDOVER in node.meta]
+    handover = found[0] if found and found[0].specs == specs else None
+    options = decode(specs) if handover is None else handover.options
+    constants = Constants(program)
     inputs = _user_inputs(program)
     outputs = [node for node in graph.output_node().args[0] if isinstance(node, Node)]
     units, in_circles = find_units(graph, constants)
     assert not in_circles, "a partition holds units in a circle"
-    result = lower_units(units, constants, options.use_neutron_for_format_conversion, name, inputs, outputs)
-    assert not isinstance(result, Refusal), f"{result.node.name} was delegated: {result.reject.reason}"
-    return result
+    lowered = None if handover is None else handover.taken(units, constants, inputs, outputs)
+    trial = None if handover is None or lowered is None else handover.trial
+    if lowered is None:
+        lowering = Lowering.of(units, constants, options.use_neutron_for_format_conversion)
+        result = lowering if isinstance(lowering, Refusal) else lowering.finished("", inputs, outputs)
+        assert not isinstance(result, Refusal), f"{result.node.name} was delegated: {result.reject.reason}"
+        lowered = result
+    name = " ".join(filter(None, (options.name, _tag(program))))
+    return options, replace(lowered, graph=replace(lowered.graph, name=name)), trial
 
 
 def compose(program: ExportedProgram, lowered: Lowered, conversion: Conversion) -> bytes:
-    """The payload of a compiled partition. Raises InvalidProgramError where it has more borders than a payload can."""
+    """The payload of a compiled partition. Raises InvalidProgramError where it has more inputs or outputs than a payload can."""
     arguments = {node: place for place, node in enumerate(_user_inputs(program))}
-    formats = {border.tensor: border.channels_last for border in (*lowered.inputs, *lowered.outputs)}
+    formats = {item.tensor: item.channels_last for item in (*lowered.inputs, *lowered.outputs)}
 
     def formats_of(tensors: Sequence[str]) -> list[Format]:
         return [Format.CHANNELS_LAST if formats[tensor] else Format.CONTIGUOUS for tensor in tensors]
 
-    sources = {border.tensor: arguments[border.node] for border in lowered.inputs}
-    results = {border.tensor: place for place, border in enumerate(lowered.outputs)}
+    sources = {item.tensor: arguments[item.node] for item in lowered.inputs}
+    results = {item.tensor: place for place, item in enumerate(lowered.outputs)}
     if conversion.compiled is not None:
         conversion.program.verify()
     return pack(

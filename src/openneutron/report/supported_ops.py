@@ -128,7 +128,7 @@ def _limits(row: Op) -> list[str]:
 
 def pytorch_table() -> str:
     """A row for each family of lowering rules, and what single rules have to say below it."""
-    from openneutron.pytorch.lower import LOWER_RULES
+    from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
     families: dict[str, list[str]] = {}
     remarks: dict[str, list[str]] = {}
@@ -149,7 +149,7 @@ def functions() -> list[str]:
     """The ATen operators that are functions of one value, without their overloads."""
     import torch
 
-    from openneutron.pytorch.pointwise import is_pointwise_operator
+    from openneutron.pytorch.graph.pointwise import is_pointwise_operator
 
     found = set()
     for name in torch._C._dispatch_get_all_op_names():
@@ -167,7 +167,7 @@ def functions() -> list[str]:
 
 def composites_table() -> str:
     """A row for each family of decompositions."""
-    from openneutron.pytorch.aten_passes.decompositions import DECOMPOSITIONS
+    from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
 
     families: dict[str, list[str]] = {}
     for name, function in DECOMPOSITIONS.items():

@@ -27,14 +27,16 @@ HEAD = """# Architectures
 
 Networks from timm and transformers with random weights, quantized to int8, compiled for i.MX RT700 and run on the simulated NPU.
 `operators` are those of the quantized program, `CPU` those that stay on the CPU, `calls` the delegate calls of one inference.
-Latency is modelled ([targets.md](targets.md)), SRAM holds arena, inputs and outputs. `SQNR float` is the signal to quantization noise
-ratio of the simulated NPU's output against the float model, `SQNR int8` that against the quantized module in PyTorch's arithmetic, in dB, over
-two random inputs. Random weights make deep networks more sensitive to rounding than trained ones.
+Latency is modelled ([targets.md](targets.md)), SRAM holds arena, inputs and outputs. The last three columns are signal to
+noise ratios in dB over two random inputs: of the simulated NPU's output against the float model's, of the same against the
+quantized module in PyTorch, and of the float model's output when only its input is rounded to 256 values. Random weights make
+deep networks chaotic: where the last column is low, the float model itself multiplies the rounding of one input, and no
+8-bit network can do better. Token inputs are not rounded (inf).
 
 Made by `python -m tests.suites.architectures --write`.
 
-| network | operators | CPU | calls | MMAC | ms | SRAM KiB | SQNR float | SQNR int8 |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| network | operators | CPU | calls | MMAC | ms | SRAM KiB | NPU, float | NPU, PyTorch int8 | float, rounded input |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -54,11 +56,11 @@ def measured(name: str) -> dict[str, Any]:
 def row(name: str, figures: dict[str, Any]) -> str:
     """Return the line of the table for an architecture."""
     if "error" in figures:
-        return f"| {name} | {figures['error']} |" + " |" * 7
+        return f"| {name} | {figures['error']} |" + " |" * 8
     return (
         f"| {name} | {figures['operators']} | {figures['on_cpu']} | {figures['calls']} | {figures['macs'] / 1e6:.1f} | "
         f"{figures['milliseconds']:.2f} | {figures['sram_bytes'] / 1024:.0f} | {figures['sqnr_float_db']:.1f} | "
-        f"{figures['sqnr_quantized_db']:.1f} |"
+        f"{figures['sqnr_quantized_db']:.1f} | {figures['sqnr_rounded_input_db']:.1f} |"
     )
 
 

@@ -33,6 +33,14 @@ def outputs(result: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
 
 
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    """Return a float tensor rounded to 256 values over its range; other tensors unchanged."""
+    if not x.is_floating_point():
+        return x
+    step = (x.max() - x.min()) / 255
+    return (x / step).round() * step
+
+
 def measured(name: str) -> dict[str, Any]:
     """Return the figures of an architecture: operators, delegate calls, multiply-accumulates, latency, SRAM, SQNR in dB."""
     torch.set_num_threads(1)
@@ -40,12 +48,13 @@ def measured(name: str) -> dict[str, Any]:
     began = time.process_time()
     compiled = openneutron.compile(model, given[0], calibration=given[:CALIBRATED_WITH], name=name, must_delegate=False)
     seconds = time.process_time() - began
-    floats, quantized, npu = [], [], []
+    floats, quantized, npu, from_rounded = [], [], [], []
     with torch.no_grad():
         for inputs in given[CALIBRATED_WITH:]:
             floats += outputs(model(*inputs))
             quantized += outputs(compiled.quantized(*inputs))
             npu += outputs(compiled.run(*inputs))
+            from_rounded += outputs(model(*map(rounded, inputs)))
     report = compiled.report
     reasons = collections.Counter(item.reason for item in report.on_cpu)
     return {
@@ -56,6 +65,7 @@ def measured(name: str) -> dict[str, Any]:
         "milliseconds": report.milliseconds,
         "sram_bytes": report.sram_bytes,
         "sqnr_float_db": decibels(floats, npu),
+        "sqnr_rounded_input_db": decibels(floats, from_rounded),
         "sqnr_quantized_db": decibels(quantized, npu),
         "compile_cpu_seconds": seconds,
         "reasons": dict(reasons.most_common()),

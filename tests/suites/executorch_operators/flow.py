@@ -13,12 +13,12 @@ from executorch.backends.test.suite.flow import TestFlow
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 from torch.export import ExportedProgram
 
-from openneutron.pytorch import delegate
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.delegation import Delegation
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, generate_neutron_compile_spec
+from openneutron.pytorch.partition.delegation import Delegation
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.run import delegate
 
 TARGET = "imxrt700"
 BACKEND = "openneutron"

@@ -9,7 +9,7 @@ from typing import Any
 
 from executorch.backends.test.suite.reporting import TestCaseSummary, TestResult
 
-from openneutron.pytorch.partition import NOTHING_TO_DO
+from openneutron.pytorch.partition.gather import NOTHING_TO_DO
 from tests.suites.executorch_operators.flow import OpenNeutronTester
 
 

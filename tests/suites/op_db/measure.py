@@ -12,15 +12,17 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor
 
+from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.errors import OpenNeutronError
 from openneutron.hushed import hushed
-from openneutron.pytorch.compile import CompiledModel, analyse
 from openneutron.pytorch.quantizer.specs import activation_spec
 from tests.suites.op_db.samples import Sample, Samples, results_of
 
 WHOLE, PART, CPU = "whole", "in part", "on the CPU"
+NOTHING = "computes nothing"
 NOT_RUN, REFUSED, FAILED, WRONG = "not run", "refused", "failed", "wrong"
-"""The kinds of outcomes of a sample. NOT_RUN: it has operators on the CPU, and ExecuTorch's runtime refuses the program
+"""The kinds of outcomes of a sample. NOTHING: a view, a result without elements, or one that does not
+depend on the input. NOT_RUN: it has operators on the CPU, and ExecuTorch's runtime refuses the program
 with a message, mostly since it has no kernel for one of them. REFUSED: a message instead of a program, for example
 where a shape depends on the data. FAILED: an exception that is no message. WRONG: results further from float than
 quantization explains."""
@@ -31,6 +33,9 @@ ENOUGH_DB = 18.0
 WORSE_DB = 15.0
 """The margin in dB by which a result's SQNR may be below that of the float function between an int8 input and an int8
 output: decomposed operators round several times."""
+
+SMALL = 1 / 256
+"""The largest difference that counts as right for every operator: a step of LiteRT's fixed scale of sigmoid and softmax."""
 
 MOST_SECONDS = 240
 """Seconds after which samples count as failed."""
@@ -62,7 +67,7 @@ def outcomes(samples: Sequence[Sample]) -> list[Outcome]:
 
 def _of_group(samples: Sequence[Sample]) -> list[Outcome]:
     together = _apart(samples)
-    if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOT_RUN) for item in together):
+    if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOTHING, NOT_RUN) for item in together):
         return together
     return [_apart([sample])[0] for sample in samples]
 
@@ -114,14 +119,30 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
         wanted, best = list(results_of(expected)), list(results_of(exact))
         got, taken = mine[taken : taken + len(wanted)], taken + len(wanted)
         path = f"parts.{place}"
-        reasons = tuple(f"{item.overload}: {item.reason}" for item in program.delegation.on_cpu if item.module == path)
+        on_cpu = [item for item in program.delegation.on_cpu if item.module == path and item.computes]
+        reasons = tuple(f"{item.overload}: {item.reason}" for item in on_cpu)
         on_npu = any(item.name == path for item in program.delegation.on_npu)
-        kind = WHOLE if not reasons else PART if on_npu else CPU
-        if not message:
+        empty = not any(tensor.numel() for tensor in wanted)
+        kind = (
+            NOTHING if empty or not (reasons or on_npu) else PART if reasons and on_npu else CPU if reasons else WHOLE
+        )
+        if not message and any(_is_random(item.overload) for item in on_cpu):
+            found.append(Outcome(kind, reasons))
+        elif not message:
             found.append(_compared(kind, reasons, wanted, got, best))
         else:
             found.append(Outcome(NOT_RUN if reasons else REFUSED, (*reasons, message)))
     return found
+
+
+def _is_random(overload: str) -> bool:
+    """Return whether two calls of an operator (``aten.rand.default``, ``aten.new_empty.default``) may give different
+    results."""
+    namespace, name, variant = overload.split(".")
+    if "empty" in name:
+        return True
+    found = getattr(getattr(getattr(torch.ops, namespace), name), variant)
+    return torch.Tag.nondeterministic_seeded in found.tags
 
 
 def _run(program: CompiledModel, tensors: Sequence[Tensor]) -> tuple[list[Tensor], str]:
@@ -139,13 +160,18 @@ def _compared(
     for want, mine, exact in zip(wanted, got, best, strict=True):
         if tuple(mine.shape) != tuple(want.shape):
             return Outcome(WRONG, (f"its result has shape {list(mine.shape)}, not {list(want.shape)}",))
-        if want.dtype == torch.float32 and want.isfinite().any():
+        if want.dtype == torch.float32 and _differs(want, mine):
             figures.append((_sqnr(want, mine), _sqnr(want, _rounded(exact))))
     worst = min(figures, key=lambda pair: pair[0] - min(pair[1], ENOUGH_DB + WORSE_DB), default=(None, None))
     ours, exact_db = worst
     if ours is not None and exact_db is not None and ours < min(ENOUGH_DB, exact_db - WORSE_DB):
         return Outcome(WRONG, (f"{ours:.1f} dB; exact between int8 values it is {exact_db:.1f}", *reasons), *worst)
     return Outcome(kind, reasons, *worst)
+
+
+def _differs(want: Tensor, mine: Tensor) -> bool:
+    finite = want.isfinite()
+    return bool(((want - mine)[finite].abs() > SMALL).any())
 
 
 def _sqnr(real: Tensor, other: Tensor) -> float:

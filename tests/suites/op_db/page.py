@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.suites.op_db.measure import CPU, FAILED, NOT_RUN, PART, REFUSED, WHOLE, WRONG, Outcome
+from tests.suites.op_db.measure import CPU, FAILED, NOT_RUN, NOTHING, PART, REFUSED, WHOLE, WRONG, Outcome
 
 PAGE = Path(__file__).parents[3] / "docs" / "op-db.md"
 
@@ -30,6 +30,7 @@ KINDS = {
     WHOLE: "delegated whole",
     PART: "delegated in part",
     CPU: "on the CPU",
+    NOTHING: "a view, or no computation at all",
     NOT_RUN: "compiled, but ExecuTorch's runtime has no kernel for what stays on the CPU",
     REFUSED: "refused with a message",
     WRONG: "further from float than quantization explains",
@@ -59,6 +60,8 @@ def _kind(items: Sequence[Outcome]) -> str:
     """Return the outcome of an operator: that of its samples where they agree, the worst where one is bad, else
     partial."""
     kinds = {item.kind for item in items}
+    if WHOLE in kinds:
+        kinds -= {NOTHING}
     for kind in (FAILED, WRONG):
         if kind in kinds:
             return kind

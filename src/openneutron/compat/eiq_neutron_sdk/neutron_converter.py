@@ -25,7 +25,7 @@ from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.litert.prune import copied, prune
 from openneutron.litert.write import pack
 from openneutron.mixed import analyse_file
-from openneutron.mixed.compile import part_name
+from openneutron.mixed.compiled_file import part_name
 from openneutron.mixed.fold import folded
 from openneutron.options import CALLER
 

@@ -38,3 +38,8 @@ class Compiled:
     def outputs(self) -> tuple[Tensor, ...]:
         """The graph's outputs, in the order of a run's."""
         return tuple(self.graph[name] for name in self.graph.outputs)
+
+    def __str__(self) -> str:
+        """Return calls, steps, buffers and the report's headline numbers."""
+        shared = str(self.storages)
+        return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])

@@ -91,6 +91,14 @@ class Report:
     effort: str = DEFAULT.name
     gained_cycles: int | None = None
 
+    def __str__(self) -> str:
+        """Return the headline numbers."""
+        memory = {"SRAM": self.sram_bytes, "arena": self.arena_bytes, "prefetch": self.prefetch_bytes}
+        memory |= {"fetched": self.fetched_bytes, "weights": self.weights_bytes, "microcode": self.microcode_bytes}
+        sizes = ", ".join(f"{name} {size} B" for name, size in memory.items())
+        copies = f"{self.copy_cycles} of them copies, {self.overlapped_cycles} with copies in the background"
+        return f"{sizes}\n{self.macs} MACs, {self.cycles} cycles, {copies}"
+
 
 def report(
     graph: Graph,

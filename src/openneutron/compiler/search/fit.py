@@ -69,7 +69,7 @@ def fit(
     (order,) = _orders(calls, own, options)
     merged = fit_merged(order, storages, target, options)
     fits = merged is not None and merged.sram_bytes <= budget
-    if merged is not None and fits and not may_leave_out(order, own):
+    if merged is not None and fits and not may_leave_out(order, own, target):
         return merged
     found = fit_plain(calls, own, target, options, budget)
     if merged is None:
@@ -95,7 +95,7 @@ def fit_plain(
     (order,) = _orders(calls, storages, options)
     whole = _every_call_whole(order, storages, options)
     fits = whole.sram_bytes <= budget
-    if fits and not may_leave_out(order, storages):
+    if fits and not may_leave_out(order, storages, target):
         return whole
     best, cycles = (whole, whole.cycles(target)) if fits else (None, 0)
     searches = cascade_searches(calls, storages, target, options)

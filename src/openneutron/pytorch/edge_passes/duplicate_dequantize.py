@@ -6,7 +6,7 @@ from __future__ import annotations
 from torch.fx import Graph, GraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.lower.program import is_dequantize
+from openneutron.pytorch.graph.program import is_dequantize
 
 
 def has_shared_dequantize(graph: Graph) -> bool:

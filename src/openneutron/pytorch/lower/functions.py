@@ -12,7 +12,8 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Node
 
-from openneutron.pytorch.lower.program import (
+from openneutron.pytorch.graph.pointwise import evaluate, is_pointwise, is_real
+from openneutron.pytorch.graph.program import (
     Constants,
     is_dequantize,
     is_quantize,
@@ -21,8 +22,7 @@ from openneutron.pytorch.lower.program import (
     quantized,
     shape_of,
 )
-from openneutron.pytorch.lower.rules import LOWER_RULES
-from openneutron.pytorch.pointwise import evaluate, is_pointwise, is_real
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from openneutron.errors import InvalidOptionError, OpenNeutronError
-from openneutron.pytorch.aten_passes.fold_batch_norm import FoldBatchNorm
-from openneutron.pytorch.exporting import first_line
-from openneutron.pytorch.inputs import ModelInputs
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.passes.fold_batch_norm import FoldBatchNorm
 from openneutron.pytorch.quantizer.training import converted, prepare_training, set_training
+from openneutron.pytorch.source.exporting import first_line
+from openneutron.pytorch.source.inputs import ModelInputs
 
 
 def calibrate_and_quantize(

@@ -18,15 +18,15 @@ from torchao.quantization.pt2e.quantizer import (
     QuantizationSpec,
 )
 
-from openneutron.pytorch.quantizer.observers import (
+from openneutron.pytorch.quantizer.observers.probability import ProbabilityObserver
+from openneutron.pytorch.quantizer.observers.ranges import (
     LEAST_ACTIVATION_SCALE,
     HistogramRangeObserver,
     LatestWeightObserver,
     PerChannelWeightObserver,
     WeightObserver,
 )
-from openneutron.pytorch.quantizer.probability_observer import ProbabilityObserver
-from openneutron.pytorch.quantizer.row_observer import ReachableRangeObserver, RowRangeObserver
+from openneutron.pytorch.quantizer.observers.row import ReachableRangeObserver, RowRangeObserver
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 

@@ -12,16 +12,16 @@ from torchao.quantization.pt2e.fake_quantize import FakeQuantizeBase
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 
-from openneutron.pytorch.aten_passes.fold_constants import FoldConstants
-from openneutron.pytorch.aten_passes.fold_simulated_batch_norm import FoldSimulatedBatchNorm, constant_users
-from openneutron.pytorch.aten_passes.quantize_biases import QuantizeBiases
-from openneutron.pytorch.aten_passes.simulate_batch_norm import (
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.passes.fold_constants import FoldConstants
+from openneutron.pytorch.quantizer.passes.fold_simulated_batch_norm import FoldSimulatedBatchNorm, constant_users
+from openneutron.pytorch.quantizer.passes.quantize_biases import QuantizeBiases
+from openneutron.pytorch.quantizer.passes.simulate_batch_norm import (
     BATCH_NORM,
     TRAINING_PLACE,
     SimulateBatchNorm,
     normalized,
 )
-from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 
 _aten = torch.ops.aten
 _TRAINING = {

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What an exported program says of its nodes: operator names, quantization, constants, layouts, where they came from."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch._subclasses import FakeTensor
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from openneutron.ir import DType, QuantParams, per_channel, per_tensor
+from openneutron.pytorch.graph.reject import Rejected
+
+QUANTIZE = frozenset(
+    f"quantized_decomposed.quantize_{form}"
+    for form in ("per_tensor.default", "per_tensor.tensor", "per_channel.default")
+)
+DEQUANTIZE = frozenset(
+    f"quantized_decomposed.dequantize_{form}"
+    for form in ("per_tensor.default", "per_tensor.tensor", "per_channel.default")
+)
+GETITEM = "getitem"
+
+CHANNELS_LAST = (0, 2, 3, 1)
+CHANNELS_INNERMOST: Mapping[int, tuple[int, ...]] = MappingProxyType({3: (0, 2, 1), 4: CHANNELS_LAST})
+"""The order of axes in which convolutions take lines and images, by rank."""
+
+DTYPE_OF_TORCH = {
+    torch.float32: DType.FLOAT32,
+    torch.int8: DType.INT8,
+    torch.uint8: DType.UINT8,
+    torch.int16: DType.INT16,
+    torch.int32: DType.INT32,
+    torch.int64: DType.INT64,
+    torch.bool: DType.BOOL,
+}
+
+
+def overload_of(node: Node) -> torch._ops.OpOverload | None:
+    """The ATen overload a node calls, of the edge dialect's wrapper too; None where it calls something else."""
+    target = node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "_op", None)
+    return target if isinstance(target, torch._ops.OpOverload) else None
+
+
+def op_name(node: Node) -> str:
+    """The operator as ``namespace.name.overload``, the same for ATen and edge dialect; ``""`` for what is no call."""
+    if node.op != "call_function":
+        return ""
+    if node.target is operator.getitem:
+        return GETITEM
+    overload = overload_of(node)
+    return str(overload) if overload is not None else getattr(node.target, "__name__", "?")
+
+
+def short_name(node: Node) -> str:
+    """The operator without its overload, for messages: ``aten.convolution``."""
+    name = op_name(node)
+    return name.rsplit(".", 1)[0] if name.count(".") == 2 else name
+
+
+def is_quantize(node: Node) -> bool:
+    return op_name(node) in QUANTIZE
+
+
+def is_dequantize(node: Node) -> bool:
+    return op_name(node) in DEQUANTIZE
+
+
+def is_compute(node: Node) -> bool:
+    """A call that is neither quantize nor dequantize."""
+    return node.op == "call_function" and not is_quantize(node) and not is_dequantize(node)
+
+
+EXACT = (torch.int32, torch.int64, torch.bool)
+"""Types of values that are computed and passed on as they are: integers and truth values."""
+
+
+def is_exact(node: Node) -> bool:
+    """Whether the node's values are integers or truth values, no reals and nothing that stands for reals."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype in EXACT and not is_quantize(node)
+
+
+def shape_of(node: Node) -> tuple[int, ...]:
+    """The extents of a node's tensor. Raises ValueError where one is not a fixed number."""
+    value = node.meta["val"]
+    extents = tuple(value.shape)
+    if any(not isinstance(extent, int) for extent in extents):
+        raise ValueError(f"its shape is {[str(extent) for extent in extents]}; every extent must be a fixed number")
+    return tuple(int(extent) for extent in extents)
+
+
+def is_channels_last(node: Node) -> bool:
+    """Whether a rank-4 tensor's values lie channels innermost (False too where that and contiguous are the same)."""
+    value = node.meta["val"]
+    if not isinstance(value, torch.Tensor) or value.dim() != 4 or value.is_contiguous():
+        return False
+    return value.is_contiguous(memory_format=torch.channels_last)
+
+
+def is_plain_layout(node: Node) -> bool:
+    """Whether the tensor lies in memory as ExecuTorch passes it: contiguous, or channels-last at rank 4."""
+    value = node.meta["val"]
+    return isinstance(value, torch.Tensor) and (value.is_contiguous() or is_channels_last(node))
+
+
+def module_path(node: Node) -> str:
+    """Where in the model the node stands, ``features.3.conv``; empty where PyTorch does not say."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return ""
+    path = str(list(stack.values())[-1][0])
+    return path.removeprefix("L['self'].").removeprefix("L__self___")
+
+
+def source_line(node: Node) -> str:
+    """``file.py:12`` of the model's own code that made the node; empty where PyTorch does not say."""
+    trace = node.meta.get("stack_trace") or ""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', trace)
+    own = [line for line in lines if "/torch/" not in line[0] and not line[0].startswith("<")]
+    file, number = own[-1] if own else ("", "")
+    return f"{file.rsplit('/', 1)[-1]}:{number}" if file else ""
+
+
+class Constants:
+    """The constant tensors behind a program's placeholders.
+
+    While ExecuTorch partitions, parameters are FakeTensors; ``state_dict`` may give the real ones by name. Where only the
+    shape is known, zeros of that shape stand in, which take no memory.
+    """
+
+    def __init__(self, program: ExportedProgram, state_dict: Mapping[str, torch.Tensor] | None = None) -> None:
+        signature = program.graph_signature
+        mutated = set(signature.buffers_to_mutate.values())
+        self._names = {
+            **signature.inputs_to_parameters,
+            **{name: target for name, target in signature.inputs_to_buffers.items() if target not in mutated},
+            **signature.inputs_to_lifted_tensor_constants,
+        }
+        self._places: tuple[Mapping[str, torch.Tensor], ...] = (
+            state_dict or {},
+            program.state_dict,
+            program.constants,
+        )
+
+    def __contains__(self, node: Node) -> bool:
+        return node.op == "placeholder" and node.name in self._names
+
+    def tensor(self, node: Node) -> torch.Tensor:
+        """The tensor of a constant placeholder (possibly a FakeTensor)."""
+        target = self._names[node.name]
+        for place in self._places:
+            found = place.get(target)
+            if isinstance(found, torch.Tensor) and tuple(found.shape) == tuple(node.meta["val"].shape):
+                return found.detach()
+        value = node.meta["val"]
+        assert isinstance(value, torch.Tensor)
+        return value
+
+    def array(self, node: Node) -> np.ndarray:
+        """The values of a constant placeholder, row by row in the edge program's order of dimensions."""
+        tensor = self.tensor(node)
+        if isinstance(tensor, FakeTensor):
+            dtype = DTYPE_OF_TORCH[tensor.dtype].numpy
+            return np.broadcast_to(np.zeros((), dtype), tuple(int(extent) for extent in tensor.shape))
+        return np.ascontiguousarray(tensor.cpu().numpy()).reshape(tuple(tensor.shape))
+
+    def known(self, node: Node) -> bool:
+        """Whether the values themselves are there, not only their shape."""
+        return not isinstance(self.tensor(node), FakeTensor)
+
+
+def quant_params(node: Node, constants: Constants) -> QuantParams:
+    """Scale and zero point of a quantize or dequantize node. Raises ValueError where they are computed at run time."""
+    if op_name(node).endswith("per_channel.default"):
+        scales, zero_points, axis = node.args[1:4]
+        values, zeros = _numbers(scales, constants), _numbers(zero_points, constants)
+        assert isinstance(axis, int)
+        if zeros.any():
+            return QuantParams(tuple(values.tolist()), tuple(zeros.astype(int).tolist()), axis)
+        return per_channel(values, axis)
+    scale, zero_point = (_numbers(item, constants) for item in node.args[1:3])
+    return per_tensor(float(scale.reshape(-1)[0]), int(zero_point.reshape(-1)[0]))
+
+
+def activation_params(node: Node, constants: Constants) -> QuantParams:
+    """Scale and zero point of a quantize or dequantize node of values that are computed. Rejects one that clamps them to
+    less than int8 holds, which no kernel does."""
+    low, high = _range(node)
+    if quantized_dtype(node) == torch.int8 and (low, high) != (-128, 127):
+        raise Rejected(
+            f"its values are quantized to [{low}, {high}]; kernels saturate at [-128, 127]",
+            "Quantize activations with quant_min=-128 and quant_max=127.",
+        )
+    return quant_params(node, constants)
+
+
+def quantized_dtype(node: Node) -> torch.dtype:
+    """The integer type a quantize or dequantize node is for."""
+    return next((item for item in reversed(node.args) if isinstance(item, torch.dtype)), torch.int8)
+
+
+def _numbers(item: object, constants: Constants) -> np.ndarray:
+    if isinstance(item, (int, float)):
+        return np.asarray(item, np.float64)
+    if isinstance(item, Node) and item in constants:
+        if constants.known(item):
+            return constants.array(item).astype(np.float64)
+        return np.ones(tuple(item.meta["val"].shape)) * (item.meta["val"].is_floating_point())
+    raise ValueError("its scale or zero point is computed at run time; static quantization is what there is")
+
+
+def quantized(values: np.ndarray, node: Node, quant: QuantParams) -> np.ndarray:
+    """What a quantize node makes of constant values: rounded half to even, as PyTorch rounds, and saturated."""
+    low, high = _range(node)
+    scales, zeros = np.asarray(quant.scales), np.asarray(quant.zero_points)
+    if quant.axis is not None:
+        extents = [1] * values.ndim
+        extents[quant.axis] = -1
+        scales, zeros = scales.reshape(extents), zeros.reshape(extents)
+    # PyTorch multiplies by the reciprocal in float32.
+    inverse = (1.0 / scales).astype(np.float32)
+    steps = np.rint(values.astype(np.float32) * inverse) + zeros
+    return np.clip(steps, low, high).astype(DTYPE_OF_TORCH[quantized_dtype(node)].numpy)
+
+
+def _range(node: Node) -> tuple[int, int]:
+    numbers = [item for item in node.args[3:] if isinstance(item, int) and not isinstance(item, bool)]
+    low, high = numbers[-2:]
+    return low, high

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Comparisons, truth values and what they choose; positions of extrema."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from openneutron.ir import DType, QuantParams, per_tensor
+from openneutron.pytorch.graph.arguments import arguments_of
+from openneutron.pytorch.graph.program import op_name, shape_of, short_name
+from openneutron.pytorch.graph.reject import Reject, Rejected
+from openneutron.pytorch.operators.rules.broadcast import Together, together
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
+from openneutron.pytorch.operators.rules.values import Value, plain
+
+LEAST_SCALE = 1 / 256
+"""LiteRT compares multiples of 1/256: stored values of one quantization stay apart from this scale on."""
+
+FINE_SCALE = 1 / 16
+"""Values of two quantizations are compared to 1/16 of a step or better from this scale on."""
+
+COMPARED_SCALE = 0.5
+"""The larger scale of what is multiplied before it is compared; LiteRT takes scales below 1."""
+
+
+@lowers("aten.argmax.default", "aten.argmin.default", layout=Layout.OWN, exact=True)
+def position(node: Node, context: Context) -> Value | Reject:
+    """int64, as PyTorch has it; of several equal values the first."""
+    given = arguments_of(node)
+    data, dim = context.value(given["self"]), given["dim"]
+    if dim is None or not data.shape:
+        data, dim = context.viewed(data, (math.prod(data.shape),)), 0
+    data = context.settled(data)
+    axis = dim % len(data.shape)
+    place = data.order.index(axis)
+    shape = (*data.shape[:axis], *data.shape[axis + 1 :])
+    order = tuple(other - (other > axis) for other in data.order if other != axis)
+    stored = tuple(shape[other] for other in order)
+    operands = (data.tensor, context.add_constant(f"{node.name}_axis", np.array(place, np.int32)))
+    op = "arg_max" if op_name(node).startswith("aten.argmax") else "arg_min"
+    name = context.emit(op, operands, stored, None, node.name, DType.INT64, output_type="INT64")
+    return context.viewed(Value(name, shape, order, shape), shape_of(node))
+
+
+_COMPARISONS = {
+    "eq": ("equal", np.equal),
+    "ne": ("not_equal", np.not_equal),
+    "lt": ("less", np.less),
+    "le": ("less_equal", np.less_equal),
+    "gt": ("greater", np.greater),
+    "ge": ("greater_equal", np.greater_equal),
+}
+
+
+def _comparison(name: str) -> Callable[[Node, Context], Value | Reject]:
+    op, relation = _COMPARISONS[name]
+
+    def rule(node: Node, context: Context) -> Value | Reject:
+        a, other = context.value(node.args[0]), node.args[1]
+        if context.dtype(a) is DType.BOOL:
+            return _of_truths(node, context, op)
+        if not isinstance(other, Node):
+            assert isinstance(other, (int, float))
+            (a,) = _comparable(node, context, (a,))
+            return _with_number(node, context, a, relation(_reals(context.quant(a)), np.float32(other)), name)
+        both = together(context, _comparable(node, context, (a, context.value(other))), shape_of(node))
+        return both.result(context.emit(op, both.tensors, both.stored, None, node.name, DType.BOOL))
+
+    return rule
+
+
+for _name in _COMPARISONS:
+    lowers(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", exact=True)(_comparison(_name))
+
+
+def _reals(quant: QuantParams) -> np.ndarray:
+    """What PyTorch dequantizes the 256 stored values to."""
+    return np.arange(-128 - quant.zero_point, 128 - quant.zero_point).astype(np.float32) * np.float32(quant.scale)
+
+
+def _with_number(node: Node, context: Context, a: Value, holds: np.ndarray, name: str) -> Value:
+    """The comparison of stored values that comes to the same as comparing with a number: ``holds`` for each of the 256."""
+    if name in ("eq", "ne"):
+        odd = np.flatnonzero(holds == (name == "eq"))
+        op = ("equal" if name == "eq" else "not_equal") if odd.size else ("less" if name == "eq" else "greater_equal")
+        bound = int(odd[0]) if odd.size else 0
+    elif name in ("lt", "le"):
+        op, bound = ("greater_equal", 0) if holds.all() else ("less", int(holds.sum()))
+    else:
+        op, bound = ("greater_equal", int(np.argmax(holds))) if holds.any() else ("less", 0)
+    limit = context.add_constant(f"{node.name}_bound", np.array(bound - 128, np.int8), context.quant(a))
+    both = together(context, (a, plain(limit, ())), shape_of(node))
+    return both.result(context.emit(op, both.tensors, both.stored, None, node.name, DType.BOOL))
+
+
+def _comparable(node: Node, context: Context, values: Sequence[Value]) -> list[Value]:
+    """The values, all multiplied by one number where LiteRT would not take their scales or would round too much away."""
+    quants = [context.quant(value) for value in values]
+    largest = max(quant.scale for quant in quants)
+    least = LEAST_SCALE if all(quant == quants[0] for quant in quants) else FINE_SCALE
+    if least <= largest < 1:
+        return list(values)
+    factor = COMPARED_SCALE / largest
+    times = context.add_constant(f"{node.name}_factor", np.array(1, np.int8), per_tensor(factor, 0))
+    made = {value.tensor: _multiplied(node, context, value, factor, times) for value in values}
+    return [Value(made[value.tensor], value.shape, value.order, value.base) for value in values]
+
+
+def _multiplied(node: Node, context: Context, value: Value, factor: float, times: str) -> str:
+    """The same stored values at a scale that is ``factor`` times theirs."""
+    here = context.tensors[value.tensor]
+    assert here.quant is not None
+    quant = per_tensor(here.quant.scale * factor, here.quant.zero_point)
+    if here.data is not None:
+        return context.add_constant(f"{here.name}_scaled", here.data, quant)
+    return context.emit("mul", (here.name, times), here.shape, quant, f"{node.name}_scaled")
+
+
+_LOGICAL = {
+    "logical_and": "logical_and",
+    "logical_or": "logical_or",
+    "logical_xor": "not_equal",
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "not_equal",
+    "logical_not": "logical_not",
+    "bitwise_not": "logical_not",
+}
+
+
+def _of_truths(node: Node, context: Context, op: str) -> Value | Reject:
+    values = [context.value(item) for item in node.args[: len(node.all_input_nodes) or 1]]
+    if any(context.dtype(value) is not DType.BOOL for value in values):
+        kinds = " and ".join(str(context.dtype(value)) for value in values)
+        return Reject(f"its inputs are {kinds}; {short_name(node)} is there for bool")
+    both = together(context, values, shape_of(node))
+    return both.result(context.emit(op, both.tensors, both.stored, None, node.name, DType.BOOL))
+
+
+def _logical(op: str) -> Callable[[Node, Context], Value | Reject]:
+    def rule(node: Node, context: Context) -> Value | Reject:
+        return _of_truths(node, context, op)
+
+    return rule
+
+
+for _name, _op in _LOGICAL.items():
+    _form = "Tensor" if _name.startswith("bitwise") and not _name.endswith("not") else "default"
+    lowers(f"aten.{_name}.{_form}", exact=True)(_logical(_op))
+
+
+@lowers("aten.where.self")
+def where(node: Node, context: Context) -> Value | Reject:
+    given, quant = arguments_of(node), context.result_quant(node)
+    a, b = (_at_scale(context, context.value(given[name]), quant) for name in ("self", "other"))
+    return _selected(node, context, _truth(context, given["condition"]), a, b, quant)
+
+
+@lowers("aten.masked_fill.Scalar", preserve=always, moves=True)
+def masked_fill(node: Node, context: Context) -> Value | Reject:
+    """The number saturates at the result's range."""
+    given, quant = arguments_of(node), context.result_quant(node)
+    if math.isnan(given["value"]):
+        return Reject("it fills with NaN, which int8 can't hold")
+    data = _at_scale(context, context.value(given["self"]), quant)
+    filler = context.add_constant(
+        f"{node.name}_value", np.array(context.pad_value(quant, float(given["value"])), np.int8), quant
+    )
+    return _selected(node, context, _truth(context, given["mask"]), plain(filler, ()), data, quant)
+
+
+def truths_as_numbers(node: Node, context: Context, condition: Value) -> Value:
+    """1.0 for true and 0.0 for false, in the result's quantization."""
+    quant = context.result_quant(node)
+    one, zero = (
+        plain(
+            context.add_constant(f"{node.name}_{word}", np.array(context.pad_value(quant, number), np.int8), quant), ()
+        )
+        for word, number in (("one", 1.0), ("zero", 0.0))
+    )
+    return _selected(node, context, condition, one, zero, quant)
+
+
+def _truth(context: Context, node: object) -> Value:
+    value = context.value(node)
+    if context.dtype(value) is not DType.BOOL:
+        raise Rejected(f"its condition is {context.dtype(value)}; it must be bool")
+    return value
+
+
+def _selected(node: Node, context: Context, condition: Value, a: Value, b: Value, quant: QuantParams) -> Value:
+    all_three: Together = together(context, (condition, a, b), shape_of(node))
+    return all_three.result(context.emit("select_v2", all_three.tensors, all_three.stored, quant, node.name))
+
+
+def _at_scale(context: Context, value: Value, quant: QuantParams) -> Value:
+    """The value at this scale and zero point, as PyTorch quantizes it: a constant stored anew, others through a table.
+
+    LiteRT's QUANTIZE rounds twice, which is a step off for many values where a scale grows by little more than 2.
+    """
+    here = context.tensors[value.tensor]
+    if here.quant == quant:
+        return value
+    reals = _reals(context.quant(value))
+    stored = np.rint(reals * np.float32(1.0 / quant.scale)) + quant.zero_point
+    table = np.clip(stored, -128, 127).astype(np.int8)
+    stem = f"{here.name}_requantized"
+    if here.data is not None:
+        name = context.add_constant(stem, table[here.data.astype(np.int32) + 128], quant)
+    else:
+        entries = context.add_constant(f"{stem}_table", table, quant)
+        name = context.emit("lookup", (here.name, entries), here.shape, quant, stem)
+    return Value(name, value.shape, value.order, value.base)
+
+
+def is_truth(node: object) -> bool:
+    """Whether an edge node's values are truth values."""
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    return isinstance(value, torch.Tensor) and value.dtype == torch.bool

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Convolutions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch.fx import Node
+
+from openneutron.ir import DType, QuantParams, per_channel, per_tensor
+from openneutron.ops.conv import same_padding
+from openneutron.pytorch.graph.arguments import arguments_of, pair
+from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Reject, Rejected
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout, lowers
+from openneutron.pytorch.operators.rules.values import Shape, Value
+
+OHWI = (0, 2, 3, 1)
+IHWO_OF_DEPTHWISE = (1, 2, 3, 0)
+
+BIAS_SCALE_TOLERANCE = 1e-5
+"""Relative difference up to which a bias counts as being in units of input scale times weight scale (float32 products
+differ by less)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A sliding window in rows and columns; ``before`` is the padding in front, behind it is what the result needs."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    before: tuple[int, int]
+    dilation: tuple[int, int] = (1, 1)
+
+    def behind(self, size: Shape, result: Shape) -> tuple[int, int]:
+        """Rows and columns that the last windows reach past the input of extents ``size``."""
+        reach = (
+            (out - 1) * stride + (kernel - 1) * dilation + 1 - extent - before
+            for out, stride, kernel, dilation, extent, before in zip(
+                result, self.stride, self.kernel, self.dilation, size, self.before, strict=True
+            )
+        )
+        rows, columns = (max(0, number) for number in reach)
+        return rows, columns
+
+    def is_same(self, size: Shape, result: Shape) -> bool:
+        """Whether this is what LiteRT calls SAME."""
+        behind = self.behind(size, result)
+        return all(
+            out == -(-extent // stride) and same_padding(extent, kernel, stride, dilation) == (before, after)
+            for out, extent, kernel, stride, dilation, before, after in zip(
+                result, size, self.kernel, self.stride, self.dilation, self.before, behind, strict=True
+            )
+        )
+
+    def is_valid(self, size: Shape, result: Shape) -> bool:
+        """Whether there is no padding at all."""
+        return not any(self.before) and not any(self.behind(size, result))
+
+
+def padded(context: Context, source: str, window: Window, result: Shape, value: int | None = None) -> tuple[str, str]:
+    """(tensor, LiteRT's padding) for a window over the NHWC tensor ``source`` with ``result`` rows and columns.
+
+    Padding that is neither SAME nor VALID becomes a PAD node (of real 0, or PADV2 with the stored ``value``) before a VALID
+    window; the compiler fuses it.
+    """
+    here = context.tensors[source]
+    size = here.shape[1:3]
+    if window.is_valid(size, result):
+        return source, "VALID"
+    if window.is_same(size, result):
+        return source, "SAME"
+    amounts = ((0, 0), *zip(window.before, window.behind(size, result), strict=True), (0, 0))
+    return pad(context, source, amounts, value), "VALID"
+
+
+def pad(context: Context, source: str, amounts: tuple[tuple[int, int], ...], value: int | None = None) -> str:
+    """The tensor with stored values around it: its zero point, or ``value``."""
+    here = context.tensors[source]
+    assert here.quant is not None
+    shape = tuple(extent + before + after for extent, (before, after) in zip(here.shape, amounts, strict=True))
+    paddings = context.add_constant(f"{source}_paddings", np.asarray(amounts, np.int32))
+    if value is None or value == here.quant.zero_point:
+        return context.emit("pad", (source, paddings), shape, here.quant, f"{source}_padded")
+    filler = context.add_constant(f"{source}_filler", np.asarray([value], np.int8), here.quant)
+    return context.emit("padv2", (source, paddings, filler), shape, here.quant, f"{source}_padded")
+
+
+@lowers("aten.conv1d.default", "aten.conv2d.default", fuses=True, layout=Layout.NHWC)
+def convolution(node: Node, context: Context) -> Value | Reject:
+    given, shape = arguments_of(node), shape_of(node)
+    operands = operands_of(context, given, shape)
+    if isinstance(operands, Reject):
+        return operands
+    data, weight = operands
+    rows = len(shape) == 3
+    data = context.viewed(data, with_row(data.shape))
+    weight = context.viewed(weight, with_row(weight.shape))
+    stride, dilation = (spatial(given[key], rows, 1) for key in ("stride", "dilation"))
+    before = spatial(given["padding"], rows, 0)
+    window = Window(pair(weight.shape[2:]), stride, before, dilation)
+    result = _emit(node, context, given, data, weight, window, with_row(shape))
+    return context.viewed(result, shape)
+
+
+def operands_of(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Value, Value] | Reject:
+    """The data and the constant weights of a convolution of any kind in one or two dimensions."""
+    if len(shape) not in (3, 4):
+        return Reject(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
+    data, weight = context.value(given["input"]), context.value(given["weight"])
+    if not context.is_constant(weight):
+        return Reject("its weights are computed at run time; they must be constant")
+    return data, weight
+
+
+def with_row(shape: Shape) -> Shape:
+    """[N, C, width] with a row of its own; a shape of rank 4 as it is."""
+    return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
+
+
+def spatial(item: Any, one_row: bool, neutral: int) -> tuple[int, int]:
+    """Rows and columns of a setting; ``neutral`` for the row that a convolution in one dimension gets."""
+    if not one_row:
+        return pair(item)
+    column = item[0] if isinstance(item, (list, tuple)) else item
+    return neutral, column
+
+
+def _emit(
+    node: Node, context: Context, given: dict[str, Any], data: Value, weight: Value, window: Window, shape: Shape
+) -> Value:
+    groups, channels, filters = given["groups"], data.shape[1], shape[1]
+    depthwise = groups == channels and groups > 1
+    source, padding = padded(context, context.nhwc(data), window, shape[2:])
+    quant = context.result_quant(node)
+    weights = context.arranged(weight, IHWO_OF_DEPTHWISE if depthwise else OHWI)
+    attrs: dict[str, Any] = {
+        "padding": padding,
+        "stride_h": window.stride[0],
+        "stride_w": window.stride[1],
+        "dilation_h": window.dilation[0],
+        "dilation_w": window.dilation[1],
+        "activation": context.activation(node, quant),
+    }
+    if depthwise:
+        attrs["depth_multiplier"] = filters // channels
+    inputs = (source, weights, bias_of(context, given["bias"], source, weights, filters))
+    stored = (shape[0], *shape[2:], filters)
+    op = "depthwise_conv_2d" if depthwise else "conv_2d"
+    return context.from_nhwc(context.emit(op, inputs, stored, quant, node.name, **attrs), shape)
+
+
+def bias_of(context: Context, node: Any, source: str, weights: str, filters: int) -> str:
+    """The bias as int32 in units of input scale times weight scale; zeros where there is none, since LiteRT wants one.
+
+    A bias that is still float, or in other units, is converted; it must be a constant.
+    """
+    data, weight = context.tensors[source].quant, context.tensors[weights].quant
+    if data is None or weight is None:
+        raise Rejected("its input or its weights are not quantized", QUANTIZE_FIRST)
+    scales = np.asarray(weight.scales, np.float64) * data.scale
+    if node is None:
+        zeros = np.zeros(filters, np.int32)
+        return context.add_constant(f"{weights}_bias", zeros, _bias_quant(weight, data))
+    stem = node.name
+    if node in context.constants:
+        value: np.ndarray = context.constants.array(node).reshape(-1)
+        real = value.astype(np.float64)
+    else:
+        bias = context.value(node)
+        tensor = context.tensors[context.settled(bias).tensor]
+        if tensor.data is None or tensor.quant is None:
+            raise Rejected("its bias is computed at run time; it must be constant")
+        value = tensor.data.reshape(-1)
+        own = np.asarray(tensor.quant.scales, np.float64)
+        if tensor.dtype is DType.INT32 and np.allclose(own, scales, rtol=BIAS_SCALE_TOLERANCE, atol=0):
+            return context.add_constant(f"{stem}_bias", value, _bias_quant(weight, data))
+        real = (value.astype(np.float64) - np.asarray(tensor.quant.zero_points)) * own
+    if value.size != filters:
+        raise Rejected(f"its bias has {value.size} values for {filters} output channels")
+    steps = np.clip(np.rint(real / scales), -(2**31), 2**31 - 1)
+    return context.add_constant(f"{stem}_bias", steps.astype(np.int32), _bias_quant(weight, data))
+
+
+def _bias_quant(weight: QuantParams, data: QuantParams) -> QuantParams:
+    if weight.per_channel:
+        return per_channel(np.asarray(weight.scales) * data.scale, 0)
+    return per_tensor(weight.scale * data.scale, 0)

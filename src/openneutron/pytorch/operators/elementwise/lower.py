@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that treat every element alike. They work on whatever order of axes their inputs lie in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx import Node
+
+from openneutron.ir import per_tensor
+from openneutron.ops import BY_NAME
+from openneutron.pytorch.graph.arguments import arguments_of
+from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.reject import Reject, Rejected
+from openneutron.pytorch.operators.rules.broadcast import together
+from openneutron.pytorch.operators.rules.clamps import clamp_operator
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import always, lowers
+from openneutron.pytorch.operators.rules.objections import is_computed
+from openneutron.pytorch.operators.rules.results import clamp_bounds
+from openneutron.pytorch.operators.rules.values import Value
+
+
+def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:
+    """An operator on each element of the first argument; the value keeps its order and may stay an unsettled view."""
+    data = context.value(node.args[0])
+    stored = context.tensors[data.tensor].shape
+    name = context.emit(op, (data.tensor,), stored, context.result_quant(node), node.name, **attrs)
+    return Value(name, data.shape, data.order, data.base)
+
+
+def function(op: str) -> Callable[[Node, Context], Value | Reject]:
+    """The rule of an operator without attributes."""
+
+    def rule(node: Node, context: Context) -> Value | Reject:
+        return one_to_one(node, context, op)
+
+    return rule
+
+
+lowers("aten.sigmoid.default")(function("logistic"))
+lowers("aten.tanh.default")(function("tanh"))
+lowers("aten.abs.default")(function("abs"))
+lowers("aten.exp.default")(function("exp"))
+lowers("aten.log.default")(function("log"))
+lowers("aten.hardswish.default", preserve=always)(function("hard_swish"))
+
+
+@lowers("aten.gelu.default", preserve=always)
+def gelu(node: Node, context: Context) -> Value | Reject:
+    return one_to_one(node, context, "gelu", approximate=arguments_of(node)["approximate"] == "tanh")
+
+
+@lowers("aten.leaky_relu.default")
+def leaky_relu(node: Node, context: Context) -> Value | Reject:
+    return one_to_one(node, context, "leaky_relu", alpha=float(arguments_of(node)["negative_slope"]))
+
+
+@lowers(
+    "aten.relu.default", "aten.relu6.default", "aten.hardtanh.default", "aten.clamp.default", "aten.clamp_min.default"
+)
+def clamp(node: Node, context: Context) -> Value | Reject:
+    quant, bounds = context.result_quant(node), clamp_bounds(node)
+    op = clamp_operator(bounds, quant)
+    if op is None:
+        return Reject(
+            f"it clamps to {bounds}, which is none of LiteRT's clamps", "ReLU, ReLU6, Hardtanh(-1, 1) and (0, 1) are."
+        )
+    if not op:
+        return context.requantized(context.value(node.args[0]), quant, node.name)
+    return one_to_one(node, context, op)
+
+
+def _two(op: str) -> Callable[[Node, Context], Value | Reject]:
+    def rule(node: Node, context: Context) -> Value | Reject:
+        alpha = node.kwargs.get("alpha", 1)
+        if alpha != 1:
+            return Reject(f"alpha is {alpha}; it must be 1")
+        a, b = (context.value(item) for item in node.args[:2])
+        return of_both(node, context, op, a, b, activation=context.activation(node, context.result_quant(node)))
+
+    return rule
+
+
+def of_both(node: Node, context: Context, op: str, a: Value, b: Value, **attrs: Any) -> Value:
+    """An operator on each pair of elements, with broadcasting, in an order of axes that suits both operands."""
+    both = together(context, (a, b), shape_of(node))
+    return both.result(context.emit(op, both.tensors, both.stored, context.result_quant(node), node.name, **attrs))
+
+
+for _op in ("add", "sub", "mul"):
+    lowers(f"aten.{_op}.Tensor", fuses=True)(_two(_op))
+
+
+ROUNDS = Reject(
+    "it rounds a quotient of two computed tensors; where that is near a whole number, half a step of an operand decides which one",
+    "Divide without rounding.",
+)
+
+
+def of_two(node: Node) -> Reject | None:
+    """Object to a rounded quotient of two computed tensors; with one computed tensor the quotient is a table."""
+    return ROUNDS if len([source for source in node.all_input_nodes if is_computed(source)]) > 1 else None
+
+
+@lowers("aten.div.Tensor_mode", "aten.fmod.Tensor", "aten.remainder.Tensor", against=of_two)
+def rounded_quotient(node: Node, context: Context) -> Value | Reject:
+    """Of one computed tensor and a number it is a function of one value; of two it can't be had from rounded operands."""
+    del node, context
+    return ROUNDS
+
+
+@lowers("aten.prelu.default", preserve=always)
+def prelu(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    data, slopes = context.value(given["self"]), context.value(given["weight"])
+    if len(data.shape) > 1 and slopes.shape:
+        slopes = context.viewed(slopes, (*slopes.shape, *(1 for _ in data.shape[2:])))
+    return of_both(node, context, "prelu", data, slopes)
+
+
+def _along(op: str, rescaled: str = "") -> Callable[[Node, Context], Value | Reject]:
+    """Return the rule of an operator along one dimension, which LiteRT supports along the last axis.
+
+    ``rescaled``: the operator for a result whose quantization differs from the one that LiteRT fixes.
+    """
+    fixed = BY_NAME[op].fixed_output
+    assert fixed is not None
+    usual = per_tensor(*fixed)
+
+    def rule(node: Node, context: Context) -> Value | Reject:
+        given = arguments_of(node)
+        if given.get("half_to_float"):
+            return Reject("half_to_float is set; there is only int8")
+        data = context.value(given["self"])
+        if not data.shape:
+            raise Rejected("its input is a single number")
+        axis = given["dim"] % len(data.shape)
+        data = context.settled(data)
+        order = data.order
+        if order[-1] != axis:
+            order = (*(other for other in order if other != axis), axis)
+        stored = tuple(data.shape[other] for other in order)
+        quant = context.result_quant(node)
+        name = context.emit(
+            rescaled if rescaled and quant != usual else op, (context.arranged(data, order),), stored, quant, node.name
+        )
+        return Value(name, data.shape, order, data.shape)
+
+    return rule
+
+
+lowers("aten._softmax.default", "aten.softmax.int")(_along("softmax", "softmax_rescaled"))
+lowers("aten._log_softmax.default", "aten.log_softmax.int")(_along("log_softmax"))

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes of values at indices, as gathers and selections: each index becomes a row of a one-hot matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from openneutron.pytorch.operators.pooling.decompose import MOST_PIECES
+from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
+
+_aten = torch.ops.aten
+
+MOST_ONE_HOT = 1 << 18
+"""The limit on elements of a one-hot matrix, each a byte of the arena; a number of our own choice."""
+
+
+@decomposes("aten.index_put.default")
+def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor | Keep:
+    """Write values at indices; of several values at one position the last is kept, or all are added."""
+    if not self.is_floating_point() or values.dtype != self.dtype:
+        return KEPT
+    given = {dim: index for dim, index in enumerate(indices) if index is not None}
+    if any(index.dtype == torch.bool for index in given.values()):
+        return _masked(self, given, values, accumulate) if len(given) == 1 else KEPT
+    rows = math.prod(torch.broadcast_shapes(*(index.shape for index in given.values())))
+    places = math.prod(self.shape[dim] for dim in given)
+    if not rows or not self.numel() or rows * places > MOST_ONE_HOT:
+        return KEPT
+    order = [*given, *(dim for dim in range(self.dim()) if dim not in given)]
+    table = _aten.permute.default(self, order).reshape(places, -1)
+    put = _put(table, _one_hot(self, given, rows), _as_rows(self, given, values, rows), accumulate)
+    back = [order.index(dim) for dim in range(self.dim())]
+    return _aten.permute.default(put.reshape([self.shape[dim] for dim in order]), back)
+
+
+@decomposes("aten.index_copy.default")
+def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | Keep:
+    return index_put(self, _along(self, dim, index), source, False) if self.dim() else KEPT
+
+
+@decomposes("aten.index_add.default")
+def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float) -> Tensor | Keep:
+    scaled = source if alpha == 1 else source * alpha
+    return index_put(self, _along(self, dim, index), scaled, True) if self.dim() else KEPT
+
+
+@decomposes("aten.index_fill.int_Scalar")
+def index_fill(self: Tensor, dim: int, index: Tensor, value: float) -> Tensor | Keep:
+    if not self.dim() or not self.is_floating_point():
+        return KEPT
+    return index_put(self, _along(self, dim, index), torch.full((1,) * self.dim(), value, dtype=self.dtype), False)
+
+
+@decomposes("aten.scatter.src")
+def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor | Keep:
+    return _scattered(self, dim, index, src, False)
+
+
+@decomposes("aten.scatter.value")
+def scatter_value(self: Tensor, dim: int, index: Tensor, value: float) -> Tensor | Keep:
+    return _scattered(self, dim, index, torch.full(index.shape, value, dtype=self.dtype), False)
+
+
+@decomposes("aten.scatter_add.default")
+def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor | Keep:
+    return _scattered(self, dim, index, src, True)
+
+
+def _scattered(x: Tensor, dim: int, index: Tensor, values: Tensor, accumulate: bool) -> Tensor | Keep:
+    """Scatter where each line along the dimension has indices of its own; other dimensions must be as long as the
+    indices'."""
+    if not x.is_floating_point() or values.dtype != x.dtype or not x.dim() or not index.numel():
+        return KEPT
+    dim = dim % x.dim()
+    if any(index.shape[other] != extent for other, extent in enumerate(x.shape) if other != dim):
+        return KEPT
+    if index.numel() * x.shape[dim] > MOST_ONE_HOT:
+        return KEPT
+    if values.shape != index.shape:
+        for other, extent in enumerate(index.shape):
+            values = _aten.slice.Tensor(values, other, 0, extent)
+    order = [*(other for other in range(x.dim()) if other != dim), dim]
+    lines, places, given = (
+        _aten.permute.default(tensor, order).reshape(-1, tensor.shape[dim]) for tensor in (x, index, values)
+    )
+    hot = _aten.index.Tensor(torch.eye(lines.shape[1], dtype=x.dtype), [places])
+    if accumulate:
+        put = lines + _aten.matmul.default(given.unsqueeze(1), hot).squeeze(1)
+    else:
+        taken = given
+        if given.shape[1] > 1:
+            last = _aten.argmax.default(_aten.flip.default(hot, [1]), 1)
+            taken = _aten.gather.default(_aten.flip.default(given, [1]), 1, last)
+        put = _aten.where.self(_aten.gt.Scalar(_aten.amax.default(hot, [1]), 0.5), taken, lines)
+    back = [order.index(other) for other in range(x.dim())]
+    return _aten.permute.default(put.reshape([x.shape[other] for other in order]), back)
+
+
+def _along(x: Tensor, dim: int, index: Tensor) -> list[Tensor | None]:
+    return [None] * (dim % x.dim()) + [index.reshape(-1)]
+
+
+@decomposes("aten.select_scatter.default")
+def select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor | Keep:
+    dim = dim % self.dim()
+    return slice_scatter(self, src.unsqueeze(dim), dim, index % self.shape[dim], index % self.shape[dim] + 1, 1)
+
+
+@decomposes("aten.slice_scatter.default")
+def slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Tensor | Keep:
+    """Concatenate the slices of ``src`` with the parts of ``self`` between them."""
+    dim = dim % self.dim()
+    extent = self.shape[dim]
+    parts, done = [], 0
+    places = range(extent)[slice(start, end, step)]
+    runs = [(places.start, places.stop)] if step == 1 else [(place, place + 1) for place in places]
+    if len(runs) > MOST_PIECES:
+        return KEPT
+    taken = 0
+    for first, last in (run for run in runs if run[1] > run[0]):
+        if first > done:
+            parts.append(_aten.slice.Tensor(self, dim, done, first))
+        parts.append(src if len(runs) == 1 else _aten.slice.Tensor(src, dim, taken, taken + last - first))
+        taken, done = taken + last - first, last
+    if done < extent:
+        parts.append(_aten.slice.Tensor(self, dim, done, extent))
+    return parts[0] if len(parts) == 1 else _aten.cat.default(parts, dim)
+
+
+def _masked(x: Tensor, given: dict[int, Tensor], values: Tensor, accumulate: bool) -> Tensor | Keep:
+    """Write values where a mask is true; keep the call whole if the values differ between positions, since these depend
+    on the mask."""
+    ((dim, mask),) = given.items()
+    behind = x.dim() - dim - mask.dim()
+    if values.dim() > behind and any(extent != 1 for extent in values.shape[: values.dim() - behind]):
+        return KEPT
+    if values.dim() > behind:
+        values = values.reshape(values.shape[values.dim() - behind :])
+    condition = mask.reshape(*mask.shape, *[1] * behind)
+    return _aten.where.self(condition, x + values if accumulate else values, x)
+
+
+def _one_hot(x: Tensor, given: dict[int, Tensor], rows: int) -> Tensor:
+    """Return [rows, places]: 1.0 at the place that a row's indices name, 0.0 elsewhere. Negative indices count from the
+    end."""
+    shape = torch.broadcast_shapes(*(index.shape for index in given.values()))
+    hot: Tensor | None = None
+    for dim, index in given.items():
+        extent = x.shape[dim]
+        flat = index.reshape(-1) if index.numel() in (1, rows) else index.expand(shape).reshape(-1)
+        one = _aten.index.Tensor(torch.eye(extent, dtype=x.dtype), [flat])
+        if hot is None:
+            hot = one
+        else:
+            both = _aten.minimum.default(hot.unsqueeze(2), one.unsqueeze(1))
+            hot = both.reshape(both.shape[0], -1)
+    assert hot is not None
+    return hot if hot.shape[0] == rows else _aten.expand.default(hot, [rows, hot.shape[1]])
+
+
+def _as_rows(x: Tensor, given: dict[int, Tensor], values: Tensor, rows: int) -> Tensor:
+    """Return [rows, elements of x at a place]: the values that each row of indices writes."""
+    shape = list(torch.broadcast_shapes(*(index.shape for index in given.values())))
+    dims = list(given)
+    rest = [extent for dim, extent in enumerate(x.shape) if dim not in given]
+    # Where the indexed dimensions are neighbours, the indices' dimensions replace them; else they come first.
+    place = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
+    whole = [*rest[:place], *shape, *rest[place:]]
+    if list(values.shape) != whole:
+        values = _aten.expand.default(values, whole)
+    if place and shape:
+        named = range(place, place + len(shape))
+        values = _aten.permute.default(values, [*named, *(dim for dim in range(len(whole)) if dim not in named)])
+    return values.reshape(rows, -1)
+
+
+def _put(table: Tensor, hot: Tensor, values: Tensor, accumulate: bool) -> Tensor:
+    """Write values [rows, elements] to the table [places, elements] at the places of the one-hot rows [rows,
+    places]."""
+    if accumulate:
+        return table + _aten.matmul.default(_aten.permute.default(hot, [1, 0]), values)
+    is_put = _aten.gt.Scalar(_aten.amax.default(hot, [0]), 0.5).unsqueeze(1)
+    if values.shape[0] > 1:
+        last = _aten.argmax.default(_aten.flip.default(hot, [0]), 0)
+        values = _aten.index.Tensor(_aten.flip.default(values, [0]), [last])
+    return _aten.where.self(is_put, values, table)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Products of matrices and vectors, as matmul and additions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
+
+_aten = torch.ops.aten
+
+
+def _times(x: Tensor, factor: float) -> Tensor:
+    return x if factor == 1 else x * factor
+
+
+def _sum(added: Tensor, beta: float, product: Tensor) -> Tensor:
+    # With beta 0 PyTorch does not even read what it would add.
+    return product + _times(added, beta) if beta else product
+
+
+@decomposes("aten.addmm.default")
+def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, beta: float, alpha: float) -> Tensor | Keep:
+    """Left alone where it is a linear layer with a bias; alpha goes to the second factor, which may be a constant."""
+    if alpha == beta == 1 and self.dim() == 1:
+        return KEPT
+    return _sum(self, beta, _aten.matmul.default(mat1, _times(mat2, alpha)))
+
+
+@decomposes("aten.addmv.default")
+def addmv(self: Tensor, mat: Tensor, vec: Tensor, beta: float, alpha: float) -> Tensor:
+    return _sum(self, beta, _aten.matmul.default(mat, _times(vec, alpha)))
+
+
+@decomposes("aten.baddbmm.default")
+def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, beta: float, alpha: float) -> Tensor:
+    return _sum(self, beta, _aten.matmul.default(batch1, _times(batch2, alpha)))
+
+
+@decomposes("aten.addbmm.default")
+def addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, beta: float, alpha: float) -> Tensor:
+    rows, columns = batch1.transpose(0, 1).flatten(1), batch2.flatten(0, 1)
+    return _sum(self, beta, _aten.matmul.default(rows, _times(columns, alpha)))
+
+
+@decomposes("aten.mv.default")
+def mv(self: Tensor, vec: Tensor) -> Tensor:
+    return _aten.matmul.default(self, vec)
+
+
+@decomposes("aten.dot.default", "aten.vdot.default", "aten.inner.default")
+def inner(self: Tensor, other: Tensor | None = None, tensor: Tensor | None = None) -> Tensor | Keep:
+    other = tensor if other is None else other
+    assert other is not None
+    if not self.dim() or not other.dim():
+        return self * other
+    if not self.numel() or not other.numel():
+        return KEPT
+    left, right = self.reshape(-1, self.shape[-1]), other.reshape(-1, other.shape[-1])
+    return _aten.matmul.default(left, right.transpose(0, 1)).reshape([*self.shape[:-1], *other.shape[:-1]])
+
+
+@decomposes("aten.outer.default", "aten.ger.default")
+def outer(self: Tensor, vec2: Tensor) -> Tensor:
+    return self.unsqueeze(1) * vec2
+
+
+@decomposes("aten.addr.default")
+def addr(self: Tensor, vec1: Tensor, vec2: Tensor, beta: float, alpha: float) -> Tensor:
+    return _sum(self, beta, vec1.unsqueeze(1) * _times(vec2, alpha))
+
+
+@decomposes("aten.tensordot.default")
+def tensordot(self: Tensor, other: Tensor, dims_self: Sequence[int], dims_other: Sequence[int]) -> Tensor:
+    gone, met = [dim % self.dim() for dim in dims_self], [dim % other.dim() for dim in dims_other]
+    for one, two in zip(gone, met, strict=True):
+        # A dimension that stands opposite one of 1 element is summed.
+        if self.shape[one] < other.shape[two]:
+            other = other.sum(two, keepdim=True)
+        elif self.shape[one] > other.shape[two]:
+            self = self.sum(one, keepdim=True)
+    kept = [dim for dim in range(self.dim()) if dim not in gone]
+    other_kept = [dim for dim in range(other.dim()) if dim not in met]
+    depth = math.prod(self.shape[dim] for dim in gone)
+    left = self.permute([*kept, *gone]).reshape(-1, depth)
+    right = other.permute([*met, *other_kept]).reshape(depth, -1)
+    shape = [self.shape[dim] for dim in kept] + [other.shape[dim] for dim in other_kept]
+    return _aten.matmul.default(left, right).reshape(shape)
+
+
+@decomposes("aten.linalg_multi_dot.default", "aten.chain_matmul.default")
+def multi_dot(tensors: Sequence[Tensor] = (), matrices: Sequence[Tensor] = ()) -> Tensor:
+    first, *rest = tensors or matrices
+    for each in rest:
+        first = _aten.matmul.default(first, each)
+    return first
+
+
+@decomposes("aten.linalg_matmul.default")
+def linalg_matmul(self: Tensor, other: Tensor) -> Tensor:
+    return _aten.matmul.default(self, other)
+
+
+@decomposes("aten.einsum.default")
+def einsum(equation: str, tensors: Sequence[Tensor], path: Sequence[int] | None) -> Tensor | Keep:
+    """Two operands at a time, from the left. Left alone where an operand names a dimension twice (a diagonal)."""
+    del path
+    terms, wanted = _terms(equation.replace(" ", ""), tensors)
+    if any(len(set(term)) != len(term) for term in terms):
+        return KEPT
+    here, term = tensors[0], terms[0]
+    for place, (other, name) in enumerate(zip(tensors[1:], terms[1:], strict=True), start=2):
+        later = set(wanted).union(*terms[place:])
+        here, term = _contracted(
+            _reduced(here, term, later | set(name)), _reduced(other, name, later | set(term)), later
+        )
+    here, term = _reduced(here, term, set(wanted))
+    order = [term.index(label) for label in wanted]
+    return here if order == sorted(order) else here.permute(order)
+
+
+_Labelled = tuple[Tensor, list[str]]
+
+
+def _terms(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[str]], list[str]]:
+    """The labels of each operand and of the result; the ellipsis' dimensions count as labels "...0", "...1", from the last."""
+    left, arrow, right = equation.partition("->")
+    pieces = left.split(",")
+    dots = [tensor.dim() - len(piece.replace("...", "")) for piece, tensor in zip(pieces, tensors, strict=True)]
+
+    def labels(piece: str, count: int) -> list[str]:
+        before, _, after = piece.partition("...")
+        filled = [f"...{place}" for place in reversed(range(count))] if "..." in piece else []
+        return [*before, *filled, *after]
+
+    terms = [labels(piece, count) for piece, count in zip(pieces, dots, strict=True)]
+    most = max((count for piece, count in zip(pieces, dots, strict=True) if "..." in piece), default=0)
+    if not arrow:
+        seen = [label for term in terms for label in term if not label.startswith("...")]
+        once = sorted(label for label in seen if seen.count(label) == 1)
+        right = ("..." if most else "") + "".join(once)
+    return terms, labels(right, most)
+
+
+def _reduced(x: Tensor, term: list[str], needed: set[str]) -> _Labelled:
+    """The sum over the dimensions whose labels nobody needs."""
+    gone = [place for place, label in enumerate(term) if label not in needed]
+    return (x.sum(gone) if gone else x), [label for label in term if label in needed]
+
+
+def _contracted(a: _Labelled, b: _Labelled, needed: set[str]) -> _Labelled:
+    """The product of two operands, summed over what both have and nobody needs: [batch, left, depth] @ [batch, depth, right]."""
+    (left, own), (right, other) = a, b
+    shared = [label for label in own if label in other]
+    depth = [label for label in shared if label not in needed]
+    batch = [label for label in shared if label in needed]
+    only_left, only_right = [x for x in own if x not in shared], [x for x in other if x not in shared]
+    size = dict(zip(other, right.shape, strict=True))
+    for label, extent in zip(own, left.shape, strict=True):
+        size[label] = max(extent, size.get(label, 1))
+    if not depth:
+        order = [*batch, *only_left, *only_right]
+        return _spread(left, own, order) * _spread(right, other, order), order
+
+    def matrix(x: Tensor, term: list[str], groups: tuple[list[str], ...]) -> Tensor:
+        x = x.permute([term.index(label) for group in groups for label in group])
+        named = [label for group in groups for label in group]
+        x = x.expand([size[label] for label in named])
+        return x.reshape([math.prod(size[label] for label in group) for group in groups])
+
+    batches = (batch,) if batch else ()
+    product = _aten.matmul.default(
+        matrix(left, own, (*batches, only_left, depth)), matrix(right, other, (*batches, depth, only_right))
+    )
+    order = [*batch, *only_left, *only_right]
+    return product.reshape([size[label] for label in order]), order
+
+
+def _spread(x: Tensor, term: list[str], order: list[str]) -> Tensor:
+    """The operand with its dimensions in this order, ones where it has none."""
+    x = x.permute([term.index(label) for label in order if label in term])
+    places = iter(x.shape)
+    return x.reshape([next(places) if label in term else 1 for label in order])

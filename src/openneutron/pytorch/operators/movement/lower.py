@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators that only move values or rename dimensions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.fx import Node
+
+from openneutron.ir import DType
+from openneutron.pytorch.graph.arguments import arguments_of
+from openneutron.pytorch.graph.program import GETITEM, op_name, shape_of
+from openneutron.pytorch.graph.reject import Reject
+from openneutron.pytorch.operators.comparison.lower import is_truth, truths_as_numbers
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout, lowers
+from openneutron.pytorch.operators.rules.objections import DROPS
+from openneutron.pytorch.operators.rules.values import Shape, Value, permuted
+
+
+def _moved(node: Node, context: Context, value: Value) -> Value:
+    """The value in the quantization that the node's result ends in; integers and truth values as they are."""
+    if context.dtype(value) is not DType.INT8:
+        return value
+    return context.requantized(value, context.result_quant(node), f"{node.name}_requantized")
+
+
+@lowers(
+    "aten.alias_copy.default",
+    "aten.alias.default",
+    "aten.clone.default",
+    "aten.contiguous.default",
+    "aten.detach.default",
+    "aten.detach_copy.default",
+    "aten.dropout.default",
+    "aten.feature_dropout.default",
+    "aten.lift_fresh_copy.default",
+    "dim_order_ops._clone_dim_order.default",
+    moves=True,
+    renames=True,
+)
+def nothing(node: Node, context: Context) -> Value | Reject:
+    if arguments_of(node).get("train"):
+        return DROPS
+    return _moved(node, context, context.value(node.args[0]))
+
+
+@lowers(
+    "aten._to_copy.default",
+    "aten.to.dtype",
+    "dim_order_ops._to_dim_order_copy.default",
+    moves=True,
+    renames=True,
+)
+def copy(node: Node, context: Context) -> Value | Reject:
+    source = node.args[0]
+    if is_truth(source) and node.meta["val"].dtype == torch.float32:
+        return truths_as_numbers(node, context, context.value(source))
+    if isinstance(source, Node) and source.meta["val"].dtype != node.meta["val"].dtype:
+        return Reject(f"it converts {source.meta['val'].dtype} to {node.meta['val'].dtype}")
+    return _moved(node, context, context.value(source))
+
+
+@lowers("aten.as_strided.default", "aten.as_strided_copy.default", moves=True, renames=True)
+def as_strided(node: Node, context: Context) -> Value | Reject:
+    """Nothing, where it only says again how its input lies (what an adaptive pool to 1x1 of channels-last images makes)."""
+    given = arguments_of(node)
+    source = node.args[0].meta["val"]
+    told = [(extent, stride) for extent, stride in zip(given["size"], given["stride"], strict=True) if extent != 1]
+    lies = [(extent, stride) for extent, stride in zip(source.shape, source.stride(), strict=True) if extent != 1]
+    if tuple(given["size"]) != tuple(source.shape) or told != lies or given["storage_offset"]:
+        return Reject("it reads its input's memory in another order")
+    return _moved(node, context, context.value(node.args[0]))
+
+
+_APART = (
+    "aten.split.Tensor",
+    "aten.split_copy.Tensor",
+    "aten.split_with_sizes.default",
+    "aten.split_with_sizes_copy.default",
+    "aten.unbind.int",
+    "aten.unbind_copy.int",
+)
+
+
+@lowers(*_APART, moves=True)
+def apart(node: Node, context: Context) -> Value | Reject:
+    """The whole; each reader takes its own part of it."""
+    return context.value(node.args[0])
+
+
+@lowers(GETITEM, moves=True)
+def one_result(node: Node, context: Context) -> Value | Reject:
+    source, place = node.args
+    assert isinstance(source, Node) and isinstance(place, int)
+    value = context.value(source)
+    if op_name(source) in _APART:
+        before = arguments_of(source)
+        pieces = source.meta["val"]
+        dim = before["dim"] % len(value.shape)
+        single = op_name(source).startswith("aten.unbind")
+        sizes = [1 if single else int(piece.shape[dim]) for piece in pieces]
+        begin = sum(sizes[:place])
+        value = context.viewed(_sliced(node, context, value, dim, begin, begin + sizes[place], 1), shape_of(node))
+    elif place != 0:
+        return Reject("it is not the operator's first result")
+    return _moved(node, context, value)
+
+
+@lowers(
+    "aten._unsafe_view.default",
+    "aten.flatten.using_ints",
+    "aten.reshape.default",
+    "aten.squeeze.default",
+    "aten.squeeze.dim",
+    "aten.squeeze.dims",
+    "aten.squeeze_copy.default",
+    "aten.squeeze_copy.dim",
+    "aten.squeeze_copy.dims",
+    "aten.unsqueeze.default",
+    "aten.unsqueeze_copy.default",
+    "aten.view.default",
+    "aten.view_copy.default",
+    moves=True,
+    renames=True,
+    layout=Layout.OWN,
+)
+def view(node: Node, context: Context) -> Value | Reject:
+    return _moved(node, context, context.viewed(context.value(node.args[0]), shape_of(node)))
+
+
+@lowers("aten.permute.default", "aten.permute_copy.default", moves=True, layout=Layout.OWN)
+def permute(node: Node, context: Context) -> Value | Reject:
+    dims = arguments_of(node)["dims"]
+    return _permuted(node, context, [dim % len(dims) for dim in dims])
+
+
+@lowers("aten.transpose.int", "aten.transpose_copy.int", moves=True, layout=Layout.OWN)
+def transpose(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    dims = list(range(len(shape_of(node))))
+    first, second = given["dim0"] % len(dims), given["dim1"] % len(dims)
+    dims[first], dims[second] = second, first
+    return _permuted(node, context, dims)
+
+
+@lowers("aten.t.default", "aten.t_copy.default", moves=True, layout=Layout.OWN)
+def t(node: Node, context: Context) -> Value | Reject:
+    return _permuted(node, context, list(range(len(shape_of(node))))[::-1])
+
+
+def _permuted(node: Node, context: Context, dims: list[int]) -> Value:
+    value = context.settled(context.value(node.args[0]))
+    return _moved(node, context, permuted(value, tuple(dims)))
+
+
+@lowers("aten.slice.Tensor", "aten.slice_copy.Tensor", moves=True)
+def slice_of(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    value = context.value(given["self"])
+    dim = given["dim"] % len(value.shape)
+    start, end = (
+        _inside(given[key], value.shape[dim], absent) for key, absent in (("start", 0), ("end", value.shape[dim]))
+    )
+    return _moved(node, context, _sliced(node, context, value, dim, start, end, given["step"]))
+
+
+@lowers("aten.select.int", "aten.select_copy.int", moves=True)
+def select(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    value = context.value(given["self"])
+    dim = given["dim"] % len(value.shape)
+    index = given["index"] % value.shape[dim]
+    part = _sliced(node, context, value, dim, index, index + 1, 1)
+    return _moved(node, context, context.viewed(part, shape_of(node)))
+
+
+def _inside(place: int | None, extent: int, absent: int) -> int:
+    """A slice's begin or end as a position from 0 to the extent."""
+    if place is None:
+        return absent
+    return min(max(place + extent if place < 0 else place, 0), extent)
+
+
+def _sliced(node: Node, context: Context, value: Value, dim: int, start: int, end: int, step: int) -> Value:
+    """Positions start, start + step … below end of a dimension."""
+    if (start, end, step) == (0, value.shape[dim], 1):
+        return value
+    value = context.settled(value)
+    quant, place = context.quant(value), value.order.index(dim)
+    end = min(end, start + ((end - start - 1) // step * step + 1))
+    shape = (*value.shape[:dim], len(range(start, end, step)), *value.shape[dim + 1 :])
+    stored = value.stored
+    if len(stored) > _SLICED_AXES:
+        # LiteRT slices fewer axes: those before and behind count as one each.
+        stored = (math.prod(stored[:place]), stored[place], math.prod(stored[place + 1 :]))
+        place = 1
+    source = context.reshaped(value.tensor, stored)
+    begins, ends = [0] * len(stored), list(stored)
+    begins[place], ends[place] = start, end
+    taken = tuple(
+        -(-(last - first) // (step if axis == place else 1))
+        for axis, (first, last) in enumerate(zip(begins, ends, strict=True))
+    )
+    begin = context.add_integers(f"{node.name}_begin", begins)
+    if step == 1:
+        size = context.add_integers(f"{node.name}_size", taken)
+        name = context.emit("slice", (source, begin, size), taken, quant, node.name)
+    else:
+        last = context.add_integers(f"{node.name}_end", ends)
+        steps = context.add_integers(
+            f"{node.name}_steps", [step if axis == place else 1 for axis in range(len(stored))]
+        )
+        name = context.emit("strided_slice", (source, begin, last, steps), taken, quant, node.name)
+    result = tuple(shape[axis] for axis in value.order)
+    return Value(context.reshaped(name, result), shape, value.order, shape)
+
+
+_SLICED_AXES = 5
+"""Axes that LiteRT's SLICE and STRIDED_SLICE know."""
+
+
+@lowers("aten.flip.default", moves=True)
+def flip(node: Node, context: Context) -> Value | Reject:
+    value = context.settled(context.value(node.args[0]))
+    dims = {dim % len(value.shape) for dim in arguments_of(node)["dims"]}
+    turned = [place for place, axis in enumerate(value.order) if axis in dims and value.shape[axis] > 1]
+
+    def emit(tensor: str, places: list[int]) -> str:
+        axes = context.add_integers(f"{node.name}_axes", places)
+        here = context.tensors[tensor].shape
+        return context.emit("reverse_v2", (tensor, axes), here, context.quant(value), node.name)
+
+    name = value.tensor
+    # LiteRT turns neighbouring axes only; the kernel takes two at a time.
+    while turned:
+        places = turned[: 2 if turned[1:2] == [turned[0] + 1] else 1]
+        name, turned = emit(name, places), turned[len(places) :]
+    return _moved(node, context, Value(name, value.shape, value.order, value.shape))
+
+
+@lowers("aten.expand.default", "aten.expand_copy.default", moves=True)
+def expand(node: Node, context: Context) -> Value | Reject:
+    return _repeated(node, context, shape_of(node))
+
+
+@lowers("aten.repeat.default", moves=True)
+def repeat(node: Node, context: Context) -> Value | Reject:
+    return _repeated(node, context, shape_of(node))
+
+
+def _repeated(node: Node, context: Context, shape: Shape) -> Value | Reject:
+    """The value again and again along each axis until it has this shape."""
+    value = context.value(node.args[0])
+    value = context.settled(context.viewed(value, (1,) * (len(shape) - len(value.shape)) + value.shape))
+    quant, name = context.quant(value), value.tensor
+    wanted = tuple(shape[axis] for axis in value.order)
+    for outer, extent, count, inner in _repeats(value.stored, wanted):
+        source = context.reshaped(name, (outer, extent, inner))
+        counts = context.add_integers(f"{node.name}_counts", (1, count, 1))
+        name = context.emit("tile", (source, counts), (outer, extent * count, inner), quant, node.name)
+    return _moved(node, context, Value(context.reshaped(name, wanted), shape, value.order, shape))
+
+
+def _repeats(shape: Shape, wanted: Shape) -> list[tuple[int, int, int, int]]:
+    """(elements before, extent, count, elements behind) for each run of axes repeated as one, the innermost first, so that
+    lines are long from then on."""
+    runs: list[tuple[int, int, int, int]] = []
+    here = list(shape)
+    axis = len(shape) - 1
+    while axis >= 0:
+        first = axis
+        # Neighbouring axes of one element are one axis of one element.
+        while shape[axis] == 1 and first and shape[first - 1] == 1:
+            first -= 1
+        extent, result = math.prod(here[first : axis + 1]), math.prod(wanted[first : axis + 1])
+        if result != extent:
+            runs.append((math.prod(here[:first]), extent, result // extent, math.prod(here[axis + 1 :])))
+            here[first : axis + 1] = wanted[first : axis + 1]
+        axis = first - 1
+    return runs
+
+
+@lowers("aten.cat.default", moves=True)
+def cat(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    shape, quant = shape_of(node), context.result_quant(node)
+    # PyTorch lets an empty list element of any shape pass.
+    values = [context.value(item) for item in given["tensors"] if item.meta["val"].numel()]
+    if not values:
+        return Reject("all its inputs are empty")
+    values = [context.settled(value) for value in values]
+    orders = [value.order for value in values if not context.is_constant(value)] or [values[0].order]
+    plain = tuple(range(len(shape)))
+    order = next((each for each in orders if each != plain), plain)
+    names = [
+        context.arranged(context.requantized(value, quant, f"{value.tensor}_for_{node.name}"), order)
+        for value in values
+    ]
+    dim = given["dim"] % len(shape)
+    stored = tuple(shape[axis] for axis in order)
+    if len(names) == 1:
+        return Value(names[0], shape, order, shape)
+    name = context.emit("concatenation", names, stored, quant, node.name, axis=order.index(dim))
+    return Value(name, shape, order, shape)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Padding by a number, by the edge, mirrored and around; less than nothing crops."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.fx import Node
+
+from openneutron.ir import QuantParams
+from openneutron.pytorch.graph.arguments import arguments_of
+from openneutron.pytorch.graph.program import op_name, shape_of
+from openneutron.pytorch.graph.reject import Reject
+from openneutron.pytorch.operators.convolution.lower import pad
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import lowers
+from openneutron.pytorch.operators.rules.positions import take
+from openneutron.pytorch.operators.rules.values import Shape, Value
+
+Amounts = list[tuple[int, int]]
+"""For each dimension what comes before and behind it; below 0 is cut off."""
+
+
+def _positions(extent: int, amounts: tuple[int, int], mode: str) -> list[int]:
+    """Which positions of an axis PyTorch repeats where: what it makes of their numbers."""
+    numbers = torch.arange(extent, dtype=torch.float32).reshape(1, 1, extent)
+    return [int(place) for place in F.pad(numbers, amounts, mode).reshape(-1)]
+
+
+def _amounts(flat: list[int], rank: int) -> Amounts:
+    """PyTorch counts from the last dimension."""
+    amounts = [(0, 0)] * rank
+    for place in range(len(flat) // 2):
+        amounts[-1 - place] = (flat[2 * place], flat[2 * place + 1])
+    return amounts
+
+
+def _is_moved(node: Node) -> bool:
+    """Whether padding repeats what is there, which ExecuTorch would make an indexing in float."""
+    return arguments_of(node).get("mode", "constant") != "constant"
+
+
+@lowers("aten.pad.default", "aten.constant_pad_nd.default", moves=True, preserve=_is_moved)
+def padding(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    mode = given.get("mode", "constant")
+    if mode == "constant":
+        return _constant(node, context, list(given["pad"]), float(given.get("value") or 0.0))
+    return _repeated(node, context, mode, list(given["pad"]))
+
+
+@lowers(
+    *(f"aten.{mode}_pad{n}d.default" for mode in ("reflection", "replication") for n in (1, 2, 3)),
+    moves=True,
+    preserve=lambda _: True,
+)
+def repeated_padding(node: Node, context: Context) -> Value | Reject:
+    mode = "reflect" if "reflection" in op_name(node) else "replicate"
+    return _repeated(node, context, mode, list(arguments_of(node)["padding"]))
+
+
+def _repeated(node: Node, context: Context, mode: str, flat: list[int]) -> Value | Reject:
+    value, shape = context.settled(context.value(node.args[0])), shape_of(node)
+    amounts = [_amounts(flat, len(value.shape))[axis] for axis in value.order]
+    name = value.tensor
+    padded = [axis for axis, pair in enumerate(amounts) if any(pair)]
+    if mode == "reflect" and len(padded) == 2 and all(min(amounts[axis]) >= 0 for axis in padded):
+        name = _mirror_pad(node, context, name, amounts)
+    else:
+        for axis in padded:
+            positions = _positions(context.tensors[name].shape[axis], amounts[axis], mode)
+            name = take(context, name, axis, positions, node.name)
+    return _in_result_quant(node, context, Value(name, shape, value.order, shape))
+
+
+def _mirror_pad(node: Node, context: Context, name: str, amounts: Amounts) -> str:
+    here = context.tensors[name]
+    assert here.quant is not None
+    operand = context.add_constant(f"{node.name}_paddings", np.asarray(amounts, np.int32))
+    shape = tuple(extent + sum(pair) for extent, pair in zip(here.shape, amounts, strict=True))
+    return context.emit("mirror_pad", (name, operand), shape, here.quant, node.name, mode="REFLECT")
+
+
+def _constant(node: Node, context: Context, flat: list[int], filler: float) -> Value | Reject:
+    if math.isnan(filler):
+        return Reject("it pads with NaN, which int8 can't hold")
+    value = context.settled(context.value(node.args[0]))
+    amounts = _amounts(flat, len(value.shape))
+    cropped = _cropped(node, context, value, amounts)
+    if cropped.shape == shape_of(node):
+        return _in_result_quant(node, context, cropped)
+    value = cropped
+    if not _holds(context.quant(value), filler):
+        if not context.results.is_quantized(node):
+            return Reject(f"it pads with {filler:g}, which its input's int8 range does not reach")
+        # The result's own range saturates the filler as its quantize node does.
+        value = _in_result_quant(node, context, value)
+    quant = context.quant(value)
+    stored = tuple((max(amounts[axis][0], 0), max(amounts[axis][1], 0)) for axis in value.order)
+    shape = shape_of(node)
+    name = pad(context, value.tensor, stored, context.pad_value(quant, filler))
+    return _in_result_quant(node, context, Value(name, shape, value.order, shape))
+
+
+def _cropped(node: Node, context: Context, value: Value, amounts: Amounts) -> Value:
+    """The value without what amounts below 0 cut off."""
+    begins = [max(-before, 0) for before, _ in amounts]
+    shape: Shape = tuple(
+        extent + min(before, 0) + min(after, 0) for extent, (before, after) in zip(value.shape, amounts, strict=True)
+    )
+    if shape == value.shape:
+        return value
+    stored = tuple(shape[axis] for axis in value.order)
+    begin = context.add_integers(f"{node.name}_begin", [begins[axis] for axis in value.order])
+    size = context.add_integers(f"{node.name}_rest", stored)
+    name = context.emit("slice", (value.tensor, begin, size), stored, context.quant(value), f"{node.name}_rest")
+    return Value(name, shape, value.order, shape)
+
+
+def _in_result_quant(node: Node, context: Context, value: Value) -> Value:
+    return context.requantized(value, context.result_quant(node), f"{node.name}_requantized")
+
+
+def _holds(quant: QuantParams, real: float) -> bool:
+    """Whether a real number needs no saturation under these parameters."""
+    return -128.5 <= quant.zero_point + real / quant.scale < 127.5

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Means and sums over dimensions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from torch.fx import Node
+
+from openneutron.ir import QuantParams, per_tensor
+from openneutron.pytorch.graph.arguments import arguments_of
+from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.reject import Reject
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout, lowers
+from openneutron.pytorch.operators.rules.values import Value
+
+
+@lowers("aten.mean.default", "aten.mean.dim", layout=Layout.OWN)
+def mean(node: Node, context: Context) -> Value | Reject:
+    data, dims, kept = _reduced(node, context)
+    return context.viewed(mean_over(node, context, data, dims, kept), shape_of(node))
+
+
+@lowers("aten.sum.default", "aten.sum.dim_IntList", layout=Layout.OWN)
+def total(node: Node, context: Context) -> Value | Reject:
+    """A sum of n values is n times their mean. The mean is stored in steps of 1/n of the sum's scale, so the product with n
+    changes only the scale, not the bytes. (LiteRT 2.3.0's reference SUM takes int8 for uint8.)"""
+    data, dims, kept = _reduced(node, context)
+    count = math.prod(data.shape[dim] for dim in dims)
+    quant = context.result_quant(node)
+    means = mean_over(node, context, data, dims, kept, per_tensor(quant.scale / count, quant.zero_point))
+    factor = context.add_constant(f"{node.name}_count", np.ones((), np.int8), per_tensor(float(count), 0))
+    stored = context.tensors[means.tensor].shape
+    name = context.emit("mul", (means.tensor, factor), stored, quant, node.name, activation="NONE")
+    return context.viewed(Value(name, means.shape, means.order, means.base), shape_of(node))
+
+
+def _reduced(node: Node, context: Context) -> tuple[Value, tuple[int, ...], tuple[int, ...]]:
+    """The operand, the dimensions that go, and the operand's shape with ones in their places."""
+    given = arguments_of(node)
+    data = context.settled(context.value(given["self"]))
+    rank = len(data.shape)
+    dims = tuple(sorted({dim % rank for dim in (given.get("dim") or range(rank))}))
+    return data, dims, tuple(1 if axis in dims else extent for axis, extent in enumerate(data.shape))
+
+
+def mean_over(
+    node: Node,
+    context: Context,
+    data: Value,
+    dims: tuple[int, ...],
+    shape: tuple[int, ...],
+    quant: QuantParams | None = None,
+) -> Value:
+    """The mean over ``dims``, which stay as ones, with this quantization, or that of the node's result."""
+    data = context.settled(data)
+    quant = quant or context.result_quant(node)
+    order = data.order
+    if len(order) == 4 and dims == (2, 3):
+        data = context.from_nhwc(context.nhwc(data), data.shape)
+        order = data.order
+    axes = context.add_integers(f"{node.name}_axes", [place for place, axis in enumerate(order) if axis in dims])
+    stored = tuple(shape[axis] for axis in order)
+    name = context.emit("mean", (data.tensor, axes), stored, quant, node.name, keep_dims=True)
+    return Value(name, shape, order, shape)

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Units to partitions: as few delegate calls as any order of execution allows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torch.fx import Graph, Node
+
+from openneutron.compiler.select.trial import Refused, Trial
+from openneutron.pytorch.graph.marks import LEFT_FLOAT, NOT_DELEGATED
+from openneutron.pytorch.graph.order import Groups
+from openneutron.pytorch.graph.origin import is_decomposed
+from openneutron.pytorch.graph.pointwise import is_pointwise
+from openneutron.pytorch.graph.program import Constants, is_compute, is_dequantize, is_quantize, op_name
+from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Reject
+from openneutron.pytorch.lower.absent import QUANTIZER, left_float, no_rule, not_quantized
+from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal, kept_float
+from openneutron.pytorch.lower.units import Unit, find_units
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.partition.names import OPTION, matching
+
+NOTHING_TO_DO = Reject("nothing in its partition moves or computes a value", rule="no-op partitions")
+
+MOST_TENSORS = 255
+"""Inputs, and outputs, that a delegate payload can count."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """Units that become one delegate call, in an order in which they can run."""
+
+    units: tuple[Unit, ...]
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    lowered: Lowered | None = None
+    trial: Trial | None = None
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [node for unit in self.units for node in unit.nodes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partitioning:
+    """The partitions of a graph, and a reason for every operator in none of them."""
+
+    partitions: tuple[Partition, ...]
+    rejected: Mapping[Node, Reject]
+
+
+def levels(graph: Graph, units: Sequence[Unit]) -> dict[Unit, int]:
+    """Return the level of each unit, in execution order; see ``Groups.levels``."""
+    unit_of = {node: unit for unit in units for node in unit.nodes}
+    groups = Groups(graph.nodes, lambda node: unit_of.get(node, node))
+    level = groups.levels(unit_of.__contains__)
+    return {unit_of[nodes[0]]: level[nodes[0]] for nodes, _ in groups.groups if nodes[0] in unit_of}
+
+
+def gather(graph: Graph, units: Sequence[Unit], constants: Container[Node] = ()) -> list[Partition]:
+    """The units as partitions, in execution order. What is in ``constants`` is no input."""
+    by_level: dict[int, list[Unit]] = defaultdict(list)
+    for unit, level in levels(graph, units).items():
+        by_level[level].append(unit)
+    return [part for level in sorted(by_level) for part in _countable(graph, by_level[level], constants)]
+
+
+def _countable(graph: Graph, units: Sequence[Unit], constants: Container[Node]) -> list[Partition]:
+    """Units of one level, in an order in which they can run, in one partition, or in as many as keep to MOST_TENSORS."""
+    whole = _partition(graph, units, constants)
+    if len(units) == 1 or max(len(whole.inputs), len(whole.outputs)) <= MOST_TENSORS:
+        return [whole]
+    half = len(units) // 2
+    return [*_countable(graph, units[:half], constants), *_countable(graph, units[half:], constants)]
+
+
+def _partition(graph: Graph, units: Sequence[Unit], constants: Container[Node]) -> Partition:
+    inside = {node for unit in units for node in unit.nodes}
+    outputs = [node for unit in units for node in unit.nodes if any(user not in inside for user in node.users)]
+    reads = {source for node in inside for source in node.all_input_nodes} - inside
+    inputs = tuple(node for node in graph.nodes if node in reads and node not in constants)
+    return Partition(tuple(units), inputs, tuple(outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOptions:
+    """What to leave on the CPU, and how partitions are lowered. ``compiles``: what the compiler says of a lowered partition."""
+
+    operators_not_to_delegate: tuple[str, ...] = ()
+    transpose_on_npu: bool = True
+    allow_no_op_partitions: bool = False
+    compiles: Callable[[Lowered], Refused | Trial | None] | None = None
+
+
+def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> Partitioning:
+    """The partitions of an edge graph. Every one has been lowered as the backend will lower it."""
+    units, in_circles = find_units(graph, constants)
+    rejected: dict[Node, Reject] = {}
+    if not any(is_quantize(node) or is_dequantize(node) for node in graph.nodes):
+        seen = any(LEFT_FLOAT in node.meta.get("custom", {}) for node in graph.nodes)
+        return Partitioning((), {node: _not_quantized(node, seen) for node in graph.nodes if is_compute(node)})
+    lowering, accepted = _supported(units, constants, options, rejected)
+    while True:
+        partitions, refused = [], set()
+        for part in gather(graph, accepted, constants):
+            # All units in their order, as they are lowered already.
+            whole = (
+                lowering if list(part.units) == units else Lowering.of(part.units, constants, options.transpose_on_npu)
+            )
+            tried = _tried(part, whole, options, rejected)
+            if isinstance(tried, Partition):
+                partitions.append(tried)
+            else:
+                refused |= tried
+        if not refused:
+            break
+        accepted = [unit for unit in accepted if unit not in refused]
+    delegated = {node for part in partitions for node in part.nodes}
+    _reject_circles(in_circles, constants, options, rejected)
+    rejected = {node: _without_advice(node, reject) for node, reject in rejected.items()}
+    assert all(node in delegated or node in rejected for node in graph.nodes if is_compute(node))
+    return Partitioning(tuple(partitions), rejected)
+
+
+def _without_advice(node: Node, reject: Reject) -> Reject:
+    """Return the reason without the hint to quantize where NeutronQuantizer left the node float."""
+    return replace(reject, hint="") if reject.hint == QUANTIZE_FIRST and left_float(node) else reject
+
+
+def _reject_circles(
+    units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
+) -> None:
+    """Note why units on cycles stay on the CPU: because one of them can't be lowered, or because of the cycle."""
+    lowering = Lowering(constants, units, options.transpose_on_npu)
+    for unit in units:
+        refusal = _unwanted(unit, options.operators_not_to_delegate) or lowering.lower_unit(unit)
+        if refusal is not None:
+            _reject_unit(unit, refusal, lowering, rejected)
+    culprit = next((node.name for unit in units for node in unit.compute if node in rejected), None)
+    for unit in units:
+        other = next(node.name for more in units if more is not unit for node in more.compute)
+        reason = (
+            f"it exchanges values with '{culprit}', which stays on the CPU"
+            if culprit is not None
+            else f"it reads what '{other}' computes, and '{other}' what is computed from it; a delegate call runs without a break"
+        )
+        for node in unit.compute:
+            rejected.setdefault(node, Reject(reason, rule="units"))
+
+
+def _not_quantized(node: Node, seen: bool) -> Reject:
+    """Return why a node of a graph without a quantize node stays on the CPU; ``seen``: a NeutronQuantizer left all of
+    it float."""
+    if (kept := kept_float(node)) is not None:
+        return replace(kept, rule="keep_float")
+    if op_name(node) not in LOWER_RULES and not is_pointwise(node):
+        return no_rule(node)
+    found = not_quantized(node)
+    return (
+        Reject("the model is not quantized", QUANTIZE_FIRST, QUANTIZER)
+        if found.rule == QUANTIZER and not seen
+        else found
+    )
+
+
+def _supported(
+    units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
+) -> tuple[Lowering, list[Unit]]:
+    """The units that can be lowered, and their lowering; the others' nodes get their reasons."""
+    lowering = Lowering(constants, units, options.transpose_on_npu)
+    accepted = []
+    for unit in units:
+        refusal = _unwanted(unit, options.operators_not_to_delegate) or lowering.lower_unit(unit)
+        if refusal is None:
+            accepted.append(unit)
+        else:
+            _reject_unit(unit, refusal, lowering, rejected)
+            for node in unit.compute:
+                if (unwanted := _unwanted_node(node, options.operators_not_to_delegate)) is not None:
+                    rejected[node] = unwanted
+    return lowering, accepted
+
+
+def _unwanted(unit: Unit, patterns: Sequence[str]) -> Refusal | None:
+    """The first node of the unit that the user keeps from the NPU, if there is one."""
+    for node in unit.compute:
+        reject = _unwanted_node(node, patterns)
+        if reject is not None:
+            return Refusal(node, reject)
+    return None
+
+
+def _unwanted_node(node: Node, patterns: Sequence[str]) -> Reject | None:
+    if (kept := kept_float(node)) is not None:
+        return replace(kept, rule="keep_float")
+    found = node.meta.get("custom", {}).get(NOT_DELEGATED) or matching(node, patterns)
+    return None if found is None else Reject(f"{OPTION} names it: '{found}'", rule=OPTION)
+
+
+def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, rejected: dict[Node, Reject]) -> None:
+    """The refused node's own reason; for the others of its unit their own if they have one, else that they go with it."""
+    culprit = refusal.node
+    if culprit not in unit.compute and unit.compute:
+        # A quantize or dequantize node is no operator to the user: the operator it belongs to is.
+        culprit = next((user for user in culprit.users if user in unit.compute), unit.compute[0])
+    for node in unit.compute:
+        if refusal.reject.hint == QUANTIZE_FIRST and is_decomposed(node):
+            rejected[node] = not_quantized(node)
+        elif node is culprit:
+            rejected[node] = refusal.reject
+        elif lowering is not None and (own := lowering.why_not(node)) is not None:
+            rejected[node] = own
+        else:
+            rejected[node] = Reject(
+                f"it exchanges float values with '{culprit.name}', which stays on the CPU", rule="units"
+            )
+
+
+def _tried(
+    part: Partition, lowering: Lowering | Refusal, options: PartitionOptions, rejected: dict[Node, Reject]
+) -> Partition | set[Unit]:
+    """Return the partition with its graph, or the units that can't stay in it, with their reasons noted."""
+    result = lowering if isinstance(lowering, Refusal) else lowering.finished("partition", part.inputs, part.outputs)
+    if isinstance(result, Lowered):
+        if result.moves_nothing and not options.allow_no_op_partitions:
+            rejected |= {node: NOTHING_TO_DO for unit in part.units for node in unit.compute}
+            return set(part.units)
+        tried = _compiled(part, result, options)
+        if not isinstance(tried, Refusal):
+            return replace(part, lowered=result, trial=tried)
+        result = tried
+    unit = next(unit for unit in part.units if result.node in unit.nodes)
+    _reject_unit(unit, result, None, rejected)
+    return {unit}
+
+
+def _compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> Refusal | Trial | None:
+    """Return what the compiler made of a lowered partition, or what keeps it from being a payload."""
+    for tensors, what in ((lowered.inputs, "inputs"), (lowered.outputs, "outputs")):
+        if len(tensors) > MOST_TENSORS:
+            reason = f"it has {len(tensors)} {what}; a delegate call has at most {MOST_TENSORS}"
+            return Refusal(part.units[0].compute[0], Reject(reason, rule="payload"))
+    tried = options.compiles(lowered) if options.compiles is not None else None
+    if not isinstance(tried, Refused):
+        return tried
+    owner = lowered.owners.get(tried.result, part.nodes[0])
+    return Refusal(owner, Reject(tried.reason, rule="compiler"))

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Running a ``.pte`` in ExecuTorch's own runtime, its delegates on the simulated NPU."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from typing import Any
+
+import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
+import numpy as np
+import torch
+from executorch.exir._serialize._program import deserialize_pte_binary
+from executorch.exir.schema import KernelCall, TensorShapeDynamism
+from executorch.exir.schema import Tensor as TensorSchema
+from executorch.runtime import Runtime
+
+from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.pytorch.run import delegate
+
+METHOD = "forward"
+
+DTYPES = {
+    0: torch.uint8,
+    1: torch.int8,
+    2: torch.int16,
+    3: torch.int32,
+    4: torch.int64,
+    5: torch.float16,
+    6: torch.float32,
+    7: torch.float64,
+    11: torch.bool,
+    15: torch.bfloat16,
+}
+"""By ExecuTorch's ScalarType."""
+
+
+_NUMBERS = ("int_val", "double_val", "bool_val")
+"""The fields of ExecuTorch's Int, Double and Bool."""
+
+RECOMPILE = "Compile the model again, for the backends that are here."
+OTHER_RUNTIME = "Replace the operator in the model, or run the file where such a kernel is linked."
+ON_CPU = "Change the operator that it refuses; `openneutron explain` lists those that stay on the CPU."
+
+
+def _plan(name: str, buffer: bytes) -> Any:
+    """The first method as data. Raises InvalidModelError where it can't be read."""
+    try:
+        return deserialize_pte_binary(buffer).program.execution_plan[0]
+    # The runtime has checked offsets and sizes; strings and enumerators are checked nowhere before this.
+    except Exception as error:
+        raise InvalidModelError(
+            f"'{name}' is damaged: its flatbuffer can't be read. Compile the model again."
+        ) from error
+
+
+def _tables(plan: Any) -> dict[int, int]:
+    """By the place of a value among the program's: the entries of the smallest embedding that takes it for its indices."""
+    found: dict[int, int] = {}
+    for chain in plan.chains:
+        for instruction in chain.instructions:
+            call = instruction.instr_args
+            if not isinstance(call, KernelCall) or plan.operators[call.op_index].name != "aten::embedding":
+                continue
+            table, indices = plan.values[call.args[0]].val, call.args[1]
+            found[indices] = min(found.get(indices, table.sizes[0]), table.sizes[0])
+    return found
+
+
+class Runner:
+    """A loaded program. Raises InvalidModelError where it is damaged or has no method ``forward``."""
+
+    def __init__(self, name: str, buffer: bytes) -> None:
+        delegate.load()
+        self._name = name
+        with _executorch(f"'{name}': ExecuTorch can't load it", RECOMPILE):
+            self._program: Any = Runtime.get().load_program(buffer)
+            names = self._program.method_names
+            if METHOD not in names:
+                raise InvalidModelError(
+                    f"'{name}': it has no method '{METHOD}'; its methods: {', '.join(sorted(names))}."
+                )
+            self._method: Any = self._program.load_method(METHOD)
+        plan = _plan(name, buffer)
+        self._inputs = [plan.values[index].val for index in plan.inputs]
+        self._tables = _tables(plan)
+        self._places = [
+            place for place, value in zip(plan.inputs, self._inputs, strict=True) if isinstance(value, TensorSchema)
+        ]
+
+    @property
+    def inputs(self) -> list[tuple[tuple[int, ...], torch.dtype]]:
+        """Shape and type of each tensor the program takes; the largest shape where it is not fixed."""
+        return [(tuple(wanted.sizes), DTYPES[int(wanted.scalar_type)]) for wanted in self._tensors]
+
+    @property
+    def memory_orders(self) -> list[tuple[int, ...]]:
+        """Return for each input tensor of the program its axes in memory order, the innermost last."""
+        return [tuple(int(axis) for axis in wanted.dim_order) for wanted in self._tensors]
+
+    @property
+    def table_sizes(self) -> list[int | None]:
+        """For each tensor the program takes the number of entries of the smallest table that it is looked up in."""
+        return [self._tables.get(place) for place in self._places]
+
+    @property
+    def _tensors(self) -> list[TensorSchema]:
+        return [value for value in self._inputs if isinstance(value, TensorSchema)]
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the outputs. NumPy arrays among the inputs are converted to tensors. Numbers and None among the inputs
+        are part of the program and may be left out, all together.
+
+        Raises InvalidOptionError where the inputs are not the program's, InvalidModelError where ExecuTorch refuses to
+        compute one of its operators.
+        """
+        inputs = [torch.from_numpy(item.copy()) if isinstance(item, np.ndarray) else item for item in inputs]
+        if len(inputs) == len(self._tensors) and all(isinstance(item, torch.Tensor) for item in inputs):
+            rest = iter(inputs)
+            inputs = [next(rest) if isinstance(value, TensorSchema) else _number(value) for value in self._inputs]
+        elif len(inputs) != len(self._inputs):
+            raise InvalidOptionError(f"'{self._name}' takes {len(self._inputs)} inputs; there are {len(inputs)}.")
+        given = [self._fitted(place, item) for place, item in enumerate(inputs)]
+        with _executorch(f"'{self._name}': ExecuTorch can't run it", ON_CPU):
+            outputs = self._method.execute(given)
+        return tuple(item.clone() if isinstance(item, torch.Tensor) else item for item in outputs)
+
+    def _fitted(self, place: int, item: Any) -> Any:
+        wanted = self._inputs[place]
+        if not isinstance(wanted, TensorSchema):
+            return self._checked(place, item, _number(wanted))
+        dtype, shape = DTYPES.get(int(wanted.scalar_type)), tuple(wanted.sizes)
+        free = wanted.shape_dynamism != TensorShapeDynamism.STATIC
+        if not isinstance(item, torch.Tensor) or not _has_shape(item, shape, free) or item.dtype != dtype:
+            is_what = f"{item.dtype} {list(item.shape)}" if isinstance(item, torch.Tensor) else type(item).__name__
+            most = "at most " if free else ""
+            raise InvalidOptionError(
+                f"'{self._name}': input {place} is {is_what}; it takes {dtype} {most}{list(shape)}."
+            )
+        if tuple(wanted.dim_order) == (0, 2, 3, 1):
+            return item.contiguous(memory_format=torch.channels_last)
+        return item.contiguous()
+
+    def _checked(self, place: int, item: Any, wanted: Any) -> Any:
+        # A string comes as None: a program has no place for its characters.
+        if (type(item) is type(wanted) and item == wanted) or (wanted is None and isinstance(item, str)):
+            return wanted
+        is_what = f"a {type(item).__name__}" if isinstance(item, torch.Tensor) else repr(item)
+        raise InvalidOptionError(
+            f"'{self._name}': input {place} is {is_what}; the program was made for {wanted!r}. Export the model again for "
+            "another value."
+        )
+
+
+def _has_shape(item: torch.Tensor, shape: tuple[int, ...], free: bool) -> bool:
+    if not free:
+        return tuple(item.shape) == shape
+    return item.dim() == len(shape) and all(here <= most for here, most in zip(item.shape, shape, strict=True))
+
+
+def _number(value: Any) -> Any:
+    """A number of the program; None for what is none."""
+    return next((getattr(value, name) for name in _NUMBERS if hasattr(value, name)), None)
+
+
+@contextmanager
+def _executorch(subject: str, way_out: str) -> Iterator[None]:
+    """What ExecuTorch says on stderr goes into the message if it fails, and nowhere if it does not.
+
+    Its bindings write to Python's stderr, its libraries to the process's; meanwhile nobody else should.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    written = io.StringIO()
+    try:
+        with tempfile.TemporaryFile() as said, redirect_stderr(written):
+            os.dup2(said.fileno(), 2)
+            try:
+                yield
+            except OpenNeutronError:
+                raise
+            except RuntimeError as error:
+                said.seek(0)
+                log = written.getvalue() + said.read().decode(errors="replace")
+                words = _words(error, log)
+                kernel = _no_kernel(words)
+                if kernel:
+                    words, way_out = f"its runtime has no kernel '{kernel}'.", OTHER_RUNTIME
+                raise InvalidModelError(f"{subject}: {words} {way_out}") from error
+            finally:
+                os.dup2(kept, 2)
+    finally:
+        os.close(kept)
+
+
+def _no_kernel(words: str) -> str:
+    """Return the name of the kernel that ExecuTorch's runtime lacks, ``aten::sort.values``; empty for other errors."""
+    found = re.search(r"kernel '([^']+)' not found", words)
+    return found[1] if found else ""
+
+
+def _words(error: RuntimeError, log: str) -> str:
+    """The exception's first line, then the first thing ExecuTorch logged, without where in its sources."""
+    lines = [re.sub(r"^.*?\[\w+\.(?:cpp|h):\d+\]\s*", "", line) for line in log.splitlines()]
+    first = next((line for line in lines if line.strip()), "")
+    head = str(error).splitlines()[0].rstrip(".") if str(error) else "no reason given"
+    return f"{head} ({first.rstrip('.')})." if first else f"{head}."

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Networks to try things with, defined here, with seeded random weights.
+
+Parameter names are torchvision's where torchvision has the network, so that its checkpoints load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from openneutron.errors import InvalidModelError
+from openneutron.pytorch.source.models.autoencoder import autoencoder
+from openneutron.pytorch.source.models.cifarnet import cifarnet
+from openneutron.pytorch.source.models.ds_cnn import ds_cnn
+from openneutron.pytorch.source.models.mobilenet_v1 import mobilenet_v1, visual_wake_words
+from openneutron.pytorch.source.models.mobilenet_v2 import mobilenet_v2
+from openneutron.pytorch.source.models.mobilenet_v3 import mobilenet_v3_small
+from openneutron.pytorch.source.models.resnet8 import resnet8
+from openneutron.pytorch.source.models.tcn import tcn
+from openneutron.pytorch.source.models.transformer import transformer_encoder
+from openneutron.pytorch.source.models.unet import unet
+from openneutron.pytorch.source.models.weights import random_inputs, settle
+
+SEED = 2025
+"""Seeds weights and example inputs; any other number would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """A network, and the shape of its one input (batch 1, NCHW where it is an image)."""
+
+    make: Callable[[], nn.Module]
+    input_shape: tuple[int, ...]
+    title: str
+
+
+_MODELS = {
+    "autoencoder": BuiltIn(autoencoder, (1, 640), "MLPerf Tiny anomaly detection, fully connected"),
+    "cifarnet": BuiltIn(cifarnet, (1, 3, 32, 32), "CifarNet: three 5x5 convolutions, 32x32"),
+    "ds_cnn": BuiltIn(ds_cnn, (1, 1, 49, 10), "MLPerf Tiny keyword spotting, DS-CNN"),
+    "mobilenet_v1": BuiltIn(mobilenet_v1, (1, 3, 224, 224), "MobileNetV1 1.0, 224x224"),
+    "mobilenet_v2": BuiltIn(mobilenet_v2, (1, 3, 224, 224), "MobileNetV2 1.0, 224x224"),
+    "mobilenet_v3_small": BuiltIn(mobilenet_v3_small, (1, 3, 96, 96), "MobileNetV3-Small, 96x96"),
+    "resnet8": BuiltIn(resnet8, (1, 3, 32, 32), "MLPerf Tiny image classification, ResNet-8"),
+    "tcn": BuiltIn(tcn, (1, 8, 64), "temporal convolutional network: dilated causal convolutions"),
+    "unet": BuiltIn(unet, (1, 3, 32, 32), "U-Net of three levels: transposed convolutions, 32x32"),
+    "transformer_encoder": BuiltIn(
+        transformer_encoder, (1, 32, 64), "Transformer encoder block: 64 wide, 4 heads, 32 tokens"
+    ),
+    "vww": BuiltIn(visual_wake_words, (1, 3, 96, 96), "MLPerf Tiny visual wake words, MobileNetV1 0.25, 96x96"),
+}
+
+
+def names() -> list[str]:
+    """The built-in models' names."""
+    return list(_MODELS)
+
+
+def describe(name: str) -> BuiltIn:
+    """The row of a built-in model. Raises InvalidModelError for an unknown name."""
+    if name not in _MODELS:
+        raise InvalidModelError(f"there is no built-in model '{name}'; there are {', '.join(_MODELS)}.")
+    return _MODELS[name]
+
+
+def get(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The module in eval mode with seeded random weights (see ``weights.py``), and example inputs (batch 1, float32).
+
+    Raises InvalidModelError for an unknown name.
+    """
+    row = describe(name)
+    generator = torch.Generator().manual_seed(SEED)
+    with torch.random.fork_rng(devices=[]):
+        # Dropout is on while the batch norms settle, and draws from the global generator.
+        torch.manual_seed(SEED)
+        model = row.make()
+        settle(model, row.input_shape, generator)
+    return model, (random_inputs(row.input_shape, generator),)
+
+
+def samples(name: str, count: int, seed: int = SEED + 1) -> list[tuple[torch.Tensor, ...]]:
+    """``count`` seeded random inputs of a built-in model, for calibration or comparison."""
+    generator = torch.Generator().manual_seed(seed)
+    return [(random_inputs(describe(name).input_shape, generator),) for _ in range(count)]
