@@ -57,8 +57,8 @@ def partitions(edge: EdgeProgramManager, kind: type[Info]) -> Iterator[Info]:
 
 @contextmanager
 def in_words(name: str, doing: str) -> Iterator[None]:
-    """Raise an exception of ExecuTorch's as an InvalidModelError with its first line; pass this project's own failed
-    assertions."""
+    """Raise an exception of ExecuTorch's as an InvalidModelError with its first line; pass those that this project
+    raises itself: they are mistakes."""
     try:
         yield
     except OpenNeutronError:
@@ -66,7 +66,7 @@ def in_words(name: str, doing: str) -> Iterator[None]:
     # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors, AssertionErrors and any other exception of
     # its passes.
     except Exception as error:
-        if isinstance(error, AssertionError) and _is_own(error):
+        if _is_own(error):
             raise
         raise InvalidModelError(
             f"'{name}': ExecuTorch can't {doing} it: {first_line(error)} ({type(error).__name__})."

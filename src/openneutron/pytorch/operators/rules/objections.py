@@ -34,6 +34,8 @@ def objection(node: Node) -> Reject | None:
         return CHECKS
     if _depends_on_data(node):
         return COUNTED_AT_RUN_TIME
+    if (empty := _without_elements(node)) is not None:
+        return empty
     overload = overload_of(node)
     if overload is not None and torch.Tag.nondeterministic_seeded in overload.tags and name not in LOWER_RULES:
         return DROPS if name in _DROPS else DRAWS
@@ -43,6 +45,16 @@ def objection(node: Node) -> Reject | None:
     if rule is None:
         return _without_rule(node)
     return None if rule.against is None else rule.against(node)
+
+
+def _without_elements(node: Node) -> Reject | None:
+    """Return a reason against a call that reads or makes a tensor without elements."""
+    for item in (node, *node.all_input_nodes):
+        value = item.meta.get("val")
+        if isinstance(value, torch.Tensor) and any(isinstance(extent, int) and extent == 0 for extent in value.shape):
+            which = "its result" if item is node else f"its input '{item.name}'"
+            return Reject(f"{which} has shape {list(value.shape)}; every extent must be above 0")
+    return None
 
 
 def _without_rule(node: Node) -> Reject | None:
