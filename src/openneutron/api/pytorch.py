@@ -236,11 +236,7 @@ def compile(
         post_quantization_state_dict=module.state_dict(),
         preserve_ops=list(preserve_ops),
     )
-    with hushed(), in_words(name, "lower"):
-        edge, partitioner = lowered(program, partitioner)
-        _check_budget(edge, name, budget)
-        if io == INT8:
-            edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
+    edge, partitioner = _delegated(program, partitioner, name, budget, io)
     tell("Writing", 0, 1)
     with hushed(), in_words(name, "write"):
         keep_state(edge.exported_program())
@@ -259,13 +255,31 @@ def compile(
         converted=tuple(partitions(edge, ConvertedPartition)),
         keywords=tuple(source.inputs.kwargs),
     )
-    if must_delegate and not result.parts:
-        cpu = result.delegation.on_cpu
-        first = f" For one, {cpu[0]}" if cpu else ""
-        raise InvalidModelError(f"'{name}': none of its {len(cpu)} operators can run on the NPU.{first}")
+    if must_delegate:
+        _check_delegation(result)
     made = {} if folder is None else result.intermediates(folder)
     files.write(made if selection is None else made | result.kernel_selections(selection))
     return result
+
+
+def _delegated(
+    program: ExportedProgram, partitioner: NeutronPartitioner, name: str, budget: int, io: str
+) -> tuple[EdgeProgramManager, NeutronPartitioner]:
+    """Return the program with its partitions compiled, and the partitioner that made them."""
+    with hushed(), in_words(name, "lower"):
+        edge, partitioner = lowered(program, partitioner)
+        _check_budget(edge, name, budget)
+        if io == INT8:
+            edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
+    return edge, partitioner
+
+
+def _check_delegation(result: CompiledModel) -> None:
+    """Raise InvalidModelError where nothing of the model runs on the NPU."""
+    cpu = result.delegation.on_cpu
+    if not result.parts:
+        first = f" For one, {cpu[0]}" if cpu else ""
+        raise InvalidModelError(f"'{result.name}': none of its {len(cpu)} operators can run on the NPU.{first}")
 
 
 analyse = partial(compile, must_delegate=False, any_runtime=True)

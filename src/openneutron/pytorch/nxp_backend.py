@@ -20,7 +20,7 @@ from openneutron import files, litert, targets
 from openneutron.compiler import Compiled
 from openneutron.compiler.select.trial import Trial
 from openneutron.converter import Conversion
-from openneutron.errors import BudgetError, WaysOut
+from openneutron.errors import BudgetError, Suggestions
 from openneutron.flags import split_flags
 from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
@@ -197,12 +197,12 @@ class ConvertedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOverBudget:
-    """A partition that was only measured: it needs ``least_bytes`` of SRAM, which is more than it may take. ``ways_out``: see
+    """A partition that was only measured: it needs ``least_bytes`` of SRAM, which is more than it may take. ``suggestions``: see
     BudgetError."""
 
     name: str
     least_bytes: int
-    ways_out: WaysOut
+    suggestions: Suggestions
 
 
 @final
@@ -234,7 +234,7 @@ class NeutronBackend(BackendDetails):
             if not options.defer_budget:
                 raise
             return PreprocessResult(
-                processed_bytes=b"", _delegate_info_meta=PartitionOverBudget(name, error.least_bytes, error.ways_out)
+                processed_bytes=b"", _delegate_info_meta=PartitionOverBudget(name, error.least_bytes, error.suggestions)
             )
         payload = compose(edge_program, lowered, conversion)
         partition: CompiledPartition | ConvertedPartition
