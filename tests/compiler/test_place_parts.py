@@ -11,7 +11,7 @@ import pytest
 
 from bench.arena import greedy_by_size
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.memory.place import MANY_ITEMS, place, place_parts
+from openneutron.compiler.memory.place import MANY_ITEMS, exceed, place, place_parts
 from openneutron.compiler.memory.place_below import place_below
 from openneutron.compiler.memory.place_exact import place_exactly
 from openneutron.compiler.memory.placement import Candidate, Item, Overlaps, Parts, live_bound
@@ -120,8 +120,9 @@ def test_the_best_way_of_each_part_is_found_along_with_the_addresses(seed: int) 
         found.verify(*as_one([part[way] for part, way in zip(parts, taken, strict=True)]))
         assert found.size == smallest
         assert found.is_optimal
-    below = place_below(parts, smallest - ALIGNMENT)
-    assert below is None
+    assert place_below(parts, smallest - ALIGNMENT) is None
+    assert exceed(parts, smallest - ALIGNMENT)
+    assert not exceed(parts, smallest)
 
 
 @pytest.mark.parametrize("seed", range(16))

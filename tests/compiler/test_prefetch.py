@@ -25,7 +25,7 @@ from openneutron.compiler.memory.prefetch_plans import (
     fetched_sizes,
     good_plan,
 )
-from openneutron.compiler.memory.prefetch_trial import ORDERS
+from openneutron.compiler.memory.prefetch_trial import LOWEST, ORDERS, CutSteps, Simulation, Transfer
 from openneutron.compiler.schedule.schedule import Fetch, Schedule, Wait, calls_in, fetched_bytes, whole_schedule
 from openneutron.compiler.schedule.split import Cuttable, edges, split_calls
 from openneutron.compiler.schedule.timeline import durations, overlapped_cycles
@@ -140,6 +140,17 @@ def test_more_memory_is_never_slower(graph: Graph) -> None:
         found = fastest_plan([[search]], plan.budget_bytes, 0)
         assert isinstance(found, PrefetchPlan) and found.cycles == plan.cycles
     assert fastest_plan([[search]], plans[0].budget_bytes - 1, 0) == plans[0].budget_bytes
+
+
+@pytest.mark.parametrize(("kib", "cycles"), [(4, 36), (2, 48)])
+def test_the_worked_example(kib: int, cycles: int) -> None:
+    """Three steps of 10 cycles, each with a constant of 2 KiB whose copy takes 6 cycles; see ``prefetch_trial``."""
+    transfers = [Transfer(2048, 6, step, step) for step in range(3)]
+    steps = CutSteps([10] * 3, range(3), transfers, 30, 18)
+    simulation = Simulation(steps, lambda first, last: [(0, ENDLESS)], kib * 1024, LOWEST)
+    assert simulation.run(ENDLESS, ahead=True)
+    assert simulation.now == cycles
+    assert simulation.top == kib * 1024
 
 
 @pytest.mark.parametrize("seed", range(6))

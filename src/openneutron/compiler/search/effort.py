@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How far the compiler looks for a faster or smaller schedule."""
+"""The efforts of the search for a faster or smaller schedule."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from openneutron.options import DEFAULT_EFFORT, HIGH_EFFORT
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What is tried for cascades.
+    """The candidates of the search for cascades.
 
-    ``longest``: calls of a cascade at most. ``stripes``: numbers of stripes, beside one for each row. ``fine``: rows in a round of
-    other calls than the last one that set the pace, beside those numbers of stripes. ``everything``: every call sets the pace with
-    every number of rows where there are no more ways than so many in all cascades of a network. ``exact_work``: CP-SAT's
-    deterministic time limit for the addresses of a plan; there are several plans.
-    ``patches``: chains of calls run in patches (True: of channels, False: of columns) where rings between them would take more
-    than such a part of the network's largest one; in at most ``pieces`` pieces, in cascades of at most ``patched`` such chains and calls.
-    ``levels``: where constants are copied, cascades that are tried each take so much of the memory of the one before.
+    ``longest``: the most calls of a cascade. ``stripes``: numbers of stripes, beside one for each row. ``fine``: stripe heights of
+    pacing calls other than the last call, beside those numbers of stripes. ``everything``: every call is a pacing call with every
+    stripe height where all cascades of a network have at most so many candidates. ``exact_work``: CP-SAT's deterministic time
+    limit for the addresses of a plan; there are several plans. ``patches``: chains of calls run in patches (True: of channels,
+    False: of columns) where rings between them would take more than such a part of the network's largest ring; in at most
+    ``pieces`` pieces, in cascades of at most ``patched`` such chains and calls. ``levels``: with constant prefetch, each cascade
+    that is tried takes at most this ratio of the memory of the one before.
     """
 
     name: str
