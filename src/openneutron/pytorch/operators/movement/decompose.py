@@ -301,6 +301,8 @@ def repeat_interleave(self: Tensor, repeats: int, dim: int | None, output_size: 
 
 @decomposes("aten.diff.default")
 def diff(self: Tensor, n: int, dim: int, prepend: Tensor | None, append: Tensor | None) -> Tensor:
+    if n == 0:
+        return self.clone()  # PyTorch leaves out what stands around it then
     around = [tensor for tensor in (prepend, self, append) if tensor is not None]
     self = _aten.cat.default(around, dim) if len(around) > 1 else self
     for _ in range(n):
