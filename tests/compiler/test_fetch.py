@@ -14,7 +14,7 @@ from scripts.published_networks import cifarnet
 from tests import random_graphs
 from tests.fuzz.budgets import least_budget
 
-FETCH = CompileOptions(fetch_constants_to_sram=True)
+FETCH = CompileOptions(prefetch_constants=True)
 
 
 @pytest.mark.parametrize("op", sorted(random_graphs.SAMPLERS))

@@ -44,8 +44,8 @@ def test_nothing_is_evaluated_for_a_budget_below_the_bound(monkeypatch: pytest.M
         assert options.fastest(options.floor_bytes - 1) is None
     assert not counted
     with pytest.raises(BudgetError) as caught:
-        compile_graph(graph, TARGET, CompileOptions(1))
+        compile_graph(graph, TARGET, CompileOptions(sram_budget=1))
     for_nothing = len(counted)
     counted.clear()
-    compile_graph(graph, TARGET, CompileOptions(caught.value.least_bytes))
+    compile_graph(graph, TARGET, CompileOptions(sram_budget=caught.value.least_bytes))
     assert for_nothing <= 2 * len(counted), "to find that nothing fits takes more than to find what fits"

@@ -20,7 +20,7 @@ from tests.cortex_m33.firmware import SIZE, SPEED, image, library
 from tests.cortex_m33.instructions import BUILDS
 from tests.fuzz.test_fuzz import seeds
 
-FETCH = CompileOptions(io=CALLER, fetch_constants_to_sram=True)
+FETCH = CompileOptions(io_place=CALLER, prefetch_constants=True)
 
 
 def inputs_and_outputs(program: Program, random: np.random.Generator) -> tuple[bytes, bytes]:

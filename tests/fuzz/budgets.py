@@ -27,7 +27,7 @@ MOST_OPERATORS = 30
 
 def least_budget(graph: Graph, fetch: bool, io: str, effort: str = DEFAULT.name) -> int:
     """The least budget that the compiler names, bytes; 1 where nothing is needed."""
-    options = CompileOptions(sram_budget=1, fetch_constants_to_sram=fetch, io=io, effort=effort)
+    options = CompileOptions(sram_budget=1, prefetch_constants=fetch, io_place=io, effort=effort)
     try:
         compile_graph(graph, oracle.TARGET, options)
     except BudgetError as error:
@@ -64,7 +64,7 @@ def check_graph(
 ) -> int:
     """Compiles and compares the graph at its least budget, at those ``between`` makes of that and of what whole tensors take, and
     at that; how many programs there were. ``seed`` is that of the inputs. Raises AssertionError for any difference."""
-    usual = CompileOptions(fetch_constants_to_sram=fetch, io=io, effort=effort)
+    usual = CompileOptions(prefetch_constants=fetch, io_place=io, effort=effort)
     whole = compile_graph(graph, oracle.TARGET, usual)
     least, most = least_budget(graph, fetch, io, effort), whole.report.sram_bytes
     assert least <= most, f"{graph.name}: the least budget is {least}, whole tensors take {most}"

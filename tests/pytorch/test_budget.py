@@ -12,6 +12,8 @@ from torch import nn
 
 import openneutron
 from openneutron.errors import BudgetError
+from openneutron.model_options import OutputOptions
+from openneutron.options import CompileOptions
 from tests.pytorch.small_models import IMAGE, Around
 
 EXAMPLE = (torch.randn(IMAGE, generator=torch.Generator().manual_seed(0)),)
@@ -26,7 +28,12 @@ def model() -> nn.Module:
 def test_a_budget_names_what_the_largest_partition_needs(tmp_path: Path) -> None:
     with pytest.raises(BudgetError) as caught:
         openneutron.compile(
-            model(), EXAMPLE, calibration=[EXAMPLE], sram_budget=1, name="two", intermediates_dir=tmp_path
+            model(),
+            EXAMPLE,
+            calibration=[EXAMPLE],
+            options=CompileOptions(sram_budget=1024),
+            name="two",
+            outputs=OutputOptions(intermediates_dir=tmp_path),
         )
     needed = -(-caught.value.least_bytes // 1024)
     message = str(caught.value)
@@ -36,11 +43,22 @@ def test_a_budget_names_what_the_largest_partition_needs(tmp_path: Path) -> None
     # A budget that only the second exceeds: the first leaves no files behind.
     with pytest.raises(BudgetError) as again:
         openneutron.compile(
-            model(), EXAMPLE, calibration=[EXAMPLE], sram_budget=needed - 1, name="two", intermediates_dir=tmp_path
+            model(),
+            EXAMPLE,
+            calibration=[EXAMPLE],
+            options=CompileOptions(sram_budget=(needed - 1) * 1024),
+            name="two",
+            outputs=OutputOptions(intermediates_dir=tmp_path),
         )
     assert again.value.least_bytes == caught.value.least_bytes
     assert list(tmp_path.iterdir()) == []
-    made = openneutron.compile(model(), EXAMPLE, calibration=[EXAMPLE], sram_budget=needed, intermediates_dir=tmp_path)
+    made = openneutron.compile(
+        model(),
+        EXAMPLE,
+        calibration=[EXAMPLE],
+        options=CompileOptions(sram_budget=needed * 1024),
+        outputs=OutputOptions(intermediates_dir=tmp_path),
+    )
     sizes = [part.compiled.report.sram_bytes for part in made.partitions]
     assert caught.value.least_bytes <= max(sizes) == sizes[1] <= needed * 1024
     assert sorted(path.name for path in tmp_path.iterdir()) == [

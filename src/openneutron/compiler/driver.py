@@ -165,10 +165,10 @@ def _compile_graph(graph: Graph, target: Target, options: CompileOptions) -> Com
         if reason is not None:
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
     legal = legalize(graph)
-    outside = io_outside(graph, options.io)
+    outside = io_outside(graph, options.place)
     budget = budget_bytes(options.sram_budget, target)
     room = budget - outside
-    wanted = Wanted(target, options.io, options.fetch_constants_to_sram, BY_NAME[options.effort])
+    wanted = Wanted(target, options.place, options.prefetch_constants, BY_NAME[options.effort])
     selected = selections(legal)
     found = [fit(calls, storages, wanted, room) for storages, calls in selected]
     fitting = [each for each in found if not isinstance(each, TooLittle)]
@@ -218,12 +218,12 @@ def finish(
 ) -> Compiled:
     """Budget, program and report of a schedule, which is laid out here where ``layout`` is not given."""
     schedule.verify()
-    layout = lay_out(schedule, storages, options.io) if layout is None else layout
-    sram = layout.scratch_bytes + schedule.prefetch_bytes + io_outside(graph, options.io)
+    layout = lay_out(schedule, storages, options.place) if layout is None else layout
+    sram = layout.scratch_bytes + schedule.prefetch_bytes + io_outside(graph, options.place)
     budget = budget_bytes(options.sram_budget, target)
     if sram > budget:
         raise over_budget(graph.name, [_Short(sram, {})], 1, budget)
-    program = emit(legal, schedule, storages, layout, target, options.io, options.profile)
+    program = emit(legal, schedule, storages, layout, target, options.place, options.profile)
     report = _report(graph, schedule, storages, layout, program, target, sram, budget)
     if not any(isinstance(step, Fetch) for step in schedule.steps):
         report = replace(report, other_io_sram_bytes=_other_io_bytes(graph, schedule, storages, layout, options))
@@ -234,14 +234,14 @@ def _other_io_bytes(
     graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, options: CompileOptions
 ) -> int:
     """What the schedule takes with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
-    elsewhere = replace(options, io=ARENA if options.io == CALLER else CALLER)
-    anew = lay_out(schedule, storages, elsewhere.io, work=0).scratch_bytes
+    elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
+    anew = lay_out(schedule, storages, elsewhere.place, work=0).scratch_bytes
     outer = {piece.name for piece in storages.storages.values() if piece.input is not None or piece.output is not None}
     # Patches have memory of their own, which is no tensor's.
     ends = [layout.placement.offsets[item.name] + item.size for item in layout.items if item.name not in outer]
     border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))
-    as_it_is = layout.scratch_bytes + border if elsewhere.io == ARENA else max(ends, default=0)
-    return min(anew, as_it_is) + io_outside(graph, elsewhere.io)
+    as_it_is = layout.scratch_bytes + border if elsewhere.place == ARENA else max(ends, default=0)
+    return min(anew, as_it_is) + io_outside(graph, elsewhere.place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,11 +44,12 @@ def over_budget(name: str, short: Sequence[Short], count: int, budget: int) -> B
         for words in short[0].ways_out
         if all(words in each.ways_out for each in short) and (len(short) == count or words == WITHOUT_COPIES)
     }
+    kib = -(-least // 1024)
     others = ", ".join(f"{words} it takes {_kib(size)}" for words, size in ways.items())
     others = f" {others[0].upper()}{others[1:]}." if others else ""
     return BudgetError(
         f"'{name}': it needs {_kib(least)} of SRAM{where}; the budget is {_kib(budget)}. "
-        f"Give it at least {-(-least // 1024)} KiB with --sram-budget (or sram_budget=), or a smaller input.{others}",
+        f"Give it at least {kib} KiB with --sram-budget (sram_budget={kib * 1024} in Python), or a smaller input.{others}",
         least,
         ways,
     )

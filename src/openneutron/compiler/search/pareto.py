@@ -51,15 +51,15 @@ def _of_selection(
     separate: Storages, calls: Sequence[KernelCall], graph: Graph, target: Target, options: CompileOptions
 ) -> list[Point]:
     """``separate`` are the storages before ``in_place``."""
-    if options.fetch_constants_to_sram:
-        return _with_copies(calls, separate, target, options, io_outside(graph, options.io))
+    if options.prefetch_constants:
+        return _with_copies(calls, separate, target, options, io_outside(graph, options.place))
     storages = in_place(separate, calls)
-    outside = io_outside(graph, options.io)
-    ordered = for_whole_tensors(calls, storages, options.io)
+    outside = io_outside(graph, options.place)
+    ordered = for_whole_tensors(calls, storages, options.place)
     whole = whole_schedule(ordered)
-    arena = lay_out(whole, storages, options.io).scratch_bytes
+    arena = lay_out(whole, storages, options.place).scratch_bytes
     points = [Point(arena + outside, sum(cycles for _, cycles in spent_on_calls(whole, target)))]
-    wanted = Wanted(target, options.io, effort=BY_NAME[options.effort])
+    wanted = Wanted(target, options.place, effort=BY_NAME[options.effort])
     searches = options_of(calls, storages, wanted)
     merged = fit_merged(ordered, separate, wanted)
     if merged is not None:
@@ -74,7 +74,7 @@ def _of_selection(
 def _with_copies(
     calls: Sequence[KernelCall], storages: Storages, target: Target, options: CompileOptions, outside: int
 ) -> list[Point]:
-    wanted = Wanted(target, options.io, True, BY_NAME[options.effort])
+    wanted = Wanted(target, options.place, True, BY_NAME[options.effort])
     good, families = to_fetch_for(calls, storages, wanted)
     plans = [good, *all_plans(chain(*families), good.cycles)]
     return list(thinned(front([Point(plan.budget_bytes + outside, plan.cycles) for plan in plans])))

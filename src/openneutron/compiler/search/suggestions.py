@@ -12,7 +12,7 @@ from openneutron.compiler.select.storage import Storages
 from openneutron.errors import WaysOut
 from openneutron.options import ARENA, CALLER
 
-WITHOUT_COPIES = "without --fetch-constants-to-sram"
+WITHOUT_COPIES = "without --prefetch-constants"
 ELSEWHERE = {ARENA: "with --io-place caller", CALLER: "with --io-place arena"}
 
 
