@@ -21,7 +21,8 @@ from tests.suites.op_db.samples import Sample, Samples, results_of
 WHOLE, PART, CPU = "whole", "in part", "on the CPU"
 NOTHING = "computes nothing"
 NOT_RUN, REFUSED, FAILED, WRONG = "not run", "refused", "failed", "wrong"
-"""The kinds of outcomes of a sample. NOTHING: a view, or a result that does not depend on the input. NOT_RUN: it has operators on the CPU, and ExecuTorch's runtime refuses the program
+"""The kinds of outcomes of a sample. NOTHING: a view, a result without elements, or one that does not
+depend on the input. NOT_RUN: it has operators on the CPU, and ExecuTorch's runtime refuses the program
 with a message, mostly since it has no kernel for one of them. REFUSED: a message instead of a program, for example
 where a shape depends on the data. FAILED: an exception that is no message. WRONG: results further from float than
 quantization explains."""
@@ -118,7 +119,10 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
         on_cpu = [item for item in program.delegation.on_cpu if item.module == path and item.computes]
         reasons = tuple(f"{item.overload}: {item.reason}" for item in on_cpu)
         on_npu = any(item.name == path for item in program.delegation.on_npu)
-        kind = (PART if on_npu else CPU) if reasons else WHOLE if on_npu else NOTHING
+        empty = not any(tensor.numel() for tensor in wanted)
+        kind = (
+            NOTHING if empty or not (reasons or on_npu) else PART if reasons and on_npu else CPU if reasons else WHOLE
+        )
         if not message and any(_is_random(item.overload) for item in on_cpu):
             found.append(Outcome(kind, reasons))
         elif not message:
