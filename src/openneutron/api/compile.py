@@ -125,7 +125,10 @@ def compile(
         ConverterError: The converter ``eiq`` failed.
         TypeError: A keyword is unknown.
 
-    >>> compile("net.tflite", sram_budget=64 * 1024)
+    >>> import openneutron
+    >>> options = openneutron.CompileOptions(sram_budget=64 * 1024)
+    >>> openneutron.compile("net.tflite", options=options).save("net_npu.tflite")  # doctest: +SKIP
+    >>> openneutron.compile("net.tflite", sram_budget=64 * 1024)
     Traceback (most recent call last):
         ...
     TypeError: compile() got an unexpected keyword argument 'sram_budget'. Pass options=CompileOptions(sram_budget=...).

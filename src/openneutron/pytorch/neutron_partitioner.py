@@ -58,6 +58,9 @@ class NeutronPartitioner(Partitioner):
     ``delegations`` tells afterwards, for each program partitioned, what went where and why.
 
     Raises InvalidOptionError where ``compile_spec`` and ``neutron_target_spec`` name different targets.
+
+    >>> NeutronPartitioner(check_op_support=lambda node: "softmax" not in node.name).delegations
+    []
     """
 
     def __init__(

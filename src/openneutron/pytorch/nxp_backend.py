@@ -84,6 +84,10 @@ def generate_neutron_compile_spec(
         InvalidTargetError: The target is unknown.
         InvalidOptionError: An option is unusable, or two contradict each other.
         MissingToolError: The converter is NXP's, whose SDK is not installed.
+
+    >>> from openneutron import CompileOptions, NeutronPartitioner
+    >>> spec = generate_neutron_compile_spec("imxrt700", options=CompileOptions(sram_budget=64 * 1024))
+    >>> partitioner = NeutronPartitioner(spec)
     """
     if system_config is not None:
         warnings.warn(
@@ -111,7 +115,12 @@ def generate_neutron_compile_spec(
 
 
 class NeutronCompileSpecBuilder:
-    """Makes compile specs in two steps; ``generate_neutron_compile_spec`` is the same in one."""
+    """Makes compile specs in two steps; ``generate_neutron_compile_spec`` is the same in one.
+
+    >>> spec = NeutronCompileSpecBuilder().neutron_compile_spec("imxrt700").build()
+    >>> spec == generate_neutron_compile_spec("imxrt700")
+    True
+    """
 
     def __init__(self) -> None:
         self._delegate: DelegateOptions | None = None

@@ -21,6 +21,9 @@ class NeutronTargetSpec:
 
     ``neutron_target`` is the row of ``openneutron.targets``. Raises InvalidTargetError (a ValueError) for a name that is
     unknown or not compiled for. ``neutron_converter_flavor`` (ExecuTorch 1.0 had it) changes nothing, and a warning says so.
+
+    >>> NeutronTargetSpec("imxrt700").get_num_macs()
+    8
     """
 
     def __init__(self, target: str = targets.DEFAULT, *, neutron_converter_flavor: str | None = None) -> None:
