@@ -135,6 +135,7 @@ def compile_graph(graph: Graph, target: Target, options: CompileOptions = Compil
     Raises InvalidModelError where a node has no kernel (partition the graph first), BudgetError where the SRAM budget is
     below the least that would do.
     """
+    assert target.name == options.target, "the target is not that of the options"
     if options.effort == DEFAULT.name:
         return _compile_graph(graph, target, options)
     found: list[Compiled | None] = []
