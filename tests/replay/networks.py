@@ -30,7 +30,7 @@ def _payload_hashes(name: str) -> str:
     from executorch.exir.lowered_backend_module import get_lowered_submodules
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    from openneutron.pytorch import models
+    from openneutron.pytorch.source import models
 
     model, example = models.get(name)
     prepared = prepare_pt2e(torch.export.export(model, example).module(), NeutronQuantizer())
