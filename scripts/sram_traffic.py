@@ -26,7 +26,7 @@ def autoencoder() -> Graph:
 
 def least_bytes(call: KernelCall) -> int:
     """What a call reads and writes if it touches every byte of its operands, constants and result once."""
-    return sum(map(_distinct_bytes, call.views.values())) + sum(map(len, call.constants.values()))
+    return sum(map(_distinct_bytes, call.views.values())) + sum(call.packed_bytes().values())
 
 
 def _distinct_bytes(view: View) -> int:

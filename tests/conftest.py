@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests import tools
-from tests.delegate import stock
-from tests.made_networks import TRAINED_MODELS, models_folder
+from tests.support import stock, tools
+from tests.support.made_networks import TRAINED_MODELS, models_folder
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"

@@ -13,7 +13,8 @@ import openneutron
 from openneutron.options import CompileOptions
 from tests import architectures
 from tests.fuzz.architectures import graphs
-from tests.fuzz.budgets import check_graph, least_budget
+from tests.fuzz.budgets import check_graph
+from tests.support.oracle import least_budget
 
 LEAST_KIB = {
     "deeplab": 25.6,
@@ -39,8 +40,8 @@ def test_a_program_of_the_least_budget_computes_what_one_without_a_budget_does()
     model, example = architectures.get("siamese")
     least = -(-least_budget(graphs("siamese")[0], False, "caller") // 1024)
     tight, free = (
-        openneutron.compile(model, example, calibration=[example], options=CompileOptions(sram_budget=budget * 1024))
-        for budget in (least, None)
+        openneutron.compile(model, example, calibration=[example], options=CompileOptions(sram_budget=budget))
+        for budget in (least * 1024, None)
     )
     for got, want in zip(tight.run(*example), free.run(*example), strict=True):
         assert torch.equal(got, want)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from openneutron.compiler import compile_graph
 from openneutron.isa import decode, listing
-from tests.litert.test_read_write import small_graph
-from tests.oracle import TARGET
+from tests.support.oracle import TARGET
+from tests.support.small_graphs import small_graph
 
 
 def test_stages_of_a_small_graph(golden: Callable[[str, str], None]) -> None:

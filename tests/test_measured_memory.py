@@ -14,7 +14,7 @@ from openneutron.ir import Graph
 from openneutron.isa.rows import ALIGNMENT
 from openneutron.simulator import Simulator
 from scripts.published_networks import cifarnet
-from tests import oracle, random_graphs
+from tests.support import oracle, random_graphs
 
 KIB = 1024
 NETWORKS = {

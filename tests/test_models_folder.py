@@ -9,8 +9,8 @@ import pytest
 
 from openneutron import litert
 from openneutron.compiler import compile_graph
-from tests import made_networks, oracle
-from tests.made_networks import TRAINED_MODELS
+from tests.support import made_networks, oracle
+from tests.support.made_networks import TRAINED_MODELS
 
 
 @pytest.fixture(scope="module")

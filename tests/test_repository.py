@@ -8,7 +8,8 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,8 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
             assert node.module is not None
             for alias in node.names:
                 # `from openneutron import ops` imports openneutron.ops
-                yield (f"{node.module}.{alias.name}" if node.module == "openneutron" else node.module), node.lineno
+                whole = node.module == "openneutron" or node.module.split(".")[0] == "tests"
+                yield (f"{node.module}.{alias.name}" if whole else node.module), node.lineno
 
 
 def sources() -> list[tuple[str, Path]]:
@@ -145,6 +147,69 @@ def test_the_stages_of_the_compiler_import_those_before_them_only() -> None:
     assert broken == []
 
 
+MODULES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in PACKAGE.rglob("*.py")
+}
+"""The package's modules by their dotted names."""
+
+
+def package_of(module: str) -> str:
+    """Return the package that a module stands in, three names deep; a module beside them is a part of its own."""
+    parts = module.split(".")
+    is_package = MODULES[module].name == "__init__.py"
+    return module if len(parts) == 2 else ".".join(parts[: len(parts) if is_package else -1][:3])
+
+
+def own_imports(tree: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the package's own modules that import statements among the nodes name."""
+    for node in tree:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in MODULES else node.module for name in names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_no_two_packages_import_each_other() -> None:
+    """Imports inside functions and for types alone count; the root's lazy exports don't."""
+    edges = set()
+    for module, path in MODULES.items():
+        if module != "openneutron":
+            for other in own_imports(ast.walk(ast.parse(path.read_text()))):
+                if other in MODULES and other != "openneutron":
+                    edges.add((package_of(module), package_of(other)))
+    assert sorted((a, b) for a, b in edges if a < b and (b, a) in edges) == []
+
+
+def at_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements that run when the module is imported, without those for types alone."""
+    for node in body:
+        yield node
+        if isinstance(node, (ast.If, ast.Try, ast.With)) and "TYPE_CHECKING" not in ast.unparse(node).split("\n")[0]:
+            yield from at_import([*node.body, *getattr(node, "orelse", [])])
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for module, path in MODULES.items():
+        others = own_imports(at_import(ast.parse(path.read_text()).body))
+        sorter.add(module, *(other for other in others if other in MODULES and other != module))
+    sorter.prepare()
+
+
+MOST_ENTRIES = 12
+ONE_EACH = {"pytorch/operators": "family of operators", "pytorch/quantizer/passes": "pass"}
+"""Folders below ``src/openneutron`` that hold one file or folder each per family or pass, and may hold any number."""
+
+
+def test_folders_of_the_front_end_hold_few_entries() -> None:
+    for folder in (PACKAGE / "pytorch", *(path for path in (PACKAGE / "pytorch").rglob("*") if path.is_dir())):
+        entries = [path.name for path in folder.iterdir() if not path.name.startswith("__")]
+        if str(folder.relative_to(PACKAGE)) not in ONE_EACH:
+            assert len(entries) <= MOST_ENTRIES, (folder, sorted(entries))
+
+
 def test_third_parties_stay_where_they_belong() -> None:
     broken = []
     for part, path in sources():
@@ -160,6 +225,16 @@ def test_third_parties_stay_where_they_belong() -> None:
                 allowed = package not in ("ai_edge_litert", "flatbuffers")
             if not allowed:
                 broken.append(f"{path.relative_to(ROOT)}:{line}: {part} must not import {module}")
+    assert broken == []
+
+
+def test_no_module_imports_a_test() -> None:
+    """Code that several tests share is in tests/support, or in a module of their folder."""
+    broken = []
+    for path in tracked("tests/**.py", "bench/**.py", "demo/**.py", "scripts/**.py"):
+        for module, line in imports(path):
+            if module.startswith("tests.") and ".test_" in module:
+                broken.append(f"{path.relative_to(ROOT)}:{line}: it imports {module}")
     assert broken == []
 
 

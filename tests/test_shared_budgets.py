@@ -13,7 +13,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from scripts.published_networks import cifarnet
-from tests import oracle
+from tests.support import oracle
 
 LEAST_KIB = {
     "mobilenet_v2_224_random_int8": 158.0,

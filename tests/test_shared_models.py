@@ -15,7 +15,7 @@ from openneutron.compiler.graph.legalize import VIEWS
 from openneutron.compiler.select.calls import View
 from openneutron.mixed import compile_file
 from openneutron.simulator import Moment, Simulator
-from tests.oracle import TARGET, random_inputs
+from tests.support.oracle import TARGET, random_inputs
 
 KIB = 1024
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests import tools
+from tests.support import tools
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

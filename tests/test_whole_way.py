@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-import oracle
-import random_graphs
 from openneutron.compiler import CompileOptions
 from openneutron.ops import BY_NAME, reject
+from tests.support import oracle, random_graphs
 
 
 def test_every_operator_has_a_sampler() -> None:

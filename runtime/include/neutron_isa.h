@@ -35,7 +35,6 @@ enum {
     NEUTRON_KERNEL_depthwise_conv_2d_s8 = 3,
     NEUTRON_KERNEL_add_s8 = 4,
     NEUTRON_KERNEL_mul_s8 = 5,
-    NEUTRON_KERNEL_average_pool_2d_s8 = 63,
     NEUTRON_KERNEL_max_pool_2d_s8 = 7,
     NEUTRON_KERNEL_mean_s8 = 8,
     NEUTRON_KERNEL_pad_s8 = 9,
@@ -54,7 +53,8 @@ enum {
     NEUTRON_KERNEL_select_s8 = 25,
     NEUTRON_KERNEL_gather_s8 = 26,
     NEUTRON_KERNEL_log_softmax_s8 = 34,
-    NEUTRON_KERNEL_l2_normalization_s8 = 35
+    NEUTRON_KERNEL_l2_normalization_s8 = 35,
+    NEUTRON_KERNEL_average_pool_2d_s8 = 63
 };
 
 /* The microcode's first 32 words. */
@@ -189,7 +189,7 @@ typedef struct {
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronMulS8;
 
-/* Mean over a window, rounded half away from 0. */
+/* Largest value in a window. */
 typedef struct {
     uint32_t input; /* int8 activations */
     uint32_t output; /* int8 activations */
@@ -201,10 +201,7 @@ typedef struct {
     int32_t pad_left; /* columns */
     int32_t clamp_min; /* fused activation's lower bound, stored */
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
-} NeutronAveragePool2dS8;
-
-/* Largest value in a window. */
-typedef NeutronAveragePool2dS8 NeutronMaxPool2dS8;
+} NeutronMaxPool2dS8;
 
 /* Mean over all rows and columns (LiteRT MEAN); the output has one row and one column. */
 typedef struct {
@@ -389,6 +386,9 @@ typedef struct {
     int32_t channels; /* the input's and the output's channels */
     int32_t input_zero_point; /* subtracted from each element */
 } NeutronL2NormalizationS8;
+
+/* Mean over a window, rounded half away from 0. */
+typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;
 
 /* Computes the operator's whole output. */
 typedef struct {

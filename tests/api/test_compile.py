@@ -20,8 +20,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.litert.interpret import interpret
 from openneutron.model_options import DelegationOptions, LoadingOptions, OutputOptions, QuantizationOptions
 from openneutron.options import CompileOptions
-from tests.mixed.files import mixed_file
-from tests.mixed.test_run import inputs_of
+from tests.support.litert_files import inputs_of, mixed_file
 
 WITHOUT_TORCH = """
 import sys

@@ -13,8 +13,7 @@ import openneutron
 from openneutron.errors import InvalidModelError, InvalidProgramError
 from openneutron.model_options import DelegationOptions
 from openneutron.options import CompileOptions
-from tests.mixed.files import mixed_file
-from tests.mixed.test_run import inputs_of
+from tests.support.litert_files import inputs_of, mixed_file
 
 
 @pytest.fixture

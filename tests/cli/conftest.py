@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openneutron.cli import main
-from tests.mixed.files import float_file, mixed_file
+from tests.support.litert_files import float_file, mixed_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Command
-from tests.mixed.files import int16_file, mixed_file
+from tests.support.litert_files import int16_file, mixed_file
 
 Refused = Callable[..., str]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command
-from tests.converter import fake_sdk
+from tests.support import fake_sdk
 
 
 def test_nxps_where_it_is_not_installed(refused: Callable[..., str]) -> None:

@@ -13,9 +13,9 @@ from openneutron.isa.kernel_selection import KernelSelection, parse
 from openneutron.isa.microcode import Program
 from openneutron.isa.payload import Format, Payload
 from tests.cli.conftest import Command
-from tests.driver import programs
-from tests.driver.test_linked_selection import comparison
-from tests.pte.test_program import pte_file
+from tests.support import programs
+from tests.support.programs import comparison
+from tests.support.pte_files import pte_file
 
 Refused = Callable[..., str]
 US = f"OpenNeutron {package.__version__}"

@@ -13,7 +13,7 @@ from openneutron.compiler.search.pareto import Point
 from openneutron.report.pareto import pareto_table, ticks
 from openneutron.report.text import plain
 from tests.cli.conftest import Command
-from tests.oracle import TARGET
+from tests.support.oracle import TARGET
 
 
 @pytest.mark.parametrize("options", [(), ("--io-place", "caller"), ("--prefetch-constants",)])

@@ -12,9 +12,9 @@ import torch
 
 from openneutron import pte
 from tests.cli.conftest import Command
-from tests.delegate.test_delegate import SHAPE, Inverts, method, plain, random_bytes
-from tests.driver import programs
-from tests.isa.foreign import foreign_program, refusal
+from tests.support import programs
+from tests.support.delegate_calls import SHAPE, Inverts, method, plain, random_bytes
+from tests.support.foreign import foreign_program, refusal
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import numpy as np
 
 from openneutron.litert.interpret import interpret
 from tests.cli.conftest import Command
-from tests.mixed.files import mixed_file
+from tests.support.litert_files import mixed_file
 
 
 def test_outputs_are_the_stock_files_outputs(openneutron: Command, folder: Path) -> None:

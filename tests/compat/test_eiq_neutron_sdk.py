@@ -22,8 +22,8 @@ from openneutron.isa import kernel_selection
 from openneutron.litert.neutron_graph import FoundNode, find
 from openneutron.mixed import FileSimulator
 from scripts.published_networks import cifarnet
-from tests.mixed.files import mixed_file
-from tests.oracle import random_inputs, reference_outputs
+from tests.support.litert_files import mixed_file
+from tests.support.oracle import random_inputs, reference_outputs
 
 
 @pytest.fixture

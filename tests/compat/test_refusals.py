@@ -19,9 +19,9 @@ from openneutron.compat.eiq_neutron_sdk.neutron_converter import RefusedModelErr
 from openneutron.converter.kernel_selections import read_selection
 from openneutron.errors import InvalidModelError
 from openneutron.ir import DType, Graph, Node, Tensor, per_tensor
-from tests.compiler.test_zero_sums import sum_with
 from tests.cortex_m33.firmware import required
-from tests.mixed.files import mixed_file
+from tests.support.litert_files import mixed_file
+from tests.support.small_graphs import sum_with
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from openneutron import litert, pte
 from openneutron.isa import kernel_selection, payload
 from openneutron.mixed import FileSimulator
 from openneutron.pytorch.run.runner import Runner
-from tests.oracle import random_inputs, reference_outputs
+from tests.support.oracle import random_inputs, reference_outputs
 
 SCRIPT = Path(__file__).parent / "upstream_flow.py"
 

@@ -19,8 +19,8 @@ from openneutron.errors import CompilerFaultError
 from openneutron.isa import Microcode, Program, Record, base, decode, encode
 from openneutron.isa.rows import KERNELS
 from scripts.published_networks import cifarnet
-from tests import oracle, random_graphs
-from tests.compiler.test_cascade import compiled_with, three_operators
+from tests.support import oracle, random_graphs
+from tests.support.hand_made_cascade import compiled_with, three_operators
 
 STRIPES = (Rows(0, 0, 1), Loop(8, (Rows(0, 1, 3, 2), Rows(1, 0, 1, 1), Rows(2, 0, 1, 1))))
 RINGS = {"a": 3, "b": 1}

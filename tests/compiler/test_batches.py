@@ -6,8 +6,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import oracle
-import random_graphs
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.graph.legalize import legalize
@@ -16,10 +14,9 @@ from openneutron.compiler.schedule.in_place import in_place
 from openneutron.compiler.schedule.schedule import Whole, whole_schedule
 from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Tensor
-from tests.compiler.test_cascade_search import assert_fits_and_is_exact
-from tests.compiler.test_order import convolution
-from tests.fuzz.budgets import least_budget
-from tests.support.random_images import batched_graph
+from tests.support import oracle, random_graphs
+from tests.support.oracle import assert_fits_and_is_exact, least_budget
+from tests.support.random_images import batched_graph, convolution
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -71,7 +68,7 @@ def images(batches: int) -> Graph:
     b = random_graphs.Builder(3)
     value: Tensor = b.input((batches, 16, 12, 3))
     for filters, kernel in ((16, 3), (16, 3), (4, 1)):
-        value = convolution(b, value, filters, kernel)
+        value = convolution(b, value, filters, (kernel, kernel))
     return b.graph([b.node("mean", [value, b.integers(1, 2)], b.new((batches, 4)), keep_dims=False)])
 
 

@@ -12,8 +12,8 @@ from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.schedule.timeline import spent_on_calls
 from openneutron.errors import BudgetError
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
-from tests import random_graphs
-from tests.oracle import TARGET
+from tests.support import random_graphs
+from tests.support.oracle import TARGET
 
 
 def test_every_call_with_few_multipliers_at_work_says_why() -> None:

@@ -9,7 +9,6 @@ from itertools import product
 
 import pytest
 
-import oracle
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.in_place import in_place
@@ -22,7 +21,9 @@ from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.search.lower_bound import memory_bounds
 from openneutron.compiler.select.select import select_calls
 from scripts.published_networks import cifarnet
-from tests.compiler.test_cascade_search import image_graph, least_budget
+from tests.support import oracle
+from tests.support.oracle import least_budget
+from tests.support.random_images import image_graph
 
 SMALL = (0, 12, 15, 18, 20, 21, 22, 24, 26, 31, 32, 33, 34, 35, 38, 39, 40, 41, 42, 43, 44, 46, 47, 48, 50, 51)
 """Seeds of networks of at most 8 calls, of which all plans are gone through."""
@@ -89,7 +90,7 @@ def test_no_budget_is_below_its_bound(seed: int) -> None:
     for io in ("arena", "caller"):
         found = memory_bounds(graph, oracle.TARGET, CompileOptions(io_place=io))
         assert found.any_plan <= found.by_rows
-        assert found.any_plan <= least_budget(graph, io)
+        assert found.any_plan <= least_budget(graph, io=io)
 
 
 def test_the_bound_by_rows_is_below_every_plan_by_rows_where_not_all_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:

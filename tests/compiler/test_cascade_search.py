@@ -6,32 +6,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import oracle
-from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.schedule import needs
 from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.compiler.search.cascade.steps import compressed
 from openneutron.errors import BudgetError
-from openneutron.ir import Graph
-from openneutron.isa import rows
+from tests.support import oracle
+from tests.support.oracle import assert_fits_and_is_exact, least_budget
 from tests.support.random_images import image_graph
-
-
-def least_budget(graph: Graph, io: str = "arena") -> int:
-    """The budget that the error for one byte names."""
-    with pytest.raises(BudgetError) as caught:
-        compile_graph(graph, oracle.TARGET, CompileOptions(io_place=io, sram_budget=1))
-    return caught.value.least_bytes
-
-
-def assert_fits_and_is_exact(
-    graph: Graph, options: CompileOptions, inputs: list[np.ndarray], want: list[np.ndarray]
-) -> Compiled:
-    compiled = compile_graph(graph, oracle.TARGET, options)
-    assert options.sram_budget is not None and compiled.report.sram_bytes <= options.sram_budget
-    for name, got, expected in zip(graph.outputs, oracle.simulated_outputs(compiled, inputs), want, strict=True):
-        np.testing.assert_array_equal(got, expected, f"{name}, {options}\n{graph}")
-    return compiled
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -74,10 +56,6 @@ def test_cascades_are_what_makes_a_network_fit() -> None:
         seen["loops"] += any(isinstance(step, Loop) for step in compiled.schedule.steps)
         seen["overlaps"] += bool(compiled.schedule.overlaps)
     assert min(seen.values()) >= 5, seen
-
-
-def test_every_kernel_says_which_rows_it_needs() -> None:
-    assert set(needs.RULES) == {row.name for row in rows.KERNELS}
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from openneutron.compiler.search.pareto import pareto
 from openneutron.compiler.select.select import select_calls, selections
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Tensor
-from tests import oracle
-from tests.random_graphs import Builder
+from tests.support import oracle
+from tests.support.random_graphs import Builder
 
 POOL = {"padding": "SAME", "kernel_h": 3, "kernel_w": 3, "stride_h": 1, "stride_w": 1, "activation": "NONE"}
 

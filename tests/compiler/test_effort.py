@@ -9,8 +9,8 @@ from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.search.effort import DEFAULT, HIGH
 from openneutron.errors import BudgetError, InvalidOptionError
 from scripts.published_networks import cifarnet
-from tests import oracle
-from tests.compiler.test_cascade_search import image_graph
+from tests.support import oracle
+from tests.support.random_images import image_graph
 
 
 def compiled(seed: int, budget: int, effort: str, fetch: bool) -> Compiled | int:

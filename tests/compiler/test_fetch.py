@@ -9,10 +9,9 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.isa import base, decode
-from oracle import TARGET
 from scripts.published_networks import cifarnet
-from tests import random_graphs
-from tests.fuzz.budgets import least_budget
+from tests.support import random_graphs
+from tests.support.oracle import TARGET, least_budget
 
 FETCH = CompileOptions(prefetch_constants=True)
 

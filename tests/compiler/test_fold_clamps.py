@@ -10,7 +10,7 @@ from openneutron.compiler import Compiled
 from openneutron.compiler.select.fold_clamps import with_table
 from openneutron.compiler.select.rules.conv import conv_2d
 from openneutron.ir import DType, Graph, Node, Tensor, constant, per_channel, per_tensor
-from tests import oracle, random_graphs
+from tests.support import oracle, random_graphs
 
 SCALE, ZERO = 0.1, 7
 PRODUCERS = ("conv_2d", "depthwise_conv_2d", "fully_connected", "add", "mul", "average_pool_2d", "max_pool_2d", "mean")

@@ -8,7 +8,7 @@ import pytest
 
 from openneutron.compiler import Compiled
 from openneutron.ir import Graph, Node, Tensor, constant
-from tests import oracle, random_graphs
+from tests.support import oracle, random_graphs
 
 AXIS = {"axis": 3, "activation": "NONE"}
 

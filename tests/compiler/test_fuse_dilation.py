@@ -8,40 +8,8 @@ import pytest
 
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.ir import Graph, Node, constant, per_tensor
-from tests import oracle
-
-ATTRS = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "activation": "RELU"}
-
-
-def dilated_image(
-    op: str, block: list[int], pads: list[list[int]], crops: list[list[int]], last: dict[str, str] | None = None
-) -> Graph:
-    """Return a graph that runs an image of 9 rows, 10 columns and 4 channels through the three operators, with a kernel
-    of 3x2."""
-    if last is None:
-        last = {}
-    random = np.random.default_rng(1)
-    high, wide = (9 + sum(pads[0])) // block[0], (10 + sum(pads[1])) // block[1]
-    count = block[0] * block[1]
-    rows, cols = (high - 2) * block[0] - sum(crops[0]), (wide - 1) * block[1] - sum(crops[1])
-    filters = random.integers(-127, 128, (6, 3, 2, 4) if op == "conv_2d" else (1, 3, 2, 4)).astype(np.int8)
-    channels = 6 if op == "conv_2d" else 4
-    others = [
-        constant("block", np.array(block, np.int32)),
-        constant("pads", np.array(pads, np.int32)),
-        constant("crops", np.array(crops, np.int32)),
-        constant("weights", filters, per_tensor(0.01, 0)),
-        constant("bias", random.integers(-900, 900, channels).astype(np.int32), per_tensor(0.0005, 0)),
-        oracle.activation("s", (count, high, wide, 4), 0.05, 7),
-        oracle.activation("c", (count, high - 2, wide - 1, channels), 0.2, -100),
-        oracle.activation("y", (1, rows, cols, channels), 0.2, -100),
-    ]
-    nodes = [
-        Node("space_to_batch_nd", ("x", "block", "pads"), ("s",)),
-        Node(op, ("s", "weights", "bias"), ("c",), ATTRS | last),
-        Node("batch_to_space_nd", ("c", "block", "crops"), ("y",)),
-    ]
-    return oracle.graph_of([oracle.activation("x", (1, 9, 10, 4), 0.05, 7)], nodes, others)
+from tests.support import oracle
+from tests.support.small_graphs import ATTRS, dilated_image
 
 
 @pytest.mark.parametrize("op", ["conv_2d", "depthwise_conv_2d"])

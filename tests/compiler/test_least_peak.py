@@ -13,8 +13,8 @@ from openneutron.compiler.search.fit import Wanted, options_of
 from openneutron.compiler.select.select import select_calls
 from openneutron.errors import BudgetError
 from scripts.published_networks import cifarnet
-from tests.compiler.test_cascade_search import image_graph
-from tests.oracle import TARGET
+from tests.support.oracle import TARGET
+from tests.support.random_images import image_graph
 
 
 @pytest.mark.parametrize("seed", range(12))

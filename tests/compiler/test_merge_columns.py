@@ -6,22 +6,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from openneutron.compiler.schedule.schedule.search import fit
 
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.merge_columns import _is_mergeable, _pieces, merge_columns
+from openneutron.compiler.search import fit
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.select import select_calls
 from openneutron.targets import Target
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
-from tests import oracle, random_graphs
-from tests.random_transposed import transpose_conv
+from tests.support import oracle, random_graphs
+from tests.support.random_transposed import transpose_conv
 
 
-def wherever_possible(calls: Sequence[KernelCall], _target: Target) -> list[KernelCall]:
-    return [piece for call in calls for piece in ((_is_mergeable(call) and _pieces(call)) or [call])]
+def wherever_possible(calls: Sequence[KernelCall], target: Target) -> list[KernelCall]:
+    return [piece for call in calls for piece in ((_is_mergeable(call, target) and _pieces(call)) or [call])]
 
 
 @pytest.mark.parametrize("part", range(4))

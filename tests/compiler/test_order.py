@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-import oracle
-import random_graphs
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.in_place import in_place
@@ -27,9 +25,11 @@ from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.select import select_calls
 from openneutron.compiler.select.storage import Storages
 from openneutron.errors import BudgetError
-from openneutron.ir import Graph, Node, Tensor
+from openneutron.ir import Graph, Node
 from openneutron.options import ARENA, CALLER
 from scripts.published_networks import cifarnet
+from tests.support import oracle, random_graphs
+from tests.support.random_images import convolution
 
 SEEDS = range(60)
 
@@ -135,15 +135,8 @@ def two_towers() -> Graph:
     b = random_graphs.Builder(7)
     ends = [b.input((1, 24, 12, 4)), b.input((1, 24, 12, 4))]
     for filters, kernel in ((12, 3), (16, 3), (16, 3), (8, 1)):
-        ends = [convolution(b, end, filters, kernel) for end in ends]
+        ends = [convolution(b, end, filters, (kernel, kernel)) for end in ends]
     return b.graph([b.node("add", ends, b.new(ends[0].shape), activation="NONE")])
-
-
-def convolution(b: random_graphs.Builder, source: Tensor, filters: int, kernel: int) -> Tensor:
-    shape = (filters, kernel, kernel, source.shape[3])
-    operands = random_graphs._weights(b, shape, 0, source, kernel * kernel * source.shape[3], always_bias=True)
-    window = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "activation": "NONE"}
-    return b.node("conv_2d", [source, *operands], b.new((*source.shape[:3], filters)), **window)
 
 
 @pytest.mark.parametrize("fetch", [False, True])

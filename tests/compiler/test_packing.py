@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Packed weights and requantization tables hold what they are made from, where the kernels look for it."""
+"""Packed constants hold what they are made from, where the kernels look for it, in as many bytes as the formula says."""
 
 from __future__ import annotations
 
@@ -10,8 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openneutron.compiler.select import packing
+from openneutron.compiler.emit.packing import PACKERS
+from openneutron.compiler.select.constants import Constant, Maps, packed_bytes
+from openneutron.compiler.select.requantization import requantization
+from openneutron.isa.row import Packing
 from openneutron.ops import fixed_point, rescaling
+
+
+def packed_as(packing: Packing, constant: Constant) -> bytes:
+    """Return the bytes, of which there are as many as the formula says."""
+    blob = PACKERS[packing](constant)
+    assert len(blob) == packed_bytes(packing, constant)
+    return blob
+
 
 PROPERTY = settings(max_examples=60, derandomize=True, deadline=None, database=None)
 extents = st.integers(1, 20)
@@ -21,7 +32,7 @@ extents = st.integers(1, 20)
 @given(extents, st.integers(1, 4), st.integers(1, 4), extents)
 def test_convolution_weights_come_back(outputs: int, height: int, width: int, inputs: int) -> None:
     weights = np.random.default_rng(0).integers(-128, 128, (outputs, height, width, inputs), np.int8)
-    blob = packing.pack_convolution_weights(weights)
+    blob = packed_as(Packing.WEIGHT_BLOCKS, weights)
     blocks = np.frombuffer(blob, np.int8).reshape(-(-outputs // 8), height, width, -(-inputs // 8), 8, 8)
     for k, i, j, c in np.ndindex(weights.shape):
         assert blocks[k // 8, i, j, c // 8, k % 8, c % 8] == weights[k, i, j, c]
@@ -31,30 +42,23 @@ def test_convolution_weights_come_back(outputs: int, height: int, width: int, in
 @PROPERTY
 @given(extents, st.integers(1, 4), st.integers(1, 4))
 def test_depthwise_weights_come_back(outputs: int, height: int, width: int) -> None:
-    weights = np.random.default_rng(0).integers(-128, 128, (1, height, width, outputs), np.int8)
-    blob = packing.pack_depthwise_weights(weights)
+    weights = np.random.default_rng(0).integers(-128, 128, (outputs, height, width, 1), np.int8)
+    blob = packed_as(Packing.CHANNEL_BLOCKS, weights)
     blocks = np.frombuffer(blob, np.int8).reshape(-(-outputs // 8), height, width, 8)
-    for _, i, j, k in np.ndindex(weights.shape):
-        assert blocks[k // 8, i, j, k % 8] == weights[0, i, j, k]
+    for k, i, j, _ in np.ndindex(weights.shape):
+        assert blocks[k // 8, i, j, k % 8] == weights[k, i, j, 0]
     assert np.count_nonzero(blocks) == np.count_nonzero(weights)
-
-
-def test_fully_connected_weights_are_a_one_point_convolution() -> None:
-    weights = np.arange(-60, 60, dtype=np.int8).reshape(10, 12)
-    assert packing.pack_fully_connected_weights(weights) == packing.pack_convolution_weights(
-        weights.reshape(10, 1, 1, 12)
-    )
 
 
 @PROPERTY
 @given(st.integers(1, 30), st.integers(-128, 127), st.booleans())
-def test_requantization_table_folds_the_zero_point_into_the_bias(channels: int, zero_point: int, biased: bool) -> None:
+def test_requantization_folds_the_zero_point_into_the_bias(channels: int, zero_point: int, biased: bool) -> None:
     generator = np.random.default_rng(1)
     bias = generator.integers(-(2**31), 2**31, channels).astype(np.int32) if biased else None
     sums = generator.integers(-(2**28), 2**28, channels)
     multipliers = generator.integers(2**30, 2**31, channels).astype(np.int32)
     shifts = generator.integers(-31, 31, channels).astype(np.int32)
-    blob = packing.requantization_table(bias, sums, zero_point, multipliers, shifts)
+    blob = packed_as(Packing.REQUANTIZATION, requantization(bias, sums, zero_point, multipliers, shifts))
     table = np.frombuffer(blob, np.int32).reshape(-(-channels // 8), 3, 8)
     for k in range(channels):
         folded = (int(bias[k]) if bias is not None else 0) - zero_point * int(sums[k])
@@ -66,9 +70,18 @@ def test_requantization_table_folds_the_zero_point_into_the_bias(channels: int, 
 
 def test_one_multiplier_stands_for_all_channels() -> None:
     one = np.array([2**30 + 5], np.int32), np.array([-3], np.int32)
-    blob = packing.requantization_table(None, np.zeros(11, np.int64), 0, *one)
-    table = np.frombuffer(blob, np.int32).reshape(2, 3, 8)
-    assert table[1].tolist() == [[0] * 8, [2**30 + 5] * 3 + [0] * 5, [-3] * 3 + [0] * 5]
+    table = requantization(None, np.zeros(11, np.int64), 0, *one)
+    assert table.tolist() == [[0] * 11, [2**30 + 5] * 11, [-3] * 11]
+
+
+def test_tables_stay_as_they_are_and_maps_are_rows_then_columns() -> None:
+    assert packed_as(Packing.AS_IT_IS, np.arange(3, dtype=">i4")) == np.arange(3, dtype="<i4").tobytes()
+    maps = Maps(np.array([[1, 2], [3, 4]], np.int32), np.array([[5], [6]], np.int32))
+    assert packed_as(Packing.MAPS, maps) == np.arange(1, 7, dtype="<i4").tobytes()
+
+
+def test_every_packing_is_known() -> None:
+    assert set(PACKERS) == set(Packing)
 
 
 # -- requantize --------------------------------------------------------------------------------------------------------

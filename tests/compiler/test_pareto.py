@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import pytest
 
-import oracle
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.search.pareto import Point, one_after_the_other, pareto
 from openneutron.errors import BudgetError
-from tests.compiler.test_cascade_search import image_graph
+from tests.support import oracle
+from tests.support.random_images import image_graph
 
 
 @pytest.mark.parametrize("fetch", [False, True])

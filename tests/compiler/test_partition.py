@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from openneutron.compiler.graph.partition import OnHost, OnNpu, Partitioning, extract, partition
 from openneutron.ir import DType, Graph, Node, Tensor, constant
-from tests.oracle import activation, graph_of
+from tests.support.oracle import activation, graph_of
 
 NO_KERNEL = "there is no kernel for GATHER"
 LIST = "See docs/supported-ops.md for those there are."

@@ -11,8 +11,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-import oracle
-import random_graphs
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost, least_compute_cycles
 from openneutron.compiler.driver import checked, finish
@@ -30,6 +28,7 @@ from openneutron.compiler.select.select import select_calls
 from openneutron.compiler.select.storage import Storages
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Tensor, per_tensor
+from tests.support import oracle, random_graphs
 from tests.support.random_images import chain_graph
 
 

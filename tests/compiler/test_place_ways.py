@@ -9,7 +9,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-import oracle
 from bench.arena import greedy_by_size
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.place import MANY_ITEMS, place, place_one_way
@@ -20,7 +19,8 @@ from openneutron.compiler.schedule.in_place import in_place
 from openneutron.compiler.search.cascade import Options
 from openneutron.compiler.select.select import select_calls
 from openneutron.isa.rows import ALIGNMENT
-from tests.compiler.test_cascade_search import image_graph
+from tests.support import oracle
+from tests.support.random_images import image_graph
 
 
 def random_items(seed: int, most: int = 5) -> tuple[list[Item], dict[tuple[str, str], int]]:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, ORDERS, Copies
@@ -27,8 +28,8 @@ from openneutron.isa import decode
 from openneutron.options import ARENA
 from openneutron.simulator.library import library
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
-from tests import oracle
-from tests.random_graphs import several
+from tests.support import oracle
+from tests.support.random_graphs import several
 
 FETCH = CompileOptions(prefetch_constants=True)
 
@@ -203,8 +204,9 @@ def test_pieces_of_a_convolution_are_its_channels() -> None:
         parts = [part for part in cut.calls if part.name == call.name or part.name.startswith(f"{call.name}/")]
         assert len(parts) == counts[index]
         assert sum(part.views["output"].extents[3] for part in parts) == call.views["output"].extents[3]
-        for key, blob in call.constants.items():
-            assert b"".join(part.constants[key] for part in parts) == blob
+        pieces = list(map(packed, parts))
+        for key, blob in packed(call).items():
+            assert b"".join(piece[key] for piece in pieces) == blob
         for part, (first, last) in zip(parts, edges(blocks[index], counts[index]), strict=True):
             assert fetched_bytes(part, storages) == Cuttable(call, storages).piece_bytes(last - first)
     assert split_calls(whole, storages, {}) == whole

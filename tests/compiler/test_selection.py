@@ -11,7 +11,7 @@ import pytest
 from openneutron.compiler import Compiled
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.ir import Graph
-from tests import oracle, random_graphs
+from tests.support import oracle, random_graphs
 
 
 def kernels(compiled: Compiled) -> list[str]:

@@ -6,8 +6,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import oracle
-import random_graphs
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.driver import checked, finish
@@ -15,11 +13,10 @@ from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.schedule.sequences import apart, by_rows, is_sequence, turned
 from openneutron.compiler.select.select import select_calls
-from openneutron.ir import Tensor
 from scripts.published_networks import cifarnet
-from tests.compiler.test_cascade_search import assert_fits_and_is_exact
-from tests.fuzz.budgets import least_budget
-from tests.support.random_images import sequence_graph
+from tests.support import oracle, random_graphs, random_layers
+from tests.support.oracle import assert_fits_and_is_exact, least_budget
+from tests.support.random_images import convolution, sequence_graph
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -64,24 +61,17 @@ def test_a_kernel_of_several_rows_on_one_row_is_turned_with_its_weights() -> Non
     b = random_graphs.Builder(5)
     source = b.input((1, 1, 12, 5))
     attrs = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "activation": "NONE"}
-    operands = random_graphs._weights(b, (10, 3, 5, 5), 0, source, 75, always_bias=True)
+    operands = random_layers.weights_and_bias(b, (10, 3, 5, 5), 0, source, 75, always_bias=True)
     graph = b.graph([b.node("conv_2d", [source, *operands], b.new((1, 1, 12, 10)), **attrs)])
     legal = legalize(graph)
     storages, calls = select_calls(legal)
     (call,) = by_rows(calls)
     assert (call.params["kernel_h"], call.params["kernel_w"]) == (5, 3)
-    assert call.constants["weights"] != calls[0].constants["weights"]
+    assert call.constants["weights"].shape == (10, 5, 3, 5)
     compiled = finish(graph, legal, storages, whole_schedule([call]), oracle.TARGET, CompileOptions())
     inputs = oracle.random_inputs(graph, 0)
     (got,), (want,) = oracle.simulated_outputs(compiled, inputs), oracle.reference_outputs(graph, inputs)
     np.testing.assert_array_equal(got, want)
-
-
-def layer(b: random_graphs.Builder, source: Tensor, filters: int, kernel: int) -> Tensor:
-    attrs = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "activation": "NONE"}
-    shape = (filters, 1, kernel, source.shape[3])
-    operands = random_graphs._weights(b, shape, 0, source, kernel * source.shape[3], always_bias=True)
-    return b.node("conv_2d", [source, *operands], b.new((*source.shape[:3], filters)), **attrs)
 
 
 def test_a_long_sequence_takes_little_more_than_its_ends() -> None:
@@ -89,7 +79,7 @@ def test_a_long_sequence_takes_little_more_than_its_ends() -> None:
     b = random_graphs.Builder(3)
     value = source = b.input((1, 1, 512, 2))
     for filters, kernel in ((32, 5), (32, 3), (4, 3)):
-        value = layer(b, value, filters, kernel)
+        value = convolution(b, value, filters, (1, kernel))
     graph = b.graph([value])
     assert oracle.assert_bit_exact(graph, (0,)).report.arena_bytes == 32 * 1024
     least = least_budget(graph, False, "arena")
@@ -109,7 +99,7 @@ def test_images_have_no_sequences() -> None:
 def test_stripes_of_a_sequence_never_cost_less_than_the_whole(channels: int) -> None:
     """Else less memory could be faster: a stripe may have other things on the pipelines than the whole."""
     b = random_graphs.Builder(1)
-    graph = b.graph([layer(b, b.input((1, 1, 37, 16)), channels, 5)])
+    graph = b.graph([convolution(b, b.input((1, 1, 37, 16)), channels, (1, 5))])
     _, calls = select_calls(legalize(graph))
     (call,) = by_rows(calls)
     whole = call_cost(call, oracle.TARGET).compute_cycles

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from openneutron.ir import Graph
-from tests import oracle, random_graphs
+from tests.support import oracle, random_graphs
 
 EXTENT = 4
 

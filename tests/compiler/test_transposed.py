@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import oracle
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select.rules.transposed import groups_of, phases
 from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph, Node, constant, per_channel
 from openneutron.ops import reject
-from tests.random_builder import Builder
-from tests.random_graphs import single
-from tests.random_transposed import transpose_conv, weights_with_zeros
+from tests.support import oracle
+from tests.support.random_builder import Builder
+from tests.support.random_graphs import single
+from tests.support.random_transposed import transpose_conv, weights_with_zeros
 
 SEEDS = range(150)
 

@@ -12,7 +12,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.select.boxes import Walk, merged, row_major, with_rows
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, constant
-from tests.oracle import TARGET, activation, assert_bit_exact, graph_of
+from tests.support.oracle import TARGET, activation, assert_bit_exact, graph_of
 
 SIDE, CHANNELS = 32, 4
 

@@ -30,7 +30,7 @@ ABOUT = {
         ("options.py", "__post_init__", "InvalidOptionError"): 2,
         ("options.py", "from_dict", "InvalidOptionError"): 1,
     },
-    "a graph that was not partitioned": {("compiler/driver.py", "_compile_graph", "InvalidModelError"): 1},
+    "a graph that was not partitioned": {("compiler/driver.py", "_legalized", "InvalidModelError"): 1},
     "a mistake in the compiler": {("compiler/driver.py", "checked", "CompilerFaultError"): 1},
 }
 """The subject of each error: (file, function, class) and its count. A budget that is too small belongs to

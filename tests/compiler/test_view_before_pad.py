@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import oracle
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.ir import Tensor, per_tensor
-from tests.random_builder import Builder
+from tests.support import oracle
+from tests.support.random_builder import Builder
 
 
 def _conv(b: Builder, source: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import pytest
 
 from openneutron.compiler import CompileOptions
 from openneutron.ir import Graph, Node, Tensor, constant
-from tests import oracle
+from tests.support import oracle
 
 SIDE = 4
 CUBE = (1, SIDE, SIDE, SIDE)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import oracle
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.search.budget import over_budget
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from scripts.published_networks import Chain
-from tests.compiler.test_cascade_search import image_graph
+from tests.support import oracle
+from tests.support.random_images import image_graph
 
 CHANGES: dict[str, dict[str, Any]] = {
     "without --prefetch-constants": {"prefetch_constants": False},

@@ -7,26 +7,9 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.ir import DType, Graph, Node, Tensor, per_tensor
-from tests.oracle import TARGET, reference_outputs, simulated_outputs
-
-EVERY = np.arange(-128, 128, dtype=np.int8).reshape(1, 4, 8, 8)
-"""All values of int8."""
-
-
-def sum_with(
-    op: str, order: tuple[str, str], zeros: float, zero_point: int, value: int, scale: float = 0.0371
-) -> Graph:
-    """Return a graph with ``op`` of x and a constant of ``value`` (zeros where it is the zero point), with these
-    scales."""
-    quant = per_tensor(scale, -7)
-    constant = np.full((1, 1, 1, 8), value, np.int8)
-    tensors = [
-        Tensor("x", EVERY.shape, DType.INT8, quant),
-        Tensor("c", constant.shape, DType.INT8, per_tensor(zeros, zero_point), constant),
-        Tensor("s", EVERY.shape, DType.INT8, quant),
-    ]
-    return Graph("g", {t.name: t for t in tensors}, (Node(op, order, ("s",), {"activation": "NONE"}),), ("x",), ("s",))
+from openneutron.ir import Graph
+from tests.support.oracle import TARGET, reference_outputs, simulated_outputs
+from tests.support.small_graphs import EVERY, sum_with
 
 
 def kernels(graph: Graph) -> list[str]:

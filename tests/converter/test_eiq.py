@@ -18,8 +18,8 @@ from openneutron.errors import ConverterError, InvalidOptionError, MissingToolEr
 from openneutron.mixed import FileSimulator
 from openneutron.options import CompileOptions
 from scripts.published_networks import cifarnet
-from tests.converter import fake_sdk
-from tests.oracle import random_inputs, reference_outputs
+from tests.support import fake_sdk
+from tests.support.oracle import random_inputs, reference_outputs
 
 EIQ, OPEN = converter.get("eiq"), converter.get("open")
 OPTIONS = CompileOptions(converter="eiq")

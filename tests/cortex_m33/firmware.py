@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.firmware_build import COMMANDS, machine_flags
-from tests.tools import required
+from tests.support.tools import required
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"

@@ -17,7 +17,7 @@ from openneutron.isa import Program, decode, payload
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.options import CALLER
 from openneutron.simulator import Simulator
-from tests.made_networks import models_folder
+from tests.support.made_networks import models_folder
 
 if TYPE_CHECKING:
     from openneutron.api.pytorch import CompiledModel

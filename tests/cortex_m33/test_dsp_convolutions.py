@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.cortex_m33.firmware import HERE, ROOT, SIZE, SPEED, execute, image, library
-from tests.runtime.convolution_calls import FLAGS, SOURCES
+from tests.support.convolution_calls import FLAGS, SOURCES
 
 SEED, CASES = 7, 1000
 CALLS = ROOT / "tests" / "runtime"

@@ -13,12 +13,12 @@ from openneutron.errors import DriverError
 from openneutron.isa import Program
 from openneutron.options import CALLER
 from openneutron.simulator import Simulator
-from oracle import TARGET
-from tests import random_graphs
 from tests.cortex_m33.cases import MOST_STACK, Case, Flag, run
 from tests.cortex_m33.firmware import SIZE, SPEED, image, library
 from tests.cortex_m33.instructions import BUILDS
-from tests.fuzz.test_fuzz import seeds
+from tests.support import random_graphs
+from tests.support.fuzz_seeds import seeds
+from tests.support.oracle import TARGET
 
 FETCH = CompileOptions(io_place=CALLER, prefetch_constants=True)
 

@@ -11,8 +11,8 @@ from openneutron.isa import Program
 from tests.cortex_m33.cases import Case, Misuse, run
 from tests.cortex_m33.firmware import image, library
 from tests.cortex_m33.models import model, on_the_host, random_inputs
-from tests.driver.refusals import REFUSALS, code
-from tests.driver.test_validation import CODES
+from tests.support.altered_programs import CODES
+from tests.support.refusals import REFUSALS, code
 
 CHECK_AND_PREPARE = {
     Misuse.NULL_CONFIG: ("NULL", "NULL"),

@@ -15,8 +15,8 @@ from openneutron.simulator.library import require
 from tests.cortex_m33.cases import Case, run
 from tests.cortex_m33.firmware import image, library
 from tests.cortex_m33.models import on_the_host, random_inputs
-from tests.driver import programs
-from tests.driver.test_linked_selection import RELATIONS, comparison
+from tests.support import programs
+from tests.support.programs import RELATIONS, comparison
 
 CASES, RUNS = 60, 2
 LANES = 8

@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from tests.delegate import stock
+from tests.support import stock
 
 collect_ignore = [] if stock.sources() else ["test_stock_delegate.py"]

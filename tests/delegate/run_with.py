@@ -20,7 +20,7 @@ import torch
 
 
 def main(driver_path: str, delegate_path: str, pte: str, inputs_path: str, result_path: str) -> None:
-    from tests.driver.c_api import Port, Power
+    from tests.support.c_api import Port, Power
 
     driver = ctypes.CDLL(driver_path, mode=ctypes.RTLD_GLOBAL)
     switched: list[bool] = []

@@ -13,8 +13,8 @@ import pytest
 from openneutron.isa import Program, with_checksum
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.payload import Format, Payload
-from tests.driver import programs
-from tests.tools import required
+from tests.support import programs
+from tests.support.tools import required
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"

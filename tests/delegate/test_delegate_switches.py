@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from openneutron.pytorch.run import delegate
-from tests.tools import required
+from tests.support.tools import required
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"
@@ -33,8 +33,8 @@ import torch
 from pathlib import Path
 from openneutron.pytorch.run import delegate
 from openneutron.simulator import library
-from tests.delegate.test_delegate import method, plain, random_bytes
-from tests.driver import programs
+from tests.support.delegate_calls import method, plain, random_bytes
+from tests.support import programs
 
 library.LIBRARY = delegate.LIBRARY = Path(sys.argv[1])
 switches = ("-DNO_HEAP_USAGE=1", "-DNEUTRON_NPU_POWER_GATING", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")

@@ -11,7 +11,7 @@ import pytest
 from openneutron.isa.payload import Format, Payload
 from openneutron.pytorch.run import delegate
 from openneutron.simulator.library import LIBRARY
-from tests.driver import programs
+from tests.support import programs
 
 ROOT = Path(__file__).parents[2]
 INTERNAL, INVALID_ARGUMENT = 1, 0x12

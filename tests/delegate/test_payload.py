@@ -8,7 +8,7 @@ import pytest
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa.payload import Format, Payload, parse
-from tests.driver import programs
+from tests.support import programs
 
 PAYLOAD = Payload(
     program=programs.two_ports(),

@@ -29,8 +29,8 @@ from openneutron.pytorch.run import delegate
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source import models
 from openneutron.simulator.library import LIBRARY
-from tests.delegate import stock
-from tests.driver.test_builds import INCLUDES, driver_sources, kernel_sources
+from tests.support import stock
+from tests.support.runtime_builds import INCLUDES, driver_sources, kernel_sources
 
 ROOT = Path(__file__).parents[2]
 SWITCHES = ("EXTERNAL_MEM", "NEUTRON_NPU_POWER_GATING", "NEUTRON_PROFILE", "ET_EVENT_TRACER_ENABLED")

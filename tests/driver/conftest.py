@@ -9,8 +9,8 @@ from ctypes import byref
 import pytest
 
 from openneutron.simulator.library import library
-from tests.driver import programs
-from tests.driver.c_api import Config, Port, Prepared
+from tests.support import programs
+from tests.support.c_api import Config, Port, Prepared
 
 
 @pytest.fixture

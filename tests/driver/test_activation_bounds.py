@@ -7,8 +7,8 @@ import pytest
 
 from openneutron.isa import base, rows
 from openneutron.isa.row import Row
-from tests.driver import programs
-from tests.driver.test_validation import refusal
+from tests.support import programs
+from tests.support.altered_programs import refusal
 
 KERNELS = [row for row in rows.KERNELS if any(field.name == "clamp_min" for field in row.fields)]
 ONES = ("kernel", "stride", "dilation", "group")

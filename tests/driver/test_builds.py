@@ -7,34 +7,16 @@ import re
 import subprocess
 from pathlib import Path
 
-from openneutron.isa import Program
-from tests.driver import programs
-from tests.tools import required
-
-ROOT = Path(__file__).parents[2]
-RUNTIME = ROOT / "runtime"
-INCLUDES = [f"-I{RUNTIME / folder}" for folder in ("include", "kernels", "driver")]
-WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
-
-
-def c_compiler() -> str:
-    return required("cc", "gcc")
-
-
-def written(folder: Path, program: Program) -> list[str]:
-    (folder / "microcode").write_bytes(program.microcode)
-    (folder / "weights").write_bytes(program.weights)
-    return [str(folder / "microcode"), str(folder / "weights")]
-
-
-def driver_sources() -> list[str]:
-    return [str(path) for path in sorted((RUNTIME / "driver").glob("*.c"))]
-
-
-def kernel_sources() -> list[str]:
-    kernels = RUNTIME / "kernels"
-    return [str(path) for path in [*sorted(kernels.glob("*.c")), *sorted(kernels.glob("*/*.c"))]]
-
+from tests.support import programs
+from tests.support.runtime_builds import (
+    INCLUDES,
+    RUNTIME,
+    WARNINGS,
+    c_compiler,
+    driver_sources,
+    kernel_sources,
+    written,
+)
 
 SELECTION = """
 #include "selection.h"

@@ -11,13 +11,10 @@ from openneutron.ir import Graph
 from openneutron.isa import Program, Record, decode
 from openneutron.simulator import Simulator
 from scripts.published_networks import cifarnet
-from tests import random_graphs
-from tests.compiler.test_cascade_search import image_graph
-from tests.compiler.test_sequences import layer
-from tests.driver import programs
-from tests.driver.test_validation import altered
-from tests.fuzz.budgets import least_budget
-from tests.oracle import TARGET
+from tests.support import programs, random_graphs
+from tests.support.altered_programs import altered
+from tests.support.oracle import TARGET, least_budget
+from tests.support.random_images import convolution, image_graph
 
 MOST_CHECKS = 1 << 20
 """NEUTRON_MAX_CHECKS of runtime/driver/driver.h."""
@@ -76,7 +73,7 @@ def long_sequence() -> Graph:
     b = random_graphs.Builder(1)
     value = b.input((1, 1, MOST_LOOPS + 5, 2))
     for _ in range(2):
-        value = layer(b, value, 2, 3)
+        value = convolution(b, value, 2, (1, 3))
     return b.graph([value])
 
 

@@ -10,42 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.isa import Program, Record, base, decode, encode, rows
+from openneutron.isa import Program, Record, decode, encode, rows
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
-from tests.driver import programs
-from tests.driver.test_builds import INCLUDES, WARNINGS, c_compiler, driver_sources, kernel_sources, written
-from tests.tools import required
+from tests.support import programs
+from tests.support.programs import RELATIONS, comparison
+from tests.support.runtime_builds import INCLUDES, WARNINGS, c_compiler, driver_sources, kernel_sources, written
+from tests.support.tools import required
 
-RELATIONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 FLAGS = [*WARNINGS, *INCLUDES, "-DNEUTRON_PORTABLE_ONLY", "-DNEUTRON_NO_HEAP", "-ffunction-sections", "-fdata-sections"]
-
-
-def comparison(relation: str) -> Program:
-    """Whether (relation) 90 bytes are those of a constant: -128 to -39, where the input of no_heap.c is 0 to 89."""
-    shape, scale = (1, 6, 5, 3), {"a_multiplier": 1 << 30, "b_multiplier": 1 << 30, "a_shift": 0, "b_shift": 0}
-    operator = programs.kernel(
-        "compare_s8",
-        input_a=0,
-        input_b=1,
-        output=2,
-        a_zero_point=0,
-        b_zero_point=0,
-        relation=RELATIONS.index(relation),
-        **scale,
-    )
-    return programs.program(
-        inputs=(programs.binding("INPUT", 0, 90),),
-        outputs=(programs.binding("OUTPUT", 0, 90),),
-        buffers=(
-            programs.dense("INPUT", 0, shape),
-            programs.dense("WEIGHTS", 0, shape, base=base("WEIGHTS")),
-            programs.dense("OUTPUT", 0, shape),
-        ),
-        operators=(operator,),
-        code=(programs.call(0), programs.END),
-        scratch_size=16,
-        weights=bytes((place + 128) % 256 for place in range(96)),
-    )
 
 
 def archive(folder: Path, compiler: str, flags: list[str], tool: str) -> Path:

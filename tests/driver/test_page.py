@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from openneutron.simulator.library import library
-from tests.driver.test_validation import CODES
+from tests.support.altered_programs import CODES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "runtime.md").read_text()

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openneutron.simulator.library import KERNEL_LEVEL, CallHook, TraceConfig, library
-from tests.driver import programs
-from tests.driver.c_api import Buffers, Config, Copy, Counter, Port, Power, Prepared, memory_at
-from tests.driver.test_validation import CODES
+from tests.support import programs
+from tests.support.altered_programs import CODES
+from tests.support.c_api import Buffers, Config, Copy, Counter, Port, Power, Prepared, memory_at
 
 STEPS = ("Init", "Deinit", "Suspend", "Resume")
 AFTER = {"Init": "on", "Deinit": "off", "Suspend": "suspended", "Resume": "on"}

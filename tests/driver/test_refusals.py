@@ -13,10 +13,10 @@ from openneutron import litert
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.isa import Program
 from openneutron.simulator.library import ModelConfig, library
-from oracle import TARGET
-from tests.driver.c_api import memory_at
-from tests.driver.refusals import REFUSALS, Refusal
-from tests.driver.test_validation import CODES
+from tests.support.altered_programs import CODES
+from tests.support.c_api import memory_at
+from tests.support.oracle import TARGET
+from tests.support.refusals import REFUSALS, Refusal
 
 BEYOND_PREPARE = {"NULL", "ALIGNMENT", "HANDLE", "MEMORY", "STATE", "TIMEOUT", "INDEX"}
 """What no change to a program leads to."""

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from openneutron.isa import Program
 from openneutron.simulator import Simulator
 from openneutron.simulator.library import DataConfig, ModelConfig, library
-from tests.driver import programs
-from tests.driver.c_api import Cache, Config, Copy, Counter, Port, Prepared, Wait, memory_at
-from tests.driver.test_validation import CODES
+from tests.support import programs
+from tests.support.altered_programs import CODES
+from tests.support.c_api import Cache, Config, Copy, Counter, Port, Prepared, Wait, memory_at
 
 
 def random_bytes(size: int, seed: int = 0) -> np.ndarray:

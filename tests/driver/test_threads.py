@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
-from tests.driver import programs
-from tests.driver.c_api import Buffers, Prepared
-from tests.tools import sanitizing_compiler
+from tests.support import programs
+from tests.support.c_api import Buffers, Prepared
+from tests.support.tools import sanitizing_compiler
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"

@@ -10,9 +10,9 @@ import pytest
 
 from openneutron.simulator import Simulator
 from openneutron.simulator.library import KERNEL_LEVEL, CallHook, TraceConfig, library
-from tests.driver import programs
-from tests.driver.c_api import Buffers, Counter, Port, Prepared
-from tests.driver.test_validation import CODES
+from tests.support import programs
+from tests.support.altered_programs import CODES
+from tests.support.c_api import Buffers, Counter, Port, Prepared
 
 LOOKUP = 12
 JOB_LEVEL = 2

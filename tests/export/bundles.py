@@ -15,7 +15,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.litert.neutron_graph import graph_file
 from openneutron.model_options import QuantizationOptions
 from openneutron.pytorch.source import models
-from tests.tools import required
+from tests.support.tools import required
 
 HOST_BOARD = Path(__file__).parent / "host_board.c"
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")

@@ -14,7 +14,7 @@ import pytest
 from openneutron.cli import main
 from openneutron.export import export_bundle
 from tests.export.bundles import built, compiled_tflite, run
-from tests.tools import required
+from tests.support.tools import required
 
 KWS_TENSORS = 16000
 """Bytes of keyword spotting's arena without copies, docs/design.md."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from openneutron.export import export_bundle
 from openneutron.pytorch.run.delegate import executorch_package
 from tests.export.bundles import cifarnet
-from tests.tools import required
+from tests.support.tools import required
 
 FOR_THIS_COMPUTER = "set(CMAKE_C_COMPILER cc)\nset(CMAKE_CXX_COMPILER c++)\n"
 

@@ -26,10 +26,9 @@ from openneutron.isa.payload import Format, Payload
 from openneutron.litert.neutron_graph import graph_file
 from openneutron.simulator import Simulator
 from scripts.published_networks import cifarnet
-from tests import oracle
-from tests.delegate.test_delegate import SHAPE, UNCHECKED, Inverts
-from tests.driver import programs
 from tests.export.bundles import checked_on_the_host, host_program, piped
+from tests.support import oracle, programs
+from tests.support.delegate_calls import SHAPE, UNCHECKED, Inverts
 
 PROFILE = Path(__file__).parent / "profile_main.c"
 NO_INPUTS = Path(__file__).parent / "no_inputs_main.c"

@@ -17,7 +17,7 @@ import yaml
 
 from openneutron.export import export_bundle
 from tests.export.bundles import cifarnet, execute
-from tests.tools import required
+from tests.support.tools import required
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 STARTUP = Path(__file__).parents[2] / "src" / "openneutron" / "export" / "templates" / "cortex_m33"

@@ -12,7 +12,7 @@ import pytest
 from openneutron.export.runtime_sources import runtime_folder, sources_of
 from openneutron.isa import rows
 from tests.cortex_m33.firmware import library
-from tests.tools import required
+from tests.support.tools import required
 
 KERNELS = [row.name for row in rows.KERNELS]
 FROM_THE_C_LIBRARY = {"memcpy", "memset", "memmove"}

@@ -22,7 +22,7 @@ from openneutron.isa.rows import MAGIC
 from openneutron.mixed import compile_file
 from openneutron.model_options import DelegationOptions
 from tests.export.bundles import cifarnet
-from tests.mixed.files import mixed_file
+from tests.support.litert_files import mixed_file
 
 
 class PartlyOnTheCpu(torch.nn.Module):

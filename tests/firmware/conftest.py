@@ -9,7 +9,7 @@ import pytest
 
 from scripts import firmware_build
 from scripts.firmware_build import Build, Library
-from tests.tools import required
+from tests.support.tools import required
 
 
 @pytest.fixture(scope="session")

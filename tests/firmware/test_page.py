@@ -21,9 +21,9 @@ from scripts.firmware_build import (
     needed_symbols,
     run,
 )
-from tests.driver import programs
-from tests.driver.test_builds import c_compiler, driver_sources, kernel_sources
-from tests.tools import required
+from tests.support import programs
+from tests.support.runtime_builds import c_compiler, driver_sources, kernel_sources
+from tests.support.tools import required
 
 MAIN = """
 #include <stdio.h>

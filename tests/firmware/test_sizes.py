@@ -13,7 +13,7 @@ from openneutron import litert
 from scripts import firmware_page
 from scripts.firmware_build import COMMANDS, TOOLS, Build, Library, version
 from scripts.firmware_page import Measured, autoencoder, flash, kernels_text, measure, network_selections, selection_of
-from tests.tools import required
+from tests.support.tools import required
 
 KIB = 1024
 

@@ -20,8 +20,10 @@ import openneutron
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.ir import Graph
 from openneutron.options import EFFORTS, IO_PLACES
-from tests import architectures, oracle
-from tests.fuzz.budgets import check_graph, least_budget
+from tests import architectures
+from tests.fuzz.budgets import check_graph
+from tests.support import oracle
+from tests.support.oracle import least_budget
 
 TIMES = (1.1, 1.3, 1.7, 2.2)
 """Multiples of the least budget."""

@@ -20,19 +20,10 @@ from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph
-from tests import oracle, random_graphs
+from tests.support import oracle, random_graphs
+from tests.support.oracle import least_budget
 
 MOST_OPERATORS = 30
-
-
-def least_budget(graph: Graph, fetch: bool, io: str, effort: str = DEFAULT.name) -> int:
-    """The least budget that the compiler names, bytes; 1 where nothing is needed."""
-    options = CompileOptions(sram_budget=1, prefetch_constants=fetch, io_place=io, effort=effort)
-    try:
-        compile_graph(graph, oracle.TARGET, options)
-    except BudgetError as error:
-        return error.least_bytes
-    return 1
 
 
 def modelled(compiled: Compiled) -> int:

@@ -12,7 +12,7 @@ from openneutron.errors import DriverError, InvalidProgramError
 from openneutron.isa import decode, listing, with_checksum
 from openneutron.isa.payload import Format, Payload, parse
 from openneutron.simulator import Simulator
-from tests.driver import programs
+from tests.support import programs
 
 SEEDS = [programs.inverted_twice(), programs.striped(), programs.through_scratch(), programs.fetched()]
 VALUES = [0, 1, 2, 7, 255, 256, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFF0, 0xFFFFFFFF]

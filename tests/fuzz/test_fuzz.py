@@ -20,17 +20,15 @@ from pathlib import Path
 import pytest
 
 from openneutron import targets
-from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.schedule.schedule import Loop, Rows
-from openneutron.isa import Program, Record, decode, encode
+from openneutron.compiler import compile_graph
+from openneutron.isa import Program, decode, encode
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.rows import KERNELS
-from tests import random_graphs
-from tests.compiler import test_cascade
-from tests.driver import programs
-from tests.driver.test_linked_selection import comparison
-from tests.driver.test_validation import CODES
-from tests.tools import sanitizing_compiler
+from tests.support import programs, random_graphs
+from tests.support.altered_programs import CODES
+from tests.support.fuzz_seeds import seeds
+from tests.support.programs import comparison
+from tests.support.tools import sanitizing_compiler
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"
@@ -40,55 +38,6 @@ MUTATIONS = 30_000
 MAX_WORK = 1 << 24
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g1", "-std=gnu11"]
 VARIANTS = {"fast": [], "portable": ["-DNEUTRON_PORTABLE_ONLY"]}
-
-
-FAR = 2**31 - 8
-
-
-def as_window(call: Record) -> tuple[Record, ...]:
-    """A window that covers more than the whole output."""
-    ends = {"row0": -1, "row1": FAR, "step": 0, "batch0": 0, "batch1": FAR, "col0": -8, "col1": FAR}
-    return (programs.instruction("WINDOW", operator=call["operator"], cycles=1, channel0=0, channel1=FAR, **ends),)
-
-
-def as_stripes(call: Record) -> tuple[Record, ...]:
-    """A loop of stripes of two rows, which ends where the longest tensors end."""
-    loop = programs.instruction("LOOP", count=40, body_words=6)
-    return loop, programs.rows(call["operator"], 0, 2, 2)
-
-
-def rewritten(program: Program, form: Callable[[Record], tuple[Record, ...]]) -> Program:
-    """The program with each CALL in another form."""
-    microcode = decode(program)
-    code = [new for item in microcode.code for new in (form(item) if item.row.name == "CALL" else (item,))]
-    return encode(dataclasses.replace(microcode, code=tuple(code)), program.weights)
-
-
-def cascade() -> Program:
-    """Three operators through rolling buffers, in one loop."""
-    steps = (Rows(0, 0, 1), Loop(8, (Rows(0, 1, 3, 2), Rows(1, 0, 1, 1), Rows(2, 0, 1, 1))))
-    return test_cascade.compiled_with(test_cascade.three_operators(), steps, {"a": 3, "b": 1}).program
-
-
-def seeds() -> list[Program]:
-    """Hand-made programs and compiled ones, which call every kernel between them."""
-    made = [
-        programs.inverted_twice(),
-        programs.inverted_twice(profile_size=32),
-        programs.striped(),
-        programs.through_scratch(),
-        programs.fetched(),
-        programs.two_ports(),
-        cascade(),
-    ]
-    target = targets.get("imxrt700")
-    graphs = [random_graphs.single(op, seed) for op in sorted(random_graphs.SAMPLERS) for seed in (0, 1)]
-    graphs += [random_graphs.several(seed) for seed in range(40)]
-    for number, graph in enumerate(graphs):
-        options = CompileOptions(io_place=("arena", "caller")[number % 2], prefetch_constants=number % 3 == 0)
-        program = compile_graph(graph, target, options).program
-        made.append((program, rewritten(program, as_window), rewritten(program, as_stripes))[number % 3])
-    return made
 
 
 def write_seeds(folder: Path, made: Sequence[Program]) -> list[Path]:

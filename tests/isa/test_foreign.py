@@ -9,7 +9,7 @@ import pytest
 from openneutron.errors import DriverError, InvalidProgramError
 from openneutron.isa import decode, payload
 from openneutron.simulator import Simulator
-from tests.isa.foreign import foreign_payload, foreign_program, refusal
+from tests.support.foreign import foreign_payload, foreign_program, refusal
 
 SEEDS = range(20)
 

@@ -14,7 +14,7 @@ from openneutron.isa import rows
 from openneutron.isa.microcode import Record
 from openneutron.isa.row import Row
 from openneutron.isa.variants import variant_of
-from tests.driver.test_builds import INCLUDES, WARNINGS, c_compiler
+from tests.support.runtime_builds import INCLUDES, WARNINGS, c_compiler
 
 TAKES = """
 #include "kernel.h"

@@ -11,7 +11,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.litert.write import pack
-from tests.mixed.files import BUILTIN, FileBuilder
+from tests.support.litert_files import BUILTIN, FileBuilder
 
 OPTIONS = {name for name in vars(schema.BuiltinOptions) if not name.startswith("_")}
 OPTIONS_2 = {name for name in vars(schema.BuiltinOptions2) if not name.startswith("_")}

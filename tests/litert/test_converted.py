@@ -16,7 +16,7 @@ from openneutron.litert.converted import only_graph
 from openneutron.litert.neutron_graph import graph_file
 from openneutron.litert.write import pack
 from scripts.published_networks import cifarnet
-from tests.oracle import TARGET
+from tests.support.oracle import TARGET
 
 GRAPH = cifarnet()
 PROGRAM = compile_graph(GRAPH, TARGET).program

@@ -15,7 +15,7 @@ from openneutron.errors import InvalidModelError
 from openneutron.litert.interpret import InterpreterProcess, interpret
 from openneutron.litert.interpreter_child import receive, send
 from openneutron.mixed import FileSimulator
-from tests.mixed.files import BUILTIN, FileBuilder, float_file, mixed_file
+from tests.support.litert_files import BUILTIN, FileBuilder, float_file, mixed_file
 
 VALUES = 5184
 """More values than the reference kernel's accumulator holds (12 integer bits, so 4,096): it aborts on a row of equal

@@ -17,8 +17,8 @@ from openneutron.litert.interpret import interpret
 from openneutron.litert.neutron_graph import NeutronNode, find, graph_file, splice
 from openneutron.litert.write import pack
 from openneutron.mixed import FileSimulator
-from tests.mixed.files import mixed_file
-from tests.oracle import TARGET
+from tests.support.litert_files import mixed_file
+from tests.support.oracle import TARGET
 
 ON_NPU = (1, 2)
 """Convolution and max pool of the mixed file, which is what these tests put into a NeutronGraph."""

@@ -17,9 +17,9 @@ from ai_edge_litert.interpreter import Interpreter
 from openneutron import litert, ops
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.partition import partition
-from tests import oracle
 from tests.litert import operator_samples
 from tests.litert.operator_samples import Sample
+from tests.support import oracle
 
 NO_OPERATORS = ("CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES")
 """Codes of the schema that name no operator of LiteRT's own."""

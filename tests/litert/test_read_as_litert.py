@@ -14,8 +14,8 @@ from ai_edge_litert import schema_py_generated as schema
 from openneutron import litert
 from openneutron.litert.neutron_graph import OPERATOR_NAME
 from openneutron.mixed import CompiledFile, FileSimulator, analyse_file
-from tests.mixed.files import BUILTIN, FileBuilder
-from tests.oracle import reference_outputs
+from tests.support.litert_files import BUILTIN, FileBuilder
+from tests.support.oracle import reference_outputs
 
 SHAPE = (1, 4, 4, 4)
 

@@ -12,32 +12,7 @@ from hypothesis import strategies as st
 
 from openneutron import litert
 from openneutron.errors import InvalidModelError
-from openneutron.ir import DType, Graph, Node, Tensor, constant, per_channel, per_tensor
-
-
-def small_graph() -> Graph:
-    quant = per_tensor(0.1, 3)
-    conv = {
-        "padding": "SAME",
-        "stride_h": 2,
-        "stride_w": 1,
-        "dilation_h": 1,
-        "dilation_w": 1,
-        "activation": "RELU6",
-    }
-    tensors = [
-        Tensor("x", (1, 5, 4, 2), DType.INT8, quant),
-        constant("w", np.arange(24, dtype=np.int8).reshape(3, 2, 2, 2), per_channel([0.1, 0.2, 0.3], 0)),
-        constant("b", np.array([1, -2, 3], np.int32)),
-        Tensor("c", (1, 3, 4, 3), DType.INT8, quant),
-        constant("shape", np.array([1, 36], np.int32)),
-        Tensor("y", (1, 36), DType.INT8, quant),
-    ]
-    nodes = (
-        Node("conv_2d", ("x", "w", "b"), ("c",), conv, "operator 0"),
-        Node("reshape", ("c", "shape"), ("y",), {"new_shape": (1, 36)}, "operator 1"),
-    )
-    return Graph("main", {tensor.name: tensor for tensor in tensors}, nodes, ("x",), ("y",))
+from tests.support.small_graphs import small_graph
 
 
 def test_a_graph_comes_back_as_it_was() -> None:

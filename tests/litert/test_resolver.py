@@ -12,7 +12,7 @@ from openneutron.litert.interpret import interpret
 from openneutron.litert.resolver import WITHOUT_REFERENCE
 from openneutron.mixed import FileSimulator, compile_file
 from tests.litert.operator_samples import A, Sample
-from tests.mixed.files import BUILTIN, FileBuilder
+from tests.support.litert_files import BUILTIN, FileBuilder
 
 
 @pytest.mark.parametrize(

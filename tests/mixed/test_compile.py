@@ -12,7 +12,7 @@ from openneutron import litert
 from openneutron.compiler import CompileOptions
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.mixed import CompiledFile, FileSimulator, analyse_file, compile_file
-from tests.mixed.files import BUILTIN, FileBuilder, float_file, int16_file, mixed_file
+from tests.support.litert_files import BUILTIN, FileBuilder, float_file, int16_file, mixed_file
 
 WHOLE_MODELS = (
     "mlperf_tiny_ad01_int8",

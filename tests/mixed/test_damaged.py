@@ -12,7 +12,7 @@ from openneutron import litert
 from openneutron.errors import OpenNeutronError
 from openneutron.litert.neutron_graph import find
 from openneutron.mixed import compile_file
-from tests.mixed.files import mixed_file
+from tests.support.litert_files import mixed_file
 
 
 @cache

@@ -13,8 +13,8 @@ from openneutron.mixed import CompiledFile, FileSimulator, analyse_file
 from openneutron.mixed.fold import folded
 from openneutron.report import of_compiled_file
 from openneutron.report.text import summary_rows
-from tests.mixed.files import BUILTIN, FileBuilder
-from tests.oracle import reference_outputs
+from tests.support.litert_files import BUILTIN, FileBuilder
+from tests.support.oracle import reference_outputs
 
 RANDOM = np.random.default_rng(7)
 INT8 = RANDOM.integers(-127, 128, (3, 4), np.int8)

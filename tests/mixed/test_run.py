@@ -10,20 +10,9 @@ import pytest
 
 from openneutron import litert
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.ir import DType
 from openneutron.litert.interpret import interpret
 from openneutron.mixed import FileSimulator, compile_file
-from tests.mixed.files import BUILTIN, FileBuilder, branching_file, float_file, mixed_file
-
-
-def inputs_of(runner: FileSimulator, seed: int) -> list[np.ndarray]:
-    generator = np.random.default_rng(seed)
-    return [
-        generator.standard_normal(tensor.shape).astype(np.float32)
-        if tensor.dtype is DType.FLOAT32
-        else generator.integers(-128, 128, tensor.shape, np.int8)
-        for tensor in runner.inputs
-    ]
+from tests.support.litert_files import BUILTIN, FileBuilder, branching_file, float_file, inputs_of, mixed_file
 
 
 def assert_runs_as_before(data: bytes, *not_to_delegate: str) -> None:

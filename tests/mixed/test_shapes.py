@@ -8,7 +8,7 @@ import numpy as np
 from openneutron import litert
 from openneutron.litert.shapes import with_known_shapes
 from openneutron.mixed import FileSimulator, compile_file
-from tests.mixed.files import BUILTIN, FileBuilder, mixed_file
+from tests.support.litert_files import BUILTIN, FileBuilder, mixed_file
 
 
 def resized(returned: bool = False) -> bytes:

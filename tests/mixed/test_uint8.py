@@ -17,10 +17,10 @@ from openneutron.ir import Graph, Node, QuantParams, constant
 from openneutron.mixed import CompiledFile, FileSimulator, analyse_file
 from openneutron.ops import BY_NAME
 from openneutron.ops.fixed_point import reciprocal
-from tests import oracle, random_graphs
-from tests.compiler.test_fuse_dilation import dilated_image
-from tests.mixed.files import BUILTIN, FileBuilder
-from tests.mixed.uint8_files import as_uint8, near_a_half, network, with_uint8_weights
+from tests.support import oracle, random_graphs
+from tests.support.litert_files import BUILTIN, FileBuilder
+from tests.support.small_graphs import dilated_image
+from tests.support.uint8_files import as_uint8, near_a_half, network, with_uint8_weights
 
 UNSIGNED = sorted(name for name, row in BY_NAME.items() if row.unsigned)
 ONLY_INT8 = (

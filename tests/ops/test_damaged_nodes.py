@@ -8,13 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import oracle
-import random_graphs
 from openneutron.compiler import compile_graph
 from openneutron.errors import OpenNeutronError
 from openneutron.ir import DType, Graph, QuantParams, Tensor
 from openneutron.ops import BY_NAME, reject
 from openneutron.simulator import Simulator
+from tests.support import oracle, random_graphs
 
 LARGEST = 1 << 16
 """Elements of a tensor that is still worth compiling here."""

@@ -12,7 +12,7 @@ from openneutron.compiler import compile_graph
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant, per_channel, per_tensor
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import BY_NAME, reject
-from tests import oracle, random_graphs
+from tests.support import oracle, random_graphs
 
 LARGEST = 60
 """Scales are 2^-60 to 2^60."""

@@ -8,7 +8,7 @@ import pytest
 
 from openneutron.ir import Graph, Node, constant
 from openneutron.ops import reject
-from tests import oracle
+from tests.support import oracle
 
 
 def one_row(begin: int) -> Graph:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from openneutron.api.pytorch import CompiledModel, analyse
-from tests.oracle import random_inputs, reference_outputs, simulated_outputs
+from tests.support.oracle import random_inputs, reference_outputs, simulated_outputs
 
 IMAGE = (1, 8, 12, 12)
 

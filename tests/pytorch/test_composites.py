@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -16,6 +18,7 @@ from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import assert_same_as_litert, compiled
 
 ROWS = (2, 8, 6)
+LARGEST = torch.tensor(torch.finfo(torch.float32).max)
 
 FUNCTIONS = {
     "glu": lambda m, x, y: F.glu(x, 1),
@@ -29,6 +32,8 @@ FUNCTIONS = {
     "smooth_l1_loss": lambda m, x, y: F.smooth_l1_loss(x, y),
     "rrelu": lambda m, x, y: F.rrelu(x),
     "trapezoid": lambda m, x, y: torch.trapezoid(x),
+    "softmax of negated scores with a mask": lambda m, x, y: torch.softmax(-torch.where(x > -1, y * 8, LARGEST), -1),
+    "tensordot of a dimension of 1": lambda m, x, y: torch.tensordot(x[:, :, :1], y, ([0, 2], [0, 2])),
     "cross": lambda m, x, y: torch.linalg.cross(x[..., :3], y[..., :3]),
     "kron": lambda m, x, y: torch.kron(x[0, :3, :2], y[0, :2, :2]),
     "prod": lambda m, x, y: torch.prod(torch.sigmoid(x) + 0.5, 2),
@@ -38,6 +43,9 @@ FUNCTIONS = {
     "all": lambda m, x, y: (x > y).all(-1, keepdim=True).float(),
     "dist": lambda m, x, y: torch.dist(x, y),
     "cdist": lambda m, x, y: torch.cdist(x, y),
+    "dist, power 4": lambda m, x, y: torch.dist(x, y, 4),
+    "dist, largest": lambda m, x, y: torch.dist(x, y, math.inf),
+    "cdist, power 3": lambda m, x, y: torch.cdist(x, y, 3.0),
     "one_hot": lambda m, x, y: F.one_hot(x.argmax(1), 8).float() * 0.5,
 }
 

@@ -23,8 +23,8 @@ from openneutron.options import CompileOptions
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.nxp_backend import NeutronCompileSpecBuilder, generate_neutron_compile_spec
-from tests.converter import fake_sdk
 from tests.pytorch.small_models import IMAGE, Around
+from tests.support import fake_sdk
 
 EIQ = CompileOptions(converter="eiq")
 INPUTS = (torch.linspace(-2, 2, 8 * 12 * 12).reshape(IMAGE),)

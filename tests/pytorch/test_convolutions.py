@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from openneutron.pytorch.source import models
-from tests.pytorch.test_transposed import assert_one_call, quantized, settled
+from tests.pytorch.operator_cases import assert_one_call, quantized, settled
 
 
 def random_layer(seed: int) -> tuple[nn.Module, tuple[int, ...], str]:

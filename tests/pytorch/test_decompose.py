@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from openneutron.pytorch.operators.decompositions import KEPT
+from openneutron.pytorch.graph.marks import WRITTEN_AS
+from openneutron.pytorch.operators.rules.decomposition import KEPT
 from openneutron.pytorch.quantizer.passes import decompose
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
-from openneutron.pytorch.quantizer.passes.splice import WRITTEN_AS
 
 
 class Mixed(nn.Module):

@@ -22,10 +22,10 @@ from openneutron.errors import InvalidOptionError
 from openneutron.model_options import DelegationOptions
 from openneutron.pytorch import neutron_partitioner
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.lower import Unit
+from openneutron.pytorch.lower.units import Unit
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
-from openneutron.pytorch.partition.gather import MOST_BORDERS, gather
+from openneutron.pytorch.partition.gather import MOST_TENSORS, gather
 from openneutron.pytorch.partition.names import check_names, matching
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
@@ -182,11 +182,11 @@ def test_partitions_of_several_methods_have_names_of_their_own() -> None:
 
 def test_a_partition_has_no_more_borders_than_a_payload_counts() -> None:
     graph = Graph()
-    calls = [graph.call_function(operator.neg, (graph.placeholder(f"x{i}"),)) for i in range(2 * MOST_BORDERS + 2)]
+    calls = [graph.call_function(operator.neg, (graph.placeholder(f"x{i}"),)) for i in range(2 * MOST_TENSORS + 2)]
     graph.output(tuple(calls))
     parts = gather(graph, [Unit((node,)) for node in calls])
     assert [node for part in parts for node in part.nodes] == calls
-    assert len(parts) == 4 and max(len(part.inputs) for part in parts) <= MOST_BORDERS
+    assert len(parts) == 4 and max(len(part.inputs) for part in parts) <= MOST_TENSORS
     # Constants are none.
     placeholders = {node for node in graph.nodes if node.op == "placeholder"}
     assert not any(part.inputs for part in gather(graph, [Unit((node,)) for node in calls], placeholders))

@@ -10,7 +10,7 @@ import torch
 from executorch.exir import to_edge_transform_and_lower
 
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
-from openneutron.pytorch.operators.annotations import RULES
+from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.quantizer import neutron_quantizer
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
@@ -35,8 +35,8 @@ def test_a_model_that_is_not_quantized() -> None:
 
 
 def test_operators_that_the_quantizer_has_no_rule_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    rest = {name: rule for name, rule in RULES.items() if name != "aten.max_pool2d.default"}
-    monkeypatch.setattr(neutron_quantizer, "RULES", rest)
+    rest = {name: rule for name, rule in annotation_rules().items() if name != "aten.max_pool2d.default"}
+    monkeypatch.setattr(neutron_quantizer, "annotation_rules", lambda: rest)
     assert reasons(quantized(torch.nn.MaxPool2d(2))) == ["the quantizer has no rule for it."]
     part = quantized(torch.nn.Sequential(torch.nn.MaxPool2d(2), torch.nn.Conv2d(2, 4, 1)))
     assert reasons(part) == ["its input 'input_1' is not quantized."]

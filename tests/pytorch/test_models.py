@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import openneutron
-import oracle
 from openneutron.api.pytorch import CompiledModel
 from openneutron.model_options import QuantizationOptions
 from openneutron.pytorch.source import models
+from tests.support import oracle
 
 NETWORKS = (
     "autoencoder",

@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.pytorch.operator_cases import Case, check_case
 from tests.pytorch.small_models import IMAGE
-from tests.pytorch.test_operators import Case, check_case
 
 ROWS = ((3, 4, 10),)
 DEEP = ((2, 3, 2, 3, 2, 4),)

@@ -4,26 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.pytorch.small_models import IMAGE, assert_same_as_litert, compiled, steps_apart
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """``operators`` is what the graph holds besides the transposes at its borders; None: not looked at."""
-
-    name: str
-    function: Callable[..., Any]
-    operators: str | None
-    shapes: tuple[tuple[int, ...], ...] = (IMAGE,)
-
+from tests.pytorch.operator_cases import Case, check_case
+from tests.pytorch.small_models import IMAGE, assert_same_as_litert, compiled
 
 CASES = (
     Case("conv", lambda m, x: m.conv(x), "conv_2d"),
@@ -107,18 +95,6 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_operator(case: Case) -> None:
     check_case(case)
-
-
-def check_case(case: Case) -> None:
-    """One delegate call that computes LiteRT's bytes, within a step of the quantized module."""
-    small = compiled(case.function, case.shapes)
-    assert small.reasons == []
-    assert len(small.program.partitions) == 1
-    if case.operators is not None:
-        assert small.operators == case.operators.split()
-    assert_same_as_litert(small.program)
-    apart = steps_apart(small)
-    assert np.mean(apart <= 1) >= 0.99, dict(zip(*np.unique(apart, return_counts=True), strict=True))
 
 
 STAYS = (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.fx import Graph, Node
 
-from openneutron.pytorch.lower import Unit
+from openneutron.pytorch.lower.units import Unit
 from openneutron.pytorch.partition.gather import gather, levels
 
 Drawn = tuple[Graph, list[Unit]]

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.pytorch.test_operators import Case, check_case
+from tests.pytorch.operator_cases import Case, check_case
 
 ROWS = ((3, 4, 12),)
 PAIR = ((2, 3, 4, 6), (2, 3, 6, 5))

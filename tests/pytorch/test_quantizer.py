@@ -17,11 +17,13 @@ from torch.fx import GraphModule, Node
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name
-from openneutron.pytorch.lower import LOWER_RULES
-from openneutron.pytorch.operators.annotations import ACTIVATIONS, RULES, Result
+from openneutron.pytorch.operators.annotations import annotation_rules
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.operators.rules.annotation import Result
+from openneutron.pytorch.operators.rules.clamps import ACTIVATIONS
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.observers.observers import (
+from openneutron.pytorch.quantizer.observers.ranges import (
     LEAST_ACTIVATION_SCALE,
     LEAST_CHANNEL_RATIO,
     HistogramRangeObserver,
@@ -64,9 +66,9 @@ def scale_behind(node: Node) -> tuple[Any, ...]:
 
 
 def test_every_quantized_operator_can_be_lowered() -> None:
-    assert {DECOMPOSED.get(name, name) for name in RULES} <= set(LOWER_RULES)
-    assert set(ACTIVATIONS) <= set(RULES)
-    for name, rule in RULES.items():
+    assert {DECOMPOSED.get(name, name) for name in annotation_rules()} <= set(LOWER_RULES)
+    assert set(ACTIVATIONS) <= set(annotation_rules())
+    for name, rule in annotation_rules().items():
         assert (rule.fixed is not None) == (rule.result is Result.FIXED), name
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS, KEPT
+from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
+from openneutron.pytorch.operators.rules.decomposition import KEPT
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import compiled
 

@@ -19,7 +19,7 @@ from openneutron.errors import InvalidOptionError
 from openneutron.model_options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name
-from openneutron.pytorch.operators.annotations import RULES
+from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.passes.simulate_batch_norm import CONVOLUTIONS
@@ -126,7 +126,9 @@ def stray(module: GraphModule) -> list[str]:
     return [
         op_name(node)
         for node in module.graph.nodes
-        if node.op == "call_function" and op_name(node) in RULES and not any(map(is_dequantize, node.all_input_nodes))
+        if node.op == "call_function"
+        and op_name(node) in annotation_rules()
+        and not any(map(is_dequantize, node.all_input_nodes))
         if not (len(node.all_input_nodes) == 1 and op_name(node.all_input_nodes[0]) in LAYERS)
     ]
 
@@ -145,7 +147,7 @@ def test_what_was_trained_is_what_is_converted(name: str) -> None:
     module = converted(simulation)
     assert not [node for node in module.graph.nodes if "norm" in op_name(node)]
     assert not [node for node in module.graph.nodes if node.op == "call_module"]
-    if "transposed" not in name or op_name(layers(module)[0]) in RULES:
+    if "transposed" not in name or op_name(layers(module)[0]) in annotation_rules():
         assert not stray(module)
         for layer in layers(module):
             assert is_dequantize(layer.args[2]) and layer.args[2].args[-1] is torch.int32
@@ -197,7 +199,7 @@ def parameters(module: GraphModule) -> list[tuple[str, ...]]:
     """For each operator which of its operands and results have a scale in common."""
     found = []
     for node in module.graph.nodes:
-        if op_name(node) not in RULES:
+        if op_name(node) not in annotation_rules():
             continue
         scales = [source.args[1:3] for source in node.all_input_nodes if is_dequantize(source)]
         scales += [user.args[1:3] for user in node.users if is_quantize(user)]

@@ -12,37 +12,17 @@ import torch.nn.functional as F
 from executorch.exir import to_edge_transform_and_lower
 from torch import nn
 
-from openneutron.api.pytorch import analyse
 from openneutron.ir import QuantParams, per_channel, per_tensor
 from openneutron.model_options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.operators.convolution.lower_transposed import output_scales
-from openneutron.pytorch.operators.lowering.rules import Reject, Rejected
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from tests.pytorch.small_models import Compiled, assert_same_as_litert, compiled, steps_apart
-
-
-def quantized(module: nn.Module, shape: tuple[int, ...], **options: Any) -> Compiled:
-    inputs = [(torch.randn(shape),) for _ in range(2)]
-    return Compiled(analyse(module.eval(), inputs[0], calibration=inputs, **options), inputs)
-
-
-def assert_one_call(small: Compiled, title: str) -> None:
-    assert small.reasons == [], title
-    assert len(small.program.partitions) == 1, title
-    assert_same_as_litert(small.program)
-    assert steps_apart(small).max() <= 1, title
-
-
-def settled(norm: nn.Module) -> nn.Module:
-    nn.init.normal_(norm.running_mean, std=0.3)
-    nn.init.uniform_(norm.running_var, 0.5, 2.0)
-    nn.init.uniform_(norm.weight, 0.5, 2.0)
-    nn.init.normal_(norm.bias)
-    return norm
+from tests.pytorch.operator_cases import assert_one_call, quantized, settled
+from tests.pytorch.small_models import compiled
 
 
 def random_layer(seed: int) -> tuple[nn.Module, tuple[int, ...], str]:

@@ -14,12 +14,12 @@ from openneutron.ir import Graph
 from openneutron.isa import Program
 from openneutron.mixed import compile_file
 from scripts.published_networks import cifarnet, mobilenet_v1
-from tests import random_graphs
-from tests.made_networks import NETWORKS, TRAINED_MODELS
-from tests.mixed.files import branching_file, mixed_file
-from tests.mixed.uint8_files import network
 from tests.replay.records import Case, digest
+from tests.support import random_graphs
+from tests.support.litert_files import branching_file, mixed_file
+from tests.support.made_networks import NETWORKS, TRAINED_MODELS
 from tests.support.random_images import batched_graph, chain_graph, image_graph, sequence_graph
+from tests.support.uint8_files import network
 
 TARGET = targets.get("imxrt700")
 

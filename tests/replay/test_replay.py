@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.made_networks import TRAINED_MODELS
 from tests.replay.graphs import GROUPS
 from tests.replay.records import differences, read
+from tests.support.made_networks import TRAINED_MODELS
 
 RECORDED = read(Path(__file__).with_name("programs.txt"))
 

@@ -15,7 +15,7 @@ from openneutron.model_options import QuantizationOptions
 from openneutron.report import PartitionSummary, of_compiled_file
 from openneutron.report.folded import folded
 from openneutron.report.text import calls_table, plain, summary_rows
-from tests.mixed.files import mixed_file
+from tests.support.litert_files import mixed_file
 
 SIDE = 12
 

@@ -27,9 +27,9 @@ from openneutron.report.text import (
     summary_rows,
 )
 from scripts.published_networks import cifarnet
-from tests.compiler.test_cascade_search import image_graph
-from tests.mixed.files import mixed_file
-from tests.oracle import TARGET
+from tests.support.litert_files import mixed_file
+from tests.support.oracle import TARGET
+from tests.support.random_images import image_graph
 
 
 def summary(options: CompileOptions = CompileOptions()) -> Summary:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import inspect
 
 from openneutron import ops
-from openneutron.pytorch.lower import LOWER_RULES
 from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.report import supported_ops
 
 

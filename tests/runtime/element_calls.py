@@ -15,13 +15,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from openneutron.compiler.emit.audit.reads import read_window
+from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph
 from openneutron.isa import rows
-from tests import oracle
-from tests.runtime.convolution_calls import (
+from tests.support import convolution_calls, oracle
+from tests.support.convolution_calls import (
     FLAGS,
     RUNTIME,
     Bases,
@@ -34,30 +36,7 @@ from tests.runtime.convolution_calls import (
     Window,
 )
 
-KERNELS = (
-    "add",
-    "mul",
-    "maximum",
-    "prelu",
-    "squared_difference",
-    "average_pool_2d",
-    "max_pool_2d",
-    "mean",
-    "reduce_max",
-    "pad",
-    "copy",
-    "softmax",
-    "log_softmax",
-    "l2_normalization",
-    "lookup",
-    "resize_nearest_neighbor",
-    "resize_bilinear",
-    "batch_matmul",
-    "arg_max",
-    "compare",
-    "select",
-    "gather",
-)
+KERNELS = tuple(row.name.removesuffix("_s8") for row in rows.KERNELS if row.name not in convolution_calls.KERNELS)
 SOURCES = (*(RUNTIME / "kernels" / name / f"{name}_s8.c" for name in KERNELS), RUNTIME / "kernels" / "check.c")
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "portable": ("-DNEUTRON_PORTABLE_ONLY",),
@@ -91,49 +70,15 @@ def logical(view: View, tensor: Int8Array) -> Int8Array:
 
 
 def needed(call: KernelCall, field: str, window: Ranges) -> Ranges:
-    """The part of the input ``field`` that a window of the output is made of."""
-    batches, height, cols, channels = (range_ for range_ in window)
-    extents = call.views[field].extents
-    p = call.params
-    if call.kernel in ("average_pool_2d_s8", "max_pool_2d_s8"):
-        height = _taps(height, p["kernel_h"], p["stride_h"], p["pad_top"], extents[1])
-        cols = _taps(cols, p["kernel_w"], p["stride_w"], p["pad_left"], extents[2])
-    elif call.kernel in ("mean_s8", "reduce_max_s8"):
-        height, cols = (0, extents[1]), (0, extents[2])
-    elif call.kernel in ("softmax_s8", "log_softmax_s8", "l2_normalization_s8"):
-        channels = (0, extents[3])
-    elif call.kernel == "pad_s8":
-        pads = [p[f"pad_{side}"] for side in ("batch", "top", "left", "channel")]
-        moved = [_clipped(a - pad, b - pad, e) for (a, b), pad, e in zip(window, pads, extents, strict=True)]
-        batches, height, cols, channels = moved
-    elif call.kernel == "resize_nearest_neighbor_s8":
-        mapped = np.frombuffer(call.constants["map"], np.int32)[height[0] : height[1]]
-        height, cols = (int(mapped.min()), int(mapped.max()) + 1), (0, extents[2])
-    elif call.kernel == "batch_matmul_s8" and field == "input_a":
-        channels = (0, extents[3])
-    elif call.kernel == "batch_matmul_s8":
-        height = (0, extents[1])
-    elif call.kernel == "arg_max_s8":
-        channels = (0, p["depth"])
-    elif call.kernel == "gather_s8" and field == "input":
-        cols = (0, extents[2])
-    elif call.kernel == "gather_s8":
-        height, channels = (0, 1), (0, extents[3])
-    elif call.kernel == "resize_bilinear_s8":
-        entries = np.frombuffer(call.constants["map"], np.int32)[: 3 * call.views["output"].extents[1]].reshape(3, -1)
-        mapped = entries[:2, height[0] : height[1]]
-        height, cols = (int(mapped.min()), int(mapped.max()) + 1), (0, extents[2])
-    return batches, height, cols, channels
-
-
-def _taps(outputs: Range, kernel: int, stride: int, pad: int, extent: int) -> Range:
-    return _clipped(outputs[0] * stride - pad, (outputs[1] - 1) * stride - pad + kernel, extent)
-
-
-def _clipped(first: int, end: int, extent: int) -> Range:
-    """The range inside the extent; one element where nothing is left, since no buffer is empty."""
-    first = min(max(first, 0), extent - 1)
-    return first, max(min(end, extent), first + 1)
+    """The part of the input ``field`` that a window of the output is made of, by the audit's rules; no buffer is empty."""
+    read = read_window(call, field, window)
+    spans = [
+        (min(first, extent - 1), max(end, min(first, extent - 1) + 1))
+        for (first, end), extent in zip(read, call.views[field].extents, strict=True)
+    ]
+    # The checks of resizes ask for all columns.
+    cols = (0, call.views[field].extents[2]) if "map" in call.constants else spans[2]
+    return spans[0], spans[1], cols, spans[3]
 
 
 def windows(extents: Sequence[int], random: np.random.Generator) -> Iterator[Ranges]:
@@ -214,7 +159,7 @@ def _call(variant: str, call: KernelCall, fields: list[str], buffers: Mapping[st
         table[index] = buffers[field].layout.words(home, call.views[field].extents)
         values[field] = index
     blob = b""
-    for stem, content in call.constants.items():
+    for stem, content in packed(call).items():
         values[f"{stem}_base"], values[f"{stem}_offset"] = rows.BASES.index("WEIGHTS"), len(blob)
         blob += content + bytes(-len(content) % 16)
     weights = np.frombuffer(blob + bytes(16), np.uint8).copy()

@@ -12,7 +12,7 @@ import pytest
 
 from openneutron.isa.rows import KERNEL_BY_NAME
 from tests.runtime import element_calls
-from tests.runtime.convolution_calls import FLAGS, RUNTIME
+from tests.support.convolution_calls import FLAGS, RUNTIME
 
 ROUNDS = 60_000
 

@@ -12,9 +12,9 @@ from openneutron.ir.graph import AttrValue
 from openneutron.ops import reject
 from openneutron.ops.choice import COMPARISONS
 from openneutron.simulator import Simulator
-from tests import oracle, random_graphs
-from tests.driver.test_validation import CODES
 from tests.runtime import element_calls
+from tests.support import oracle, random_graphs
+from tests.support.altered_programs import CODES
 
 
 @pytest.mark.parametrize(

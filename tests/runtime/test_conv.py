@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph, Node, Tensor, constant, per_channel, per_tensor
 from openneutron.ops.conv import window_output
-from tests import oracle
-from tests.runtime import convolution_calls as kernels
-from tests.runtime.convolution_calls import Layout, Prepared, prepare
+from tests.support import convolution_calls as kernels
+from tests.support import oracle
+from tests.support.convolution_calls import Layout, Prepared, prepare
 
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6")
 PROPERTY = settings(

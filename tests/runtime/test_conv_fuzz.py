@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.runtime.convolution_calls import FLAGS, SOURCES
+from tests.support.convolution_calls import FLAGS, SOURCES
 
 SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CASES = 20_000

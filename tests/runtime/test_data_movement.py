@@ -14,8 +14,8 @@ from openneutron.compiler.select.boxes import Walk, boxes, row_major
 from openneutron.compiler.select.rules.data_movement import nearest_neighbors
 from openneutron.ir import Graph, Node, Tensor, constant
 from openneutron.ops import BY_NAME, reject
-from tests import oracle
 from tests.runtime import element_calls
+from tests.support import oracle
 
 PROPERTY = settings(
     max_examples=80, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None

@@ -12,8 +12,8 @@ from openneutron.compiler.select.rules.elementwise import add
 from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph, Node, constant, per_tensor
 from openneutron.ops import reject
-from tests import oracle
 from tests.runtime import element_calls
+from tests.support import oracle
 
 PROPERTY = settings(
     max_examples=120, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None

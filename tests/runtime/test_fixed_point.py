@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.runtime.convolution_calls import FLAGS
+from tests.support.convolution_calls import FLAGS
 
 
 def test_products_and_shifts_are_those_that_gemmlowp_defines(tmp_path: Path) -> None:

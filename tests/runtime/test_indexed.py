@@ -11,8 +11,8 @@ from openneutron.ir import Graph, Node, constant
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import reject
 from openneutron.ops.indexed import INDEXED
-from tests import oracle, random_graphs
 from tests.runtime import element_calls
+from tests.support import oracle, random_graphs
 
 
 @pytest.mark.parametrize("op", [*INDEXED, "pack"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from openneutron.ir import DType, Node, Tensor, constant
-from tests import oracle
+from tests.support import oracle
 
 ATTRS = {"begin_mask": 0, "end_mask": 0, "ellipsis_mask": 0, "new_axis_mask": 0, "offset": False}
 

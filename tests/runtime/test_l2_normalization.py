@@ -8,8 +8,8 @@ import pytest
 
 from openneutron import ops
 from openneutron.ir import Graph, Node
-from tests import oracle
 from tests.runtime import element_calls
+from tests.support import oracle
 
 
 def normalized(shape: tuple[int, ...], zero_point: int = 0) -> Graph:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from openneutron import ops
 from openneutron.ir import Graph, Node
-from tests import oracle
 from tests.runtime import element_calls
+from tests.support import oracle
 
 PROPERTY = settings(
     max_examples=100, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None

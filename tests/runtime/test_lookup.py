@@ -12,8 +12,8 @@ from openneutron.compiler.select.tables import STORED, TABLES, table
 from openneutron.compiler.select.tanhf import tanhf
 from openneutron.ir import Graph, Node, QuantParams, per_tensor
 from openneutron.ops import BY_NAME, reject
-from tests import oracle
 from tests.runtime import element_calls
+from tests.support import oracle
 
 PAIRS = 250
 

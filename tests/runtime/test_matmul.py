@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from openneutron.ir import Graph, Node
 from openneutron.ops import reject
-from tests import oracle
 from tests.runtime import element_calls
+from tests.support import oracle
 
 
 def _graph(a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...], numbers: list[float], x: bool, t: bool) -> Graph:

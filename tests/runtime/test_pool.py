@@ -15,8 +15,8 @@ from openneutron.compiler.select.rules.pool import mean_multiplier
 from openneutron.ir import Graph, Node, constant
 from openneutron.ops import reject
 from openneutron.ops.conv import window_output
-from tests import oracle
 from tests.runtime import element_calls
+from tests.support import oracle
 
 PROPERTY = settings(
     max_examples=100, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None

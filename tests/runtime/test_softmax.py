@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from openneutron.compiler.select.rules.softmax import exponentials_of_differences
 from openneutron.ir import Graph, Node
 from openneutron.ops import reject
-from tests import oracle
 from tests.runtime import element_calls
+from tests.support import oracle
 
 PROPERTY = settings(
     max_examples=100, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None

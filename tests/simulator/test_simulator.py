@@ -11,7 +11,7 @@ import pytest
 from openneutron.errors import MissingToolError
 from openneutron.simulator import Moment, Simulator
 from openneutron.simulator import library as binding
-from tests.driver import programs
+from tests.support import programs
 
 
 def random_bytes(size: int, seed: int = 0) -> np.ndarray:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Tensor
-from tests import random_graphs
+from tests.support import random_graphs, random_layers
 
 SPATIAL = (
     *("conv_2d", "conv_2d", "depthwise_conv_2d", "depthwise_conv_2d", "add", "mul", "max_pool_2d", "average_pool_2d"),
@@ -15,7 +15,7 @@ SPATIAL = (
 
 def same_shape(b: random_graphs.Builder, source: Tensor) -> Tensor | None:
     """A depthwise convolution that keeps the shape, and the sum with its own input."""
-    made = random_graphs.depthwise_conv_2d(b, source)
+    made = random_layers.depthwise_conv_2d(b, source)
     if made is not None and made.shape == source.shape:
         made = b.node("add", [source, made], b.new(source.shape), activation="NONE")
     return made
@@ -117,3 +117,13 @@ def chain_graph(seed: int) -> Graph:
         else:
             value = made
     return b.graph([value])
+
+
+def convolution(b: random_graphs.Builder, source: Tensor, filters: int, kernel: tuple[int, int]) -> Tensor:
+    """Add a convolution that keeps rows and columns, with a bias."""
+    shape = (filters, *kernel, source.shape[3])
+    operands = random_layers.weights_and_bias(
+        b, shape, 0, source, kernel[0] * kernel[1] * source.shape[3], always_bias=True
+    )
+    window = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "activation": "NONE"}
+    return b.node("conv_2d", [source, *operands], b.new((*source.shape[:3], filters)), **window)

@@ -12,8 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import openneutron.pytorch  # noqa: F401  # isort: skip  (first, since it ignores known warnings of the packages below)
-import torch  # noqa: F401  # isort: skip  (the first of them that a message names)
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
 from executorch.exir import ExecutorchBackendConfig
 from torch import nn
@@ -22,6 +20,7 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from openneutron import files
+from openneutron.api.lowering import in_words, keep_state, lowered, partitions
 from openneutron.compiler.search.budget import budget_bytes
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
@@ -40,7 +39,6 @@ from openneutron.pytorch.nxp_backend import (
     intermediates_folder,
 )
 from openneutron.pytorch.partition.delegation import Delegation
-from openneutron.pytorch.partition.edge import in_words, keep_state, lowered, partitions
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.run.runner import Runner

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from openneutron import litert, pte
-from openneutron.cli.pte_file import payloads
 from openneutron.errors import InvalidProgramError
 from openneutron.given_file import existing
 from openneutron.isa import Program, decode, listing, payload, rows
@@ -52,7 +51,7 @@ def programs(path: Path) -> list[tuple[str, Program]]:
 
 
 def _delegated(path: Path, data: bytes) -> list[tuple[str, Program]]:
-    ours = payloads(path, data)
+    ours = pte.payloads(data, path.name)
     if not ours:
         others = ", ".join(sorted({found.backend for found in pte.delegates(data, path.name)})) or "none"
         raise InvalidProgramError(f"'{path.name}' has no {pte.BACKEND_ID} delegate in it; its delegates: {others}.")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from openneutron import pte
-from openneutron.cli.run_file import Border
+from openneutron.cli.runnable import InputTensor
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.run.runner import Runner
 
@@ -25,7 +25,7 @@ class _Program:
     runner: Runner = field(repr=False)
 
     @property
-    def inputs(self) -> list[Border]:
+    def inputs(self) -> list[InputTensor]:
         found = []
         for index, ((shape, dtype), below) in enumerate(zip(self.runner.inputs, self.runner.table_sizes, strict=True)):
             if dtype == torch.bfloat16:
@@ -33,7 +33,7 @@ class _Program:
                     f"'{self.name}': argument {index} is torch.bfloat16, which NumPy has no type for. Run it with Runner.run."
                 )
             kind = np.dtype(torch.empty(0, dtype=dtype).numpy().dtype)
-            found.append(Border(f"argument {index}", shape, kind, below=below))
+            found.append(InputTensor(f"argument {index}", shape, kind, below=below))
         return found
 
     @property

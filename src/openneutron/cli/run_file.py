@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -15,10 +15,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from openneutron import files
+from openneutron import files, pte
 from openneutron.cli import output
 from openneutron.cli.arrays import describe, load_array, random_array
-from openneutron.cli.pte_file import payloads
+from openneutron.cli.runnable import InputTensor, Runnable
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.given_file import existing
 from openneutron.hushed import hushed
@@ -30,45 +30,19 @@ SHOWN_VALUES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Border:
-    """An input or output of a file; no scale where it is not quantized."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    scale: float | None = None
-    zero_point: int = 0
-    below: int | None = None
-    """What integers must be less than, where they are places in a table."""
-
-
-class Runnable(Protocol):
-    """A file that is ready to run."""
-
-    @property
-    def inputs(self) -> Sequence[Border]: ...
-
-    @property
-    def where(self) -> str:
-        """What runs on the NPU, in words."""
-
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]: ...
-
-
-@dataclass(frozen=True, slots=True)
 class _LiteRTFile:
     """A ``.tflite``."""
 
     simulator: FileSimulator = field(repr=False)
 
     @property
-    def inputs(self) -> list[Border]:
+    def inputs(self) -> list[InputTensor]:
         found = []
         for tensor in self.simulator.inputs:
             quantized = tensor.quant is not None and not tensor.quant.per_channel
             scale = tensor.quant.scale if tensor.quant is not None and quantized else None
             zero = tensor.quant.zero_point if tensor.quant is not None and quantized else 0
-            found.append(Border(tensor.name, tensor.shape, tensor.dtype.numpy, scale, zero))
+            found.append(InputTensor(tensor.name, tensor.shape, tensor.dtype.numpy, scale, zero))
         return found
 
     @property
@@ -121,40 +95,40 @@ def _open(path: Path) -> Runnable:
         return _LiteRTFile(FileSimulator(path))
     if path.suffix == ".pte":
         data = path.read_bytes()
-        ours = payloads(path, data)
+        ours = pte.payloads(data, path.name)
         with needs_pytorch("Running a .pte takes"):
             from openneutron.cli.pytorch_file import open_pte
         return open_pte(path, data, len(ours))
     raise InvalidModelError(f"'{path}' is neither a .pte nor a .tflite; those are what runs.")
 
 
-def _inputs(path: Path, borders: Sequence[Border], given: Sequence[Path], seed: int | None) -> list[np.ndarray]:
+def _inputs(path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], seed: int | None) -> list[np.ndarray]:
     wanted = "; ".join(
-        f"{index}: {border.name} {describe(border.dtype, border.shape)}" for index, border in enumerate(borders)
+        f"{index}: {tensor.name} {describe(tensor.dtype, tensor.shape)}" for index, tensor in enumerate(tensors)
     )
-    count = f"{len(borders)} input{'s' if len(borders) != 1 else ''}"
+    count = f"{len(tensors)} input{'s' if len(tensors) != 1 else ''}"
     if seed is not None:
         if given:
             raise InvalidOptionError("--random: it makes the inputs; leave out --input, or --random.")
         generator = np.random.default_rng(seed)
-        return [random_array(generator, border.dtype, border.shape, border.below) for border in borders]
-    if len(given) != len(borders):
+        return [random_array(generator, tensor.dtype, tensor.shape, tensor.below) for tensor in tensors]
+    if len(given) != len(tensors):
         raise InvalidOptionError(
             f"'{path.name}' takes {count} ({wanted}); {len(given)} given. "
             "Give each with --input X.npy, in this order, or try --random SEED."
         )
     values = []
-    for index, (border, source) in enumerate(zip(borders, given, strict=True)):
+    for index, (tensor, source) in enumerate(zip(tensors, given, strict=True)):
         value = load_array(source)
-        if (value.dtype, value.shape) != (border.dtype, border.shape):
+        if (value.dtype, value.shape) != (tensor.dtype, tensor.shape):
             scale = (
-                f" Its values are quantized: real = {border.scale:.6g} * (stored - {border.zero_point})."
-                if border.scale is not None and value.dtype.kind == "f"
+                f" Its values are quantized: real = {tensor.scale:.6g} * (stored - {tensor.zero_point})."
+                if tensor.scale is not None and value.dtype.kind == "f"
                 else ""
             )
             raise InvalidOptionError(
-                f"--input {source}: it is {describe(value.dtype, value.shape)}; input {index} ('{border.name}') of "
-                f"'{path.name}' is {describe(border.dtype, border.shape)}.{scale}"
+                f"--input {source}: it is {describe(value.dtype, value.shape)}; input {index} ('{tensor.name}') of "
+                f"'{path.name}' is {describe(tensor.dtype, tensor.shape)}.{scale}"
             )
         values.append(value)
     return values

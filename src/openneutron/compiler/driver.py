@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from openneutron import ops
 from openneutron.compiler.cost.bottleneck import bottleneck, idle_reason
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.emit.audit import audit
 from openneutron.compiler.emit.emit import emit
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, io_outside, lay_out
@@ -23,6 +22,7 @@ from openneutron.compiler.search.suggestions import ways_out
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.select import Selection, selections
 from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.trial import Trial
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError, WaysOut
 from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program, aligned
@@ -101,6 +101,14 @@ class Report:
     effort: str = DEFAULT.name
     gained_cycles: int | None = None
 
+    def __str__(self) -> str:
+        """Return the headline numbers."""
+        memory = {"SRAM": self.sram_bytes, "arena": self.arena_bytes, "prefetch": self.prefetch_bytes}
+        memory |= {"fetched": self.fetched_bytes, "weights": self.weights_bytes, "microcode": self.microcode_bytes}
+        sizes = ", ".join(f"{name} {size} B" for name, size in memory.items())
+        copies = f"{self.copy_cycles} of them copies, {self.overlapped_cycles} with copies in the background"
+        return f"{sizes}\n{self.macs} MACs, {self.cycles} cycles, {copies}"
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
@@ -127,22 +135,29 @@ class Compiled:
         """The graph's outputs, in the order of a run's."""
         return tuple(self.graph[name] for name in self.graph.outputs)
 
+    def __str__(self) -> str:
+        """Return calls, steps, buffers and the report's headline numbers."""
+        shared = str(self.storages)
+        return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])
 
-def compile_graph(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> Compiled:
+
+def compile_graph(
+    graph: Graph, target: Target, options: CompileOptions = CompileOptions(), trial: Trial | None = None
+) -> Compiled:
     """The program of a graph whose every node the operator table accepts.
 
+    ``target`` counts, not the name of one in ``options``. trial: what ``try_compile`` made of this graph, under any name.
     At another effort than the default one it is the better of what the two find, and the report says what was gained.
     Raises InvalidModelError where a node has no kernel (partition the graph first), BudgetError where the SRAM budget is
     below the least that would do.
     """
-    assert target.name == options.target, "the target is not that of the options"
     if options.effort == DEFAULT.name:
-        return _compile_graph(graph, target, options)
+        return _compile_graph(graph, target, options, trial)
     found: list[Compiled | None] = []
     short: list[BudgetError] = []
     for effort in (DEFAULT.name, options.effort):
         try:
-            found.append(_compile_graph(graph, target, replace(options, effort=effort)))
+            found.append(_compile_graph(graph, target, replace(options, effort=effort), trial))
         except BudgetError as error:
             found.append(None)
             short.append(error)
@@ -160,17 +175,22 @@ def _fastest(compiled: Compiled) -> int:
     return compiled.report.overlapped_cycles
 
 
-def _compile_graph(graph: Graph, target: Target, options: CompileOptions) -> Compiled:
+def _legalized(graph: Graph) -> Graph:
     for node in graph.nodes:
         reason = ops.reject(graph, node)
         if reason is not None:
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
-    legal = legalize(graph)
+    return legalize(graph)
+
+
+def _compile_graph(graph: Graph, target: Target, options: CompileOptions, trial: Trial | None) -> Compiled:
+    assert trial is None or trial.graph.nodes == graph.nodes, "the trial is one of another graph"
+    legal = _legalized(graph) if trial is None else replace(trial.legal, name=graph.name)
     outside = io_outside(graph, options.place)
     budget = budget_bytes(options.sram_budget, target)
     room = budget - outside
     wanted = Wanted(target, options.place, options.prefetch_constants, BY_NAME[options.effort])
-    selected = selections(legal)
+    selected = selections(legal) if trial is None else selections(legal, trial.calls)
     found = [fit(calls, storages, wanted, room) for storages, calls in selected]
     fitting = [each for each in found if not isinstance(each, TooLittle)]
     if not fitting:
@@ -198,6 +218,9 @@ def _least(found: Sequence[tuple[TooLittle, Selection]]) -> tuple[int, Selection
 
 def checked(compiled: Compiled) -> Compiled:
     """The same with ``used_bytes`` in its report. Raises CompilerFaultError where the program reads what is not there."""
+    # Imported here, since most compiles do without it.
+    from openneutron.compiler.emit.audit import audit
+
     found = audit(compiled.program, compiled.schedule, compiled.storages)
     if found.findings:
         raise CompilerFaultError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from openneutron.compiler import Compiled
+from openneutron.compiler.select.trial import Trial
 from openneutron.ir import Graph
 from openneutron.isa import Program
 from openneutron.options import CompileOptions
@@ -39,9 +40,11 @@ class Converter(Protocol):
         """Raise the errors that need no model: InvalidOptionError for an option that the converter does not take,
         MissingToolError where the converter is not installed."""
 
-    def convert(self, graph: Graph, options: CompileOptions, kernel_selection: bool = False) -> Conversion:
+    def convert(
+        self, graph: Graph, options: CompileOptions, kernel_selection: bool = False, trial: Trial | None = None
+    ) -> Conversion:
         """Return the graph's NeutronGraph; with ``kernel_selection``, also the C file that registers only the kernels
-        it calls.
+        it calls. ``trial`` has the first stages of this project's compiler for the graph.
 
         Raises as ``check`` does; BudgetError where the budget is too small, ConverterError where the converter fails or
         leaves part of the graph out."""

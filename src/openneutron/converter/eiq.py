@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from openneutron import litert
+from openneutron.compiler.select.trial import Trial
 from openneutron.converter.conversion import Conversion
 from openneutron.errors import (
     ConverterError,
@@ -65,7 +66,10 @@ class EiqConverter:
             )
         _flags(options.converter_flags)
 
-    def convert(self, graph: Graph, options: CompileOptions, kernel_selection: bool = False) -> Conversion:
+    def convert(
+        self, graph: Graph, options: CompileOptions, kernel_selection: bool = False, trial: Trial | None = None
+    ) -> Conversion:
+        del trial
         self.check(options)
         wanted = {
             "minNumOpsPerGraph": 1,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from openneutron import targets
 from openneutron.compiler import compile_graph
 from openneutron.compiler.search.budget import budget_bytes
+from openneutron.compiler.select.trial import Trial
 from openneutron.converter.conversion import Conversion
 from openneutron.converter.kernel_selections import selection_of
 from openneutron.ir import Graph
@@ -22,9 +23,11 @@ class OpenConverter:
         """Raise InvalidOptionError for a budget above the target's SRAM."""
         budget_bytes(options.sram_budget, targets.get(options.target))
 
-    def convert(self, graph: Graph, options: CompileOptions, kernel_selection: bool = False) -> Conversion:
+    def convert(
+        self, graph: Graph, options: CompileOptions, kernel_selection: bool = False, trial: Trial | None = None
+    ) -> Conversion:
         """Compile the graph. Raises as ``compile_graph`` does."""
-        compiled = compile_graph(graph, targets.get(options.target), options)
+        compiled = compile_graph(graph, targets.get(options.target), options, trial)
         return Conversion(
             compiled.program,
             graph.inputs,

@@ -22,6 +22,7 @@ from torch.export import export
 from torch.fx import GraphModule
 
 from openneutron import files, targets
+from openneutron.api.lowering import in_words, partitions
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError, MissingToolError, OpenNeutronError
 from openneutron.examples import networks
@@ -39,7 +40,6 @@ from openneutron.pytorch.nxp_backend import (
     core_aten_ops_exception_list,
     generate_neutron_compile_spec,
 )
-from openneutron.pytorch.partition.edge import in_words, partitions
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.source.exporting import first_line

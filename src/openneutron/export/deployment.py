@@ -24,7 +24,7 @@ class Quantization:
 
 
 @dataclass(frozen=True, slots=True)
-class Border:
+class IoTensor:
     """A tensor that a run takes or gives, as the program has it in memory.
 
     ``shape`` is the model's own, ``order`` the order in which its dimensions lie in memory, outermost first. ``model_index`` is
@@ -87,8 +87,8 @@ class Deployment:
 
     name: str
     calls: tuple[Call, ...]
-    inputs: tuple[Border, ...]
-    outputs: tuple[Border, ...]
+    inputs: tuple[IoTensor, ...]
+    outputs: tuple[IoTensor, ...]
     between: tuple[int, ...] = ()
 
     def largest(self, size: str) -> int:

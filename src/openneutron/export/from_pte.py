@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from openneutron import pte
 from openneutron.errors import InvalidModelError, InvalidProgramError
-from openneutron.export.deployment import ITEM_BYTES, Border, Call, Deployment, Place, Quantization, Where
+from openneutron.export.deployment import ITEM_BYTES, Call, Deployment, IoTensor, Place, Quantization, Where
 from openneutron.isa import decode, payload
 from openneutron.isa.payload import Format, Payload
 from openneutron.pte.method import DelegateCall, Jump, KernelCall, Method, TensorValue, methods
@@ -84,9 +84,9 @@ class _Reader:
     method: Method
     file: str
     numbers: dict[str, float]
-    inputs: dict[int, Border] = field(default_factory=dict)
+    inputs: dict[int, IoTensor] = field(default_factory=dict)
     """By the value that a delegate call takes."""
-    outputs: dict[int, Border] = field(default_factory=dict)
+    outputs: dict[int, IoTensor] = field(default_factory=dict)
     """By the value that a delegate call gives."""
     between: dict[int, int] = field(default_factory=dict)
     """By value, its bytes."""
@@ -176,7 +176,7 @@ class _Reader:
                 "Compile the model with use_neutron_for_format_conversion=True."
             )
 
-    def _input(self, value: int, order: tuple[int, ...]) -> Border:
+    def _input(self, value: int, order: tuple[int, ...]) -> IoTensor:
         for step in self.method.instructions:
             if isinstance(step, KernelCall) and step.operator == QUANTIZE and step.arguments[-1] == value:
                 index = self.method.inputs.index(step.arguments[0])
@@ -203,7 +203,7 @@ class _Reader:
         self.between[value] = _size_bytes(self.method.tensor(value))
         return Place(Where.BETWEEN, list(self.between).index(value))
 
-    def _border(self, kind: str, value: int, index: int, order: tuple[int, ...]) -> Border:
+    def _border(self, kind: str, value: int, index: int, order: tuple[int, ...]) -> IoTensor:
         """A border without quantization of its own, or with the one that a method of the file states."""
         tensor = self.method.tensor(value)
         name = f"{kind}{index}"
@@ -216,7 +216,7 @@ class _Reader:
         quantization = None
         if scale is not None and zero is not None and least is not None and most is not None:
             quantization = Quantization(float(scale), int(zero), int(least), int(most))
-        return Border(name, tensor.dtype, tensor.shape, order, quantization, index)
+        return IoTensor(name, tensor.dtype, tensor.shape, order, quantization, index)
 
     def refuse_what_is_not_computed(self) -> None:
         """Raises InvalidModelError where an output of the model comes from no program."""
@@ -229,5 +229,5 @@ class _Reader:
                     "Leave it out of what the model returns."
                 )
 
-    def borders(self) -> tuple[tuple[Border, ...], tuple[Border, ...]]:
+    def borders(self) -> tuple[tuple[IoTensor, ...], tuple[IoTensor, ...]]:
         return tuple(self.inputs.values()), tuple(self.outputs.values())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from openneutron import litert
 from openneutron.errors import InvalidModelError, InvalidProgramError
-from openneutron.export.deployment import ITEM_BYTES, Border, Call, Deployment, Place, Quantization, Where
+from openneutron.export.deployment import ITEM_BYTES, Call, Deployment, IoTensor, Place, Quantization, Where
 from openneutron.ir import Tensor
 from openneutron.litert.neutron_graph import find
 
@@ -58,11 +58,11 @@ def read_tflite(data: bytes | Path, name: str) -> Deployment:
     )
 
 
-def _border(file: str, tensor: Tensor, index: int) -> Border:
+def _border(file: str, tensor: Tensor, index: int) -> IoTensor:
     dtype = str(tensor.dtype)
     if dtype not in ITEM_BYTES:
         raise InvalidModelError(f"'{file}': '{tensor.name}' is {dtype}; a bundle has {', '.join(ITEM_BYTES)}.")
     quantization = None
     if tensor.quant is not None and not tensor.quant.per_channel and dtype == "int8":
         quantization = Quantization(float(tensor.quant.scale), tensor.quant.zero_point)
-    return Border(tensor.name, dtype, tensor.shape, tuple(range(len(tensor.shape))), quantization, index)
+    return IoTensor(tensor.name, dtype, tensor.shape, tuple(range(len(tensor.shape))), quantization, index)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openneutron.errors import DriverError
-from openneutron.export.deployment import Border, Deployment, Place, Where
+from openneutron.export.deployment import Deployment, IoTensor, Place, Where
 from openneutron.isa.rows import ALIGNMENT
 from openneutron.simulator import Simulator
 
@@ -45,7 +45,7 @@ def golden(deployment: Deployment) -> Golden:
     return Golden(tuple(values.tobytes() for values in inputs), tuple(values.tobytes() for values in outputs))
 
 
-def _random(generator: np.random.Generator, border: Border) -> NDArray[np.uint8]:
+def _random(generator: np.random.Generator, border: IoTensor) -> NDArray[np.uint8]:
     if border.dtype == "bool":
         return generator.integers(0, 2, border.elements, np.uint8)
     return generator.integers(0, 256, border.size_bytes, np.uint8)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from openneutron.export.c_text import aligned_sizes, plain_name
-from openneutron.export.deployment import Border, Deployment
+from openneutron.export.deployment import Deployment, IoTensor
 
 CONTEXT_BYTES = 32
 """For each program: NEUTRON_MODEL_CONTEXT_SIZE of NeutronDriver.h, to a multiple of 16, where pointers have 32 bits."""
@@ -42,7 +42,7 @@ def memory(deployment: Deployment) -> dict[str, int]:
     }
 
 
-def _order(border: Border) -> str:
+def _order(border: IoTensor) -> str:
     names = AXES.get(len(border.shape))
     if not border.is_permuted:
         return (

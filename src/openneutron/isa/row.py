@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+
+from openneutron.isa.traits import NOTHING_DECLARED, Traits
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,19 @@ class Field:
     def check(self, value: int) -> None:
         low, high = (-(2**31), 2**31) if self.signed else (0, 2**32)
         assert low <= value < high, f"{self.name}={value} does not fit its word"
+
+
+class Packing(Enum):
+    """The layout of a constant among the weights, and the array that it holds (compiler/emit/packing.py).
+
+    Weights and requantization come in blocks of 8 output channels, whatever the target: the kernels' code has this number in it.
+    """
+
+    AS_IT_IS = "the array in C order, little-endian"
+    WEIGHT_BLOCKS = "int8 [output, height, width, input] as [output/8][height][width][input/8][8 outputs][8 inputs]"
+    CHANNEL_BLOCKS = "int8 [output, height, width, 1] as [output/8][height][width][8 outputs]"
+    REQUANTIZATION = "int32 [bias multiplier shift, output] as [output/8][bias multiplier shift][8 outputs]"
+    MAPS = "int32 tables of the output's rows, then as many of its columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +69,7 @@ class Row:
 
     ``taps`` names the fields whose product is how many input elements a kernel reads for one output element, up to a
     constant; "input" among them stands for the input's rows * columns. The driver bounds a run's length with it.
+    ``packings`` are the layouts of constants (key X of the fields X_base and X_offset), for all others AS_IT_IS.
     """
 
     name: str
@@ -61,6 +78,12 @@ class Row:
     code: int = 0
     taps: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
+    traits: Traits = NOTHING_DECLARED
+    packings: tuple[tuple[str, Packing], ...] = ()
+
+    def packing(self, key: str) -> Packing:
+        """The layout of a constant."""
+        return next((packing for name, packing in self.packings if name == key), Packing.AS_IT_IS)
 
     def index(self, field: str) -> int:
         return next(i for i, candidate in enumerate(self.fields) if candidate.name == field)

@@ -6,7 +6,7 @@ Encoder, decoder, listing, the C header and the tables of docs/microcode.md all 
 
 from __future__ import annotations
 
-from openneutron.isa.kernel_rows import KERNELS as KERNELS
+from openneutron.isa.kernels import KERNELS as KERNELS
 from openneutron.isa.row import Field, Row, signed, unsigned
 
 MAGIC = 0x64434D6E
@@ -19,7 +19,8 @@ ALIGNMENT = 16
 """Bytes; of each blob's size, of constants inside the weights, and of placed buffers."""
 
 LANES = 8
-"""Output channels (pipelines) and input channels (MACs) of one packed weight block."""
+"""Output channels and input channels of one packed weight block: a number in the kernels' code, the same for every target. The
+pipelines and multipliers that cycles are modelled with are the target's."""
 
 # -- header: words 0, 6, 7, 9 to 14 lie where NXP's public version 1 layout has them -----------------------------------
 

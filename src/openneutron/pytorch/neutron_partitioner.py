@@ -26,14 +26,16 @@ from openneutron.pytorch.backend.cpu_kernels import has_cpu_kernel
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.duplicate_dequantize import duplicate_dequantize, has_shared_dequantize
-from openneutron.pytorch.graph.overload import overload_of
+from openneutron.pytorch.graph.marks import NOT_DELEGATED
 from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import is_compute, op_name
-from openneutron.pytorch.lower import LOWER_RULES, Constants, Lowered
+from openneutron.pytorch.graph.program import Constants, is_compute, op_name, overload_of
+from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.partition.delegation import Delegation, counts, on_cpu, on_npu
 from openneutron.pytorch.partition.fallback import fallbacks
-from openneutron.pytorch.partition.gather import NOT_DELEGATED, Partitioning, PartitionOptions, partition
+from openneutron.pytorch.partition.gather import Partition, Partitioning, PartitionOptions, partition
+from openneutron.pytorch.partition.handover import HANDOVER, Handover, key_of, tensors_of
 from openneutron.pytorch.partition.names import check_names, matching
 
 NXP_DELEGATION_TAG = "delegation_tag"
@@ -131,6 +133,7 @@ class NeutronPartitioner(Partitioner):
             self._tags += 1
             for node in part.nodes:
                 node.meta[NXP_DELEGATION_TAG] = tag
+            self._hand_over(part, exported_program)
             tags[tag] = self.delegation_spec
         tag_constant_data(exported_program)
         self.left_whole |= {
@@ -150,6 +153,19 @@ class NeutronPartitioner(Partitioner):
             lambda lowered: try_compile(lowered.graph) if has_data(lowered) else None,
         )
         return partition(program.graph_module.graph, constants, options)
+
+    def _hand_over(self, part: Partition, program: ExportedProgram) -> None:
+        """Leaves the partition's graph for the backend at the first node, where the constants are known."""
+        if part.lowered is not None and has_data(part.lowered):
+            constants = Constants(program, self._data_of(program))
+            part.nodes[0].meta[HANDOVER] = Handover(
+                self._compile_spec,
+                self._delegate,
+                key_of(part.units, part.inputs, part.outputs),
+                tensors_of(part.units, constants),
+                part.lowered,
+                part.trial,
+            )
 
     def _data_of(self, program: ExportedProgram) -> Mapping[str, torch.Tensor] | None:
         """The tensors of a program whose own ExecuTorch hides: as given, or those of the method it must be."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -19,6 +19,7 @@ from openneutron import converter as converters
 from openneutron import files, litert, targets
 from openneutron.compiler import Compiled
 from openneutron.compiler.search.budget import budget_bytes, over_budget
+from openneutron.compiler.select.trial import Trial
 from openneutron.converter import Conversion
 from openneutron.errors import BudgetError
 from openneutron.isa.payload import Format, pack
@@ -29,10 +30,13 @@ from openneutron.pytorch.backend.compile_spec import (
     decode,
     encode,
     is_ours,
-    warn_of_flavor,
     with_upstream,
 )
-from openneutron.pytorch.lower import Constants, Lowered, Refusal, find_units, lower_units
+from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor
+from openneutron.pytorch.graph.program import Constants
+from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal
+from openneutron.pytorch.lower.units import find_units
+from openneutron.pytorch.partition.handover import HANDOVER, Handover
 
 core_aten_ops_exception_list = [torch.ops.aten.prelu.default]
 """Operators that have no core ATen decomposition and stay whole, for ``EdgeCompileConfig``."""
@@ -223,12 +227,11 @@ class NeutronBackend(BackendDetails):
         other = _other_backend(compile_specs)
         if other is not None:
             return other.preprocess(edge_program, compile_specs)
-        delegate = decode(compile_specs)
+        delegate, lowered, trial = lower_program(edge_program, compile_specs)
         folder = None if delegate.intermediates_dir is None else intermediates_folder(delegate.intermediates_dir)
         name = _tag(edge_program)
-        lowered = lower_program(edge_program, delegate, f"{delegate.name} {name}" if delegate.name else name)
         converter = converters.get(delegate.options.converter)
-        conversion = converter.convert(lowered.graph, delegate.options, delegate.dump_kernel_selection_code)
+        conversion = converter.convert(lowered.graph, delegate.options, delegate.dump_kernel_selection_code, trial)
         payload = compose(edge_program, lowered, conversion)
         partition: CompiledPartition | ConvertedPartition
         if conversion.compiled is not None:
@@ -298,29 +301,43 @@ def _other_backend(compile_specs: Sequence[CompileSpec]) -> Any:
     return next(others, None)
 
 
-def lower_program(program: ExportedProgram, delegate: DelegateOptions, name: str) -> Lowered:
-    """A partition's program as a graph. The partitioner has lowered the same nodes before, so it can't be refused."""
-    constants = Constants(program)
+def lower_program(
+    program: ExportedProgram, specs: Sequence[CompileSpec]
+) -> tuple[DelegateOptions, Lowered, Trial | None]:
+    """Return the options of a partition, its program as a graph, and the first stages of the compile.
+
+    The partitioner has lowered the same nodes before, so that lowering can't be refused; what it hands over is taken.
+    """
     graph = program.graph_module.graph
+    found: list[Handover] = [node.meta[HANDOVER] for node in graph.nodes if HANDOVER in node.meta]
+    handover = found[0] if found and found[0].specs == specs else None
+    delegate = decode(specs) if handover is None else handover.delegate
+    constants = Constants(program)
     inputs = _user_inputs(program)
     outputs = [node for node in graph.output_node().args[0] if isinstance(node, Node)]
     units, in_circles = find_units(graph, constants)
     assert not in_circles, "a partition holds units in a circle"
-    result = lower_units(units, constants, delegate.use_neutron_for_format_conversion, name, inputs, outputs)
-    assert not isinstance(result, Refusal), f"{result.node.name} was delegated: {result.reject.reason}"
-    return result
+    lowered = None if handover is None else handover.taken(units, constants, inputs, outputs)
+    trial = None if handover is None or lowered is None else handover.trial
+    if lowered is None:
+        lowering = Lowering.of(units, constants, delegate.use_neutron_for_format_conversion)
+        result = lowering if isinstance(lowering, Refusal) else lowering.finished("", inputs, outputs)
+        assert not isinstance(result, Refusal), f"{result.node.name} was delegated: {result.reject.reason}"
+        lowered = result
+    name = " ".join(filter(None, (delegate.name, _tag(program))))
+    return delegate, replace(lowered, graph=replace(lowered.graph, name=name)), trial
 
 
 def compose(program: ExportedProgram, lowered: Lowered, conversion: Conversion) -> bytes:
-    """The payload of a compiled partition. Raises InvalidProgramError where it has more borders than a payload can."""
+    """The payload of a compiled partition. Raises InvalidProgramError where it has more inputs or outputs than a payload can."""
     arguments = {node: place for place, node in enumerate(_user_inputs(program))}
-    formats = {border.tensor: border.channels_last for border in (*lowered.inputs, *lowered.outputs)}
+    formats = {item.tensor: item.channels_last for item in (*lowered.inputs, *lowered.outputs)}
 
     def formats_of(tensors: Sequence[str]) -> list[Format]:
         return [Format.CHANNELS_LAST if formats[tensor] else Format.CONTIGUOUS for tensor in tensors]
 
-    sources = {border.tensor: arguments[border.node] for border in lowered.inputs}
-    results = {border.tensor: place for place, border in enumerate(lowered.outputs)}
+    sources = {item.tensor: arguments[item.node] for item in lowered.inputs}
+    results = {item.tensor: place for place, item in enumerate(lowered.outputs)}
     if conversion.compiled is not None:
         conversion.program.verify()
     return pack(

@@ -128,7 +128,7 @@ def _limits(row: Op) -> list[str]:
 
 def pytorch_table() -> str:
     """A row for each family of lowering rules, and what single rules have to say below it."""
-    from openneutron.pytorch.lower import LOWER_RULES
+    from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
     families: dict[str, list[str]] = {}
     remarks: dict[str, list[str]] = {}

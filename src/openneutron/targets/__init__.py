@@ -4,14 +4,22 @@
 from __future__ import annotations
 
 import difflib
+import importlib
+import pkgutil
 
 from openneutron.errors import InvalidTargetError
 from openneutron.targets.imxrt700 import IMXRT700
-from openneutron.targets.others import OTHERS
 from openneutron.targets.target import Costs, Number, Target
 
-KNOWN: dict[str, Target] = {target.name: target for target in (IMXRT700, *OTHERS)}
 
+def all_targets() -> dict[str, Target]:
+    """Return the TARGETS of every file of this package, by name."""
+    files = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "target")
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in files]
+    return {target.name: target for module in modules for target in module.TARGETS}
+
+
+KNOWN: dict[str, Target] = all_targets()
 
 DEFAULT = IMXRT700.name
 """The target where none is specified: the one that ExecuTorch's NXP backend compiles for."""

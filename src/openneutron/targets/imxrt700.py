@@ -33,3 +33,5 @@ IMXRT700 = Target(
         ),
     ),
 )
+
+TARGETS = (IMXRT700,)

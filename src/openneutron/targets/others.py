@@ -43,7 +43,7 @@ def _neutron_s(name: str, title: str, clock: float, shape: tuple[int, int, int])
     )
 
 
-OTHERS = (
+TARGETS = (
     _mcxn("mcxn94x"),
     _mcxn("mcxn54x"),
     _neutron_s("imx95", "NXP i.MX 95, eIQ Neutron N3-1024S", 1000, (4, 16, 16)),

@@ -48,23 +48,18 @@ def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> li
     channels that do not fill a pipeline's multipliers, outputs that do not fill the pipelines, and the single multiplier
     that a depthwise convolution uses.
     """
-    once = call_cost(call, target).compute_cycles
-    _, rows, cols, channels = call.views["output"].extents
+    alone = call_cost(call, target)
     found = [
         Loss(cost.compute_cycles / cost.cycles, _issue(bottleneck(cost) == ISSUE, stripes)),
-        Loss(once / cost.compute_cycles, _again(cols)),
+        Loss(alone.compute_cycles / cost.compute_cycles, _again(call.views["output"].extents[2])),
     ]
-    if call.kernel == "depthwise_conv_2d_s8":
+    if not cost.inputs:
         one = f"a depthwise convolution uses 1 multiplier of {target.macs} in each pipeline"
-        return [*found, Loss(1 / target.macs, one), _unfilled(channels, target.pipelines, "channels", "pipelines")]
-    inputs = call.params["depth"] if call.kernel == "batch_matmul_s8" else call.params["group_inputs"]
-    # Rows of one column take the place of columns.
-    places = rows if cols == 1 else cols
-    outputs = places if cost.parallel == "output columns" else call.params.get("group_outputs", channels)
+        return [*found, Loss(1 / target.macs, one), _unfilled(cost.outputs, target.pipelines, "channels", "pipelines")]
     return [
         *found,
-        _unfilled(inputs, target.macs, _inputs(call), "multipliers"),
-        _unfilled(outputs, target.pipelines, cost.parallel, "pipelines"),
+        _unfilled(cost.inputs, target.macs, _inputs(call), "multipliers"),
+        _unfilled(cost.outputs, target.pipelines, cost.parallel, "pipelines"),
     ]
 
 
@@ -80,7 +75,7 @@ def _again(cols: int) -> str:
 
 def _inputs(call: KernelCall) -> str:
     """What a pipeline's multipliers share out: channels, or those of several columns (merge_columns)."""
-    view = call.views["input" if "input" in call.views else "input_a"]
+    view = call.views[call.traits.operands[0].name]
     channels = view.pitches[2]
     if not 0 < channels < view.extents[3]:
         return "input channels"

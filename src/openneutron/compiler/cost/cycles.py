@@ -8,21 +8,40 @@ states how well this fits what is published.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from openneutron.compiler.select.calls import KernelCall
+from openneutron.isa.traits import CostClass, Work
 from openneutron.targets import Target
+
+
+class Spent(NamedTuple):
+    """A call's compute cycles, multiply-accumulates, and the object of the pipelines' work.
+
+    Of a call that multiplies, ``inputs`` are the products that the multipliers of a pipeline share out, 0 where one of them works
+    alone, and ``outputs`` what the pipelines share out.
+    """
+
+    compute_cycles: int
+    macs: int = 0
+    parallel: str = "bytes"
+    inputs: int = 0
+    outputs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cycles of a call beside its multiply-accumulates; ``parallel`` names what the pipelines work on."""
+    """Cycles of a call beside its multiply-accumulates; the other fields are those of ``Spent``."""
 
     compute_cycles: int
     issue_cycles: int
     macs: int = 0
     parallel: str = "bytes"
+    inputs: int = 0
+    outputs: int = 0
 
     @property
     def cycles(self) -> int:
@@ -30,8 +49,10 @@ class Cost:
         return self.compute_cycles + self.issue_cycles
 
 
-CostRule = Callable[[KernelCall, Target, int], tuple[int, int, str]]
-"""(call, target, output rows computed) to compute cycles, multiply-accumulates and what runs in parallel."""
+CostRule = Callable[[KernelCall, Work, Target, int], Spent]
+"""(call, its cost class, target, output rows computed) to the work of the NPU."""
+
+CHANNELS, COLUMNS = "output channels", "output columns"
 
 
 def _groups_of(count: int, lanes: int) -> int:
@@ -43,63 +64,62 @@ def _groups_of_columns(rows: int, cols: int, target: Target) -> int:
     return _groups_of(rows, target.pipelines) if cols == 1 else rows * _groups_of(cols, target.pipelines)
 
 
-def _convolution(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+def _product_of(call: KernelCall, names: Sequence[str]) -> int:
+    return math.prod(call.params[name] for name in names)
+
+
+def _products(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
     batches, every_row, cols, channels = call.views["output"].extents
-    p = call.params
-    taps, inputs = p["kernel_h"] * p["kernel_w"], p["group_inputs"]
-    macs = batches * rows * cols * channels * taps * inputs
-    cycles, parallel = _on_pipelines(call, target, rows)
+    inputs, outputs = call.params[work.inputs], call.params[work.outputs]
+    dots = batches * _product_of(call, work.taps) * _groups_of(inputs, target.macs)
+    by_channels = cols * (channels // outputs) * _groups_of(outputs, target.pipelines)
+
+    def on_pipelines(rows: int) -> tuple[int, bool]:
+        """Cycles with output channels or columns on the pipelines, whichever takes fewer, and whether it is channels."""
+        by_columns = channels * _groups_of_columns(rows, cols, target)
+        return dots * min(rows * by_channels, by_columns), rows * by_channels <= by_columns
+
+    cycles, is_by_channels = on_pipelines(rows)
     if cols == 1:
         # A stripe of few rows takes at least its share of the whole, where they fill the pipelines.
-        cycles = max(cycles, -(-_on_pipelines(call, target, every_row)[0] * rows // every_row))
-    return cycles, macs, parallel
+        cycles = max(cycles, -(-on_pipelines(every_row)[0] * rows // every_row))
+    macs = batches * rows * cols * channels * _product_of(call, work.taps) * inputs
+    if is_by_channels:
+        return Spent(cycles, macs, CHANNELS, inputs, outputs)
+    # Rows of one column take the place of columns.
+    return Spent(cycles, macs, COLUMNS, inputs, every_row if cols == 1 else cols)
 
 
-def _on_pipelines(call: KernelCall, target: Target, rows: int) -> tuple[int, str]:
-    """Cycles of so many rows with output channels or columns on the pipelines, whichever takes fewer."""
+def _channel_products(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
+    # All pipelines share one operand vector, so of a pipeline's multipliers one is of use here (assumed).
     batches, _, cols, channels = call.views["output"].extents
-    p = call.params
-    dots = batches * p["kernel_h"] * p["kernel_w"] * _groups_of(p["group_inputs"], target.macs)
-    groups = channels // p["group_outputs"]
-    by_channels = dots * rows * cols * groups * _groups_of(p["group_outputs"], target.pipelines)
-    by_columns = dots * channels * _groups_of_columns(rows, cols, target)
-    return (by_channels, "output channels") if by_channels <= by_columns else (by_columns, "output columns")
+    points = batches * rows * cols * _product_of(call, work.taps)
+    cycles = points * _groups_of(channels, target.pipelines)
+    return Spent(cycles, points * channels, CHANNELS, outputs=channels)
 
 
-def _depthwise(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
-    # All pipelines share one operand vector, so of a pipeline's 8 multipliers one is of use here (assumed).
-    batches, _, cols, channels = call.views["output"].extents
-    taps = call.params["kernel_h"] * call.params["kernel_w"]
-    points = batches * rows * cols * taps
-    return points * _groups_of(channels, target.pipelines), points * channels, "output channels"
-
-
-def _matmul(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+def _matrix_products(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
     batches, _, _, channels = call.views["output"].extents
-    depth = call.params["depth"]
+    depth = call.params[work.inputs]
     dots = batches * rows * _groups_of(depth, target.macs)
-    return dots * _groups_of(channels, target.pipelines), batches * rows * depth * channels, "output channels"
+    cycles = dots * _groups_of(channels, target.pipelines)
+    return Spent(cycles, batches * rows * depth * channels, CHANNELS, depth, channels)
 
 
-def _pool(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+def _per_output(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
     batches, _, cols, channels = call.views["output"].extents
-    taps = call.params["kernel_h"] * call.params["kernel_w"]
-    return batches * rows * cols * taps * _groups_of(channels, target.pipelines), 0, "output channels"
+    steps = work.steps * _product_of(call, work.taps)
+    return Spent(steps * batches * rows * cols * _groups_of(channels, target.pipelines), parallel=CHANNELS)
 
 
-def _bilinear(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
-    batches, _, cols, channels = call.views["output"].extents
-    return 4 * batches * rows * cols * _groups_of(channels, target.pipelines), 0, "output channels"
+def _per_input(call: KernelCall, _work: Work, target: Target, _rows: int) -> Spent:
+    batches, rows, cols, channels = call.views[call.traits.operands[0].name].extents
+    return Spent(batches * rows * cols * _groups_of(channels, target.pipelines), parallel=CHANNELS)
 
 
-def _reduction(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
-    batches, in_rows, cols, channels = call.views["input"].extents
-    return batches * in_rows * cols * _groups_of(channels, target.pipelines), 0, "output channels"
-
-
-def _arg_max(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+def _per_column(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
     batches, _, cols, _ = call.views["output"].extents
-    return batches * call.params["depth"] * _groups_of_columns(rows, cols, target), 0, "output columns"
+    return Spent(batches * call.params[work.inputs] * _groups_of_columns(rows, cols, target), parallel=COLUMNS)
 
 
 def _output_elements(call: KernelCall, rows: int) -> int:
@@ -107,53 +127,43 @@ def _output_elements(call: KernelCall, rows: int) -> int:
     return batches * rows * cols * channels
 
 
-def _elementwise(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+def _moved(call: KernelCall, _work: Work, target: Target, rows: int) -> Spent:
     assert target.costs is not None
-    return -(-_output_elements(call, rows) // int(target.costs.elementwise_bytes.value)), 0, "bytes"
+    return Spent(-(-_output_elements(call, rows) // int(target.costs.elementwise_bytes.value)))
 
 
-def _softmax(call: KernelCall, target: Target, rows: int) -> tuple[int, int, str]:
+def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> Spent:
     assert target.costs is not None
-    return int(_output_elements(call, rows) * target.costs.softmax_cycles.value), 0, "nothing"
+    return Spent(int(_output_elements(call, rows) * target.costs.softmax_cycles.value), parallel="nothing")
 
 
-COST_RULES: dict[str, CostRule] = {
-    "conv_2d_s8": _convolution,
-    "conv_2d_1x1_s8": _convolution,
-    "depthwise_conv_2d_s8": _depthwise,
-    "batch_matmul_s8": _matmul,
-    "average_pool_2d_s8": _pool,
-    "max_pool_2d_s8": _pool,
-    "mean_s8": _reduction,
-    "reduce_max_s8": _reduction,
-    "softmax_s8": _softmax,
-    "log_softmax_s8": _softmax,
-    "l2_normalization_s8": _softmax,
-    "add_s8": _elementwise,
-    "mul_s8": _elementwise,
-    "maximum_s8": _elementwise,
-    "prelu_s8": _elementwise,
-    "squared_difference_s8": _elementwise,
-    "pad_s8": _elementwise,
-    "copy_s8": _elementwise,
-    "lookup_s8": _elementwise,
-    "resize_nearest_neighbor_s8": _elementwise,
-    "resize_bilinear_s8": _bilinear,
-    "arg_max_s8": _arg_max,
-    "compare_s8": _elementwise,
-    "select_s8": _elementwise,
-    "gather_s8": _elementwise,
+def _unknown(call: KernelCall, _work: Work, target: Target, _rows: int) -> Spent:
+    assert target.costs is not None
+    elements = sum(math.prod(view.extents) for view in call.views.values())
+    return Spent(int(elements * target.costs.softmax_cycles.value), parallel="nothing")
+
+
+RULES: Mapping[CostClass, CostRule] = {
+    CostClass.UNKNOWN: _unknown,
+    CostClass.PRODUCTS: _products,
+    CostClass.CHANNEL_PRODUCTS: _channel_products,
+    CostClass.MATRIX_PRODUCTS: _matrix_products,
+    CostClass.PER_OUTPUT: _per_output,
+    CostClass.PER_INPUT: _per_input,
+    CostClass.PER_COLUMN: _per_column,
+    CostClass.MOVED: _moved,
+    CostClass.EXPONENTIALS: _exponentials,
 }
-"""One rule for each kernel of the microcode."""
+"""One rule for each cost class."""
 
 
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
     """The cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
     assert target.costs is not None, f"{target.name} has no cost constants"
-    cycles, macs, parallel = COST_RULES[call.kernel](
-        call, target, call.views["output"].extents[1] if rows is None else rows
-    )
-    return Cost(cycles, int(target.costs.issue_cycles.value), macs, parallel)
+    work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
+    spent = RULES[work.kind](call, work, target, rows)
+    issue = int(target.costs.issue_cycles.value)
+    return Cost(spent.compute_cycles, issue, spent.macs, spent.parallel, spent.inputs, spent.outputs)
 
 
 def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:

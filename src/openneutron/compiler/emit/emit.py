@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.memory.layout import Layout
 from openneutron.compiler.schedule.schedule import (
     Fetch,
@@ -18,13 +19,14 @@ from openneutron.compiler.schedule.schedule import (
     Wait,
     Whole,
     Window,
-    constants_read,
+    constant_operands,
 )
 from openneutron.compiler.schedule.timeline import part_cycles
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.storage import Storages
 from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
+from openneutron.isa.row import Packing
 from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
 from openneutron.targets import Target
 
@@ -70,11 +72,13 @@ def emit(
     weights = _Weights()
     buffers: dict[Record, int] = {}
     operators = []
+    known: dict[tuple[int, Packing], bytes] = {}
     fetched = {step.call: _fetched_to(step, layout) for step in schedule.steps if isinstance(step, Fetch)}
     sources: dict[int, tuple[int, int, int, int]] = {}
     for index, call in enumerate(schedule.calls):
         values = dict(call.params)
-        constants = constants_read(call, storages)
+        operands = {f"%{name}": content for name, content in constant_operands(call, storages).items()}
+        constants = {**packed(call, known), **operands}
         if index in fetched:
             # One FETCH brings them all: they must lie in one piece.
             joined = b"".join(blob + bytes(aligned(len(blob)) - len(blob)) for blob in constants.values())

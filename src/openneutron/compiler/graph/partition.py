@@ -80,6 +80,17 @@ class Partitioning:
             run += nodes
         assert sorted(run) == list(range(len(graph.nodes)))
 
+    def __str__(self) -> str:
+        """Return the steps, and the reason for each operator on the CPU."""
+        lines = []
+        for step in self.steps:
+            if isinstance(step, OnNpu):
+                nodes = self.partitions[step.index].graph.nodes
+                lines.append(f"NPU {step.index}: {', '.join(f'{node.op} %{node.name}' for node in nodes)}")
+            else:
+                lines.append(f"CPU: node {step.node}")
+        return "\n".join([*lines, *(str(item) for item in self.on_cpu)])
+
 
 def partition(graph: Graph, excluded: Iterable[str] = ()) -> Partitioning:
     """The nodes that the operator table accepts, in the fewest partitions that can run one after the other.

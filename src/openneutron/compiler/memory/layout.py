@@ -11,7 +11,7 @@ from openneutron.compiler.memory.placement import Item, Placement, live_bound
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.storage import Storage, Storages
 from openneutron.ir import Graph
-from openneutron.isa import aligned, base
+from openneutron.isa import aligned, base, base_text
 from openneutron.options import CALLER
 
 
@@ -27,6 +27,16 @@ class Layout:
     def scratch_bytes(self) -> int:
         """The arena: up to the end of its last buffer."""
         return self.placement.size
+
+    def __str__(self) -> str:
+        """Return the buffers with address, size and live range in steps (-1: before the first one)."""
+        placed, offsets = {item.name for item in self.items}, self.placement.offsets
+        lines = [f"arena {self.scratch_bytes} B, lower bound {self.placement.bound} B"]
+        for item in sorted(self.items, key=lambda item: (item.first, offsets[item.name])):
+            span = f"0x{offsets[item.name]:x} to 0x{offsets[item.name] + item.size:x}"
+            lines.append(f"  %{item.name}: {span}, {item.size} B, live in steps {item.first} to {item.last}")
+        others = {name: home for name, home in self.homes.items() if name not in placed}
+        return "\n".join([*lines, *(f"  %{name}: {base_text(word)}+0x{at:x}" for name, (word, at) in others.items())])
 
 
 def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> int:

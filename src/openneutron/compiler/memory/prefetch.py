@@ -235,7 +235,7 @@ class Copies:
         found = self._pieces.get(key)
         if found is None:
             cuttable = Cuttable(self.schedule.calls[use.call], self.storages)
-            cost = call_cost(cuttable.piece(first, last, "", constants=False), self.target)
+            cost = call_cost(cuttable.piece(first, last, ""), self.target)
             found = self._pieces[key] = cuttable.piece_bytes(last - first), cost.cycles
         return found
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Batches one after the other: runs of calls that go through all batches become as many runs that go through one each.
 
-A kernel computes each batch by itself. So a run of calls can be finished for one batch before the next one is begun, and what lies
+Most kernels compute each batch by itself. So a run of calls can be finished for one batch before the next one is begun, and what lies
 between them is held for one batch at a time. Each such call is issued once a batch, which is all it costs. Its pieces have one
 batch, so that they can be part of cascades.
 """
@@ -51,7 +51,7 @@ def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> Batches |
 def _batches_apart(call: KernelCall) -> int:
     """How many batches the call computes independently; 1 where it has one, or where its tensors differ in them."""
     counts = {view.extents[0] for view in call.views.values()}
-    return counts.pop() if len(counts) == 1 else 1
+    return counts.pop() if len(counts) == 1 and call.traits.batches_apart else 1
 
 
 @dataclass(slots=True)

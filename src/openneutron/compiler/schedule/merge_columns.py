@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.schedule.cut import columns_of, only_input
+from openneutron.compiler.schedule.needs import Span
 from openneutron.compiler.select.calls import KernelCall, View
-from openneutron.isa.rows import LANES
+from openneutron.compiler.select.constants import Constant, Maps
+from openneutron.isa.row import Packing
+from openneutron.isa.traits import Window
 from openneutron.targets import Target
 
 
@@ -24,25 +26,33 @@ def merge_columns(calls: Sequence[KernelCall], target: Target) -> list[KernelCal
     """The calls with every convolution in pieces that is faster so."""
     result: list[KernelCall] = []
     for call in calls:
-        pieces = _pieces(call) if _is_mergeable(call) else []
+        pieces = _pieces(call) if _is_mergeable(call, target) else []
         cycles = sum(call_cost(piece, target).cycles for piece in pieces)
         result += pieces if pieces and cycles < call_cost(call, target).cycles else [call]
     return result
 
 
-def _is_mergeable(call: KernelCall) -> bool:
-    if call.kernel != "conv_2d_s8":
+def _window(call: KernelCall) -> Window | None:
+    """The window of the call's input where its columns may be stated as channels."""
+    window = call.traits.access(only_input(call))
+    return window if isinstance(window, Window) and window.summed else None
+
+
+def _is_mergeable(call: KernelCall, target: Target) -> bool:
+    window, p = _window(call), call.params
+    if window is None:
         return False
-    p, view = call.params, call.views["input"]
-    channels, width = p["group_inputs"], p["kernel_w"]
+    channels, width, view = p[window.summed], p[window.kernel[1]], call.views[only_input(call)]
     dense = view.extents[3] == channels and view.pitches[2:] == (channels, 1)
-    return dense and p["dilation_w"] == 1 and -(-channels * width // LANES) < width * -(-channels // LANES)
+    undilated = window.dilation is None or p[window.dilation[1]] == 1
+    return dense and undilated and -(-channels * width // target.macs) < width * -(-channels // target.macs)
 
 
 def _pieces(call: KernelCall) -> list[KernelCall]:
     """Left edge, middle and right edge; nothing where there is no middle, or an edge sees padding alone."""
-    p, source = call.params, call.views["input"]
-    stride, before, width = p["stride_w"], p["pad_left"], p["kernel_w"]
+    window, p, source = _window(call), call.params, call.views[only_input(call)]
+    assert window is not None
+    stride, before, width = p[window.stride[1]], p[window.pad[1]], p[window.kernel[1]]
     cols, outputs = source.extents[2], call.views["output"].extents[2]
     # Below 0, the padding leaves out columns of the input (a cropped transposed convolution).
     first = max(0, -(-before // stride))
@@ -53,38 +63,27 @@ def _pieces(call: KernelCall) -> list[KernelCall]:
     if first > 0:
         pieces.append(_piece(call, "left", (0, first), source, {}))
     start = first * stride - before
-    span = width * p["group_inputs"]
-    view = _columns(source, start, cols - width + 1 - start)
+    span = width * p[window.summed]
+    view = columns_of(source, (start, cols - width + 1))
     view = replace(view, extents=(*view.extents[:3], span))
-    merged = {"pad_left": 0, "kernel_w": 1, "group_inputs": span}
+    merged = {window.pad[1]: 0, window.kernel[1]: 1, window.summed: span}
     middle = _piece(call, "middle", (first, end), view, merged)
-    pieces.append(replace(middle, constants={**call.constants, "weights": _merged_weights(call)}))
+    pieces.append(replace(middle, constants={k: _merged(call.packing(k), each) for k, each in call.constants.items()}))
     if end < outputs:
         start = end * stride - before
-        pieces.append(_piece(call, "right", (end, outputs), _columns(source, start, cols - start), {"pad_left": 0}))
+        pieces.append(_piece(call, "right", (end, outputs), columns_of(source, (start, cols)), {window.pad[1]: 0}))
     return pieces
 
 
-def _piece(call: KernelCall, side: str, span: tuple[int, int], source: View, params: dict[str, int]) -> KernelCall:
+def _piece(call: KernelCall, side: str, span: Span, source: View, params: dict[str, int]) -> KernelCall:
     """The call for some columns of its output."""
-    output = _columns(call.views["output"], span[0], span[1] - span[0])
-    views = {**call.views, "input": source, "output": output}
+    views = {only_input(call): source, "output": columns_of(call.views["output"], span)}
     return replace(call, name=f"{call.name}/{side}", views=views, params={**call.params, **params})
 
 
-def _columns(view: View, first: int, count: int) -> View:
-    batches, rows, _, channels = view.extents
-    return replace(view, extents=(batches, rows, count, channels), offset=view.offset + first * view.pitches[2])
-
-
-def _merged_weights(call: KernelCall) -> bytes:
-    """The packed weights [k/8][height][width][inputs/8][8 k][8] as [k/8][height][1][width * inputs / 8][8 k][8]."""
-    p = call.params
-    channels, width, height = p["group_inputs"], p["kernel_w"], p["kernel_h"]
-    packed = np.frombuffer(call.constants["weights"], np.int8)
-    blocks = packed.reshape(-1, height, width, -(-channels // LANES), LANES, LANES)
-    # [k/8][height][8 k][width][inputs]
-    plain = blocks.transpose(0, 1, 4, 2, 3, 5).reshape(blocks.shape[0], height, LANES, width, -1)[..., :channels]
-    joined = plain.reshape(*plain.shape[:3], width * channels)
-    padded = np.pad(joined, ((0, 0), (0, 0), (0, 0), (0, -joined.shape[3] % LANES)))
-    return padded.reshape(*padded.shape[:3], -1, LANES).transpose(0, 1, 3, 2, 4).tobytes()
+def _merged(packing: Packing, constant: Constant) -> Constant:
+    """Weights [output, height, width, input] with each column's inputs behind those of the one before it."""
+    if isinstance(constant, Maps) or packing is not Packing.WEIGHT_BLOCKS:
+        return constant
+    outputs, height, _, _ = constant.shape
+    return constant.reshape(outputs, height, 1, -1)

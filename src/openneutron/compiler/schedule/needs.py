@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which rows of its inputs each kernel needs for rows of its output: one rule a kernel."""
+"""Which rows and columns of its inputs a call reads for those of its output: one rule for each access pattern."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
+
+import numpy as np
 
 from openneutron.compiler.select.calls import KernelCall, View
+from openneutron.compiler.select.constants import Maps
+from openneutron.isa.traits import Access, Everything, Mapped, Padded, SameElement, SameRow, Window
 
 NEVER = 1 << 30
 """A row beyond every tensor's last: what outputs without a need need first."""
@@ -40,109 +44,83 @@ class RowNeeds:
         return RowNeeds(tuple(map(min, self.low, other.low)), tuple(map(max, self.high, other.high)))
 
 
-Rule = Callable[[KernelCall, str], RowNeeds | None]
-"""(call, name of one of its inputs) to its needs; None where every row of the output may need every row of the input."""
+Span = tuple[int, int]
+"""First and end."""
+
+Reads = Callable[[int], Span]
+"""A row (or column) of an output to those of an input that it reads; empty where padding is all it sees."""
+
+Rule = Callable[[KernelCall, str, Any, int], Reads | None]
+"""(call, name of one of its inputs, its access pattern, axis: 1 for rows, 2 for columns) to what places along the axis read; None
+where each may read every one."""
 
 
-def _window(call: KernelCall, name: str) -> RowNeeds:
-    p = call.params
-    extent = (p["kernel_h"] - 1) * p.get("dilation_h", 1) + 1
-    return _strided(call, name, p["stride_h"], p["pad_top"], extent)
+def _strided(held: int, stride: int, before: int, extent: int) -> Reads:
+    def reads(place: int) -> Span:
+        first = place * stride - before
+        return min(held, max(0, first)), min(held, max(0, first + extent))
+
+    return reads
 
 
-def _strided(call: KernelCall, name: str, stride: int, before: int, extent: int) -> RowNeeds:
-    held, rows = call.views[name].extents[1], call.views["output"].extents[1]
-    low = tuple(min(held, max(0, row * stride - before)) for row in range(rows))
-    high = tuple(min(held, max(0, row * stride - before + extent)) for row in range(rows))
-    return RowNeeds((*low, NEVER), (0, *high))
+def _window(call: KernelCall, name: str, window: Window, axis: int) -> Reads:
+    params, side = call.params, axis - 1
+    dilation = params[window.dilation[side]] if window.dilation else 1
+    extent = (params[window.kernel[side]] - 1) * dilation + 1
+    return _strided(call.views[name].extents[axis], params[window.stride[side]], params[window.pad[side]], extent)
 
 
-def _same_rows(call: KernelCall, name: str) -> RowNeeds | None:
-    view = call.views[name]
-    if view.extents[1] != call.views["output"].extents[1] or (view.pitches[1] == 0 and view.extents[1] > 1):
-        return None
-    return _strided(call, name, 1, 0, 1)
+def _same_row(call: KernelCall, name: str, access: SameRow, axis: int) -> Reads | None:
+    return _same_element(call, name, access, axis) if axis == 1 else None
 
 
-def _padded(call: KernelCall, name: str) -> RowNeeds:
-    return _strided(call, name, 1, call.params["pad_top"], 1)
+def _same_element(call: KernelCall, name: str, _access: SameElement | SameRow, axis: int) -> Reads | None:
+    held = call.views[name].extents[axis]
+    return _strided(held, 1, 0, 1) if held == call.views["output"].extents[axis] else None
 
 
-def _mapped(call: KernelCall, name: str, maps: int) -> RowNeeds:
-    """``maps`` int32 for each output row, one map behind the other, name the input rows it reads."""
-    held, rows = call.views[name].extents[1], call.views["output"].extents[1]
-    named = struct.unpack_from(f"<{maps * rows}i", call.constants["map"])
-    read = [[min(max(row, 0), held - 1) for row in named[i::rows]] for i in range(rows)]
-    low = tuple(accumulate((min(each) for each in reversed(read)), min))[::-1]
-    high = tuple(accumulate((max(each) + 1 for each in read), max))
-    return RowNeeds((*low, NEVER), (0, *high))
+def _padded(call: KernelCall, name: str, padded: Padded, axis: int) -> Reads:
+    return _strided(call.views[name].extents[axis], 1, call.params[padded.pad[axis - 1]], 1)
 
 
-def _nearest(call: KernelCall, name: str) -> RowNeeds:
-    return _mapped(call, name, 1)
+def _mapped(call: KernelCall, name: str, mapped: Mapped, axis: int) -> Reads:
+    held, maps = call.views[name].extents[axis], call.constants[mapped.constant]
+    assert isinstance(maps, Maps)
+    own = (maps.rows if axis == 1 else maps.cols)[: mapped.maps]
+    named = np.clip(own, 0, held - 1)
+    first, last = named.min(axis=0).tolist(), named.max(axis=0).tolist()
+    return lambda place: (first[place], last[place] + 1)
 
 
-def _bilinear(call: KernelCall, name: str) -> RowNeeds:
-    return _mapped(call, name, 2)
-
-
-def _first_operand(call: KernelCall, name: str) -> RowNeeds | None:
-    return _same_rows(call, name) if name in ("input", "input_a") else None
-
-
-def _everything(_call: KernelCall, _name: str) -> None:
+def _everything(_call: KernelCall, _name: str, _access: Everything, _axis: int) -> None:
     return None
 
 
-RULES: dict[str, Rule] = {
-    "conv_2d_s8": _window,
-    "conv_2d_1x1_s8": _window,
-    "depthwise_conv_2d_s8": _window,
-    "average_pool_2d_s8": _window,
-    "max_pool_2d_s8": _window,
-    "add_s8": _same_rows,
-    "mul_s8": _same_rows,
-    "maximum_s8": _same_rows,
-    "prelu_s8": _same_rows,
-    "squared_difference_s8": _same_rows,
-    "compare_s8": _same_rows,
-    "select_s8": _same_rows,
-    "lookup_s8": _same_rows,
-    "copy_s8": _same_rows,
-    "pad_s8": _padded,
-    "resize_nearest_neighbor_s8": _nearest,
-    "resize_bilinear_s8": _bilinear,
-    "softmax_s8": _same_rows,
-    "log_softmax_s8": _same_rows,
-    "l2_normalization_s8": _same_rows,
-    "arg_max_s8": _same_rows,
-    "batch_matmul_s8": _first_operand,
-    "gather_s8": _first_operand,
-    "mean_s8": _everything,
-    "reduce_max_s8": _everything,
+RULES: Mapping[type[Access], Rule] = {
+    Everything: _everything,
+    SameRow: _same_row,
+    SameElement: _same_element,
+    Window: _window,
+    Padded: _padded,
+    Mapped: _mapped,
 }
-"""One rule for each kernel of the microcode."""
+"""One rule for each access pattern."""
 
-ELEMENT_BY_ELEMENT = frozenset(
-    (
-        "add_s8",
-        "mul_s8",
-        "maximum_s8",
-        "prelu_s8",
-        "squared_difference_s8",
-        "compare_s8",
-        "select_s8",
-        "lookup_s8",
-        "copy_s8",
-    )
-)
-"""Kernels that read an element of an input before they write that element of the output, in ascending order, and never look
-at it again (runtime/kernels/elements.h): where both are laid out alike, the output may lie on the input or before it."""
+
+def reads_along(call: KernelCall, name: str, axis: int) -> Reads | None:
+    """The rows (axis 1) or columns (axis 2) that each of the output's reads of an input; None: it may be all of them."""
+    access = call.traits.access(name)
+    return RULES[type(access)](call, name, access, axis)
 
 
 def row_needs(call: KernelCall, name: str) -> RowNeeds | None:
     """The rows that a call needs of its input ``name``, in rows of that view; None: all, for any of its output."""
-    return RULES[call.kernel](call, name)
+    reads, view = reads_along(call, name, 1), call.views[name]
+    if reads is None or (view.pitches[1] == 0 and view.extents[1] > 1):
+        return None
+    spans = [reads(row) for row in range(call.views["output"].extents[1])]
+    low = list(accumulate((first for first, _ in reversed(spans)), min))[::-1]
+    return RowNeeds((*low, NEVER), (0, *accumulate((end for _, end in spans), max)))
 
 
 def written_in_place(call: KernelCall, name: str, of: Mapping[str, str]) -> bool:
@@ -151,12 +129,16 @@ def written_in_place(call: KernelCall, name: str, of: Mapping[str, str]) -> bool
     Everything that the call reads of that memory, by whatever tensor's name, then lies as the output does. ``of``: the
     storage of each tensor.
     """
-    storage = of[call.views[name].tensor]
-    return call.kernel in ELEMENT_BY_ELEMENT and all(
-        _place(view) == _place(call.views["output"])
+    storage, output = of[call.views[name].tensor], _place(call.views["output"])
+    return all(
+        _in_place(call.traits.access(field)) and _place(view) == output
         for field, view in call.views.items()
         if field != "output" and of[view.tensor] == storage
     )
+
+
+def _in_place(access: Access) -> bool:
+    return isinstance(access, SameElement) and access.in_place
 
 
 def _place(view: View) -> tuple[tuple[int, ...], tuple[int, ...], int]:

@@ -18,6 +18,9 @@ class Whole:
 
     call: int
 
+    def __str__(self) -> str:
+        return f"call {self.call} whole"
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -27,6 +30,9 @@ class Rows:
     row0: int
     row1: int
     step: int = 0
+
+    def __str__(self) -> str:
+        return f"call {self.call} rows {self.row0}:{self.row1}{_advance(self.step)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,11 @@ class Window:
     batches: tuple[int, int] = (0, 1)
     step: int = 0
 
+    def __str__(self) -> str:
+        spans = {"batches": self.batches, "rows": self.rows, "columns": self.cols, "channels": self.channels}
+        window = " ".join(f"{axis} {start}:{end}" for axis, (start, end) in spans.items())
+        return f"call {self.call} {window}{_advance(self.step)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Loop:
@@ -47,6 +58,9 @@ class Loop:
 
     count: int
     body: tuple[Rows | Window, ...]
+
+    def __str__(self) -> str:
+        return "\n".join((f"{self.count} times", *(f"  {part}" for part in self.body)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +72,18 @@ class Fetch:
     destination: int
     channel: int = 0
 
+    def __str__(self) -> str:
+        return f"fetch the constants of call {self.call} to 0x{self.destination:x}, channel {self.channel}"
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Waits for a channel's copies."""
 
     channel: int = 0
+
+    def __str__(self) -> str:
+        return f"wait for channel {self.channel}"
 
 
 Step = Whole | Rows | Window | Loop | Fetch | Wait
@@ -90,12 +110,28 @@ class Schedule:
         """The calls a step runs."""
         return (self.calls[call] for call in calls_in(step))
 
+    def __str__(self) -> str:
+        """Return the calls and the steps, each with its number; then rolling buffers, overlaps and shared allocations."""
+        lines = ["calls", *(f"  {number}: {call}" for number, call in enumerate(self.calls)), "steps"]
+        lines += [f"  {number}: {step}".replace("\n", "\n    ") for number, step in enumerate(self.steps)]
+        notes = [f"  %{name}: a rolling buffer of {rows} rows" for name, rows in self.rings.items()]
+        notes += [
+            f"  %{made} may start at most {furthest} B behind the start of %{dying}"
+            for (made, dying), furthest in self.overlaps.items()
+        ]
+        notes += [f"  %{name}: {offset} B behind the start of {room}" for name, (room, offset) in self.rooms.items()]
+        return "\n".join([*lines, *(["memory", *notes] if notes else [])])
+
     def verify(self) -> None:
         """Asserts that every call is run by a step and every fetched constant has its place."""
         run = {id(call) for step in self.steps for call in self.calls_of(step)}
         assert all(id(call) in run for call in self.calls), "a call is never run"
         for call in self.calls:
             call.verify()
+
+
+def _advance(step: int) -> str:
+    return f", {step:+} each time" if step else ""
 
 
 def calls_in(step: Step) -> tuple[int, ...]:
@@ -110,16 +146,16 @@ def whole_schedule(calls: Sequence[KernelCall]) -> Schedule:
     return Schedule(tuple(calls), tuple(Whole(index) for index in range(len(calls))))
 
 
-def constants_read(call: KernelCall, storages: Storages) -> dict[str, bytes]:
-    """All that a call reads of the weights: its constants by their keys, constant operands by % and their storages' names.
+def constant_operands(call: KernelCall, storages: Storages) -> dict[str, bytes]:
+    """The constant operands that a call reads of the weights, by their storages' names.
 
     An operand is there whole, though a view may leave out some of it.
     """
     operands = (storages[view.tensor] for view in call.views.values())
-    read = {f"%{storage.name}": storage.constant for storage in operands if storage.constant is not None}
-    return {**call.constants, **read}
+    return {storage.name: storage.constant for storage in operands if storage.constant is not None}
 
 
 def fetched_bytes(call: KernelCall, storages: Storages) -> int:
     """What a call's constants take in the prefetch buffer."""
-    return sum(aligned(len(blob)) for blob in constants_read(call, storages).values())
+    operands = map(len, constant_operands(call, storages).values())
+    return sum(map(aligned, (*call.packed_bytes().values(), *operands)))

@@ -11,17 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from openneutron.compiler.select.calls import KernelCall, View
+from openneutron.compiler.select.constants import exchanged
 from openneutron.compiler.select.storage import Storages
-from openneutron.isa.rows import LANES
-
-PAIRS = (("kernel_h", "kernel_w"), ("stride_h", "stride_w"), ("dilation_h", "dilation_w"), ("pad_top", "pad_left"))
-"""Parameters of rows and of columns."""
-
-NEVER = frozenset(("gather_s8", "batch_matmul_s8"))
-"""Kernels that treat rows and columns unlike."""
 
 
 def by_rows(calls: Sequence[KernelCall]) -> tuple[KernelCall, ...]:
@@ -33,7 +25,7 @@ def is_sequence(call: KernelCall) -> bool:
     """Whether the call has one row of several columns, in all of its tensors."""
     views = call.views.values()
     long = any(view.extents[2] > 1 for view in views)
-    return long and call.kernel not in NEVER and all(view.extents[1] == 1 for view in views)
+    return long and call.traits.exchanged is not None and all(view.extents[1] == 1 for view in views)
 
 
 def apart(calls: Sequence[KernelCall], storages: Storages) -> bool:
@@ -52,14 +44,9 @@ def apart(calls: Sequence[KernelCall], storages: Storages) -> bool:
 def turned(call: KernelCall) -> KernelCall:
     """The call with rows for columns and columns for rows."""
     params = dict(call.params)
-    for one, other in PAIRS:
-        if one in params:
-            params[one], params[other] = params[other], params[one]
-    constants = dict(call.constants)
-    if "weights" in constants:
-        constants["weights"] = _turned_weights(call)
-    if "map" in constants:
-        constants["map"] = _turned_map(call)
+    for one, other in call.traits.exchanged or ():
+        params[one], params[other] = params[other], params[one]
+    constants = {key: exchanged(call.packing(key), constant) for key, constant in call.constants.items()}
     views = {name: _turned_view(view) for name, view in call.views.items()}
     return replace(call, views=views, params=params, constants=constants)
 
@@ -67,21 +54,3 @@ def turned(call: KernelCall) -> KernelCall:
 def _turned_view(view: View) -> View:
     (batches, rows, cols, channels), (batch, row, col, channel) = view.extents, view.pitches
     return replace(view, extents=(batches, cols, rows, channels), pitches=(batch, col, row, channel))
-
-
-def _turned_weights(call: KernelCall) -> bytes:
-    """Packed weights [k/8][height][width][...] as [k/8][width][height][...]."""
-    height, width = call.params["kernel_h"], call.params["kernel_w"]
-    if 1 in (height, width):
-        return call.constants["weights"]
-    packed = np.frombuffer(call.constants["weights"], np.int8)
-    blocks = packed.reshape(-(-call.params["constant_channels"] // LANES), height, width, -1)
-    return blocks.swapaxes(1, 2).tobytes()
-
-
-def _turned_map(call: KernelCall) -> bytes:
-    """The tables of the columns in front of those of the rows, as many of each."""
-    _, rows, cols, _ = call.views["output"].extents
-    whole = call.constants["map"]
-    split = len(whole) * rows // (rows + cols)
-    return whole[split:] + whole[:split]

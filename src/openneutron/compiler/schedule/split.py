@@ -7,13 +7,11 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 
+from openneutron.compiler.schedule.cut import some_channels, takes_channels
 from openneutron.compiler.schedule.schedule import Loop, Rows, Schedule, Step, Whole, Window, fetched_bytes
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.storage import Storages
-from openneutron.isa import aligned
 from openneutron.isa.rows import LANES
-
-_SPLITTABLE = ("conv_2d_s8", "conv_2d_1x1_s8")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,36 +27,23 @@ class Cuttable:
     @property
     def blocks(self) -> int:
         """Blocks of output channels that can be cut apart; 1 where the call stays whole."""
-        call = self.call
-        channels = call.views["output"].extents[3]
-        if call.kernel not in _SPLITTABLE or call.params["group_outputs"] != channels:
+        call, channels = self.call, self.call.traits.channels
+        if channels is None or channels.same or not takes_channels(call):
             return 1
         if any(self.storages[view.tensor].constant is not None for view in call.views.values()):
             return 1
-        return -(-channels // LANES)
+        return -(-call.views["output"].extents[3] // LANES)
 
     def piece_bytes(self, blocks: int) -> int:
         """What the constants of so many blocks take in SRAM."""
-        of = self.blocks
-        if blocks >= of:
-            return fetched_bytes(self.call, self.storages)
-        return sum(aligned(len(blob) // of * blocks) for blob in self.call.constants.values())
+        whole = blocks >= self.blocks
+        return fetched_bytes(self.call if whole else self.piece(0, blocks, ""), self.storages)
 
-    def piece(self, first: int, last: int, name: str, constants: bool = True) -> KernelCall:
-        """The call that computes the channels of blocks [first, last); for its cost alone it needs no constants."""
-        call, of = self.call, self.blocks
-        output = call.views["output"]
-        k0, k1 = first * LANES, min(last * LANES, output.extents[3])
-        view = dataclasses.replace(
-            output, extents=(*output.extents[:3], k1 - k0), offset=output.offset + k0 * output.pitches[3]
-        )
-        blobs = {}
-        for key, blob in call.constants.items() if constants else ():
-            size = len(blob) // of
-            assert size * of == len(blob), "constants are whole blocks"
-            blobs[key] = blob[size * first : size * last]
-        params = {**call.params, "group_outputs": k1 - k0, "constant_channels": k1 - k0}
-        return KernelCall(call.kernel, name, {**call.views, "output": view}, params, blobs)
+    def piece(self, first: int, last: int, name: str) -> KernelCall:
+        """The call that computes the channels of blocks [first, last)."""
+        channels = self.call.views["output"].extents[3]
+        part = some_channels(self.call, (first * LANES, min(last * LANES, channels)))
+        return dataclasses.replace(part, name=name)
 
 
 def edges(blocks: int, count: int) -> Iterator[tuple[int, int]]:

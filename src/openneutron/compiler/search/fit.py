@@ -76,7 +76,7 @@ def fit(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, room: i
     (order,) = _orders(calls, own, wanted)
     merged = fit_merged(order, storages, wanted)
     fits = merged is not None and merged.sram_bytes <= room
-    if merged is not None and fits and not may_leave_out(order, own):
+    if merged is not None and fits and not may_leave_out(order, own, wanted.target):
         return merged
     found = fit_plain(calls, own, wanted, room)
     if merged is None:
@@ -96,7 +96,7 @@ def fit_plain(calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, r
     (order,) = _orders(calls, storages, wanted)
     whole = _every_call_whole(order, storages, wanted)
     fits = whole.sram_bytes <= room
-    if fits and not may_leave_out(order, storages):
+    if fits and not may_leave_out(order, storages, wanted.target):
         return whole
     best, cycles = (whole, whole.cycles(wanted.target)) if fits else (None, 0)
     found = options_of(calls, storages, wanted)

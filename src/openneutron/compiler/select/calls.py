@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from openneutron.compiler.select.constants import Constant, are_equal, packed_bytes
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.isa import rows
+from openneutron.isa.row import Packing
+from openneutron.isa.traits import Traits
 
 Extents = tuple[int, int, int, int]
 """Batches, rows, columns, channels; or one number for each of them."""
@@ -68,9 +71,9 @@ def whole(tensor: Tensor) -> View:
     return View(tensor.name, extents, dense_pitches(extents))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KernelCall:
-    """One operator of the microcode: its kernel's parameter block, with views for buffers and bytes for constants.
+    """One operator of the microcode: its kernel's parameter block, with views for buffers and logical constants.
 
     ``views`` has an entry for each buffer field of the kernel's row ("input", "output", "input_a" …), ``constants`` one for
     each pair of fields X_base, X_offset (key X), ``params`` one for every other field.
@@ -80,11 +83,42 @@ class KernelCall:
     name: str
     views: Mapping[str, View]
     params: Mapping[str, int] = field(default_factory=dict)
-    constants: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    constants: Mapping[str, Constant] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("views", "params", "constants"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def __eq__(self, other: object) -> bool:
+        """Equal constants are those of equal values."""
+        if self is other or not isinstance(other, KernelCall):
+            return self is other
+        same = (self.kernel, self.name, self.views, self.params) == (
+            other.kernel,
+            other.name,
+            other.views,
+            other.params,
+        )
+        return (
+            same
+            and self.constants.keys() == other.constants.keys()
+            and all(are_equal(constant, other.constants[key]) for key, constant in self.constants.items())
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def traits(self) -> Traits:
+        """What may be assumed of its kernel."""
+        return rows.KERNEL_BY_NAME[self.kernel].traits
+
+    def packing(self, key: str) -> Packing:
+        """The layout of a constant once it is packed."""
+        return rows.KERNEL_BY_NAME[self.kernel].packing(key)
+
+    def packed_bytes(self) -> dict[str, int]:
+        """The bytes that each constant takes once it is packed."""
+        return {key: packed_bytes(self.packing(key), constant) for key, constant in self.constants.items()}
 
     def verify(self) -> None:
         """Asserts that every field of the kernel's row is given, once, and that a fused activation's bounds are in order."""
@@ -93,13 +127,16 @@ class KernelCall:
         given += [f"{stem}_{part}" for stem in self.constants for part in ("base", "offset")]
         wanted = sorted(column.name for column in row.fields)
         assert sorted(given) == wanted, f"{self.kernel} '{self.name}': {sorted(set(given) ^ set(wanted))}"
+        assert not any(result.state for result in row.traits.results), (
+            f"{self.kernel}: state has no place in a program yet"
+        )
         low, high = self.params.get("clamp_min", -128), self.params.get("clamp_max", 127)
         assert -128 <= low <= high <= 127, f"{self.kernel} '{self.name}': bounds {low} and {high}"
 
     def __str__(self) -> str:
         views = ", ".join(f"{name}={view}" for name, view in self.views.items())
         params = "".join(f" {name}={value}" for name, value in self.params.items())
-        constants = "".join(f" {name}=<{len(blob)} B>" for name, blob in self.constants.items())
+        constants = "".join(f" {name}=<{size} B>" for name, size in self.packed_bytes().items())
         return f"{self.kernel}({views}){params}{constants} ; {self.name}"
 
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
-from openneutron.compiler.select.fold_moves import COPY
 from openneutron.compiler.select.storage import Storages
+from openneutron.isa.traits import Function
 
 
 def copies_as_views(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
@@ -22,7 +22,7 @@ def copies_as_views(storages: Storages, calls: Sequence[KernelCall]) -> list[Ker
     left = list(calls)
     place = 0
     while place < len(left):
-        moved = _without(storages, left, left[place]) if left[place].kernel == COPY else None
+        moved = _without(storages, left, left[place]) if left[place].traits.function is Function.IDENTITY else None
         if moved is None:
             place += 1
         else:

@@ -17,8 +17,7 @@ import numpy as np
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
 from openneutron.compiler.select.fold_clamps import with_table
 from openneutron.compiler.select.storage import Storages
-
-COPY, TABLE = "copy_s8", "lookup_s8"
+from openneutron.isa.traits import Function
 
 Use = tuple[int, str]
 """(call, field)."""
@@ -78,7 +77,7 @@ def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
     assert writer is not None
     between = writer.views["output"]
     reading = [work.calls[at] for at, _ in readers]
-    if len(readers) == 1 and reading[0] is not None and writer.kernel not in (COPY, TABLE):
+    if len(readers) == 1 and reading[0] is not None and writer.traits.function is None:
         reading = [_seen_as(reading[0], between)]
     if not readers or any(
         call is None or not _same(call.views[name], between) for call, (_, name) in zip(reading, readers, strict=True)
@@ -90,11 +89,11 @@ def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
         joined = _joined(writer, reader)
         if joined is not None:
             # At the reader's place everything that either reads is there still, and nobody reads the result before.
-            first = writer.kernel in (COPY, TABLE)
+            first = writer.traits.function is not None
             work.calls[readers[0][0] if first else place] = joined
             work.calls[place if first else readers[0][0]] = None
             return True
-    if writer.kernel == COPY and _can_read(writer.views["input"], reading):
+    if writer.traits.function is Function.IDENTITY and _can_read(writer.views["input"], reading):
         for at, name in readers:
             call = work.calls[at]
             assert call is not None
@@ -107,32 +106,34 @@ def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
 def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
     """What a call and the copy or table behind it do together."""
     views = {**writer.views, "output": reader.views["output"]}
-    moves = writer.kernel in (COPY, TABLE)
-    if reader.kernel == COPY:
+    moves = writer.traits.function is not None
+    if reader.traits.function is Function.IDENTITY:
         # Other kernels write channels that do not lie side by side one by one.
         return replace(writer, views=views) if moves or views["output"].pitches[3] == 1 else None
-    if reader.kernel != TABLE:
+    if reader.traits.function is not Function.TABLE:
         return None
-    table = np.frombuffer(reader.constants["table"], np.int8)
+    table = reader.constants["table"]
+    assert isinstance(table, np.ndarray)
     if not moves:
         params = with_table(writer, table)
         return (
             None if params is None or views["output"].pitches[3] != 1 else replace(writer, views=views, params=params)
         )
-    if writer.kernel == TABLE:
-        table = table[np.frombuffer(writer.constants["table"], np.int8).astype(np.int32) + 128]
-    return replace(reader, views=views, constants={"table": table.tobytes()})
+    before = writer.constants["table"] if writer.traits.function is Function.TABLE else None
+    if isinstance(before, np.ndarray):
+        table = table[before.astype(np.int32) + 128]
+    return replace(reader, views=views, constants={"table": table})
 
 
 def _can_read(view: View, readers: Iterable[KernelCall | None]) -> bool:
     """Whether kernels read there as fast as from a tensor of its own: those that sum channels want them side by side."""
-    return view.pitches[3] == 1 or all(call is not None and call.kernel in (COPY, TABLE) for call in readers)
+    return view.pitches[3] == 1 or all(call is not None and call.traits.function is not None for call in readers)
 
 
 def _seen_as(reader: KernelCall, between: View) -> KernelCall:
     """A table whose tensors lie without gaps, in the shape in which what it reads was written."""
     source, result = reader.views.get("input"), reader.views["output"]
-    if reader.kernel != TABLE or source is None or source.extents == between.extents:
+    if reader.traits.function is not Function.TABLE or source is None or source.extents == between.extents:
         return reader
     if math.prod(source.extents) != math.prod(between.extents):
         return reader

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from openneutron.compiler.graph.legalize import VIEWS
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall
@@ -25,24 +28,25 @@ def select_node(graph: Graph, node: Node) -> list[KernelCall]:
     return calls
 
 
-def select_calls(legal: Graph) -> Selection:
-    """The storages of a legalized graph and its kernel calls in execution order, copies for views included."""
+def select_calls(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> Selection:
+    """The storages of a legalized graph and its kernel calls in execution order, copies for views included. ``known``: calls
+    of nodes that are selected already, by the nodes' names."""
     storages, copies = share(legal)
     calls: list[KernelCall] = []
     for name in (*legal.inputs, *(n for n, tensor in legal.tensors.items() if tensor.is_constant)):
         calls += copies.get(name, [])
     for node in legal.nodes:
         if node.op not in VIEWS:
-            calls += select_node(legal, node)
+            calls += known[node.name] if node.name in known else select_node(legal, node)
         for name in node.outputs:
             calls += copies.get(name, [])
     return storages, fold_moves(storages, calls)
 
 
-def selections(legal: Graph) -> list[Selection]:
+def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> list[Selection]:
     """What may be compiled: ``select_calls``, and where some of its copies can be views (copies_as_views) that too: it is
     faster, and in cascades may take more memory. Whatever the budget, they are the same."""
-    storages, calls = select_calls(legal)
+    storages, calls = select_calls(legal, known)
     fewer = copies_as_views(storages, calls)
     if len(fewer) == len(calls):
         return [(storages, calls)]

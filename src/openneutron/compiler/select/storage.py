@@ -32,6 +32,10 @@ class Storages:
     def __getitem__(self, tensor: str) -> Storage:
         return self.storages[self.of[tensor]]
 
+    def __str__(self) -> str:
+        """Return a line for each tensor in the storage of another one."""
+        return "\n".join(f"%{tensor} is in %{name}" for tensor, name in self.of.items() if tensor != name)
+
 
 def copy_call(name: str, source: Tensor, destination: str) -> KernelCall:
     """A call that copies a whole tensor's bytes to a tensor of the same size."""

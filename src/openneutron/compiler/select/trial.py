@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from openneutron import ops
 from openneutron.compiler.graph.legalize import VIEWS, legalize
+from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.select import select_node
 from openneutron.errors import OpenNeutronError
 from openneutron.ir import Graph
@@ -20,18 +22,28 @@ class Refused:
     reason: str
 
 
-def try_compile(graph: Graph) -> Refused | None:
-    """What ``compile_graph`` would refuse whatever the budget, or None."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """A graph that would compile, legalized, with the kernel calls of each node by its name. ``compile_graph`` takes it up."""
+
+    graph: Graph = field(repr=False)
+    legal: Graph = field(repr=False)
+    calls: Mapping[str, list[KernelCall]] = field(repr=False)
+
+
+def try_compile(graph: Graph) -> Refused | Trial:
+    """Return what ``compile_graph`` would refuse whatever the budget; otherwise the first stages of the compile."""
     for node in graph.nodes:
         reason = ops.reject(graph, node)
         if reason is not None:
             return Refused(node.outputs[0], reason)
     legal = legalize(graph)
+    calls: dict[str, list[KernelCall]] = {}
     for node in legal.nodes:
         if node.op in VIEWS:
             continue
         try:
-            select_node(legal, node)
+            calls[node.name] = select_node(legal, node)
         except OpenNeutronError as error:
             return Refused(node.outputs[0], str(error).rstrip("."))
-    return None
+    return Trial(graph, legal, calls)

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import operator
 import shlex
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,11 +16,10 @@ from openneutron import targets
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import read_as, split_flags, with_flags
 from openneutron.options import CALLER, EIQ, CompileOptions
+from openneutron.pytorch.backend.neutron_target_spec import FLAVOR, warn_of_flavor
 
 OUTPUT_FORMAT = "tflite"
 NONE = "None"
-FLAVOR = "neutron_converter_flavor"
-"""An option of ExecuTorch 1.0's NXP backend: which release of NXP's converter compiles."""
 
 OURS = "openneutron"
 """The key of the options that ExecuTorch's NXP backend does not have."""
@@ -144,16 +142,6 @@ def _from_upstream(texts: dict[str, str]) -> CompileOptions:
         texts.get("compile_flags", ""),
         _flag(texts, "fetch_constants_to_sram", False),
         _flag(texts, "use_profiling", False),
-    )
-
-
-def warn_of_flavor(flavor: str, stacklevel: int) -> None:
-    """Warn that ``neutron_converter_flavor`` has no effect."""
-    warnings.warn(
-        f"{FLAVOR}: '{flavor}' changes nothing. The release of NXP's converter is that of the installed eiq_neutron_sdk; "
-        "whether it compiles, or this project's compiler, is set by options=CompileOptions(converter='eiq').",
-        FutureWarning,
-        stacklevel=stacklevel + 1,
     )
 
 

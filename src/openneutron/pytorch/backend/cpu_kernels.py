@@ -11,7 +11,7 @@ from executorch.exir.operator.convert import to_out_variant
 from executorch.runtime import Runtime
 from torch.fx import Node
 
-from openneutron.pytorch.graph.overload import overload_of
+from openneutron.pytorch.graph.program import overload_of
 
 _VIEWS = frozenset(("aten.view_copy.default", "aten.alias_copy.default", "aten._assert_scalar.default"))
 """What memory planning, or emission, leaves no call of."""

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import warnings
 from enum import Enum
 
 from openneutron import targets
-from openneutron.pytorch.backend.compile_spec import warn_of_flavor
+
+FLAVOR = "neutron_converter_flavor"
+"""An option of ExecuTorch 1.0's NXP backend: which release of NXP's converter compiles."""
 
 
 class NeutronHWVersion(Enum):
@@ -48,3 +51,13 @@ class NeutronTargetSpec:
 
     def get_hw_version(self) -> NeutronHWVersion:
         return NeutronHWVersion[self.neutron_target.hw_version]
+
+
+def warn_of_flavor(flavor: str, stacklevel: int) -> None:
+    """Says what became of ``neutron_converter_flavor``."""
+    warnings.warn(
+        f"{FLAVOR}: '{flavor}' changes nothing. The release of NXP's converter is that of the installed eiq_neutron_sdk; "
+        "whether it compiles, or this project's compiler, is set by options=CompileOptions(converter='eiq').",
+        FutureWarning,
+        stacklevel=stacklevel + 1,
+    )

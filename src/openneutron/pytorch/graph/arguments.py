@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from openneutron.pytorch.graph.overload import overload_of
+from openneutron.pytorch.graph.program import overload_of
 
 
 def arguments_of(node: Node) -> dict[str, Any]:

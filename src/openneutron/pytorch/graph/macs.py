@@ -10,7 +10,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from openneutron.pytorch.graph.overload import overload_of
+from openneutron.pytorch.graph.program import overload_of
 
 FLOPS_PER_MAC = 2
 """``torch.utils.flop_counter`` counts a multiplication and an addition as two operations."""

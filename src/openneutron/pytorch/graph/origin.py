@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from torch.fx import Node
 
-from openneutron.pytorch.graph.overload import overload_of
-from openneutron.pytorch.graph.program import op_name
+from openneutron.pytorch.graph.program import op_name, overload_of
 
 
 def written(node: Node) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from openneutron.pytorch.graph.overload import overload_of
+from openneutron.pytorch.graph.program import overload_of
 
 SAME = frozenset(
     ("aten::alias", "aten::alias_copy", "aten::clone", "aten::contiguous", "aten::detach", "aten::detach_copy",

@@ -15,8 +15,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_channel, per_tensor
-from openneutron.pytorch.graph.overload import overload_of
-from openneutron.pytorch.operators.lowering.rules import Rejected
+from openneutron.pytorch.graph.reject import Rejected
 
 QUANTIZE = frozenset(
     f"quantized_decomposed.quantize_{form}"
@@ -41,6 +40,12 @@ DTYPE_OF_TORCH = {
     torch.int64: DType.INT64,
     torch.bool: DType.BOOL,
 }
+
+
+def overload_of(node: Node) -> torch._ops.OpOverload | None:
+    """The ATen overload a node calls, of the edge dialect's wrapper too; None where it calls something else."""
+    target = node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "_op", None)
+    return target if isinstance(target, torch._ops.OpOverload) else None
 
 
 def op_name(node: Node) -> str:

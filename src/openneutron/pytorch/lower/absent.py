@@ -7,12 +7,12 @@ import torch
 from torch.fx import Node
 
 from openneutron import ops
+from openneutron.pytorch.graph.marks import LEFT_FLOAT, STAYS_WHOLE
 from openneutron.pytorch.graph.origin import is_decomposed, written
-from openneutron.pytorch.graph.overload import overload_of
-from openneutron.pytorch.graph.program import op_name, short_name
-from openneutron.pytorch.lower.objections import COUNTED_AT_RUN_TIME, computed_weights, objection
-from openneutron.pytorch.operators.lowering.rules import QUANTIZE, Reject
-from openneutron.pytorch.quantizer.overrides import LEFT_FLOAT
+from openneutron.pytorch.graph.pointwise import is_pointwise_operator
+from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name, overload_of, short_name
+from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, REWRITE, Reject
+from openneutron.pytorch.operators.rules.objections import COUNTED_AT_RUN_TIME, is_computed, objection
 
 QUANTIZER = "quantizer"
 """``Reject.rule`` where only the quantizer keeps a node from the NPU."""
@@ -36,16 +36,12 @@ LITERT_OF = {
 }
 """Rows of the operator table by what ATen calls them, where the names differ."""
 
-STAYS_WHOLE = "stays_whole"
-"""The key of ``node.meta["custom"]`` for the reason why a decomposable operator stayed whole: the reason, and a
-suggestion."""
-
-REWRITE = "Write it with operators that docs/supported-ops.md lists."
+COMPUTED_WEIGHTS = Reject("its weights are computed at run time; they must be constant")
 
 _ORDERS = "it puts values in order, for which there is no kernel"
 _WITHOUT_ORDER = "argmax and max with a dimension, which have one, find the first of them."
 
-NEVER = {
+NO_KERNEL_PLANNED = {
     **dict.fromkeys(("topk", "sort", "argsort", "kthvalue", "median", "mode"), Reject(_ORDERS, _WITHOUT_ORDER)),
     **dict.fromkeys(("nonzero", "masked_select", "unique", "unique2"), COUNTED_AT_RUN_TIME),
 }
@@ -55,21 +51,29 @@ NEVER = {
 def no_rule(node: Node) -> Reject:
     """Why an operator without a lowering rule stays on the CPU."""
     name = short_name(node)
-    if overload_of(node) is None:
+    overload = overload_of(node)
+    if overload is None:
         return Reject(f"'{name}' is control flow or no operator of a library; those run on the CPU")
     if (against := objection(node)) is not None:
         return against
     base = name.rpartition(".")[2].strip("_").removesuffix("_copy")
-    if base in NEVER:
-        return NEVER[base]
+    if base in NO_KERNEL_PLANNED:
+        return NO_KERNEL_PLANNED[base]
     if (whole := stays_whole(node)) is not None:
         return whole
+    if is_pointwise_operator(overload) or not _is_float(node):
+        return not_quantized(node)
     row = ops.BY_NAME.get(LITERT_OF.get(base, base))
     if row is not None and row.kernels and row.litert:
         return Reject(
             f"{name} is not connected for PyTorch yet; there is a kernel for it in .tflite files ({row.litert})"
         )
     return Reject(f"there is no kernel for {name}", REWRITE)
+
+
+def _is_float(node: Node) -> bool:
+    value = node.meta.get("val")
+    return not isinstance(value, torch.Tensor) or value.is_floating_point()
 
 
 def stays_whole(node: Node) -> Reject | None:
@@ -81,7 +85,7 @@ def stays_whole(node: Node) -> Reject | None:
 
 def not_quantized(node: Node) -> Reject:
     """Why a node's operands are no int8 values, as far as the node itself tells."""
-    against = objection(node) or (computed_weights(node) if op_name(node) == "aten.convolution.default" else None)
+    against = objection(node) or (_computed_weights(node) if op_name(node) == "aten.convolution.default" else None)
     if against is not None:
         return against
     for source in (node, *node.all_input_nodes):
@@ -103,7 +107,15 @@ def not_quantized(node: Node) -> Reject:
     subject = f"'{written(node)}', which it is a part of" if is_decomposed(node) else "it"
     if left_float(node):
         return Reject(f"the quantizer has no rule for {subject}", rule=QUANTIZER)
-    return Reject(f"{subject}{',' if is_decomposed(node) else ''} is not quantized", QUANTIZE, QUANTIZER)
+    return Reject(f"{subject}{',' if is_decomposed(node) else ''} is not quantized", QUANTIZE_FIRST, QUANTIZER)
+
+
+def _computed_weights(node: Node) -> Reject | None:
+    """Object to a convolution whose weights are computed, or an input of the model."""
+    weight = node.args[1]
+    while isinstance(weight, Node) and (is_dequantize(weight) or is_quantize(weight)):
+        weight = weight.args[0]
+    return COMPUTED_WEIGHTS if isinstance(weight, Node) and is_computed(weight) else None
 
 
 def left_float(node: Node) -> bool:

@@ -22,7 +22,7 @@ from openneutron.pytorch.graph.program import (
     quantized,
     shape_of,
 )
-from openneutron.pytorch.operators.lowering.rules import LOWER_RULES
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
 
 @dataclass(frozen=True, slots=True)

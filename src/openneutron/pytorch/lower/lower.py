@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Edge dialect to graph: units to nodes, and a partition's borders.
+"""Edge dialect to graph: units to nodes, and a partition's inputs and outputs.
 
 The partitioner lowers the whole program to learn which units can be, and each partition as the backend will; the backend
 lowers the partition to compile it. It is this one function each time.
@@ -15,6 +15,7 @@ from torch.fx import Node
 
 from openneutron.ir import DType, Graph, QuantParams, Tensor
 from openneutron.ir import Node as IrNode
+from openneutron.pytorch.graph.marks import KEPT_FLOAT
 from openneutron.pytorch.graph.program import (
     CHANNELS_INNERMOST,
     CHANNELS_LAST,
@@ -31,22 +32,20 @@ from openneutron.pytorch.graph.program import (
     quantized,
     shape_of,
 )
+from openneutron.pytorch.graph.reject import WITH_INTEGERS, Reject, Rejected
 from openneutron.pytorch.lower.absent import no_rule, not_quantized
 from openneutron.pytorch.lower.functions import Function, functions_of, only_inside, table_of
-from openneutron.pytorch.lower.objections import objection
 from openneutron.pytorch.lower.units import Unit
-from openneutron.pytorch.operators.families import modules
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.results import Results
-from openneutron.pytorch.operators.lowering.rules import LOWER_RULES, WITH_INTEGERS, Layout, Reject, Rejected
-from openneutron.pytorch.operators.lowering.values import Value, lies_as, plain
-from openneutron.pytorch.quantizer.overrides import KEPT_FLOAT
-
-modules("lower")
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout
+from openneutron.pytorch.operators.rules.objections import objection
+from openneutron.pytorch.operators.rules.results import Results
+from openneutron.pytorch.operators.rules.values import Value, lies_as, plain
 
 
 @dataclass(frozen=True, slots=True)
-class Border:
+class PartitionTensor:
     """An input or output of a partition: the edge node, its tensor in the graph, and whether the tensor is NHWC."""
 
     node: Node
@@ -59,8 +58,8 @@ class Lowered:
     """A partition as a graph; ``inputs`` and ``outputs`` are in the graph's order."""
 
     graph: Graph
-    inputs: tuple[Border, ...]
-    outputs: tuple[Border, ...]
+    inputs: tuple[PartitionTensor, ...]
+    outputs: tuple[PartitionTensor, ...]
     owners: Mapping[str, Node] = field(default_factory=dict, repr=False)
     """The edge node that each of the graph's nodes was made for, by its result."""
 
@@ -87,8 +86,8 @@ class OutputRejected(Exception):
 
 
 class Lowering:
-    """Lowers units one after the other into one graph. ``transpose_on_npu``: a contiguous NCHW border gets a TRANSPOSE in
-    the graph; otherwise the graph's border is NHWC and the runtime transposes."""
+    """Lowers units one after the other into one graph. ``transpose_on_npu``: a contiguous NCHW input or output gets a TRANSPOSE in
+    the graph; otherwise it is NHWC in the graph and the runtime transposes."""
 
     def __init__(self, constants: Constants, units: Sequence[Unit], transpose_on_npu: bool = True) -> None:
         self.constants = constants
@@ -96,6 +95,16 @@ class Lowering:
         self.context.enter = self._exact
         self.transpose_on_npu = transpose_on_npu
         self._images = _images(units)
+
+    @classmethod
+    def of(cls, units: Sequence[Unit], constants: Constants, transpose_on_npu: bool) -> Lowering | Refusal:
+        """Return the lowering of all the units, or the first node that can't be lowered."""
+        lowering = cls(constants, units, transpose_on_npu)
+        for unit in units:
+            refusal = lowering.lower_unit(unit)
+            if refusal is not None:
+                return refusal
+        return lowering
 
     def lower_unit(self, unit: Unit) -> Refusal | None:
         """Adds the unit's nodes to the graph, or nothing at all and says why."""
@@ -244,7 +253,7 @@ class Lowering:
         return context.inputs[node]
 
     def finish(self, name: str, inputs: Iterable[Node], outputs: Iterable[Node]) -> Lowered:
-        """The graph with these borders; inputs that nothing reads are left out. Raises OutputRejected where an output does not
+        """The graph with these inputs and outputs; inputs that nothing reads are left out. Raises OutputRejected where an output does not
         lie in memory as ExecuTorch passes tensors."""
         context = self.context
         taken = {value.tensor for value in context.inputs.values()}
@@ -255,20 +264,27 @@ class Lowering:
             except Rejected as error:
                 raise OutputRejected(node, error.reject) from error
             taken.add(exits[-1].tensor)
-        entries = [_border(node, context.inputs[node]) for node in inputs if node in context.inputs]
+        entries = [_io_tensor(node, context.inputs[node]) for node in inputs if node in context.inputs]
         whole = Graph(
             name,
             context.tensors,
             tuple(context.nodes),
-            tuple(border.tensor for border in entries),
-            tuple(border.tensor for border in exits),
+            tuple(item.tensor for item in entries),
+            tuple(item.tensor for item in exits),
         )
         graph = whole.rebuilt(_live(whole))
         graph.verify()
         return Lowered(graph, tuple(entries), tuple(exits), context.owners)
 
-    def _output(self, node: Node, taken: set[str]) -> Border:
-        """The border of a result, in the layout in which the edge program has it. A tensor that is a border already, or a
+    def finished(self, name: str, inputs: Iterable[Node], outputs: Iterable[Node]) -> Lowered | Refusal:
+        """Return the graph as ``finish`` does, or the output that can't be handed over."""
+        try:
+            return self.finish(name, inputs, outputs)
+        except OutputRejected as error:
+            return Refusal(error.node, error.reject)
+
+    def _output(self, node: Node, taken: set[str]) -> PartitionTensor:
+        """The output of a result, in the layout in which the edge program has it. A tensor that is an input or output already, or a
         constant, is copied."""
         context = self.context
         if node.meta["val"].dtype != torch.int8 and not is_exact(node):
@@ -279,7 +295,7 @@ class Lowering:
         order = tuple(range(len(value.shape)))
         if is_channels_last(node) or (not self.transpose_on_npu and value.order == CHANNELS_LAST):
             order = CHANNELS_LAST
-        # With dimensions of 1, other orders are channels-last in memory too. The border's flag asks for this order by name.
+        # With dimensions of 1, other orders are channels-last in memory too. The output's flag asks for this order by name.
         named = order == CHANNELS_LAST and value.order != order
         if named or not lies_as(value.shape, value.order, order):
             value = Value(context.arranged(value, order), value.shape, order, value.shape)
@@ -289,7 +305,7 @@ class Lowering:
                 "reshape", (here.name,), here.shape, here.quant, node.name, here.dtype, new_shape=here.shape
             )
             value = Value(name, value.shape, value.order, value.shape)
-        return _border(node, value)
+        return _io_tensor(node, value)
 
 
 def _rule_of(node: Node) -> str:
@@ -306,10 +322,10 @@ def kept_float(node: Node) -> Reject | None:
     return None if said is None else Reject(f"{said} keeps it float", "Take the name out to have it quantized.")
 
 
-def _border(node: Node, value: Value) -> Border:
+def _io_tensor(node: Node, value: Value) -> PartitionTensor:
     plain_order = tuple(range(len(value.shape)))
     nhwc = value.order == CHANNELS_LAST and not lies_as(value.shape, CHANNELS_LAST, plain_order)
-    return Border(node, value.tensor, nhwc)
+    return PartitionTensor(node, value.tensor, nhwc)
 
 
 def _live(graph: Graph) -> list[IrNode]:
@@ -341,23 +357,3 @@ def _same_rank(source: Node, node: Node) -> bool:
     if not isinstance(here, torch.Tensor) or not isinstance(there, torch.Tensor):
         return False
     return here.dim() == there.dim() and here.dim() in CHANNELS_INNERMOST
-
-
-def lower_units(
-    units: Sequence[Unit],
-    constants: Constants,
-    transpose_on_npu: bool,
-    name: str,
-    inputs: Iterable[Node],
-    outputs: Iterable[Node],
-) -> Lowered | Refusal:
-    """A partition made of ``units`` as one graph, or the first node that can't be lowered."""
-    lowering = Lowering(constants, units, transpose_on_npu)
-    for unit in units:
-        refusal = lowering.lower_unit(unit)
-        if refusal is not None:
-            return refusal
-    try:
-        return lowering.finish(name, inputs, outputs)
-    except OutputRejected as error:
-        return Refusal(error.node, error.reject)

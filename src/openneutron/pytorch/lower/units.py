@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch.fx import Graph, Node
 
+from openneutron.pytorch.graph.order import in_order
 from openneutron.pytorch.graph.program import Constants, is_compute, is_dequantize, is_exact, is_quantize
 from openneutron.pytorch.lower.functions import functions_of
 
@@ -55,7 +56,13 @@ def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Uni
     for node in calls:
         members[root(node)].append(node)
     units = [Unit(tuple(nodes)) for nodes in members.values() if _matters(nodes)]
-    order = in_running_order(units)
+    unit_of = {node: unit for unit in units for node in unit.nodes}
+
+    def sources(unit: Unit) -> Iterable[Unit]:
+        read = (unit_of.get(source) for node in unit.nodes for source in node.all_input_nodes)
+        return dict.fromkeys(other for other in read if other is not None)
+
+    order = in_order(units, sources)
     return order, [unit for unit in units if unit not in order]
 
 
@@ -67,24 +74,3 @@ def _matters(nodes: list[Node]) -> bool:
     return any(is_compute(node) for node in nodes) or (
         any(is_quantize(node) for node in nodes) and any(is_dequantize(node) for node in nodes)
     )
-
-
-def in_running_order(units: Iterable[Unit]) -> list[Unit]:
-    """The units sorted so that each comes after those whose results it reads; members of a circle are left out."""
-    units = list(units)
-    unit_of = {node: unit for unit in units for node in unit.nodes}
-    waiting: dict[Unit, int] = {}
-    readers: dict[Unit, list[Unit]] = defaultdict(list)
-    for unit in units:
-        sources = {unit_of.get(source) for node in unit.nodes for source in node.all_input_nodes} - {unit, None}
-        waiting[unit] = len(sources)
-        for source in sources:
-            assert source is not None
-            readers[source].append(unit)
-    order = [unit for unit in units if not waiting[unit]]
-    for unit in order:
-        for reader in readers[unit]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                order.append(reader)
-    return order

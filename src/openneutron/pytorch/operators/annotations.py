@@ -4,22 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 
-from openneutron.pytorch.operators.annotation import AnnotationRule, Result
-from openneutron.pytorch.operators.elementwise.quantize import ACTIVATIONS
 from openneutron.pytorch.operators.families import modules
+from openneutron.pytorch.operators.rules.annotation import AnnotationRule
 
 
-def _merged() -> dict[str, AnnotationRule]:
+@cache
+def annotation_rules() -> Mapping[str, AnnotationRule]:
+    """Return the rules of all families by operator (``aten.relu.default``)."""
     rules: dict[str, AnnotationRule] = {}
     for family in modules("quantize"):
         twice = rules.keys() & family.RULES.keys()
         assert not twice, f"two annotation rules for {sorted(twice)}"
         rules |= family.RULES
-    return rules
-
-
-RULES: Mapping[str, AnnotationRule] = MappingProxyType(_merged())
-
-__all__ = ["ACTIVATIONS", "RULES", "AnnotationRule", "Result"]
+    return MappingProxyType(rules)

@@ -14,7 +14,8 @@ from openneutron.pytorch.backend.cpu_kernels import has_cpu_kernel
 from openneutron.pytorch.graph.macs import macs
 from openneutron.pytorch.graph.origin import call_of, title, written
 from openneutron.pytorch.graph.program import GETITEM, module_path, op_name, source_line
-from openneutron.pytorch.operators.lowering.rules import LOWER_RULES, Reject
+from openneutron.pytorch.graph.reject import Reject
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,33 +9,22 @@ from dataclasses import dataclass, replace
 
 from torch.fx import Graph, Node
 
-from openneutron.compiler.select.trial import Refused
+from openneutron.compiler.select.trial import Refused, Trial
+from openneutron.pytorch.graph.marks import LEFT_FLOAT, NOT_DELEGATED
+from openneutron.pytorch.graph.order import Groups
 from openneutron.pytorch.graph.origin import is_decomposed
 from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import is_compute, is_dequantize, is_quantize, op_name
-from openneutron.pytorch.lower import (
-    LOWER_RULES,
-    Constants,
-    Lowered,
-    Lowering,
-    Refusal,
-    Reject,
-    Unit,
-    find_units,
-    lower_units,
-)
+from openneutron.pytorch.graph.program import Constants, is_compute, is_dequantize, is_quantize, op_name
+from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Reject
 from openneutron.pytorch.lower.absent import QUANTIZER, left_float, no_rule, not_quantized
-from openneutron.pytorch.lower.lower import kept_float
-from openneutron.pytorch.operators.lowering.rules import QUANTIZE
+from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal, kept_float
+from openneutron.pytorch.lower.units import Unit, find_units
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.partition.names import OPTION, matching
-from openneutron.pytorch.quantizer.overrides import LEFT_FLOAT
 
 NOTHING_TO_DO = Reject("nothing in its partition moves or computes a value", rule="no-op partitions")
 
-NOT_DELEGATED = "not_delegated"
-"""The key of ``node.meta["custom"]`` for the name in operators_not_to_delegate that a node goes by before it is taken apart."""
-
-MOST_BORDERS = 255
+MOST_TENSORS = 255
 """Inputs, and outputs, that a delegate payload can count."""
 
 
@@ -46,6 +35,8 @@ class Partition:
     units: tuple[Unit, ...]
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
+    lowered: Lowered | None = None
+    trial: Trial | None = None
 
     @property
     def nodes(self) -> list[Node]:
@@ -61,49 +52,11 @@ class Partitioning:
 
 
 def levels(graph: Graph, units: Sequence[Unit]) -> dict[Unit, int]:
-    """For each unit how often execution must have changed from NPU to CPU and back before it can run.
-
-    Units of one level can run together: a way from one of them to another over the CPU would have raised the level. The
-    number of levels is the least number of delegate calls there can be.
-    """
+    """Return the level of each unit, in execution order; see ``Groups.levels``."""
     unit_of = {node: unit for unit in units for node in unit.nodes}
-    level: dict[Node, int] = {}
-    found: dict[Unit, int] = {}
-    for members in _in_order(graph, unit_of):
-        unit = unit_of.get(members[0])
-        sources = {source for node in members for source in node.all_input_nodes} - set(members)
-        here = 0
-        for source in sources:
-            other = unit_of.get(source)
-            # From the NPU to the CPU one level ends; what then comes to the NPU belongs to the next.
-            here = max(here, level[source] + (1 if other is not None and unit is None else 0))
-        for node in members:
-            level[node] = here
-        if unit is not None:
-            found[unit] = here
-    return found
-
-
-def _in_order(graph: Graph, unit_of: Mapping[Node, Unit]) -> list[tuple[Node, ...]]:
-    """The graph's nodes in an order in which they can run, the members of a unit together."""
-    groups: dict[Node, tuple[Node, ...]] = {}
-    for node in graph.nodes:
-        groups[node] = unit_of[node].nodes if node in unit_of else (node,)
-    waiting: dict[tuple[Node, ...], int] = {}
-    readers: dict[tuple[Node, ...], list[tuple[Node, ...]]] = defaultdict(list)
-    for group in dict.fromkeys(groups.values()):
-        sources = {groups[source] for node in group for source in node.all_input_nodes} - {group}
-        waiting[group] = len(sources)
-        for source in sources:
-            readers[source].append(group)
-    order = [group for group, count in waiting.items() if not count]
-    for group in order:
-        for reader in readers[group]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                order.append(reader)
-    assert len(order) == len(waiting), "units in a circle"
-    return order
+    groups = Groups(graph.nodes, lambda node: unit_of.get(node, node))
+    level = groups.levels(unit_of.__contains__)
+    return {unit_of[nodes[0]]: level[nodes[0]] for nodes, _ in groups.groups if nodes[0] in unit_of}
 
 
 def gather(graph: Graph, units: Sequence[Unit], constants: Container[Node] = ()) -> list[Partition]:
@@ -115,9 +68,9 @@ def gather(graph: Graph, units: Sequence[Unit], constants: Container[Node] = ())
 
 
 def _countable(graph: Graph, units: Sequence[Unit], constants: Container[Node]) -> list[Partition]:
-    """Units of one level, in an order in which they can run, in one partition, or in as many as keep to MOST_BORDERS."""
+    """Units of one level, in an order in which they can run, in one partition, or in as many as keep to MOST_TENSORS."""
     whole = _partition(graph, units, constants)
-    if len(units) == 1 or max(len(whole.inputs), len(whole.outputs)) <= MOST_BORDERS:
+    if len(units) == 1 or max(len(whole.inputs), len(whole.outputs)) <= MOST_TENSORS:
         return [whole]
     half = len(units) // 2
     return [*_countable(graph, units[:half], constants), *_countable(graph, units[half:], constants)]
@@ -138,7 +91,7 @@ class PartitionOptions:
     operators_not_to_delegate: tuple[str, ...] = ()
     transpose_on_npu: bool = True
     allow_no_op_partitions: bool = False
-    compiles: Callable[[Lowered], Refused | None] | None = None
+    compiles: Callable[[Lowered], Refused | Trial | None] | None = None
 
 
 def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> Partitioning:
@@ -148,10 +101,19 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
     if not any(is_quantize(node) or is_dequantize(node) for node in graph.nodes):
         seen = any(LEFT_FLOAT in node.meta.get("custom", {}) for node in graph.nodes)
         return Partitioning((), {node: _not_quantized(node, seen) for node in graph.nodes if is_compute(node)})
-    accepted = _supported(units, constants, options, rejected)
+    lowering, accepted = _supported(units, constants, options, rejected)
     while True:
-        partitions = gather(graph, accepted, constants)
-        refused = _refused(partitions, constants, options, rejected)
+        partitions, refused = [], set()
+        for part in gather(graph, accepted, constants):
+            # All units in their order, as they are lowered already.
+            whole = (
+                lowering if list(part.units) == units else Lowering.of(part.units, constants, options.transpose_on_npu)
+            )
+            tried = _tried(part, whole, options, rejected)
+            if isinstance(tried, Partition):
+                partitions.append(tried)
+            else:
+                refused |= tried
         if not refused:
             break
         accepted = [unit for unit in accepted if unit not in refused]
@@ -164,7 +126,7 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
 
 def _without_advice(node: Node, reject: Reject) -> Reject:
     """Return the reason without the hint to quantize where NeutronQuantizer left the node float."""
-    return replace(reject, hint="") if reject.hint == QUANTIZE and left_float(node) else reject
+    return replace(reject, hint="") if reject.hint == QUANTIZE_FIRST and left_float(node) else reject
 
 
 def _reject_circles(
@@ -196,13 +158,17 @@ def _not_quantized(node: Node, seen: bool) -> Reject:
     if op_name(node) not in LOWER_RULES and not is_pointwise(node):
         return no_rule(node)
     found = not_quantized(node)
-    return Reject("the model is not quantized", QUANTIZE, QUANTIZER) if found.rule == QUANTIZER and not seen else found
+    return (
+        Reject("the model is not quantized", QUANTIZE_FIRST, QUANTIZER)
+        if found.rule == QUANTIZER and not seen
+        else found
+    )
 
 
 def _supported(
     units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
-) -> list[Unit]:
-    """The units that can be lowered; the others' nodes get their reasons."""
+) -> tuple[Lowering, list[Unit]]:
+    """The units that can be lowered, and their lowering; the others' nodes get their reasons."""
     lowering = Lowering(constants, units, options.transpose_on_npu)
     accepted = []
     for unit in units:
@@ -214,7 +180,7 @@ def _supported(
             for node in unit.compute:
                 if (unwanted := _unwanted_node(node, options.operators_not_to_delegate)) is not None:
                     rejected[node] = unwanted
-    return accepted
+    return lowering, accepted
 
 
 def _unwanted(unit: Unit, patterns: Sequence[str]) -> Refusal | None:
@@ -240,7 +206,7 @@ def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, reject
         # A quantize or dequantize node is no operator to the user: the operator it belongs to is.
         culprit = next((user for user in culprit.users if user in unit.compute), unit.compute[0])
     for node in unit.compute:
-        if refusal.reject.hint == QUANTIZE and is_decomposed(node):
+        if refusal.reject.hint == QUANTIZE_FIRST and is_decomposed(node):
             rejected[node] = not_quantized(node)
         elif node is culprit:
             rejected[node] = refusal.reject
@@ -252,33 +218,32 @@ def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, reject
             )
 
 
-def _refused(
-    partitions: Sequence[Partition], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
-) -> set[Unit]:
-    """The units that can't stay in their partitions, with their reasons noted."""
-    refused: set[Unit] = set()
-    for part in partitions:
-        result = lower_units(part.units, constants, options.transpose_on_npu, "partition", part.inputs, part.outputs)
-        if isinstance(result, Lowered) and result.moves_nothing and not options.allow_no_op_partitions:
+def _tried(
+    part: Partition, lowering: Lowering | Refusal, options: PartitionOptions, rejected: dict[Node, Reject]
+) -> Partition | set[Unit]:
+    """Return the partition with its graph, or the units that can't stay in it, with their reasons noted."""
+    result = lowering if isinstance(lowering, Refusal) else lowering.finished("partition", part.inputs, part.outputs)
+    if isinstance(result, Lowered):
+        if result.moves_nothing and not options.allow_no_op_partitions:
             rejected |= {node: NOTHING_TO_DO for unit in part.units for node in unit.compute}
-            refused.update(part.units)
-            continue
-        refusal = result if isinstance(result, Refusal) else _not_compiled(part, result, options)
-        if refusal is not None:
-            unit = next(unit for unit in part.units if refusal.node in unit.nodes)
-            _reject_unit(unit, refusal, None, rejected)
-            refused.add(unit)
-    return refused
+            return set(part.units)
+        tried = _compiled(part, result, options)
+        if not isinstance(tried, Refusal):
+            return replace(part, lowered=result, trial=tried)
+        result = tried
+    unit = next(unit for unit in part.units if result.node in unit.nodes)
+    _reject_unit(unit, result, None, rejected)
+    return {unit}
 
 
-def _not_compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> Refusal | None:
-    """What keeps a partition that can be lowered from being a payload."""
-    for borders, what in ((lowered.inputs, "inputs"), (lowered.outputs, "outputs")):
-        if len(borders) > MOST_BORDERS:
-            reason = f"it has {len(borders)} {what}; a delegate call has at most {MOST_BORDERS}"
+def _compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> Refusal | Trial | None:
+    """Return what the compiler made of a lowered partition, or what keeps it from being a payload."""
+    for tensors, what in ((lowered.inputs, "inputs"), (lowered.outputs, "outputs")):
+        if len(tensors) > MOST_TENSORS:
+            reason = f"it has {len(tensors)} {what}; a delegate call has at most {MOST_TENSORS}"
             return Refusal(part.units[0].compute[0], Reject(reason, rule="payload"))
-    said = options.compiles(lowered) if options.compiles is not None else None
-    if said is None:
-        return None
-    owner = lowered.owners.get(said.result, part.nodes[0])
-    return Refusal(owner, Reject(said.reason, rule="compiler"))
+    tried = options.compiles(lowered) if options.compiles is not None else None
+    if not isinstance(tried, Refused):
+        return tried
+    owner = lowered.owners.get(tried.result, part.nodes[0])
+    return Refusal(owner, Reject(tried.reason, rule="compiler"))

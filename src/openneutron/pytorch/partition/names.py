@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.graph.origin import written
 from openneutron.pytorch.graph.program import is_compute, module_path, op_name
-from openneutron.pytorch.lower import LOWER_RULES
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
 OPTION = "operators_not_to_delegate"
 
@@ -33,9 +33,9 @@ def names_of(node: Node, edge_name: str | None = None) -> set[str]:
     return {edge_name or node.name, *_operators_of(node), *_modules_of(node)}
 
 
-def matching(node: Node, patterns: Iterable[str], edge_name: str | None = None) -> str | None:
+def matching(node: Node, patterns: Sequence[str], edge_name: str | None = None) -> str | None:
     """The first pattern that matches the node."""
-    names = names_of(node, edge_name)
+    names = names_of(node, edge_name) if patterns else ()
     return next((pattern for pattern in patterns if _matches(pattern, names)), None)
 
 
@@ -44,6 +44,8 @@ def check_names(patterns: Sequence[str], graphs: Iterable[Graph], more: Iterable
 
     An operator we know is no mistake where the model does not have it: scripts keep lists of them.
     """
+    if not patterns:
+        return
     nodes = [node for graph in graphs for node in graph.nodes if is_compute(node)]
     there = {name for node in nodes for name in names_of(node)} | set(more)
     known = {form for name in LOWER_RULES for form in _forms(name)}

@@ -20,14 +20,15 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, Quan
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.constants import constant_of
 from openneutron.pytorch.graph.pointwise import Region, find_regions
-from openneutron.pytorch.graph.softmax_rows import SOFTMAX, has_own_scale, row_dimension
-from openneutron.pytorch.operators.annotations import ACTIVATIONS, RULES, AnnotationRule, Result
+from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.operators.comparison.quantize import FILL
-from openneutron.pytorch.operators.lowering.results import is_fused_clamp
+from openneutron.pytorch.operators.elementwise.softmax_rows import SOFTMAX, has_own_scale, row_dimension
+from openneutron.pytorch.operators.rules.annotation import AnnotationRule, Result
+from openneutron.pytorch.operators.rules.clamps import ACTIVATIONS
+from openneutron.pytorch.operators.rules.results import is_fused_clamp
 from openneutron.pytorch.quantizer import overrides
 from openneutron.pytorch.quantizer.observers.probability import fixed_parameters
 from openneutron.pytorch.quantizer.overrides import Overrides
-from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import NeutronAtenPassManager
 from openneutron.pytorch.quantizer.passes.simulate_batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.quantizer.settings import USUAL, Choice, QuantizationConfig
 from openneutron.pytorch.quantizer.specs import (
@@ -54,7 +55,7 @@ class NeutronQuantizer(Quantizer):
     neutron_target_spec: the target; None means ``targets.DEFAULT``. is_qat: insert fake quantization for training.
 
     Biases are int32. Tensors that are not float stay as they are. Functions of one
-    value (``pointwise``) are quantized at their ends alone; other operators without a row in ``rules.RULES`` stay float.
+    value (``pointwise``) are quantized at their ends alone; other operators without an annotation rule stay float.
 
     The ``set_`` methods say otherwise for single modules and operators. They return the quantizer; names may hold wildcards
     (``features.*``), and one that the model does not have raises InvalidOptionError when the model is quantized. Of what is
@@ -111,6 +112,9 @@ class NeutronQuantizer(Quantizer):
         return self._overrides.keeps_float(node)
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        # The passes load the files of all decompositions and lowering rules.
+        from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import NeutronAtenPassManager
+
         self.begin(model)
         manager = NeutronAtenPassManager(
             self.neutron_target_spec, is_qat=self.is_qat, keep=self._overrides.keeps_float if self._overrides else None
@@ -126,7 +130,7 @@ class NeutronQuantizer(Quantizer):
         for node in model.graph.nodes:
             if node.op != "call_function" or Q_ANNOTATION_KEY in node.meta:
                 continue
-            rule = RULES.get(str(node.target))
+            rule = annotation_rules().get(str(node.target))
             config = self._overrides.of(node)
             if rule is None or config is None or node in constants:
                 continue
@@ -173,7 +177,7 @@ class NeutronQuantizer(Quantizer):
         host = node.args[0]
         if self.is_qat and host.target in (BATCH_NORM, normalized) and isinstance(host.args[0], Node):
             host = host.args[0]
-        rule = RULES.get(str(host.target))
+        rule = annotation_rules().get(str(host.target))
         return host if rule is not None and rule.fuses and self._tail(host) is node else None
 
     def _annotate_node(
@@ -301,7 +305,7 @@ def _is_number(model: GraphModule, node: Node) -> bool:
 
 def _has_row(node: Node) -> bool:
     """Whether a call with one operand has an annotation rule, and with it an operator of LiteRT's."""
-    rule = RULES.get(str(node.target))
+    rule = annotation_rules().get(str(node.target))
     return rule is not None and rule.data == (0,) and rule.weight is None
 
 

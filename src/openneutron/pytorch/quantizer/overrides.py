@@ -14,13 +14,8 @@ from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from openneutron.errors import InvalidOptionError
+from openneutron.pytorch.graph.marks import KEPT_FLOAT, LEFT_FLOAT
 from openneutron.pytorch.quantizer.settings import AS_USUAL, QuantizationConfig
-
-KEPT_FLOAT = "kept_float"
-"""The key of ``node.meta["custom"]`` that says who keeps a node float."""
-
-LEFT_FLOAT = "left_float"
-"""The key of ``node.meta["custom"]`` of nodes that the quantizer examined and has no rule for."""
 
 _CHOSEN = "openneutron_config"
 """The key of ``node.meta`` that holds what was said of the operator a node was before passes rewrote it."""

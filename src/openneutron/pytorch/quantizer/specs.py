@@ -18,14 +18,14 @@ from torchao.quantization.pt2e.quantizer import (
     QuantizationSpec,
 )
 
-from openneutron.pytorch.quantizer.observers.observers import (
+from openneutron.pytorch.quantizer.observers.probability import ProbabilityObserver
+from openneutron.pytorch.quantizer.observers.ranges import (
     LEAST_ACTIVATION_SCALE,
     HistogramRangeObserver,
     LatestWeightObserver,
     PerChannelWeightObserver,
     WeightObserver,
 )
-from openneutron.pytorch.quantizer.observers.probability import ProbabilityObserver
 from openneutron.pytorch.quantizer.observers.row import ReachableRangeObserver, RowRangeObserver
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1

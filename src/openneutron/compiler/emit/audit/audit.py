@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.emit.audit.reads import ELEMENT_BY_ELEMENT, Window, read_window, whole_window
+from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.storage import Storages
@@ -122,7 +123,7 @@ class _Run:
         if window is None:
             return
         who = f"{call.kernel} '{call.name}'" + ("" if window == whole_window(call, "output") else f", rows {window[1]}")
-        for key, blob in call.constants.items():
+        for key, blob in packed(call).items():
             here = np.arange(operator[f"{key}_offset"], operator[f"{key}_offset"] + len(blob))
             if not self._is_outside(f"{who}: {key}", operator[f"{key}_base"], here):
                 self._constant(f"{who}: {key}", operator[f"{key}_base"], here, blob)

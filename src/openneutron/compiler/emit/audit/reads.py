@@ -7,10 +7,10 @@ mistake there does not hide itself here.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.constants import Maps
 
 Span = tuple[int, int]
 """First and end."""
@@ -68,21 +68,13 @@ def _padded(call: KernelCall, name: str, window: Window) -> Window:
 
 
 def _mapped(call: KernelCall, name: str, window: Window, maps: int) -> Window:
-    """``maps`` int32 tables of input rows, ``maps`` of columns; bilinear kernels have a table of weights behind each two."""
-    _, out_rows, out_cols, _ = call.views["output"].extents
-    _, in_rows, in_cols, _ = call.views[name].extents
-    numbers = struct.unpack(f"<{len(call.constants['map']) // 4}i", call.constants["map"])
-    tables = maps if maps == 1 else maps + 1
+    """The first ``maps`` tables name input rows, and as many input columns."""
+    tables = call.constants["map"]
+    assert isinstance(tables, Maps)
+    _, rows, cols, _ = call.views[name].extents
     spans = []
-    for span, at, length, extent in (
-        (window[1], 0, out_rows, in_rows),
-        (window[2], tables * out_rows, out_cols, in_cols),
-    ):
-        read = [
-            min(max(numbers[at + table * length + place], 0), extent - 1)
-            for table in range(maps)
-            for place in range(*span)
-        ]
+    for span, own, extent in ((window[1], tables.rows, rows), (window[2], tables.cols, cols)):
+        read = [min(max(int(own[table, place]), 0), extent - 1) for table in range(maps) for place in range(*span)]
         spans.append((min(read), max(read) + 1))
     return window[0], spans[0], spans[1], window[3]
 

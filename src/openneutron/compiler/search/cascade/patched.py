@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from openneutron.compiler.schedule.cut import channel_by_channel, takes_channels, takes_columns
+from openneutron.compiler.schedule.cut import channel_by_channel, only_input, takes_channels, takes_columns
 from openneutron.compiler.schedule.needs import RowNeeds
 from openneutron.compiler.search.cascade.network import AFTER, CallRows, Network, Piece
 from openneutron.compiler.search.cascade.patches import Patch, composed, cuts, held_rows, offsets, patch, widest_rows
@@ -137,7 +137,7 @@ def _handed_on(network: Network, reader: int, by_channels: bool) -> RowNeeds | N
     suits = channel_by_channel(call.call) if by_channels else takes_columns(call.call)
     if not (suits and call.by_rows and set(call.reads) == {piece.name}):
         return None
-    written, read = before.call.views["output"], call.call.views["input"]
+    written, read = before.call.views["output"], call.call.views[only_input(call.call)]
     if (
         written.extents != read.extents
         or written.pitches != read.pitches

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from openneutron.compiler.cost.cycles import call_cost, least_compute_cycles
-from openneutron.compiler.schedule.cut import Span, columns_needed, some_channels, some_columns
-from openneutron.compiler.schedule.needs import NEVER, RowNeeds
+from openneutron.compiler.schedule.cut import columns_needed, only_input, some_channels, some_columns
+from openneutron.compiler.schedule.needs import NEVER, RowNeeds, Span
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
 from openneutron.compiler.select.storage import Storage
 from openneutron.isa import aligned
@@ -188,7 +188,7 @@ def _with_storages(calls: Sequence[KernelCall], number: int) -> tuple[KernelCall
         output = named[index].views["output"]
         view = View(f"{output.tensor}#{number}", output.extents, dense_pitches(output.extents))
         named[index] = _with_view(named[index], "output", view)
-        named[index + 1] = _with_view(named[index + 1], "input", view)
+        named[index + 1] = _with_view(named[index + 1], only_input(named[index + 1]), view)
     return tuple(named)
 
 

@@ -15,8 +15,8 @@ from openneutron.ir import DType, Graph, Node
 _STORED = np.arange(-128, 128)
 
 
-def _table(function: Callable[[npt.NDArray[np.int_]], npt.ArrayLike]) -> dict[str, bytes]:
-    return {"table": np.asarray(function(_STORED)).astype(np.int8).tobytes()}
+def _table(function: Callable[[npt.NDArray[np.int_]], npt.ArrayLike]) -> dict[str, npt.NDArray[np.int8]]:
+    return {"table": np.asarray(function(_STORED)).astype(np.int8)}
 
 
 @selects("cast")

@@ -54,7 +54,7 @@ def logical_not(graph: Graph, node: Node) -> list[KernelCall]:
     (source,), result = _operands(graph, node), graph[node.outputs[0]]
     table = (np.arange(-128, 128) == 0).astype(np.int8)
     views = {"input": whole(source), "output": whole(result)}
-    return [KernelCall("lookup_s8", node.name, views, constants={"table": table.tobytes()})]
+    return [KernelCall("lookup_s8", node.name, views, constants={"table": table})]
 
 
 @selects("select_v2")

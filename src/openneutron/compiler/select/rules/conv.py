@@ -10,13 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, selects, whole
-from openneutron.compiler.select.packing import (
-    pack_convolution_weights,
-    pack_depthwise_weights,
-    pack_fully_connected_weights,
-    requantization_table,
-    sums_of_weights,
-)
+from openneutron.compiler.select.requantization import requantization, sums_of_weights
 from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.ops.conv import explicit_padding
 from openneutron.ops.fixed_point import Multipliers, fit_multipliers, quantize_multipliers
@@ -42,7 +36,7 @@ def conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
     }
     scales = of_convolution(0, 1)(graph, node)
     constants = {
-        "weights": pack_convolution_weights(data),
+        "weights": data,
         "requant": _table(source, bias, sums_of_weights(data, 0), quantize_multipliers(scales)),
     }
     kernel = "conv_2d_1x1_s8" if pointwise else "conv_2d_s8"
@@ -67,7 +61,7 @@ def depthwise_conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
     }
     scales = of_convolution(0, 1)(graph, node)
     constants = {
-        "weights": pack_depthwise_weights(data),
+        "weights": data.transpose(3, 1, 2, 0),
         "requant": _table(source, bias, sums_of_weights(data, 3), quantize_multipliers(scales)),
     }
     views = {"input": whole(source), "output": whole(result)}
@@ -94,7 +88,7 @@ def fully_connected(graph: Graph, node: Node) -> list[KernelCall]:
     multipliers = fit_multipliers(scales, *single_rounding_range(graph, node))
     assert multipliers is not None, "the row's limits refuse what can't be fitted"
     constants = {
-        "weights": pack_fully_connected_weights(data),
+        "weights": data[:, None, None, :],
         "requant": _table(source, bias, sums_of_weights(data, 0), multipliers),
     }
     views = {"input": _vectors(source, vectors, inputs), "output": _vectors(result, vectors, filters)}
@@ -139,9 +133,11 @@ def _range_params(node: Node, source: Tensor, result: Tensor, filters: int) -> d
     }
 
 
-def _table(source: Tensor, bias: Tensor | None, sums: npt.NDArray[np.int64], multipliers: Multipliers) -> bytes:
+def _table(
+    source: Tensor, bias: Tensor | None, sums: npt.NDArray[np.int64], multipliers: Multipliers
+) -> npt.NDArray[np.int32]:
     values = None if bias is None else _data(bias).reshape(-1)
-    return requantization_table(values, sums, _quant(source).zero_point, *multipliers)
+    return requantization(values, sums, _quant(source).zero_point, *multipliers)
 
 
 def _vectors(tensor: Tensor, count: int, channels: int) -> View:

@@ -17,6 +17,7 @@ from openneutron.compiler.select.calls import (
     shape_in_bytes,
     whole,
 )
+from openneutron.compiler.select.constants import Maps
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.operands import constant_values
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
@@ -171,7 +172,7 @@ def resize_nearest_neighbor(graph: Graph, node: Node) -> list[KernelCall]:
         for axis in (1, 2)
     ]
     views = {"input": whole(source), "output": whole(result)}
-    constants = {"map": np.concatenate(maps).astype("<i4").tobytes()}
+    constants = {"map": Maps(*(positions[None, :] for positions in maps))}
     return [KernelCall("resize_nearest_neighbor_s8", node.name, views, constants=constants)]
 
 
@@ -188,7 +189,7 @@ def resize_bilinear(graph: Graph, node: Node) -> list[KernelCall]:
         for axis in (1, 2)
     ]
     views = {"input": whole(source), "output": whole(result)}
-    constants = {"map": b"".join(positions.T.astype("<i4").tobytes() for positions in maps)}
+    constants = {"map": Maps(*(positions.T.astype(np.int32) for positions in maps))}
     return [KernelCall("resize_bilinear_s8", node.name, views, constants=constants)]
 
 

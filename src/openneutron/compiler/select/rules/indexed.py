@@ -14,6 +14,7 @@ import numpy as np
 
 from openneutron.compiler.select.boxes import row_major
 from openneutron.compiler.select.calls import Extents, KernelCall, View, dense_pitches, selects
+from openneutron.compiler.select.constants import Maps
 from openneutron.ir import Graph, Node
 from openneutron.ops.indexed import INDEXED, Indexed, gathers_by_maps, kernel_axes, merged_axes
 
@@ -53,7 +54,7 @@ def indexed(graph: Graph, node: Node) -> list[KernelCall]:
     # Something of one element has any pitch; 1 keeps the buffer small.
     read = [from_pitches[i] if i >= 0 else 1 for i in chosen]
     written = [to_pitches[i] if i >= 0 else 1 for i in chosen]
-    maps = np.array([*own[1].positions, *own[2].positions], "<i4").tobytes()
+    maps = Maps(*(np.array([axis.positions], np.int32) for axis in own[1:3]))
     calls = []
     for places in itertools.product(*(enumerate(axes[i].positions) for i in rest)):
         steps = list(zip(rest, places, strict=True))

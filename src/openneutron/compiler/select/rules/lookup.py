@@ -18,7 +18,7 @@ def lookup(graph: Graph, node: Node) -> list[KernelCall]:
     source, entries, result = graph.operand(node, 0), graph.operand(node, 1), graph[node.outputs[0]]
     assert source is not None and entries is not None and entries.data is not None
     views = {"input": whole(source), "output": whole(result)}
-    return [KernelCall("lookup_s8", node.name, views, constants={"table": entries.data.tobytes()})]
+    return [KernelCall("lookup_s8", node.name, views, constants={"table": entries.data.view(np.int8)})]
 
 
 @selects(*TABLES)
@@ -32,5 +32,4 @@ def function(graph: Graph, node: Node) -> list[KernelCall]:
     # The kernel takes every byte for an int8: what a uint8 stands for is 128 entries further on.
     entries = np.roll(entries, 128) if source.dtype is DType.UINT8 else entries
     entries = entries ^ np.uint8(0x80) if result.dtype is DType.UINT8 else entries
-    constants = {"table": entries.tobytes()}
-    return [KernelCall("lookup_s8", node.name, views, constants=constants)]
+    return [KernelCall("lookup_s8", node.name, views, constants={"table": entries.view(np.int8)})]

@@ -37,7 +37,7 @@ def softmax(graph: Graph, node: Node) -> list[KernelCall]:
         # QUANTIZE divides float32 scales in float64 (LiteRT's quantize.cc).
         params["multiplier"], params["shift"] = quantize_multiplier(WIDE[0] / result.quant.scale)
         params["output_zero_point"] = result.quant.zero_point
-    return [KernelCall("softmax_s8", node.name, views, params, {"exp": exponentials.astype("<i4").tobytes()})]
+    return [KernelCall("softmax_s8", node.name, views, params, {"exp": exponentials})]
 
 
 @selects("log_softmax")
@@ -53,7 +53,7 @@ def log_softmax(graph: Graph, node: Node) -> list[KernelCall]:
     table = np.stack([rounding_shift_right(_exp_on_negative_values(rescaled), _SUM_INTEGER_BITS), rescaled])
     views = {"input": whole(source), "output": whole(result)}
     params = {"table_count": len(rescaled), "channels": source.shape[-1]}
-    return [KernelCall("log_softmax_s8", node.name, views, params, {"table": table.astype("<i4").tobytes()})]
+    return [KernelCall("log_softmax_s8", node.name, views, params, {"table": table.astype(np.int32)})]
 
 
 @selects("l2_normalization")

@@ -21,12 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, extents_of, selects, whole
-from openneutron.compiler.select.packing import (
-    pack_convolution_weights,
-    pack_depthwise_weights,
-    requantization_table,
-    sums_of_weights,
-)
+from openneutron.compiler.select.requantization import requantization, sums_of_weights
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.fixed_point import quantize_multipliers
 from openneutron.ops.rescaling import activation_range, of_convolution
@@ -157,9 +152,7 @@ class _Layer:
         }
         views = {"input": whole(self.source), "output": self._view(rows, columns)}
         kernel = self._kernel(params, views)
-        depthwise = kernel == "depthwise_conv_2d_s8"
-        packed = pack_depthwise_weights(window.transpose(3, 1, 2, 0)) if depthwise else pack_convolution_weights(window)
-        constants = {"weights": packed, "requant": self._requantization(window, len(columns))}
+        constants = {"weights": window, "requant": self._requantization(window, len(columns))}
         return KernelCall(kernel, self.node.name, views, params, constants)
 
     def _kernel(self, params: Mapping[str, int], views: Mapping[str, View]) -> str:
@@ -184,14 +177,14 @@ class _Layer:
         pitches = (batch, self.node["stride_h"] * row, self.node["stride_w"] * column, channel)
         return View(self.result.name, extents, pitches, rows.first * row + columns[0].first * column)
 
-    def _requantization(self, window: Weights, times: int) -> bytes:
+    def _requantization(self, window: Weights, times: int) -> npt.NDArray[np.int32]:
         assert self.source.quant is not None and self.result.quant is not None
         multipliers, shifts = quantize_multipliers(np.reshape(self.scales, -1))
         if multipliers.size > 1:
             multipliers, shifts = np.tile(multipliers, times), np.tile(shifts, times)
         bias = None if self.bias is None else np.tile(self.bias, times)
         sums = sums_of_weights(window, 0)
-        return requantization_table(bias, sums, self.source.quant.zero_point, multipliers, shifts)
+        return requantization(bias, sums, self.source.quant.zero_point, multipliers, shifts)
 
 
 def _layer(graph: Graph, node: Node) -> _Layer:

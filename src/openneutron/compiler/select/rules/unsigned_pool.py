@@ -9,10 +9,13 @@ single rounding rounds halves up.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, extents_of
-from openneutron.compiler.select.packing import pack_depthwise_weights, requantization_table
+from openneutron.compiler.select.constants import Constant
+from openneutron.compiler.select.requantization import requantization
 from openneutron.ir import Graph, Node
 from openneutron.ops.fixed_point import reciprocal
 from openneutron.ops.pool import WindowRun, window_runs
@@ -31,7 +34,7 @@ def _part(graph: Graph, node: Node, rows: WindowRun, columns: WindowRun, low: in
     assert source is not None
     channels = source.shape[3]
     stride_h, stride_w = node["stride_h"], node["stride_w"]
-    weights = np.ones((1, rows.size, columns.size, channels), np.int8)
+    weights = np.ones((channels, rows.size, columns.size, 1), np.int8)
     params = {
         "kernel_h": rows.size,
         "kernel_w": columns.size,
@@ -53,9 +56,9 @@ def _part(graph: Graph, node: Node, rows: WindowRun, columns: WindowRun, low: in
     }
     count = rows.size * columns.size
     sums = np.full(channels, count, np.int64)
-    constants = {
-        "weights": pack_depthwise_weights(weights),
-        "requant": requantization_table(None, sums, _LOWEST, *reciprocal(count)),
+    constants: Mapping[str, Constant] = {
+        "weights": weights,
+        "requant": requantization(None, sums, _LOWEST, *reciprocal(count)),
     }
     read = (rows.count - 1) * stride_h + rows.size, (columns.count - 1) * stride_w + columns.size
     views = {

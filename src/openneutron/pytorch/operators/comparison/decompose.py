@@ -6,8 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.decomposition import KEPT, Keep, decomposes
-from openneutron.pytorch.quantizer.observers.row import LARGEST_VALUE
+from openneutron.pytorch.operators.comparison.quantize import LARGEST_VALUE
+from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
 
@@ -15,7 +15,7 @@ MOST_ADDED = 512
 """Positions of a running sum, whose matrix of ones has their square in bytes."""
 
 
-def _out_of_reach(number: float) -> bool:
+def out_of_reach(number: float) -> bool:
     return not abs(number) <= LARGEST_VALUE
 
 
@@ -25,7 +25,7 @@ def _number(like: Tensor, number: float) -> Tensor:
 
 @decomposes("aten.masked_fill.Scalar")
 def masked_fill(self: Tensor, mask: Tensor, value: float) -> Tensor | Keep:
-    if not self.is_floating_point() or _out_of_reach(value):
+    if not self.is_floating_point() or out_of_reach(value):
         return KEPT
     return _aten.where.self(mask, _number(self, value), self)
 
@@ -49,7 +49,7 @@ def _chosen(condition: Tensor, number: float, otherwise: Tensor) -> Tensor | Kee
     """The number where the condition holds."""
     if not otherwise.is_floating_point():
         return KEPT
-    if _out_of_reach(number) and torch.broadcast_shapes(condition.shape, otherwise.shape) == otherwise.shape:
+    if out_of_reach(number) and torch.broadcast_shapes(condition.shape, otherwise.shape) == otherwise.shape:
         return _aten.masked_fill.Scalar(otherwise, condition, number)
     return _aten.where.self(condition, _number(otherwise, number), otherwise)
 

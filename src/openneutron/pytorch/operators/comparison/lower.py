@@ -13,10 +13,11 @@ from torch.fx import Node
 from openneutron.ir import DType, QuantParams, per_tensor
 from openneutron.pytorch.graph.arguments import arguments_of
 from openneutron.pytorch.graph.program import op_name, shape_of, short_name
-from openneutron.pytorch.operators.lowering.broadcast import Together, together
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.rules import Layout, Reject, Rejected, always, lowers
-from openneutron.pytorch.operators.lowering.values import Value, plain
+from openneutron.pytorch.graph.reject import Reject, Rejected
+from openneutron.pytorch.operators.rules.broadcast import Together, together
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
+from openneutron.pytorch.operators.rules.values import Value, plain
 
 LEAST_SCALE = 1 / 256
 """LiteRT compares multiples of 1/256: stored values of one quantization stay apart from this scale on."""

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from openneutron.pytorch.operators.annotation import FUNCTION, MOVE, AnnotationRule, Result
+from openneutron.pytorch.operators.rules.annotation import FUNCTION, MOVE, AnnotationRule, Result
 
 _ONE = AnnotationRule(result=Result.NONE)
 _TWO = AnnotationRule(data=(0, 1), result=Result.NONE)
 
 TRUTH_SCALE = (1 / 255, -128)
 """Scale and zero point of truth values as numbers: 0 and 1 are the ends of int8."""
+
+LARGEST_VALUE = 1e4
+"""A filler beyond this stands for no value: a range that held it would have no steps left for the others."""
 
 FILL = "aten.masked_fill.Scalar"
 """What is left of it after decomposition puts values out of reach."""

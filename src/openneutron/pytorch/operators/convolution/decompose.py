@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.decomposition import decomposes
+from openneutron.pytorch.operators.rules.decomposition import decomposes
 
 _aten = torch.ops.aten
 

@@ -13,9 +13,10 @@ from openneutron.ir import DType, QuantParams, per_channel, per_tensor
 from openneutron.ops.conv import same_padding
 from openneutron.pytorch.graph.arguments import arguments_of, pair
 from openneutron.pytorch.graph.program import shape_of
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.rules import QUANTIZE, Layout, Reject, Rejected, lowers
-from openneutron.pytorch.operators.lowering.values import Shape, Value
+from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Reject, Rejected
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout, lowers
+from openneutron.pytorch.operators.rules.values import Shape, Value
 
 OHWI = (0, 2, 3, 1)
 IHWO_OF_DEPTHWISE = (1, 2, 3, 0)
@@ -159,7 +160,7 @@ def bias_of(context: Context, node: Any, source: str, weights: str, filters: int
     """
     data, weight = context.tensors[source].quant, context.tensors[weights].quant
     if data is None or weight is None:
-        raise Rejected("its input or its weights are not quantized", QUANTIZE)
+        raise Rejected("its input or its weights are not quantized", QUANTIZE_FIRST)
     scales = np.asarray(weight.scales, np.float64) * data.scale
     if node is None:
         zeros = np.zeros(filters, np.int32)

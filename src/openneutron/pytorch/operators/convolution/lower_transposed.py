@@ -14,10 +14,11 @@ from torch.fx import Node
 from openneutron.ir import DType, QuantParams
 from openneutron.pytorch.graph.arguments import arguments_of, pair
 from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.convolution.lower import bias_of, convolution, operands_of, spatial, with_row
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.rules import Layout, Reject, Rejected, lowers
-from openneutron.pytorch.operators.lowering.values import Value
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout, lowers
+from openneutron.pytorch.operators.rules.values import Value
 
 Pair = tuple[int, int]
 

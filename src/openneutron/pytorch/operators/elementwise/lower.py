@@ -12,13 +12,14 @@ from openneutron.ir import per_tensor
 from openneutron.ops import BY_NAME
 from openneutron.pytorch.graph.arguments import arguments_of
 from openneutron.pytorch.graph.program import shape_of
-from openneutron.pytorch.lower.objections import ROUNDS
-from openneutron.pytorch.operators.lowering.broadcast import together
-from openneutron.pytorch.operators.lowering.clamps import clamp_operator
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.results import clamp_bounds
-from openneutron.pytorch.operators.lowering.rules import Reject, Rejected, always, lowers
-from openneutron.pytorch.operators.lowering.values import Value
+from openneutron.pytorch.graph.reject import Reject, Rejected
+from openneutron.pytorch.operators.rules.broadcast import together
+from openneutron.pytorch.operators.rules.clamps import clamp_operator
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import always, lowers
+from openneutron.pytorch.operators.rules.objections import is_computed
+from openneutron.pytorch.operators.rules.results import clamp_bounds
+from openneutron.pytorch.operators.rules.values import Value
 
 
 def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:
@@ -92,7 +93,18 @@ for _op in ("add", "sub", "mul"):
     lowers(f"aten.{_op}.Tensor", fuses=True)(_two(_op))
 
 
-@lowers("aten.div.Tensor_mode", "aten.fmod.Tensor", "aten.remainder.Tensor")
+ROUNDS = Reject(
+    "it rounds a quotient of two computed tensors; where that is near a whole number, half a step of an operand decides which one",
+    "Divide without rounding.",
+)
+
+
+def of_two(node: Node) -> Reject | None:
+    """Object to a rounded quotient of two computed tensors; with one computed tensor the quotient is a table."""
+    return ROUNDS if len([source for source in node.all_input_nodes if is_computed(source)]) > 1 else None
+
+
+@lowers("aten.div.Tensor_mode", "aten.fmod.Tensor", "aten.remainder.Tensor", against=of_two)
 def rounded_quotient(node: Node, context: Context) -> Value | Reject:
     """Of one computed tensor and a number it is a function of one value; of two it can't be had from rounded operands."""
     del node, context

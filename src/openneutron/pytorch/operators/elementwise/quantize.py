@@ -3,23 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
-from openneutron.pytorch.graph.softmax_rows import SOFTMAX
-from openneutron.pytorch.operators.annotation import FUNCTION, JOIN, MOVE, AnnotationRule, fixed_by
-
-ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
-    {
-        "aten.relu.default": (0.0, None),
-        "aten.relu6.default": (0.0, 6.0),
-        "aten.hardtanh.default": (-1.0, 1.0),
-        "aten.clamp.default": (None, None),
-        "aten.clamp_min.default": (None, None),
-    }
-)
-"""Operators that only clamp, with their bounds where arguments 1 and 2 don't say others. They can run inside the operator
-before them."""
+from openneutron.pytorch.operators.elementwise.softmax_rows import SOFTMAX
+from openneutron.pytorch.operators.rules.annotation import FUNCTION, JOIN, MOVE, AnnotationRule, fixed_by
+from openneutron.pytorch.operators.rules.clamps import ACTIVATIONS
 
 _TWO = AnnotationRule(data=(0, 1), fuses=True)
 

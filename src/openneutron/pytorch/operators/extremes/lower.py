@@ -9,10 +9,11 @@ from torch.fx import Node
 
 from openneutron.pytorch.graph.arguments import arguments_of
 from openneutron.pytorch.graph.program import op_name, shape_of
+from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.elementwise.lower import of_both
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.rules import Layout, Reject, lowers
-from openneutron.pytorch.operators.lowering.values import Value
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout, lowers
+from openneutron.pytorch.operators.rules.values import Value
 
 
 def _extremum(op: str) -> Callable[[Node, Context], Value | Reject]:

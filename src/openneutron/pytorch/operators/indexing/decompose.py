@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.decomposition import KEPT, Keep, decomposes
 from openneutron.pytorch.operators.pooling.decompose import MOST_PIECES
+from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
 

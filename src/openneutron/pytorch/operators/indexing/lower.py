@@ -12,9 +12,10 @@ from torch.fx import Node
 from openneutron.ir import DType
 from openneutron.pytorch.graph.arguments import arguments_of
 from openneutron.pytorch.graph.program import shape_of
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.rules import Layout, Reject, Rejected, lowers
-from openneutron.pytorch.operators.lowering.values import Value
+from openneutron.pytorch.graph.reject import Reject, Rejected
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout, lowers
+from openneutron.pytorch.operators.rules.values import Value
 
 
 @lowers("aten.embedding.default", moves=True, layout=Layout.OWN)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
 
@@ -58,6 +58,8 @@ def inner(self: Tensor, other: Tensor | None = None, tensor: Tensor | None = Non
     assert other is not None
     if not self.dim() or not other.dim():
         return self * other
+    if not self.numel() or not other.numel():
+        return KEPT
     left, right = self.reshape(-1, self.shape[-1]), other.reshape(-1, other.shape[-1])
     return _aten.matmul.default(left, right.transpose(0, 1)).reshape([*self.shape[:-1], *other.shape[:-1]])
 
@@ -75,6 +77,12 @@ def addr(self: Tensor, vec1: Tensor, vec2: Tensor, beta: float, alpha: float) ->
 @decomposes("aten.tensordot.default")
 def tensordot(self: Tensor, other: Tensor, dims_self: Sequence[int], dims_other: Sequence[int]) -> Tensor:
     gone, met = [dim % self.dim() for dim in dims_self], [dim % other.dim() for dim in dims_other]
+    for one, two in zip(gone, met, strict=True):
+        # A dimension that stands opposite one of 1 element is summed.
+        if self.shape[one] < other.shape[two]:
+            other = other.sum(two, keepdim=True)
+        elif self.shape[one] > other.shape[two]:
+            self = self.sum(one, keepdim=True)
     kept = [dim for dim in range(self.dim()) if dim not in gone]
     other_kept = [dim for dim in range(other.dim()) if dim not in met]
     depth = math.prod(self.shape[dim] for dim in gone)

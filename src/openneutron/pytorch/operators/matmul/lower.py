@@ -10,10 +10,11 @@ from torch.fx import Node
 
 from openneutron.pytorch.graph.arguments import arguments_of
 from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.convolution.lower import bias_of
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.rules import Layout, Reject, Rejected, always, lowers
-from openneutron.pytorch.operators.lowering.values import Shape, Value, lies_as, plain
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
+from openneutron.pytorch.operators.rules.values import Shape, Value, lies_as, plain
 
 
 @lowers("aten.linear.default", fuses=True, preserve=always, layout=Layout.OWN)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from openneutron.pytorch.operators.annotation import AnnotationRule
+from openneutron.pytorch.operators.rules.annotation import AnnotationRule
 
 _PRODUCT = AnnotationRule(data=(0, 1))
 _WITH_CONSTANT = AnnotationRule(weight=1, weight_axis=1, fuses=True, otherwise=_PRODUCT)

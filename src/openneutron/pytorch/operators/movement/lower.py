@@ -11,11 +11,12 @@ from torch.fx import Node
 from openneutron.ir import DType
 from openneutron.pytorch.graph.arguments import arguments_of
 from openneutron.pytorch.graph.program import GETITEM, op_name, shape_of
-from openneutron.pytorch.lower.objections import DROPS
+from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.comparison.lower import is_truth, truths_as_numbers
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.rules import Layout, Reject, lowers
-from openneutron.pytorch.operators.lowering.values import Shape, Value, permuted
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout, lowers
+from openneutron.pytorch.operators.rules.objections import DROPS
+from openneutron.pytorch.operators.rules.values import Shape, Value, permuted
 
 
 def _moved(node: Node, context: Context, value: Value) -> Value:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from openneutron.pytorch.operators.annotation import MOVE
+from openneutron.pytorch.operators.rules.annotation import MOVE
 
 RULES = {
     "aten.cat.default": MOVE,

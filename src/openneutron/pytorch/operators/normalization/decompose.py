@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openneutron.pytorch.operators.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
 
 
 @decomposes("aten.layer_norm.default")
@@ -83,12 +83,20 @@ def vector_norm(
 ) -> Tensor | Keep:
     """The sum is a mean times a number: means rescale, and the number goes into the table of the root."""
     dims = tuple(range(self.dim())) if dim is None else tuple(dim)
-    if ord not in (1, 2) or not dims or (dtype is not None and dtype != self.dtype):
+    if not self.dim() and ord != 0:
+        return self.abs()
+    if not dims or not self.numel() or (dtype is not None and dtype != self.dtype):
+        return KEPT
+    if abs(ord) == math.inf:
+        return self.abs().amax(dims, keepdim) if ord > 0 else self.abs().amin(dims, keepdim)
+    if ord <= 0:
         return KEPT
     terms = math.prod(self.shape[axis] for axis in dims)
     if ord == 1:
         return self.abs().mean(dims, keepdim) * terms
-    return torch.sqrt((self * self).mean(dims, keepdim) * terms)
+    if ord == 2:
+        return torch.sqrt((self * self).mean(dims, keepdim) * terms)
+    return ((self.abs() ** ord).mean(dims, keepdim) * terms) ** (1 / ord)
 
 
 MOST_DIFFERENCES = 1 << 18
@@ -100,7 +108,7 @@ def distances(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Ten
     """Return the norm of the difference of each point of one set from each point of the other."""
     del compute_mode
     differences = x1.unsqueeze(-2) - x2.unsqueeze(-3)
-    if p not in (1, 2) or not 0 < differences.numel() <= MOST_DIFFERENCES:
+    if p <= 0 or not 0 < differences.numel() <= MOST_DIFFERENCES:
         return KEPT
     norms: Tensor = torch.ops.aten.linalg_vector_norm.default(differences, p, [-1])
     return norms

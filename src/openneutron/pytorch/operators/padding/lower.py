@@ -13,11 +13,12 @@ from torch.fx import Node
 from openneutron.ir import QuantParams
 from openneutron.pytorch.graph.arguments import arguments_of
 from openneutron.pytorch.graph.program import op_name, shape_of
+from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.convolution.lower import pad
-from openneutron.pytorch.operators.indexing.positions import take
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.rules import Reject, lowers
-from openneutron.pytorch.operators.lowering.values import Shape, Value
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import lowers
+from openneutron.pytorch.operators.rules.positions import take
+from openneutron.pytorch.operators.rules.values import Shape, Value
 
 Amounts = list[tuple[int, int]]
 """For each dimension what comes before and behind it; below 0 is cut off."""

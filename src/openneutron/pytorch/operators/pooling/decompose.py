@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.decomposition import KEPT, Keep, decomposes
 from openneutron.pytorch.operators.pooling.maxima import adaptive_windows, first_positions, strided_windows
+from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
 

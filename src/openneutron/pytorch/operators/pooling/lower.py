@@ -10,22 +10,33 @@ from torch.fx import Node
 
 from openneutron.ir import per_channel
 from openneutron.pytorch.graph.arguments import arguments_of, pair
-from openneutron.pytorch.graph.program import op_name, shape_of
-from openneutron.pytorch.graph.separable import (
+from openneutron.pytorch.graph.program import GETITEM, op_name, shape_of
+from openneutron.pytorch.graph.reject import Reject, Rejected
+from openneutron.pytorch.operators.convolution.lower import Window, bias_of, padded
+from openneutron.pytorch.operators.pooling.maxima import MOST_COMPARED
+from openneutron.pytorch.operators.reduction.lower import mean_over
+from openneutron.pytorch.operators.rules.clamps import INT8_MIN
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.lowering import Layout, lowers
+from openneutron.pytorch.operators.rules.positions import take
+from openneutron.pytorch.operators.rules.values import Shape, Value
+from openneutron.pytorch.operators.separable.matrices import apply
+from openneutron.pytorch.operators.separable.separable import (
     Separable,
     adaptive_average_pool,
     average_pool,
     litert_padding,
     window_of,
 )
-from openneutron.pytorch.operators.convolution.lower import Window, bias_of, padded
-from openneutron.pytorch.operators.convolution.matrices import apply
-from openneutron.pytorch.operators.indexing.positions import take
-from openneutron.pytorch.operators.lowering.clamps import INT8_MIN
-from openneutron.pytorch.operators.lowering.context import Context
-from openneutron.pytorch.operators.lowering.rules import Layout, Reject, Rejected, lowers
-from openneutron.pytorch.operators.lowering.values import Shape, Value
-from openneutron.pytorch.operators.reduction.lower import mean_over
+
+INDICES = Reject(
+    f"its indices are used; for them at most {MOST_COMPARED} pairs of an element and a window are compared"
+)
+
+
+def indices_used(node: Node) -> Reject | None:
+    """Object to a maximum pool of which another result than the first is read."""
+    return INDICES if any(op_name(user) == GETITEM and user.args[1] != 0 for user in node.users) else None
 
 
 def _pooled(node: Node, context: Context, op: str, source: str, padding: str, window: Window, shape: Shape) -> Value:
@@ -57,7 +68,13 @@ def _image_shape(shape: Shape) -> Shape:
     return (1, *shape) if len(shape) == 3 else shape
 
 
-@lowers("aten.max_pool2d.default", "aten.max_pool2d_with_indices.default", moves=True, layout=Layout.NHWC)
+@lowers(
+    "aten.max_pool2d.default",
+    "aten.max_pool2d_with_indices.default",
+    moves=True,
+    layout=Layout.NHWC,
+    against=indices_used,
+)
 def max_pool(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     if op_name(node).startswith("aten.max_pool2d_with_indices"):
@@ -75,7 +92,7 @@ def max_pool(node: Node, context: Context) -> Value | Reject:
     return context.viewed(_pooled(node, context, "max_pool_2d", source, padding, window, image), shape)
 
 
-@lowers(*(f"aten.adaptive_max_pool{n}d.default" for n in (1, 2, 3)))
+@lowers(*(f"aten.adaptive_max_pool{n}d.default" for n in (1, 2, 3)), against=indices_used)
 def adaptive_max_pool(node: Node, context: Context) -> Value | Reject:
     """What is left of these when others have been taken apart."""
     del node, context

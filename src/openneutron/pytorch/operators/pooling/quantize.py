@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from openneutron.pytorch.graph.separable import (
+from openneutron.pytorch.operators.rules.annotation import FUNCTION, MOVE, AnnotationRule, Result
+from openneutron.pytorch.operators.separable.separable import (
     Pair,
     Separable,
     adaptive_average_pool,
@@ -18,7 +19,6 @@ from openneutron.pytorch.graph.separable import (
     litert_padding,
     window_of,
 )
-from openneutron.pytorch.operators.annotation import FUNCTION, MOVE, AnnotationRule, Result
 
 
 def _arguments(node: Node) -> dict[str, Any]:

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
 
 
 @decomposes("aten.logsumexp.default")
 def logsumexp(self: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor | Keep:
-    if not self.is_floating_point() or not self.dim():
+    if not self.is_floating_point():
         return KEPT
+    if not self.dim():  # ExecuTorch's kernels of reductions end the process for a scalar
+        return self.clone()
     dims = sorted(axis % self.dim() for axis in dim) or list(range(self.dim()))
     largest = self.amax(dims, keepdim=True)
     result = largest + torch.log(torch.exp(self - largest).sum(dims, keepdim=True))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
 
 
 def _variance(x: Tensor, dims: list[int], correction: float, keepdim: bool) -> Tensor | Keep:

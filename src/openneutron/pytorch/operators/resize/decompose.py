@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.decomposition import decomposes
 from openneutron.pytorch.operators.pooling.decompose import by_planes
+from openneutron.pytorch.operators.rules.decomposition import decomposes
 
 
 def _resize(on_images: str, given: dict[str, Any]) -> Callable[[Tensor, list[int], list[float | None]], Tensor]:

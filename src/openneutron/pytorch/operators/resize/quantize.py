@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from openneutron.pytorch.operators.annotation import FUNCTION, MOVE
+from openneutron.pytorch.operators.rules.annotation import FUNCTION, MOVE
 
 _FORMS = ("default", "vec")
 

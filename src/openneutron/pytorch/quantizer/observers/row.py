@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torchao.quantization.pt2e import MinMaxObserver
 
+from openneutron.pytorch.operators.comparison.quantize import LARGEST_VALUE
+from openneutron.pytorch.quantizer.observers.ranges import LARGEST_SIGNAL
+
 REACH = 9.0
 """How far below the largest of its row a value still matters to a softmax: e**-9 is 1/8103, 1/32 of a step of its result."""
-
-LARGEST_VALUE = 1e4
-"""A filler beyond this stands for no value: a range that held it would have no steps left for the others."""
 
 
 class RowRangeObserver(MinMaxObserver):
@@ -30,7 +30,11 @@ class RowRangeObserver(MinMaxObserver):
         x = x_orig.detach()
         if x.numel() and x.is_floating_point():
             x = torch.nan_to_num(x)
-            super().forward(torch.maximum(x, x.amax(self.dim, keepdim=True) - REACH))
+            reached = torch.maximum(x, x.amax(self.dim, keepdim=True) - REACH)
+            # Rows of fillers alone give probabilities that nobody uses.
+            reached = reached[reached.abs() <= LARGEST_SIGNAL]
+            if reached.numel():
+                super().forward(reached)
         return x_orig
 
 

@@ -15,10 +15,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from openneutron.pytorch.graph.marks import STAYS_WHOLE
 from openneutron.pytorch.graph.program import short_name
+from openneutron.pytorch.graph.reject import REWRITE
 from openneutron.pytorch.graph.rewriting import finished
-from openneutron.pytorch.lower.absent import REWRITE, STAYS_WHOLE
-from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS, KEPT, Keep
+from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
+from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep
 from openneutron.pytorch.quantizer.passes.make_functional import MakeFunctional
 from openneutron.pytorch.quantizer.passes.plain_casts import PlainCasts
 from openneutron.pytorch.quantizer.passes.splice import splice
@@ -137,10 +139,22 @@ def _traced(overload: torch._ops.OpOverload, node: Node, sources: list[Node], tr
     if key not in traces:
         function = DECOMPOSITIONS.get(str(overload))
         if function is not None:
-            traces[key] = _trace(lambda given: function(**given), leaves, spec, values)
+            traces[key] = _trace_or_keep(lambda given: function(**given), leaves, spec, values)
         else:
             traces[key] = _traced_by_torch(overload, node, leaves, spec, values, traces)
     return traces[key]
+
+
+def _trace_or_keep(
+    function: Callable[[dict[str, Any]], Any], leaves: list[Any], spec: TreeSpec, values: list[FakeTensor]
+) -> Traced:
+    """Trace a decomposition of ours. A call without elements that the decomposition can't take stays whole."""
+    try:
+        return _trace(function, leaves, spec, values)
+    except RuntimeError:
+        if all(value.numel() for value in values):
+            raise
+        return Traced(None, KEPT)
 
 
 def _traced_by_torch(

@@ -39,7 +39,7 @@ class FoldFactors:
 
 
 def _fold(module: GraphModule, product: Node, keep: Callable[[Node], bool] | None) -> bool:
-    factor, data = _factor(module, product), product.args[0]
+    factor, data = factor_of(module, product), product.args[0]
     if keep is not None and keep(product):
         return False
     if factor is None or not isinstance(data, Node) or data.meta["val"].dtype != product.meta["val"].dtype:
@@ -65,8 +65,10 @@ def _fold(module: GraphModule, product: Node, keep: Callable[[Node], bool] | Non
     return True
 
 
-def _factor(module: GraphModule, product: Node) -> float | None:
-    """The number a node multiplies by, in whatever way it is written; None where it is none, or 0."""
+def factor_of(module: GraphModule, product: Node) -> float | None:
+    """Return the number that a product or a quotient multiplies its first operand by. None for 0 and for other nodes."""
+    if product.target not in (*_PRODUCTS, *_QUOTIENTS):
+        return None
     if len(product.args) != 2 or product.kwargs:
         return None
     operand = product.args[1]

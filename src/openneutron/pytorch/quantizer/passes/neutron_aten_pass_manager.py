@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.passes.cast_rows import CastRows
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from openneutron.pytorch.quantizer.passes.drop_expands import DropExpands
@@ -17,6 +17,7 @@ from openneutron.pytorch.quantizer.passes.fold_constants import FoldConstants
 from openneutron.pytorch.quantizer.passes.fold_factors import FoldFactors
 from openneutron.pytorch.quantizer.passes.inline_wrappers import InlineWrappers
 from openneutron.pytorch.quantizer.passes.make_functional import MakeFunctional
+from openneutron.pytorch.quantizer.passes.masked_fills import MaskedFills
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
 from openneutron.pytorch.quantizer.passes.plain_casts import PlainCasts
 from openneutron.pytorch.quantizer.passes.plain_moves import PlainMoves
@@ -24,9 +25,6 @@ from openneutron.pytorch.quantizer.passes.products_to_linear import ProductsToLi
 from openneutron.pytorch.quantizer.passes.scalars_to_tensors import ScalarsToTensors
 from openneutron.pytorch.quantizer.passes.split_projections import SplitProjections
 from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
-
-if TYPE_CHECKING:
-    from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 
 AtenPass = Callable[[GraphModule], PassResult | None]
 """Changes a graph module, in place or not. A pass is a frozen dataclass in a file of its own."""
@@ -57,6 +55,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
         PlainCasts(),
         DropExpands(),
         FoldConstants(),
+        MaskedFills(),
         WrittenAttention(keep),
         FoldConstants(),
         CastRows(),

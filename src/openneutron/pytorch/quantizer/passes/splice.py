@@ -11,10 +11,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from openneutron.pytorch.graph.constants import add_constant
-from openneutron.pytorch.lower.absent import STAYS_WHOLE
-
-WRITTEN_AS = "written_as"
-"""The key of ``node.meta["custom"]`` for the operator that a node of a decomposition was made from."""
+from openneutron.pytorch.graph.marks import STAYS_WHOLE, WRITTEN_AS
 
 _FROM_WHERE = ("nn_module_stack", "stack_trace", "source_fn_stack", "torch_fn", "from_node")
 

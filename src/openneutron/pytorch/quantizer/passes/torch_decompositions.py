@@ -13,11 +13,11 @@ from torch._decomp import core_aten_decompositions, decomposition_table
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
-from openneutron.pytorch.graph.overload import overload_of
 from openneutron.pytorch.graph.pointwise import is_pointwise_operator
-from openneutron.pytorch.operators.annotations import RULES
+from openneutron.pytorch.graph.program import overload_of
+from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
-from openneutron.pytorch.operators.lowering.rules import LOWER_RULES
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
@@ -61,7 +61,7 @@ def is_known(node: Node) -> bool:
         return True
     name = str(overload)
     exact = name in LOWER_RULES and LOWER_RULES[name].exact
-    if name in RULES or exact or name in REWRITTEN_LATER or name in FACTORIES:
+    if name in annotation_rules() or exact or name in REWRITTEN_LATER or name in FACTORIES:
         return True
     return is_pointwise_operator(overload) and sum(not _is_number(source) for source in node.all_input_nodes) <= 1
 

@@ -14,9 +14,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.graph.constants import constant_of
+from openneutron.pytorch.graph.marks import WRITTEN_AS
 from openneutron.pytorch.graph.rewriting import finished
 from openneutron.pytorch.operators.attention.decompose import MASKED, MOST_KEYS_OF_SOFTMAX, attended
-from openneutron.pytorch.quantizer.passes.splice import WRITTEN_AS, splice
+from openneutron.pytorch.quantizer.passes.splice import splice
 
 _aten = torch.ops.aten
 _PRODUCTS = (_aten.matmul.default, _aten.bmm.default)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Constants as the kernels read them, the last thing that happens to them: one function for each packing of the rows.
+
+Channels beyond the last are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.constants import Array, Constant, Maps
+from openneutron.isa.row import Packing
+from openneutron.isa.rows import LANES
+
+
+def _little_endian(array: Array) -> bytes:
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def _padded_to_lanes(array: Array, axis: int) -> Array:
+    missing = -array.shape[axis] % LANES
+    if not missing:
+        return array
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, missing)
+    return np.pad(array, widths)
+
+
+def _weight_blocks(weights: npt.NDArray[np.int8]) -> bytes:
+    padded = _padded_to_lanes(_padded_to_lanes(weights, 0), 3)
+    outputs, height, width, inputs = padded.shape
+    blocks = padded.reshape(outputs // LANES, LANES, height, width, inputs // LANES, LANES)
+    return blocks.transpose(0, 2, 3, 4, 1, 5).tobytes()
+
+
+def _channel_blocks(weights: npt.NDArray[np.int8]) -> bytes:
+    padded = _padded_to_lanes(weights, 0)
+    outputs, height, width, _ = padded.shape
+    return padded.reshape(outputs // LANES, LANES, height, width).transpose(0, 2, 3, 1).tobytes()
+
+
+def _requantization(table: npt.NDArray[np.int32]) -> bytes:
+    return _little_endian(_padded_to_lanes(table, 1).reshape(3, -1, LANES).transpose(1, 0, 2))
+
+
+def _maps(maps: Maps) -> bytes:
+    return _little_endian(maps.rows) + _little_endian(maps.cols)
+
+
+PACKERS: Mapping[Packing, Callable[[Any], bytes]] = {
+    Packing.AS_IT_IS: _little_endian,
+    Packing.WEIGHT_BLOCKS: _weight_blocks,
+    Packing.CHANNEL_BLOCKS: _channel_blocks,
+    Packing.REQUANTIZATION: _requantization,
+    Packing.MAPS: _maps,
+}
+
+
+def packed(call: KernelCall, known: dict[tuple[int, Packing], bytes] | None = None) -> dict[str, bytes]:
+    """The bytes of a call's constants. ``known`` holds those of constants that several calls share."""
+    return {key: _packed(call.packing(key), constant, known) for key, constant in call.constants.items()}
+
+
+def _packed(packing: Packing, constant: Constant, known: dict[tuple[int, Packing], bytes] | None) -> bytes:
+    if known is None:
+        return PACKERS[packing](constant)
+    key = id(constant), packing
+    if key not in known:
+        known[key] = PACKERS[packing](constant)
+    return known[key]

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Constants of kernel calls as logical values; emit/packing.py makes bytes of them.
+
+A constant is an array: weights [output, height, width, input], requantization [bias multiplier shift, output], tables. Positions of
+a resize are ``Maps``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.isa.row import Packing
+from openneutron.isa.rows import LANES
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Maps:
+    """int32 tables of the output's rows [table, row] and of its columns [table, column]."""
+
+    rows: npt.NDArray[np.int32]
+    cols: npt.NDArray[np.int32]
+
+
+Constant = Array | Maps
+
+CHANNEL_AXES: Mapping[Packing, int] = {
+    Packing.WEIGHT_BLOCKS: 0,
+    Packing.CHANNEL_BLOCKS: 0,
+    Packing.REQUANTIZATION: 1,
+}
+"""The axis of output channels; constants without one are the same for all channels."""
+
+_WINDOWS = (Packing.WEIGHT_BLOCKS, Packing.CHANNEL_BLOCKS)
+
+
+def packed_bytes(packing: Packing, constant: Constant) -> int:
+    """The bytes that the constant takes once it is packed."""
+    if isinstance(constant, Maps):
+        return 4 * (constant.rows.size + constant.cols.size)
+    if packing not in CHANNEL_AXES:
+        return constant.nbytes
+    extents = list(constant.shape)
+    lanes = (CHANNEL_AXES[packing], 3) if packing is Packing.WEIGHT_BLOCKS else (CHANNEL_AXES[packing],)
+    for axis in lanes:
+        extents[axis] += -extents[axis] % LANES
+    return int(constant.itemsize * math.prod(extents))
+
+
+def of_channels(packing: Packing, constant: Constant, first: int, end: int) -> Constant:
+    """The constant of these output channels alone."""
+    if isinstance(constant, Maps) or packing not in CHANNEL_AXES:
+        return constant
+    return constant[first:end] if CHANNEL_AXES[packing] == 0 else constant[:, first:end]
+
+
+def exchanged(packing: Packing, constant: Constant) -> Constant:
+    """The constant with rows for columns and columns for rows."""
+    if isinstance(constant, Maps):
+        return replace(constant, rows=constant.cols, cols=constant.rows)
+    return constant.swapaxes(1, 2) if packing in _WINDOWS else constant
+
+
+def are_equal(one: Constant, other: Constant) -> bool:
+    """Whether two constants have the same shape and values."""
+    if isinstance(one, Maps) and isinstance(other, Maps):
+        return np.array_equal(one.rows, other.rows) and np.array_equal(one.cols, other.cols)
+    return not isinstance(one, Maps) and not isinstance(other, Maps) and np.array_equal(one, other)

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The kernels' rows: their ids, parameter blocks, variants and traits."""
+
+from __future__ import annotations
+
+from openneutron.isa.kernels import elements, lines, moves, pools, products
+from openneutron.isa.row import Row
+
+_FAMILIES = (products, elements, pools, moves, lines)
+
+# Ids are the opCode of profile events; 6 stays free, since ExecuTorch's NXP delegate takes it for the end of its events.
+KERNELS: tuple[Row, ...] = tuple(
+    sorted((row for family in _FAMILIES for row in family.KERNELS), key=lambda row: row.code)
+)

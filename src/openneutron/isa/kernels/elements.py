@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernels that go through their operands element by element."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from openneutron.isa.kernels.fields import INPUT_AND_OUTPUT, OPERANDS, OUTPUT_RANGE
+from openneutron.isa.row import Condition, Row, Variant, buffer, signed, unsigned
+from openneutron.isa.traits import BOOL, INT8, Channels, CostClass, Function, Operand, Result, SameElement, Traits, Work
+
+
+def _of(names: tuple[str, ...], elements: tuple[str, ...] = INT8, result: tuple[str, ...] = INT8) -> Traits:
+    """Return the traits of a function of one element of each operand."""
+    return Traits(
+        operands=tuple(Operand(name, SameElement(in_place=True), elements) for name in names),
+        results=(Result(elements=result),),
+        cost=Work(CostClass.MOVED),
+        exchanged=(),
+        batches_apart=True,
+    )
+
+
+def _of_one(function: Function) -> Traits:
+    """Return the traits of a function of one byte."""
+    return replace(_of(("input",), (), ()), channels=Channels(True), function=function)
+
+
+_TWO = ("input_a", "input_b")
+
+
+KERNELS = (
+    Row(
+        "add_s8",
+        "Sum of two tensors, each shifted left by 20 bits and rescaled to a common scale (LiteRT ADD and SUB).",
+        (
+            *OPERANDS,
+            buffer("output", "int8"),
+            signed("a_zero_point", "subtracted from a"),
+            signed("b_zero_point", "subtracted from b"),
+            signed("a_multiplier", "fixed point, 31 fractional bits"),
+            signed("a_shift", "0 or below: shifts right"),
+            signed(
+                "b_multiplier",
+                "fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted",
+            ),
+            signed("b_shift", "0 or below: shifts right"),
+            signed("output_multiplier", "fixed point, 31 fractional bits"),
+            signed("output_shift", "positive shifts left"),
+            *OUTPUT_RANGE,
+        ),
+        4,
+        traits=_of(_TWO),
+    ),
+    Row(
+        "mul_s8",
+        "Product of two tensors (LiteRT MUL).",
+        (
+            *OPERANDS,
+            buffer("output", "int8"),
+            signed("a_zero_point", "subtracted from a"),
+            signed("b_zero_point", "subtracted from b"),
+            signed("output_multiplier", "fixed point, 31 fractional bits"),
+            signed("output_shift", "positive shifts left"),
+            *OUTPUT_RANGE,
+        ),
+        5,
+        traits=_of(_TWO),
+    ),
+    Row(
+        "copy_s8",
+        "Element (n, r, c, k) of the input to the same place of the output: slice, concatenation and transpose, by views.",
+        INPUT_AND_OUTPUT,
+        10,
+        traits=_of_one(Function.IDENTITY),
+    ),
+    Row(
+        "lookup_s8",
+        "A 256-entry table, indexed by the stored value + 128.",
+        (
+            *INPUT_AND_OUTPUT,
+            unsigned("table_base", "see bases"),
+            unsigned("table_offset", "bytes"),
+        ),
+        12,
+        traits=_of_one(Function.TABLE),
+    ),
+    Row(
+        "maximum_s8",
+        "The larger of two stored values, or the smaller one.",
+        (
+            *OPERANDS,
+            buffer("output", "int8"),
+            signed("smaller", "0: the larger (LiteRT MAXIMUM), 1: the smaller (MINIMUM)"),
+        ),
+        14,
+        traits=_of(_TWO, (*INT8, *BOOL), (*INT8, *BOOL)),
+    ),
+    Row(
+        "prelu_s8",
+        "a where it is positive, a times b elsewhere (LiteRT PRELU).",
+        (
+            buffer("input_a", "int8; a pitch of 0 broadcasts"),
+            buffer("input_b", "int8, the slopes; a pitch of 0 broadcasts"),
+            buffer("output", "int8"),
+            signed("a_zero_point", "subtracted from a"),
+            signed("b_zero_point", "subtracted from b"),
+            signed("positive_multiplier", "of a where it is positive; fixed point, 31 fractional bits"),
+            signed("positive_shift", "positive shifts left"),
+            signed("negative_multiplier", "of the product; fixed point, 31 fractional bits"),
+            signed("negative_shift", "positive shifts left"),
+            signed("output_zero_point", "added after requantization"),
+        ),
+        15,
+        traits=_of(_TWO),
+    ),
+    Row(
+        "squared_difference_s8",
+        "Square of a difference (LiteRT SQUARED_DIFFERENCE): operands shifted left by 7 bits and rescaled to a common scale.",
+        (
+            *OPERANDS,
+            buffer("output", "int8"),
+            signed("a_zero_point", "subtracted from a"),
+            signed("b_zero_point", "subtracted from b"),
+            signed("a_multiplier", "fixed point, 31 fractional bits; with its shift at most 1/2"),
+            signed("a_shift", "0 or below: shifts right"),
+            signed("b_multiplier", "fixed point, 31 fractional bits; with its shift at most 1/2"),
+            signed("b_shift", "0 or below: shifts right"),
+            signed("output_multiplier", "fixed point, 31 fractional bits"),
+            signed("output_shift", "0 or below: shifts right"),
+            signed("output_zero_point", "added after requantization"),
+        ),
+        16,
+        traits=_of(_TWO),
+    ),
+    Row(
+        "compare_s8",
+        "Whether a relation holds between two tensors (LiteRT EQUAL, LESS ...): differences from the zero points, shifted left "
+        "by 8 bits and rescaled. The output holds 1 or 0.",
+        (
+            *OPERANDS,
+            buffer("output", "bool, a byte each"),
+            signed("a_zero_point", "subtracted from a"),
+            signed("b_zero_point", "subtracted from b"),
+            signed("a_multiplier", "fixed point, 31 fractional bits"),
+            signed("a_shift", "0 or below: shifts right"),
+            signed("b_multiplier", "fixed point, 31 fractional bits"),
+            signed("b_shift", "0 or below: shifts right"),
+            signed(
+                "relation",
+                "of a to b; 0: equal, 1: not equal, 2: less, 3: less or equal, 4: greater, 5: greater or equal",
+            ),
+        ),
+        24,
+        variants=tuple(
+            Variant(name, "one relation", (Condition("relation", relation),))
+            for relation, name in enumerate(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
+        ),
+        traits=_of(_TWO, (*INT8, *BOOL), BOOL),
+    ),
+    Row(
+        "select_s8",
+        "a where the condition is not 0, b elsewhere (LiteRT SELECT_V2).",
+        (
+            buffer("condition", "bool, a byte each; a pitch of 0 broadcasts"),
+            *OPERANDS,
+            buffer("output", "int8"),
+        ),
+        25,
+        traits=_of(("condition", *_TWO), (), ()),
+    ),
+)

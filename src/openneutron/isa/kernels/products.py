@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernels that add products: convolutions, and products of matrices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from openneutron.isa.kernels.fields import OPERANDS, OUTPUT_RANGE
+from openneutron.isa.row import Condition, Packing, Row, Variant, buffer, signed, unsigned
+from openneutron.isa.traits import (
+    INT8,
+    Channels,
+    CostClass,
+    Operand,
+    Result,
+    SameRow,
+    Traits,
+    Window,
+    Work,
+)
+
+_CONV_FIELDS = (
+    buffer("input", "int8 activations"),
+    buffer("output", "int8 activations"),
+    unsigned("weights_base", "see bases"),
+    unsigned("weights_offset", "bytes; packed weights of the channels held"),
+    unsigned("requant_base", "see bases"),
+    unsigned("requant_offset", "bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8]"),
+    signed("constant_channel0", "first output channel that weights and requant hold, a multiple of 8"),
+    signed("constant_channels", "output channels that they hold"),
+    signed("kernel_h", "rows"),
+    signed("kernel_w", "columns"),
+    signed("stride_h", "rows"),
+    signed("stride_w", "columns"),
+    signed("dilation_h", "rows"),
+    signed("dilation_w", "columns"),
+    signed("pad_top", "rows before the first; what lies below and to the right follows from the output's extents"),
+    signed("pad_left", "columns before the first"),
+    signed(
+        "group_inputs", "input channels of a group; output channel k reads from (k / group_outputs) * group_inputs on"
+    ),
+    signed("group_outputs", "output channels of a group"),
+    signed("input_zero_point", "the value of padding; biases already hold -zero_point * sum(weights)"),
+    signed(
+        "single_rounding",
+        "0: requantization rounds twice, as LiteRT's convolutions; 1: once, halves up, and bits 8 to 27 of a shift are 20 "
+        "more bits of its multiplier",
+    ),
+    *OUTPUT_RANGE,
+)
+
+_CONV_TAPS = ("kernel_h", "kernel_w", "group_inputs")
+_WINDOW = Window(dilation=("dilation_h", "dilation_w"))
+_SUMMED = replace(_WINDOW, summed="group_inputs")
+
+
+def _convolution(window: Window, cost: Work, channels: Channels) -> Traits:
+    assert window.dilation is not None
+    return Traits(
+        operands=(Operand("input", window, INT8),),
+        results=(Result(elements=INT8),),
+        cost=cost,
+        exchanged=(window.kernel, window.stride, window.dilation, window.pad),
+        batches_apart=True,
+        channels=channels,
+    )
+
+
+_REQUANTIZATION = ("requant", Packing.REQUANTIZATION)
+_BLOCKS = (("weights", Packing.WEIGHT_BLOCKS), _REQUANTIZATION)
+_TAPS = ("kernel_h", "kernel_w")
+_PRODUCTS = Work(CostClass.PRODUCTS, _TAPS, "group_inputs", "group_outputs")
+_OF_ALL_CHANNELS = _convolution(_SUMMED, _PRODUCTS, Channels(False, counts=("group_outputs", "constant_channels")))
+_OF_ONE_CHANNEL = _convolution(
+    _WINDOW,
+    Work(CostClass.CHANNEL_PRODUCTS, _TAPS),
+    Channels(True, ("constant_channels",), single=("group_outputs",)),
+)
+
+
+KERNELS = (
+    Row(
+        "conv_2d_s8",
+        "Convolution. Weights [k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs].",
+        _CONV_FIELDS,
+        1,
+        _CONV_TAPS,
+        traits=_OF_ALL_CHANNELS,
+        packings=_BLOCKS,
+    ),
+    Row(
+        "conv_2d_1x1_s8",
+        "Pointwise convolution and fully connected: kernel 1x1, no padding, one group. Weights [k/8][inputs/8][8 k][8].",
+        _CONV_FIELDS,
+        2,
+        _CONV_TAPS,
+        (
+            Variant(
+                "vector",
+                "a fully connected layer of one input, where there is no other convolution",
+                (
+                    Condition("single_rounding", 1),
+                    Condition("input.channel_pitch", 1),
+                    Condition("output.batches", 1),
+                    Condition("output.rows", 1),
+                    Condition("output.cols", 1),
+                ),
+                ("conv_2d_s8", "depthwise_conv_2d_s8"),
+            ),
+        ),
+        traits=_OF_ALL_CHANNELS,
+        packings=_BLOCKS,
+    ),
+    Row(
+        "depthwise_conv_2d_s8",
+        "Depthwise convolution: group_inputs 1, group_outputs = depth multiplier. Weights [k/8][kernel_h][kernel_w][8 k].",
+        _CONV_FIELDS,
+        3,
+        _CONV_TAPS,
+        traits=_OF_ONE_CHANNEL,
+        packings=(("weights", Packing.CHANNEL_BLOCKS), _REQUANTIZATION),
+    ),
+    Row(
+        "batch_matmul_s8",
+        "Products of matrices: a is [batch, row, 1, depth], b [batch, depth, 1, channel] (LiteRT BATCH_MATMUL).",
+        (
+            *OPERANDS,
+            buffer("output", "int8; one column"),
+            signed("depth", "channels of a and rows of b that are taken, at most 32768"),
+            signed("a_zero_point", "subtracted from a"),
+            signed("b_zero_point", "subtracted from b"),
+            signed("output_multiplier", "fixed point, 31 fractional bits"),
+            signed("output_shift", "positive shifts left"),
+            signed("output_zero_point", "added after requantization"),
+        ),
+        19,
+        ("depth",),
+        traits=Traits(
+            operands=(Operand("input_a", SameRow(), INT8), Operand("input_b", elements=INT8)),
+            results=(Result(elements=INT8),),
+            cost=Work(CostClass.MATRIX_PRODUCTS, inputs="depth"),
+            batches_apart=True,
+        ),
+    ),
+)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reasons why a node stays on the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+QUANTIZE_FIRST = "Quantize it with NeutronQuantizer."
+"""The way out where a model came to the partitioner without quantization that it should have."""
+
+WITH_INTEGERS = "The NPU's operators on integers and booleans are those of indices, positions and conditions."
+"""The hint where the operator would have to compute with integers or booleans."""
+
+REWRITE = "Write it with operators that docs/supported-ops.md lists."
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Why a node stays on the CPU, in words that continue its name, and what could be done about it. ``rule``: what said so, a
+    lowering rule or a stage."""
+
+    reason: str
+    hint: str = ""
+    rule: str = ""
+
+
+class Rejected(Exception):
+    """Ends a rule from inside; ``lower`` turns it into the Reject it carries."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.reject = Reject(reason, hint)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Values of several shapes in tensors that broadcast as they are, in one order of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.values import Shape, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Tensors for an operator on each element, and how its result lies."""
+
+    tensors: tuple[str, ...]
+    shape: Shape
+    order: Shape
+    base: Shape
+
+    @property
+    def stored(self) -> Shape:
+        """The result's shape as a tensor."""
+        return tuple(self.base[axis] for axis in self.order)
+
+    def result(self, tensor: str) -> Value:
+        """The value that such a tensor holds."""
+        return Value(tensor, self.shape, self.order, self.base)
+
+
+def together(context: Context, values: Sequence[Value], shape: Shape) -> Together:
+    """The values side by side, moved where they lie in different orders. ``shape`` is what they broadcast to."""
+    first = values[0]
+    if all((value.shape, value.base, value.order) == (shape, first.base, first.order) for value in values):
+        return Together(tuple(value.tensor for value in values), shape, first.order, first.base)
+    order = _common_order(context, values, shape)
+    padded = (context.viewed(value, (1,) * (len(shape) - len(value.shape)) + value.shape) for value in values)
+    return Together(tuple(context.arranged(value, order) for value in padded), shape, order, shape)
+
+
+def _common_order(context: Context, values: Sequence[Value], shape: Shape) -> Shape:
+    """The order of one that is computed and not broadcast, NHWC before plain; else of one of the same rank."""
+    computed = [value for value in values if value.is_settled and not context.is_constant(value)]
+    orders = [value.order for value in computed if value.shape == shape]
+    orders = orders or [value.order for value in computed if len(value.shape) == len(shape)]
+    plain = tuple(range(len(shape)))
+    return next((order for order in orders if order != plain), plain)

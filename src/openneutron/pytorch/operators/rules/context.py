@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A graph under construction: what lowering rules read operands from and add nodes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from openneutron import ops
+from openneutron.ir import DType, Graph, QuantParams, Tensor, constant
+from openneutron.ir import Node as IrNode
+from openneutron.pytorch.graph.program import CHANNELS_LAST, Constants, is_exact, module_path
+from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, WITH_INTEGERS, Rejected
+from openneutron.pytorch.operators.rules.clamps import Bounds, fused_activation, stored_bounds
+from openneutron.pytorch.operators.rules.results import Results
+from openneutron.pytorch.operators.rules.values import (
+    Shape,
+    Value,
+    groups_of,
+    lies_as,
+    order_after_view,
+    order_for_view,
+)
+
+
+class Context:
+    """Tensors and nodes so far, and which value each edge node has.
+
+    Everything that is added can be taken back (``mark``, ``back_to``), so that a node that turns out not to be supported
+    leaves nothing behind.
+    """
+
+    def __init__(self, constants: Constants, results: Results) -> None:
+        self.constants = constants
+        self.results = results
+        self.nodes: list[IrNode] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.values: dict[Node, Value] = {}
+        self.inputs: dict[Node, Value] = {}
+        """What comes from outside, as its tensor lies when it comes."""
+        self.enter: Callable[[Node], Value] | None = None
+        """Makes the value of integers or truth values that come from outside."""
+        self._moved: dict[tuple[str, str, Shape], str] = {}
+        self._view_of: dict[str, str] = {}
+        self._source = ""
+        self._node: Node | None = None
+        self.owners: dict[str, Node] = {}
+        """The edge node that each result was added for."""
+
+    # Taking back
+
+    def mark(self) -> tuple[int, ...]:
+        """A point to come back to."""
+        return (len(self.nodes), *(len(table) for table in self._tables()))
+
+    def back_to(self, mark: tuple[int, ...]) -> None:
+        """Forgets everything added since ``mark``."""
+        del self.nodes[mark[0] :]
+        tables = self._tables()
+        for table, size in zip(tables, mark[1:], strict=True):
+            while len(table) > size:
+                table.popitem()
+
+    def _tables(self) -> tuple[dict[Any, Any], ...]:
+        return self.tensors, self.values, self.inputs, self._moved, self._view_of
+
+    # Reading
+
+    def begin(self, node: Node) -> None:
+        """Says which edge node the next nodes come from."""
+        self._source = module_path(node) or node.name
+        self._node = node
+
+    def value(self, node: object) -> Value:
+        """The value of an operand. Rejects what is neither quantized nor integers or truth values."""
+        if not isinstance(node, Node):
+            raise Rejected(f"its operand {node!r} is a number", QUANTIZE_FIRST)
+        if node not in self.values and is_exact(node) and self.enter is not None:
+            self.values[node] = self.enter(node)
+        if node not in self.values:
+            raise Rejected(*_not_quantized(node))
+        return self.values[node]
+
+    def quant(self, value: Value) -> QuantParams:
+        """The quantization of a value's tensor."""
+        quant = self.tensors[value.tensor].quant
+        if quant is None:
+            here = self.tensors[value.tensor]
+            raise Rejected(f"its input '{here.name}' is {here.dtype}; the NPU computes on int8", WITH_INTEGERS)
+        return quant
+
+    def dtype(self, value: Value) -> DType:
+        """The type of a value's tensor."""
+        return self.tensors[value.tensor].dtype
+
+    def is_constant(self, value: Value) -> bool:
+        return self.tensors[value.tensor].is_constant
+
+    def result_quant(self, node: Node) -> QuantParams:
+        """The quantization that the node's float result gets in the end."""
+        return self.results.quant(node)
+
+    def activation(self, node: Node, quant: QuantParams) -> str:
+        """LiteRT's fused activation for the clamp behind ``node`` that runs inside it."""
+        bounds = self.results.bounds(node)
+        name = fused_activation(bounds, quant)
+        if name is None:
+            raise Rejected(
+                f"the clamp to {bounds} behind it is none of LiteRT's fused activations",
+                "ReLU, ReLU6 and Hardtanh(-1, 1) are.",
+            )
+        return name
+
+    # Adding
+
+    def unique(self, stem: str) -> str:
+        """A tensor name that is not taken yet."""
+        name, number = stem, 1
+        while name in self.tensors:
+            name, number = f"{stem}_{number}", number + 1
+        return name
+
+    def add_tensor(self, tensor: Tensor) -> str:
+        assert tensor.name not in self.tensors, f"{tensor.name} is there already"
+        self.tensors[tensor.name] = tensor
+        return tensor.name
+
+    def add_constant(self, stem: str, data: np.ndarray, quant: QuantParams | None = None) -> str:
+        """A new constant tensor; data of stride 0 (only its shape known) stays so."""
+        name = self.unique(stem)
+        if 0 in data.strides and data.size > 1:
+            return self.add_tensor(Tensor(name, data.shape, DType(data.dtype.name), quant, data))
+        return self.add_tensor(constant(name, data, quant))
+
+    def add_integers(self, stem: str, numbers: Sequence[int]) -> str:
+        """A constant int32 operand: axes, paddings, a shape."""
+        return self.add_constant(stem, np.asarray(numbers, np.int32))
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[str | None],
+        shape: Shape,
+        quant: QuantParams | None,
+        stem: str,
+        dtype: DType = DType.INT8,
+        **attrs: Any,
+    ) -> str:
+        """Adds a node with one result and returns the result's name. Rejects what breaks a limit of its row."""
+        while inputs and inputs[-1] is None:
+            inputs = inputs[:-1]
+        name = self.add_tensor(Tensor(self.unique(stem), tuple(shape), dtype, quant))
+        row = ops.BY_NAME[op]
+        given = {attribute.name: attribute.default for attribute in row.attributes} | attrs
+        node = IrNode(op, tuple(inputs), (name,), given, self._source)
+        used = {key: self.tensors[key] for key in (*node.inputs, name) if key is not None}
+        piece = Graph(op, used, (node,), (), (name,))
+        reason = row.reject(piece, node)
+        if reason is not None:
+            raise Rejected(reason)
+        self.nodes.append(node)
+        if self._node is not None:
+            self.owners[name] = self._node
+        return name
+
+    # Layouts
+
+    def arranged(self, value: Value, order: Shape) -> str:
+        """A tensor that holds the value's dimensions in this order, moving it only where it must, and once."""
+        shape = tuple(value.shape[axis] for axis in order)
+        if not value.is_settled:
+            beneath = order_after_view(value.shape, order, value.base)
+            if beneath is not None:
+                base = Value(value.tensor, value.base, value.order, value.base)
+                return self.reshaped(self.arranged(base, beneath), shape)
+            value = self.settled(value)
+        if value.order == order:
+            return value.tensor
+        if lies_as(value.base, value.order, order):
+            return self.reshaped(value.tensor, shape)
+        place = {axis: index for index, axis in enumerate(value.order)}
+        return self.transposed(value.tensor, tuple(place[axis] for axis in order))
+
+    def nhwc(self, value: Value) -> str:
+        """The value, of rank 4, as NHWC."""
+        if len(value.shape) != 4:
+            raise Rejected(f"its input has rank {len(value.shape)}; it must be 4")
+        return self.arranged(value, CHANNELS_LAST)
+
+    def from_nhwc(self, tensor: str, shape: Shape) -> Value:
+        """The value of NCHW shape ``shape`` that an NHWC tensor holds."""
+        return Value(tensor, shape, CHANNELS_LAST, shape)
+
+    def settled(self, value: Value) -> Value:
+        """The value in a tensor of its own dimensions."""
+        if value.is_settled:
+            return value
+        order = order_for_view(value.base, value.order, value.shape)
+        whole = self.arranged(Value(value.tensor, value.base, value.order, value.base), order)
+        settled = self.viewed(Value(whole, value.base, order, value.base), value.shape)
+        assert settled.is_settled
+        return settled
+
+    def viewed(self, value: Value, shape: Shape) -> Value:
+        """The value read row by row in another shape; nothing moves before someone needs another order."""
+        order = order_after_view(value.base, value.order, shape)
+        if order is None:
+            return Value(value.tensor, shape, value.order, value.base)
+        stored = tuple(shape[axis] for axis in order)
+        return Value(self.reshaped(value.tensor, stored), shape, order, shape)
+
+    def reshaped(self, tensor: str, shape: Shape) -> str:
+        """The tensor's bytes under another shape."""
+        tensor = self._view_of.get(tensor, tensor)
+        here = self.tensors[tensor]
+        if here.shape == shape:
+            return tensor
+        name = self._once("reshape", tensor, shape, lambda: self._reshape(here, shape))
+        if not here.is_constant:
+            self._view_of[name] = tensor
+        return name
+
+    def _reshape(self, here: Tensor, shape: Shape) -> str:
+        if here.data is not None:
+            quant = viewed_axis(here.quant, here.shape, shape)
+            return self.add_constant(f"{here.name}_view", _reshaped(here.data, shape), quant)
+        operand, stem = self.add_integers(f"{here.name}_shape", shape), f"{here.name}_view"
+        return self.emit("reshape", (here.name, operand), shape, here.quant, stem, here.dtype, new_shape=shape)
+
+    def transposed(self, tensor: str, permutation: Shape) -> str:
+        """The tensor with its axes in another order."""
+        here = self.tensors[tensor]
+        return self._once("transpose", tensor, permutation, lambda: self._transpose(here, permutation))
+
+    def _transpose(self, here: Tensor, permutation: Shape) -> str:
+        stem = f"{here.name}_{'nhwc' if permutation == CHANNELS_LAST else 'transposed'}"
+        shape = tuple(here.shape[axis] for axis in permutation)
+        if here.data is not None:
+            return self.add_constant(stem, here.data.transpose(permutation), moved_axis(here.quant, permutation))
+        operand = self.add_integers(f"{here.name}_permutation", permutation)
+        return self.emit("transpose", (here.name, operand), shape, here.quant, stem, here.dtype)
+
+    def _once(self, how: str, tensor: str, parameter: Shape, make: Any) -> str:
+        key = (how, tensor, parameter)
+        if key not in self._moved:
+            self._moved[key] = make()
+        return self._moved[key]
+
+    def requantized(self, value: Value, quant: QuantParams, stem: str) -> Value:
+        """The value at another scale and zero point; the same value where they are the same."""
+        here = self.tensors[value.tensor]
+        if here.quant == quant:
+            return value
+        if here.data is not None:
+            raise Rejected("its constant input is quantized twice")
+        name = self.emit("quantize", (here.name,), here.shape, quant, stem)
+        return Value(name, value.shape, value.order, value.base)
+
+    def pad_value(self, quant: QuantParams, real: float) -> int:
+        """A real number as int8 under these parameters, saturated; infinities too."""
+        low, high = stored_bounds(Bounds(real, real), quant)
+        return high if real > 0 else low
+
+
+def _not_quantized(node: Node) -> tuple[str, str]:
+    """What to say of an operand that is no int8 value, and what to do."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.dtype != torch.float32:
+        return f"its input '{node.name}' is {value.dtype}; what can be quantized is torch.float32", ""
+    return f"its input '{node.name}' is not quantized", QUANTIZE_FIRST
+
+
+def moved_axis(quant: QuantParams | None, permutation: Shape) -> QuantParams | None:
+    """The parameters of a tensor whose axes change places."""
+    if quant is None or quant.axis is None:
+        return quant
+    return QuantParams(quant.scales, quant.zero_points, permutation.index(quant.axis))
+
+
+def viewed_axis(quant: QuantParams | None, before: Shape, after: Shape) -> QuantParams | None:
+    """The parameters of a tensor read in another shape. Rejects one that cuts through the axis with a scale each."""
+    if quant is None or quant.axis is None:
+        return quant
+    if before[quant.axis] == 1:
+        # One scale is that of the whole tensor, whatever its shape.
+        return QuantParams(quant.scales, quant.zero_points)
+    for old, new in groups_of(before, after):
+        if old == [quant.axis] and len(new) == 1:
+            return QuantParams(quant.scales, quant.zero_points, new[0])
+    raise Rejected("its constant is quantized per channel and read in a shape without that axis")
+
+
+def _reshaped(data: np.ndarray, shape: Shape) -> np.ndarray:
+    if data.size > 1 and not any(data.strides):
+        return np.broadcast_to(data.reshape(-1)[:1].reshape(()), shape)
+    return data.reshape(shape)

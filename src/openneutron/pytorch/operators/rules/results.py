@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""With which quantization a node's float result ends, and which clamp behind it runs inside it."""
+
+from __future__ import annotations
+
+from torch.fx import Node
+
+from openneutron.ir import QuantParams
+from openneutron.pytorch.graph.program import (
+    GETITEM,
+    Constants,
+    activation_params,
+    is_compute,
+    is_dequantize,
+    is_quantize,
+    op_name,
+    quant_params,
+    short_name,
+)
+from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Rejected
+from openneutron.pytorch.operators.rules.clamps import ACTIVATIONS, FUSED, UNBOUNDED, Bounds
+from openneutron.pytorch.operators.rules.lowering import LOWER_RULES
+
+
+def is_clamp(node: Node) -> bool:
+    return op_name(node) in ACTIVATIONS
+
+
+def is_fused_clamp(node: Node) -> bool:
+    """Whether a node is one of the clamps that LiteRT's operators can end with."""
+    try:
+        return is_clamp(node) and clamp_bounds(node) in FUSED.values()
+    except Rejected:
+        return False
+
+
+def clamp_bounds(node: Node) -> Bounds:
+    """What a clamping node clamps to. Rejects bounds that are tensors."""
+    defaults = ACTIVATIONS[op_name(node)]
+    names = ("min_val", "max_val") if op_name(node).startswith("aten.hardtanh") else ("min", "max")
+    found: list[float | None] = []
+    for place, (name, default) in enumerate(zip(names, defaults, strict=True), start=1):
+        bound = node.args[place] if place < len(node.args) else node.kwargs.get(name, default)
+        if bound is not None and not isinstance(bound, (int, float)):
+            raise Rejected("its bounds are computed at run time")
+        found.append(None if bound is None else float(bound))
+    return Bounds(*found)
+
+
+def moves(node: Node) -> bool:
+    """Whether the node only moves values."""
+    name = op_name(node)
+    return name == GETITEM or (name in LOWER_RULES and LOWER_RULES[name].moves)
+
+
+class Results:
+    """Looks ahead from a node to the quantize nodes its result ends in."""
+
+    def __init__(self, constants: Constants) -> None:
+        self._constants = constants
+
+    def quant(self, node: Node) -> QuantParams:
+        """The quantization of a node's result: that of the quantize nodes behind it, or behind what moves it on; where
+        there are none, a node that only moves values has its input's."""
+        found = self._ahead(node)
+        if found is None and moves(node):
+            found = self._behind(node)
+        if found is None:
+            raise Rejected(self._why_float(node), QUANTIZE_FIRST)
+        return found
+
+    def is_quantized(self, node: Node) -> bool:
+        """Whether the node's result is quantized before anything computes with it."""
+        return self._ahead(node) is not None
+
+    def fused(self, node: Node) -> Node | None:
+        """The clamp that runs inside ``node``: its only user, of a node that can take one."""
+        rule = LOWER_RULES.get(op_name(node))
+        if rule is None or not rule.fuses or len(node.users) != 1:
+            return None
+        user = next(iter(node.users))
+        return user if is_clamp(user) else None
+
+    def bounds(self, node: Node) -> Bounds:
+        """What the clamp inside ``node`` clamps to."""
+        clamp = self.fused(node)
+        return UNBOUNDED if clamp is None else clamp_bounds(clamp)
+
+    def _ahead(self, node: Node) -> QuantParams | None:
+        clamp = self.fused(node)
+        if clamp is not None:
+            return self._ahead(clamp)
+        found: QuantParams | None = None
+        for user in node.users:
+            if is_quantize(user):
+                quant = activation_params(user, self._constants)
+            elif moves(user):
+                further = self._ahead(user)
+                if further is None:
+                    return None
+                quant = further
+            else:
+                return None
+            if found is not None and quant != found:
+                raise Rejected(f"its result is quantized in two ways, {found} and {quant}")
+            found = quant
+        return found
+
+    def _behind(self, node: Node) -> QuantParams | None:
+        while moves(node):
+            source = node.args[0]
+            if isinstance(source, (list, tuple)):
+                source = source[0]
+            if not isinstance(source, Node):
+                return None
+            node = source
+        return quant_params(node, self._constants) if is_dequantize(node) else None
+
+    def _why_float(self, node: Node) -> str:
+        for user in node.users:
+            if is_compute(user):
+                return f"{short_name(user)} '{user.name}' reads its result before it is quantized"
+            if user.op == "output":
+                return "its result leaves the model before it is quantized"
+        return "its result is not quantized"

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What watches tensors during calibration and decides their scales.
+
+The activation observer keeps a histogram and, when asked, takes the range with the least mean squared error. The error of
+a range is that of clipping what lies outside plus step**2 / 12 for what lies inside (the noise of uniform rounding; Widrow
+and Kollár, "Quantization Noise", 2008, chapter 4), so prefix sums over the histogram give it for every range at once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torchao.quantization.pt2e import MinMaxObserver, MovingAveragePerChannelMinMaxObserver, PerChannelMinMaxObserver
+from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
+
+BINS = 2048
+CANDIDATES = 128
+"""How many lower and how many upper ends of the range are tried."""
+
+MOST_COUNTED = 1 << 18
+"""Values that are counted of each tensor at most, besides its least and its largest. A quarter of a million give
+the same ranges as all, where tails are long too; 65,536 do not."""
+
+LEAST_ACTIVATION_SCALE = 2.0**-16
+"""The smallest scale, which keeps requantization multipliers and int32 biases in range for a nearly constant tensor.
+ExecuTorch's NXP quantizer uses 2**-12. With that, a tensor of values below 0.004 has only 16 steps; products with
+probabilities over 1024 values have such values."""
+
+LEAST_CHANNEL_RATIO = 2.0**-12
+"""An output channel's weight scale is at least this part of the largest one.
+
+Such a channel's products stay below a step of the int8 output anyway, and a smaller scale would let the int32 bias
+(in units of input scale times weight scale) overflow.
+"""
+
+
+LARGEST_SIGNAL = 1e30
+"""Larger values are fillers of masks, such as torch.finfo(torch.float32).min, and what arithmetic makes of these."""
+
+
+def stride_of(count: int) -> int:
+    """Of how many values of a tensor one is counted. It has no factor in common with their number, nor therefore with any of
+    the tensor's extents, so that every channel, row and column gets its share."""
+    stride = -(-count // MOST_COUNTED)
+    while math.gcd(stride, count) > 1:
+        stride += 1
+    return stride
+
+
+class HistogramRangeObserver(UniformQuantizationObserverBase):
+    """Observes a float tensor and gives the affine int8 parameters of least mean squared error.
+
+    Zero is always representable. Values that are exactly zero cost nothing in any range and are left out, as are those
+    beyond ``LARGEST_SIGNAL``, infinite ones and those that are not numbers. Large tensors are sampled, all but their extremes.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("eps", LEAST_ACTIVATION_SCALE)
+        super().__init__(**kwargs)
+        self.register_buffer("histogram", torch.zeros(BINS, dtype=torch.float64))
+        self.register_buffer("min_val", torch.tensor(float("inf")))
+        self.register_buffer("max_val", torch.tensor(float("-inf")))
+        self._chosen: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        x = x_orig.detach()
+        if x.numel() == 0 or not x.is_floating_point():
+            return x_orig
+        low, high = (float(v) for v in torch.aminmax(x))
+        if not max(abs(low), abs(high)) <= LARGEST_SIGNAL:
+            x = x[x.abs() <= LARGEST_SIGNAL]
+            if x.numel() == 0:
+                return x_orig
+            low, high = (float(v) for v in torch.aminmax(x))
+        self._chosen = None
+        here_low, here_high = low, high
+        low, high = min(low, float(self.min_val)), max(high, float(self.max_val))
+        if high <= low:
+            # One value so far. It counts once there is a range.
+            self.min_val.fill_(low)
+            self.max_val.fill_(high)
+            self.histogram[0] += torch.count_nonzero(x)
+            return x_orig
+        if (low, high) != (float(self.min_val), float(self.max_val)):
+            self.histogram.copy_(torch.from_numpy(self._stretched(low, high)))
+            self.min_val.fill_(low)
+            self.max_val.fill_(high)
+        stride = stride_of(x.numel())
+        if x.dim() == 4 and not x.is_contiguous():
+            # Channels-last images can be read as they lie, without a copy.
+            x = x.permute(0, 2, 3, 1)
+        some = x.reshape(-1)[::stride].float()
+        counts = torch.histc(some, BINS, float(self.min_val), float(self.max_val)).double()
+        counts[self._bin_of(0.0)] -= some.numel() - int(np.count_nonzero(some.numpy()))
+        if stride > 1:
+            counts *= stride
+            for extreme in (here_low, here_high):
+                counts[self._bin_of(extreme)] += 1
+        self.histogram += counts
+        return x_orig
+
+    def _bin_of(self, value: float) -> int:
+        low, high = float(self.min_val), float(self.max_val)
+        return min(BINS - 1, max(0, int((value - low) / (high - low) * BINS)))
+
+    def _stretched(self, low: float, high: float) -> np.ndarray:
+        """The counts so far in bins of the new, wider range."""
+        old = self.histogram.numpy()
+        before, after = float(self.min_val), float(self.max_val)
+        if not old.any():
+            return np.zeros(BINS)
+        centres = before + (np.arange(BINS) + 0.5) * ((after - before) / BINS)
+        places = np.clip(((centres - low) / (high - low) * BINS).astype(int), 0, BINS - 1)
+        return np.bincount(places, weights=old, minlength=BINS)
+
+    def best_range(self) -> tuple[float, float]:
+        """The range of least mean squared error among those whose ends are bin edges, zero inside."""
+        low, high = float(self.min_val), float(self.max_val)
+        if not high > low:
+            return low, high
+        counts = np.maximum(self.histogram.numpy(), 0.0)
+        width = (high - low) / BINS
+        centres = low + (np.arange(BINS) + 0.5) * width
+        edges = low + np.arange(BINS + 1) * width
+        mass, first, second = (np.concatenate(([0.0], np.cumsum(counts * centres**power))) for power in (0, 1, 2))
+        below = second - 2 * edges * first + edges**2 * mass
+        above = (second[-1] - second) - 2 * edges * (first[-1] - first) + edges**2 * (mass[-1] - mass)
+        zero = int(np.clip(np.searchsorted(edges, 0.0, side="right") - 1, 0, BINS))
+        lows = np.unique(np.linspace(0, zero, CANDIDATES).astype(int))
+        highs = np.unique(np.linspace(min(zero + 1, BINS), BINS, CANDIDATES).astype(int))
+        bottom, top = np.minimum(edges[lows], 0.0), np.maximum(edges[highs], 0.0)
+        step = (top[None, :] - bottom[:, None]) / (self.quant_max - self.quant_min)
+        inside = mass[highs][None, :] - mass[lows][:, None]
+        error = below[lows][:, None] + above[highs][None, :] + inside * step**2 / 12
+        row, column = np.unravel_index(int(np.argmin(error)), error.shape)
+        return float(edges[lows[row]]), float(edges[highs[column]])
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(scale, zero point); of the whole of what was seen so far."""
+        if self._chosen is None:
+            low, high = self.best_range()
+            if not np.isfinite([low, high]).all():
+                low = high = 0.0
+            self._chosen = self._calculate_qparams(torch.tensor(low), torch.tensor(high))
+        return self._chosen
+
+    def extra_repr(self) -> str:
+        return f"min_val={float(self.min_val)}, max_val={float(self.max_val)}"
+
+
+class LatestWeightObserver(MovingAveragePerChannelMinMaxObserver):
+    """As ``PerChannelWeightObserver``, of the weights it saw last: in training they change."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(averaging_constant=1.0, **kwargs)
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        scale, zero_point = super().calculate_qparams()
+        return torch.maximum(scale, scale.max() * LEAST_CHANNEL_RATIO), zero_point
+
+
+class _SeesOnce:
+    """Looks at a constant once, not again with each sample."""
+
+    _seen: tuple[int, int] | None = None
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        key = (x_orig.data_ptr(), x_orig._version)
+        if key != self._seen:
+            self._seen = key
+            super().forward(x_orig)  # type: ignore[misc]
+        return x_orig
+
+
+class WeightObserver(_SeesOnce, MinMaxObserver):
+    """A symmetric scale from the largest weight."""
+
+
+class PerChannelWeightObserver(_SeesOnce, PerChannelMinMaxObserver):
+    """Symmetric scales per output channel from each channel's largest weight.
+
+    Channels that are almost nothing beside the largest get a scale that keeps their bias inside int32
+    (``LEAST_CHANNEL_RATIO``).
+    """
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        scale, zero_point = super().calculate_qparams()
+        return torch.maximum(scale, scale.max() * LEAST_CHANNEL_RATIO), zero_point

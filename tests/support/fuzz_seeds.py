@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs that call every kernel between them, as seeds of mutations."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from openneutron import targets
+from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.compiler.schedule.schedule import Loop, Rows
+from openneutron.isa import Program, Record, decode, encode
+from tests.support import programs, random_graphs
+from tests.support.hand_made_cascade import compiled_with, three_operators
+
+FAR = 2**31 - 8
+
+
+def as_window(call: Record) -> tuple[Record, ...]:
+    """A window that covers more than the whole output."""
+    ends = {"row0": -1, "row1": FAR, "step": 0, "batch0": 0, "batch1": FAR, "col0": -8, "col1": FAR}
+    return (programs.instruction("WINDOW", operator=call["operator"], cycles=1, channel0=0, channel1=FAR, **ends),)
+
+
+def as_stripes(call: Record) -> tuple[Record, ...]:
+    """A loop of stripes of two rows, which ends where the longest tensors end."""
+    loop = programs.instruction("LOOP", count=40, body_words=6)
+    return loop, programs.rows(call["operator"], 0, 2, 2)
+
+
+def rewritten(program: Program, form: Callable[[Record], tuple[Record, ...]]) -> Program:
+    """The program with each CALL in another form."""
+    microcode = decode(program)
+    code = [new for item in microcode.code for new in (form(item) if item.row.name == "CALL" else (item,))]
+    return encode(dataclasses.replace(microcode, code=tuple(code)), program.weights)
+
+
+def cascade() -> Program:
+    """Three operators through rolling buffers, in one loop."""
+    steps = (Rows(0, 0, 1), Loop(8, (Rows(0, 1, 3, 2), Rows(1, 0, 1, 1), Rows(2, 0, 1, 1))))
+    return compiled_with(three_operators(), steps, {"a": 3, "b": 1}).program
+
+
+def seeds() -> list[Program]:
+    """Hand-made programs and compiled ones, which call every kernel between them."""
+    made = [
+        programs.inverted_twice(),
+        programs.inverted_twice(profile_size=32),
+        programs.striped(),
+        programs.through_scratch(),
+        programs.fetched(),
+        programs.two_ports(),
+        cascade(),
+    ]
+    target = targets.get("imxrt700")
+    graphs = [random_graphs.single(op, seed) for op in sorted(random_graphs.SAMPLERS) for seed in (0, 1)]
+    graphs += [random_graphs.several(seed) for seed in range(40)]
+    for number, graph in enumerate(graphs):
+        options = CompileOptions(io_place=("arena", "caller")[number % 2], prefetch_constants=number % 3 == 0)
+        program = compile_graph(graph, target, options).program
+        made.append((program, rewritten(program, as_window), rewritten(program, as_stripes))[number % 3])
+    return made

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The oracle of every stage: LiteRT's reference kernels, and the simulated NPU beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+from openneutron import litert, targets
+from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.compiler.search.effort import DEFAULT
+from openneutron.errors import BudgetError
+from openneutron.ir import Graph, Node, Tensor, per_tensor
+from openneutron.ir.types import DType
+from openneutron.litert.read import unpack
+from openneutron.litert.resolver import beyond_reference
+from openneutron.simulator import Simulator
+
+TARGET = targets.get("imxrt700")
+
+
+def resolver_of(content: bytes) -> OpResolverType:
+    """Return the kernels to compare with: the reference kernels, or LiteRT's optimized ones for operators without."""
+    lacking = beyond_reference(unpack(content, "model"))
+    return OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES if lacking else OpResolverType.BUILTIN_REF
+
+
+def reference_outputs(model: bytes | Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What LiteRT's reference kernels compute, in the graph's output order."""
+    content = model if isinstance(model, bytes) else litert.write(model)
+    # Without preserved tensors LiteRT 2.3.0 lets operators write over an operand that a reshape beside them still shares.
+    interpreter = Interpreter(
+        model_content=content,
+        experimental_op_resolver_type=resolver_of(content),
+        experimental_preserve_all_tensors=True,
+        num_threads=1,
+    )
+    interpreter.allocate_tensors()
+    for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
+        interpreter.set_tensor(detail["index"], value)
+    interpreter.invoke()
+    return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+
+
+def simulated_outputs(compiled: Compiled, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What the simulated NPU computes, shaped and typed as the graph's outputs."""
+    results = Simulator(compiled.program).run([np.ascontiguousarray(value) for value in inputs])
+    return [
+        np.frombuffer(result.tobytes(), tensor.dtype.numpy).reshape(tensor.shape)
+        for result, tensor in zip(results, compiled.outputs, strict=True)
+    ]
+
+
+def random_inputs(graph: Graph, seed: int | np.random.Generator) -> list[np.ndarray]:
+    """Full-range random int8 inputs, truth values, and indices that every gather of them can take."""
+    generator = np.random.default_rng(seed)
+    return [_random_input(graph, name, generator) for name in graph.inputs]
+
+
+def _random_input(graph: Graph, name: str, generator: np.random.Generator) -> np.ndarray:
+    tensor = graph[name]
+    if tensor.dtype is DType.INT8:
+        return generator.integers(-128, 128, tensor.shape, np.int8)
+    if tensor.dtype is DType.BOOL:
+        return generator.integers(0, 2, tensor.shape).astype(bool)
+    same = {name}
+    for node in graph.nodes:
+        if node.op in ("reshape", "transpose") and node.inputs[0] in same:
+            same.add(node.name)
+    bounds = []
+    for node in graph.nodes:
+        if node.op in ("gather", "gather_nd") and node.inputs[1] in same:
+            bounds.append(graph[str(node.inputs[0])].shape[node.attrs.get("axis", 0)])
+        if node.op == "embedding_lookup" and node.inputs[0] in same:
+            bounds.append(graph[str(node.inputs[1])].shape[0])
+    return generator.integers(0, min(bounds, default=100), tensor.shape).astype(tensor.dtype.numpy)
+
+
+def assert_bit_exact(
+    graph: Graph, seeds: Sequence[int] = (0, 1), options: CompileOptions = CompileOptions()
+) -> Compiled:
+    """Compiles the graph, with its check, and compares every output byte with LiteRT's, for one random input per seed."""
+    compiled = compile_graph(graph, TARGET, dataclasses.replace(options, check=True))
+    model = litert.write(graph)
+    for seed in seeds:
+        inputs = random_inputs(graph, seed)
+        for name, got, want in zip(
+            graph.outputs, simulated_outputs(compiled, inputs), reference_outputs(model, inputs), strict=True
+        ):
+            np.testing.assert_array_equal(got, want, f"{name}, seed {seed}\n{graph}")
+    return compiled
+
+
+def activation(name: str, shape: Sequence[int], scale: float = 0.05, zero_point: int = 0) -> Tensor:
+    """An int8 activation."""
+    return Tensor(name, tuple(shape), DType.INT8, per_tensor(scale, zero_point))
+
+
+def graph_of(
+    inputs: Sequence[Tensor], nodes: Sequence[Node], others: Sequence[Tensor], outputs: Sequence[str] | None = None
+) -> Graph:
+    """A graph of these nodes; its outputs are the last node's unless given."""
+    tensors: Mapping[str, Tensor] = {tensor.name: tensor for tensor in (*inputs, *others)}
+    graph = Graph("main", tensors, tuple(nodes), tuple(t.name for t in inputs), tuple(outputs or nodes[-1].outputs))
+    graph.verify()
+    return graph
+
+
+def assert_fits_and_is_exact(
+    graph: Graph, options: CompileOptions, inputs: list[np.ndarray], want: list[np.ndarray]
+) -> Compiled:
+    """Compile the graph, and compare its SRAM with the budget and its outputs with ``want``."""
+    compiled = compile_graph(graph, TARGET, options)
+    assert options.sram_budget is not None and compiled.report.sram_bytes <= options.sram_budget
+    for name, got, expected in zip(graph.outputs, simulated_outputs(compiled, inputs), want, strict=True):
+        np.testing.assert_array_equal(got, expected, f"{name}, {options}\n{graph}")
+    return compiled
+
+
+def least_budget(graph: Graph, fetch: bool = False, io: str = "arena", effort: str = DEFAULT.name) -> int:
+    """Return the least budget that the compiler names, in bytes; 1 where nothing is needed."""
+    options = CompileOptions(sram_budget=1, prefetch_constants=fetch, io_place=io, effort=effort)
+    try:
+        compile_graph(graph, TARGET, options)
+    except BudgetError as error:
+        return error.least_bytes
+    return 1
