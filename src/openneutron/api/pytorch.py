@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch  # noqa: F401  # isort: skip  (a message names the first package that is not installed)
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
 from executorch.exir import ExecutorchBackendConfig
 from torch import nn
