@@ -9,7 +9,7 @@ from typing import Any
 from openneutron import targets
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import lay_out
-from openneutron.compiler.memory.prefetch import Copies
+from openneutron.compiler.memory.prefetch import PrefetchSearch
 from openneutron.compiler.memory.prefetch_plans import all_plans
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.schedule.timeline import durations
@@ -29,7 +29,7 @@ def measure() -> list[dict[str, Any]]:
         schedule = whole_schedule(calls)
         uncut = sum(durations(schedule, target).values())
         layout = lay_out(schedule, storages, ARENA)
-        for plan in all_plans([Copies(schedule, layout, storages, target)]):
+        for plan in all_plans([PrefetchSearch(schedule, layout, storages, target)]):
             made, _ = plan.laid_out(ARENA)
             copies = plan.blocking_cycles - sum(durations(made, target).values())
             results.append(

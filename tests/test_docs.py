@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from openneutron.cli.app import app
+from openneutron.cli.app import application
 
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 COMMAND = re.compile(r"^openneutron (.*)$|`openneutron ([^`]*)`", re.MULTILINE)
@@ -42,7 +42,7 @@ def test_links_lead_to_pages_and_headings(root: Path) -> None:
 
 
 def test_commands_and_their_options_exist(root: Path) -> None:
-    known = typer.main.get_command(app)
+    known = typer.main.get_command(application())
     count = 0
     for page in pages(root):
         for words in (line or quoted for line, quoted in COMMAND.findall(page.read_text())):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from openneutron.cli.app import app
+from openneutron.cli.app import application
 
 
 def blocks(root: Path, language: str) -> list[str]:
@@ -35,7 +35,7 @@ def test_every_command_it_names_exists(root: Path) -> None:
     named = {
         line.split()[1] for block in blocks(root, "") for line in block.split("\n") if line.startswith("openneutron ")
     }
-    assert named == set(typer.main.get_command(app).commands)
+    assert named == set(typer.main.get_command(application()).commands)
 
 
 def test_both_make_targets_exist(root: Path) -> None:

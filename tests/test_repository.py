@@ -204,7 +204,10 @@ ONE_EACH = {"pytorch/operators": "family of operators", "pytorch/quantizer/passe
 
 
 def test_folders_of_the_front_end_hold_few_entries() -> None:
-    for folder in (PACKAGE / "pytorch", *(path for path in (PACKAGE / "pytorch").rglob("*") if path.is_dir())):
+    for folder in (
+        PACKAGE / "pytorch",
+        *(path for path in (PACKAGE / "pytorch").rglob("*") if path.is_dir() and path.name != "__pycache__"),
+    ):
         entries = [path.name for path in folder.iterdir() if not path.name.startswith("__")]
         if str(folder.relative_to(PACKAGE)) not in ONE_EACH:
             assert len(entries) <= MOST_ENTRIES, (folder, sorted(entries))
@@ -289,6 +292,27 @@ def test_no_file_is_named_after_nothing() -> None:
     vague = re.compile(r"^(utils?|helpers?|common|misc|manager|base)\.")
     found = [str(path.relative_to(ROOT)) for path in tracked() if vague.match(path.name)]
     assert [name for name in found if name not in NAMED_BY_OTHERS] == []
+
+
+MOST_LINES_OF_A_FILE = 400
+MOST_LINES_OF_A_FUNCTION = 60
+
+
+def test_files_and_functions_have_a_readable_length() -> None:
+    """Generated files aside. A function's signature and docstring do not count; ruff bounds its complexity."""
+    long = []
+    for path in tracked("*.py", "*.c", "*.h", "*.cpp", "*.cmake"):
+        text = path.read_text()
+        name = path.relative_to(ROOT)
+        if "Generated" not in "\n".join(text.split("\n")[:3]) and text.count("\n") > MOST_LINES_OF_A_FILE:
+            long.append(f"{name}: {text.count(chr(10))} lines")
+        for node in ast.walk(ast.parse(text)) if path.suffix == ".py" else ():
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+                lines = node.end_lineno - body[0].lineno + 1 if body else 0
+                if lines > MOST_LINES_OF_A_FUNCTION:
+                    long.append(f"{name}:{node.lineno}: {node.name} has {lines} lines")
+    assert long == []
 
 
 def test_nothing_built_is_committed() -> None:

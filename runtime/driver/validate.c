@@ -228,54 +228,67 @@ static uint32_t instruction_words(uint32_t opcode) {
     }
 }
 
+static NeutronError check_wait(Validation *v, const uint32_t *fields) {
+    const NeutronWait *wait = (const NeutronWait *)(const void *)fields;
+    return wait->channel < NEUTRON_CHANNELS ? ENONE : refused(v, ENEUTRON_INSTRUCTION, word_offset(v, fields) - 1);
+}
+
+/* The loop around an instruction; outside one, body_end is NULL and iterations is 1. */
+typedef struct {
+    const uint32_t *body_end;
+    uint32_t iterations;
+} Around;
+
+/* A loop whose body begins at `body` and ends before `end`. There are no loops in loops. */
+static NeutronError check_loop(Validation *v, const uint32_t *fields, const uint32_t *body, const uint32_t *end,
+                               Around *around) {
+    const NeutronLoop *loop = (const NeutronLoop *)(const void *)fields;
+    if (around->body_end != NULL || loop->count == 0 || loop->count > NEUTRON_MAX_LOOP_COUNT || loop->body_words == 0 ||
+        loop->body_words > (size_t)(end - body)) {
+        return refused(v, ENEUTRON_INSTRUCTION, word_offset(v, fields) - 1);
+    }
+    around->iterations = loop->count;
+    around->body_end = body + loop->body_words;
+    return ENONE;
+}
+
+/* An instruction other than END, whose fields are there. */
+static NeutronError check_instruction(Validation *v, const uint32_t *at, const uint32_t *end, Around *around) {
+    const uint32_t opcode = neutron_code_of(*at);
+    const uint32_t *const fields = at + 1;
+    switch (opcode) {
+        case NEUTRON_OP_LOOP:
+            return check_loop(v, fields, fields + neutron_length_of(*at), end, around);
+        case NEUTRON_OP_FETCH:
+            return check_fetch(v, fields, around->iterations);
+        case NEUTRON_OP_WAIT:
+            return check_wait(v, fields);
+        default:
+            return check_call(v, opcode, fields, around->iterations);
+    }
+}
+
 static NeutronError check_code(Validation *v) {
     const uint32_t *at = v->program.code;
     const uint32_t *const end = at + v->program.header->code_words;
-    const uint32_t *body_end = NULL; /* of the loop around `at`, NULL outside one */
-    uint32_t iterations = 1;
+    Around around = {.body_end = NULL, .iterations = 1};
     while (at < end) {
         const uint32_t opcode = neutron_code_of(*at);
         const uint32_t length = neutron_length_of(*at);
-        const uint32_t *const fields = at + 1;
-        const uint32_t here = word_offset(v, at);
-        const uint32_t *const limit = body_end != NULL ? body_end : end;
-        if (length != instruction_words(opcode) || length > (size_t)(limit - fields)) {
-            return refused(v, ENEUTRON_INSTRUCTION, here);
+        const uint32_t *const limit = around.body_end != NULL ? around.body_end : end;
+        const bool is_there = length == instruction_words(opcode) && length < (size_t)(limit - at);
+        if (!is_there) return refused(v, ENEUTRON_INSTRUCTION, word_offset(v, at));
+        if (!add_work(v, (uint64_t)INSTRUCTION_WORK * around.iterations)) {
+            return refused(v, ENEUTRON_WORK, word_offset(v, at));
         }
-        if (!add_work(v, (uint64_t)INSTRUCTION_WORK * iterations)) return refused(v, ENEUTRON_WORK, here);
-        NeutronError error = ENONE;
-        const uint32_t *next = fields + length;
-        switch (opcode) {
-            case NEUTRON_OP_END:
-                return body_end == NULL && next == end ? ENONE : refused(v, ENEUTRON_INSTRUCTION, here);
-            case NEUTRON_OP_LOOP: {
-                const NeutronLoop *loop = (const NeutronLoop *)(const void *)fields;
-                if (body_end != NULL || loop->count == 0 || loop->count > NEUTRON_MAX_LOOP_COUNT ||
-                    loop->body_words == 0 || loop->body_words > (size_t)(end - next)) {
-                    return refused(v, ENEUTRON_INSTRUCTION, here);
-                }
-                iterations = loop->count;
-                body_end = next + loop->body_words;
-                break;
-            }
-            case NEUTRON_OP_FETCH:
-                error = check_fetch(v, fields, iterations);
-                break;
-            case NEUTRON_OP_WAIT:
-                if (((const NeutronWait *)(const void *)fields)->channel >= NEUTRON_CHANNELS) {
-                    error = refused(v, ENEUTRON_INSTRUCTION, here);
-                }
-                break;
-            default:
-                error = check_call(v, opcode, fields, iterations);
-                break;
+        if (opcode == NEUTRON_OP_END) {
+            const bool is_last = around.body_end == NULL && at + 1 == end;
+            return is_last ? ENONE : refused(v, ENEUTRON_INSTRUCTION, word_offset(v, at));
         }
+        const NeutronError error = check_instruction(v, at, end, &around);
         if (error != ENONE) return error;
-        at = next;
-        if (at == body_end) {
-            body_end = NULL;
-            iterations = 1;
-        }
+        at += 1 + length;
+        if (at == around.body_end) around = (Around){.body_end = NULL, .iterations = 1};
     }
     return refused(v, ENEUTRON_INSTRUCTION, word_offset(v, end));
 }

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The errors a user can cause. Each message names the subject, the fact, the bound and the way out."""
+"""The errors a user can cause. Each message names the subject, the fact, the bound and a remedy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-WaysOut = Mapping[str, int]
-"""Other options that fit a budget, in words, and the bytes of SRAM it then takes."""
+Suggestions = Mapping[str, int]
+"""Other options under which a model fits its budget, in words, and the bytes of SRAM that the model then takes."""
 
 
 class OpenNeutronError(Exception):
@@ -27,13 +27,12 @@ class InvalidModelError(OpenNeutronError, ValueError):
 
 
 class BudgetError(OpenNeutronError, RuntimeError):
-    """The SRAM budget is below the least that would do; ``least_bytes`` says what would. ``ways_out`` are other options that fit
-    the budget, in words, with the bytes it then takes."""
+    """No schedule is feasible within the SRAM budget; ``least_bytes`` is a sufficient budget. ``suggestions``: see ``Suggestions``."""
 
-    def __init__(self, message: str, least_bytes: int, ways_out: WaysOut = MappingProxyType({})) -> None:
+    def __init__(self, message: str, least_bytes: int, suggestions: Suggestions = MappingProxyType({})) -> None:
         super().__init__(message)
         self.least_bytes = least_bytes
-        self.ways_out = ways_out
+        self.suggestions = suggestions
 
 
 class CompilerFaultError(OpenNeutronError, RuntimeError):

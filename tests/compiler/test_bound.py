@@ -14,7 +14,7 @@ from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.in_place import in_place
 from openneutron.compiler.search.cascade.bound import bounds
 from openneutron.compiler.search.cascade.network import Network, network
-from openneutron.compiler.search.cascade.search import Search
+from openneutron.compiler.search.cascade.search import PlanSearch
 from openneutron.compiler.search.cascade.segment import segment
 from openneutron.compiler.search.cascade.stripes import evaluate
 from openneutron.compiler.search.effort import DEFAULT
@@ -74,7 +74,7 @@ def test_the_search_has_the_best_of_all_plans_where_a_network_is_small(seed: int
     """To the byte and to the cycle."""
     made = network_of(seed)
     best = all_plans(made)
-    search = Search(made, effort=replace(DEFAULT, patches=()))
+    search = PlanSearch(made, effort=replace(DEFAULT, patches=()))
     assert search.least().peak_bytes == best[0][0]
     for size, cycles in best:
         plan = search.plan(size)
@@ -99,7 +99,9 @@ def test_the_bound_by_rows_is_below_every_plan_by_rows_where_not_all_are_tried(m
         made = network_of(seed)
         found = bounds(made)
         assert not found.is_exact
-        assert found.any_plan <= found.by_rows <= Search(made, effort=replace(DEFAULT, patches=())).least().peak_bytes
+        assert (
+            found.any_plan <= found.by_rows <= PlanSearch(made, effort=replace(DEFAULT, patches=())).least().peak_bytes
+        )
 
 
 def test_a_published_network_takes_what_is_proved() -> None:

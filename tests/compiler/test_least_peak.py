@@ -9,7 +9,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.in_place import in_place
 from openneutron.compiler.search.cascade import search
-from openneutron.compiler.search.fit import Wanted, options_of
+from openneutron.compiler.search.fit import cascade_searches
 from openneutron.compiler.select.select import select_calls
 from openneutron.errors import BudgetError
 from scripts.published_networks import cifarnet
@@ -20,10 +20,11 @@ from tests.support.random_images import image_graph
 @pytest.mark.parametrize("seed", range(12))
 def test_a_plan_takes_the_least_and_none_takes_a_byte_less(seed: int) -> None:
     storages, calls = select_calls(legalize(image_graph(seed)))
-    for options in options_of(calls, in_place(storages, calls), Wanted(TARGET, ("arena", "caller")[seed % 2])):
-        found = options._search
+    options = CompileOptions(io_place=("arena", "caller")[seed % 2])
+    for each in cascade_searches(calls, in_place(storages, calls), TARGET, options):
+        found = each.plans
         least = found.least().peak_bytes
-        assert options.floor_bytes <= least
+        assert each.floor_bytes <= least
         plan = found.plan(least)
         assert plan is not None and plan.peak_bytes == least
         assert found.plan(least - 1) is None
@@ -32,16 +33,16 @@ def test_a_plan_takes_the_least_and_none_takes_a_byte_less(seed: int) -> None:
 def test_nothing_is_evaluated_for_a_budget_below_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = cifarnet()
     storages, calls = select_calls(legalize(graph))
-    evaluated = search._Try.evaluated
+    evaluated = search._Candidate.evaluated
     counted = []
 
-    def counting(self: search._Try, *args: object) -> object:
+    def counting(self: search._Candidate, *args: object) -> object:
         counted.append(self)
         return evaluated(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(search._Try, "evaluated", counting)
-    for options in options_of(calls, in_place(storages, calls), Wanted(TARGET, "arena")):
-        assert options.fastest(options.floor_bytes - 1) is None
+    monkeypatch.setattr(search._Candidate, "evaluated", counting)
+    for each in cascade_searches(calls, in_place(storages, calls), TARGET, CompileOptions()):
+        assert each.fastest(each.floor_bytes - 1) is None
     assert not counted
     with pytest.raises(BudgetError) as caught:
         compile_graph(graph, TARGET, CompileOptions(sram_budget=1))

@@ -12,7 +12,7 @@ from openneutron.compiler.schedule.in_place import in_place
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.schedule.timeline import spent_on_calls
 from openneutron.compiler.schedule.unread import may_leave_out
-from openneutron.compiler.search.fit import Wanted, options_of
+from openneutron.compiler.search.fit import cascade_searches
 from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Tensor, per_tensor
 from tests.support import oracle
@@ -78,7 +78,7 @@ def test_where_nothing_can_be_left_out_no_cascade_is_faster(seed: int) -> None:
     graph = image_graph(seed)
     storages, calls = select_calls(legalize(graph))
     own = in_place(storages, calls)
-    found = [each.fastest(ENOUGH) for each in options_of(calls, own, Wanted(oracle.TARGET, "arena"))]
+    found = [each.fastest(ENOUGH) for each in cascade_searches(calls, own, oracle.TARGET, CompileOptions())]
     best = min(each.cycles for each in found if each is not None)
     assert best <= sum(whole_cycles(graph))
     assert may_leave_out(calls, own, oracle.TARGET) or best == sum(whole_cycles(graph))

@@ -20,7 +20,7 @@ from openneutron.compiler.schedule.order import (
     order_of_least_sum,
     stays,
 )
-from openneutron.compiler.search.variants import for_cascades, for_whole_tensors
+from openneutron.compiler.search.call_lists import for_cascades, for_whole_tensors
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.select import select_calls
 from openneutron.compiler.select.storage import Storages

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from openneutron.compiler.emit.packing import PACKERS
 from openneutron.compiler.select.constants import Constant, Maps, packed_bytes
 from openneutron.compiler.select.requantization import requantization
-from openneutron.isa.row import Packing
+from openneutron.isa.kernels.row import Packing
 from openneutron.ops import fixed_point, rescaling
 
 

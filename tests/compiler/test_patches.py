@@ -17,9 +17,15 @@ from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.in_place import in_place
 from openneutron.compiler.search.cascade.network import Network, mirrored, network
-from openneutron.compiler.search.cascade.patched import Chain, Variant, chain_at, variant, variants
+from openneutron.compiler.search.cascade.patched import (
+    Chain,
+    PatchedNetwork,
+    chain_at,
+    patched_network,
+    patched_networks,
+)
 from openneutron.compiler.search.cascade.patches import even_spans
-from openneutron.compiler.search.cascade.search import Search, ways
+from openneutron.compiler.search.cascade.search import PlanSearch, candidates
 from openneutron.compiler.search.cascade.segment import segment
 from openneutron.compiler.search.cascade.steps import schedule_of
 from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, turned
@@ -42,7 +48,7 @@ def random_chain(made: Network, random: np.random.Generator) -> Chain | None:
     return there[int(random.integers(len(there)))] if there else None
 
 
-def random_part(made: Variant, random: np.random.Generator) -> tuple[int, Stripes] | None:
+def random_part(made: PatchedNetwork, random: np.random.Generator) -> tuple[int, Stripes] | None:
     """A cascade of the variant with its chain in it, in random stripes; and the original's first call of it."""
     count = len(made.at)
     cuts = [(first, end) for first in range(count) for end in range(first + 1, count + 1)]
@@ -78,7 +84,7 @@ def drawn(seed: int) -> Drawn:
             storages = in_place(storages, calls)
         made = network(calls, storages, oracle.TARGET, False)
         chain = random_chain(made, random)
-        in_patches = variant(made, [chain]) if chain is not None else None
+        in_patches = patched_network(made, [chain]) if chain is not None else None
         found = random_part(in_patches, random) if in_patches is not None else None
         if chain is None or in_patches is None or found is None:
             continue
@@ -87,7 +93,7 @@ def drawn(seed: int) -> Drawn:
             part = turned(part, mirrored(in_patches.network)) or part
         inside = in_patches.network.calls[part.segment.first : part.segment.end]
         end = first + sum(1 if each.patch is None else len(each.patch.rows) for each in inside)
-        whole = Search(made).whole
+        whole = PlanSearch(made).whole
         return Drawn(
             graph, legal, storages, chain, (*map(whole, range(first)), part, *map(whole, range(end, len(calls))))
         )
@@ -98,7 +104,7 @@ def drawn(seed: int) -> Drawn:
 def test_any_chain_in_any_pieces_gives_the_same_bytes(seed: int) -> None:
     it = drawn(seed)
     schedule, own = schedule_of(it.parts, it.storages)
-    assert schedule.rooms
+    assert schedule.allocations
     compiled = checked(finish(it.graph, it.legal, own, schedule, oracle.TARGET, CompileOptions()))
     assert compiled.report.cycles == sum(part.cycles for part in it.parts)
     inputs = oracle.random_inputs(it.graph, seed)
@@ -172,7 +178,7 @@ def test_the_search_takes_patches_and_more_memory_never_costs_time(seed: int) ->
         compiled = oracle.assert_bit_exact(graph, (seed,), CompileOptions(sram_budget=budget, io_place=io))
         assert compiled.report.sram_bytes <= budget
         cycles.append(compiled.report.cycles)
-        patched += bool(compiled.schedule.rooms)
+        patched += bool(compiled.schedule.allocations)
     assert cycles == sorted(cycles, reverse=True) and cycles[-1] == whole.cycles
     assert patched, "no budget gets patches"
 
@@ -184,13 +190,13 @@ def test_nothing_takes_fewer_cycles_than_the_search_leaves_out(seed: int) -> Non
     storages, calls = select_calls(legalize(chain_graph(seed)))
     made = network(calls, storages, oracle.TARGET, False)
     effort = replace(DEFAULT, patches=((False, 3), (True, 3), (False, 8)), pieces=6)
-    search = Search(made, effort=effort)
+    search = PlanSearch(made, effort=effort)
     for first, end in itertools.combinations(range(len(calls) + 1), 2):
         plain = segment(made, first, end) if made.calls[first].by_rows else None
-        patched = [each.segment(first, end, len(calls)) for each in variants(made, effort)]
+        patched = [each.segment(first, end, len(calls)) for each in patched_networks(made, effort)]
         for found in (each for each in (plain, *patched) if each is not None):
-            tried = [way for way in ways(found, effort) if random.random() < 0.3]
-            spent = [evaluate(found, *way).cycles for way in tried]
+            tried = [each for each in candidates(found, effort) if random.random() < 0.3]
+            spent = [evaluate(found, *each).cycles for each in tried]
             assert min(spent, default=1 << 60) >= search.least_cycles(first, end), (first, end, tried)
 
 

@@ -16,8 +16,16 @@ from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, lay_out
-from openneutron.compiler.memory.prefetch import ENDLESS, ORDERS, Copies
-from openneutron.compiler.memory.prefetch_plans import ENOUGH, Plan, all_plans, fastest_plan, fetched_sizes, good_plan
+from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchSearch
+from openneutron.compiler.memory.prefetch_plans import (
+    ENOUGH,
+    PrefetchPlan,
+    all_plans,
+    fastest_plan,
+    fetched_sizes,
+    good_plan,
+)
+from openneutron.compiler.memory.prefetch_trial import ORDERS
 from openneutron.compiler.schedule.schedule import Fetch, Schedule, Wait, calls_in, fetched_bytes, whole_schedule
 from openneutron.compiler.schedule.split import Cuttable, edges, split_calls
 from openneutron.compiler.schedule.timeline import durations, overlapped_cycles
@@ -67,10 +75,10 @@ def late_port() -> Iterator[list[int]]:
         library().neutronSetConfig(byref(Config()))
 
 
-def copies_of(graph: Graph) -> Copies:
+def prefetch_of(graph: Graph) -> PrefetchSearch:
     storages, calls = select_calls(legalize(graph))
     schedule = whole_schedule(calls)
-    return Copies(schedule, lay_out(schedule, storages, ARENA), storages, oracle.TARGET)
+    return PrefetchSearch(schedule, lay_out(schedule, storages, ARENA), storages, oracle.TARGET)
 
 
 def branches() -> Graph:
@@ -112,49 +120,49 @@ def test_random_graphs_at_their_least_budget() -> None:
 
 @pytest.mark.parametrize("graph", [cifarnet(), mobilenet_v1()], ids=["cifarnet", "mobilenet_v1"])
 def test_more_memory_is_never_slower(graph: Graph) -> None:
-    copies = copies_of(graph)
-    plans = all_plans([copies])
+    search = prefetch_of(graph)
+    plans = all_plans([search])
     assert len(plans) >= 5
     for smaller, larger in itertools.pairwise(plans):
         assert smaller.budget_bytes < larger.budget_bytes
         assert smaller.cycles > larger.cycles
     for plan in plans:
         assert plan.size_bytes <= plan.budget_bytes
-        assert copies.bound(plan.budget_bytes) <= plan.cycles <= plan.blocking_cycles
+        assert search.bound(plan.budget_bytes) <= plan.cycles <= plan.blocking_cycles
         schedule, layout = plan.laid_out(ARENA)
         assert layout.scratch_bytes + schedule.prefetch_bytes == plan.size_bytes
-        sizes = fetched_sizes(schedule, copies.storages)
+        sizes = fetched_sizes(schedule, search.storages)
         computed = durations(schedule, oracle.TARGET)
         assert overlapped_cycles(schedule, sizes, computed, oracle.TARGET) == plan.cycles
         _assert_in_order(schedule, layout, sizes)
-    assert good_plan(copies).cycles <= ENOUGH * plans[-1].cycles + 1
+    assert good_plan(search).cycles <= ENOUGH * plans[-1].cycles + 1
     for plan in plans:
-        found = fastest_plan([[copies]], plan.budget_bytes, 0)
-        assert isinstance(found, Plan) and found.cycles == plan.cycles
-    assert fastest_plan([[copies]], plans[0].budget_bytes - 1, 0) == plans[0].budget_bytes
+        found = fastest_plan([[search]], plan.budget_bytes, 0)
+        assert isinstance(found, PrefetchPlan) and found.cycles == plan.cycles
+    assert fastest_plan([[search]], plans[0].budget_bytes - 1, 0) == plans[0].budget_bytes
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_trials(seed: int) -> None:
     """Pieces, amounts of memory and places at random: what comes is where no tensor is, in time, and takes what is said."""
     random = np.random.default_rng(seed)
-    copies = copies_of((cifarnet(), branches())[seed % 2])
-    least = copies.smallest().size_bytes
+    search = prefetch_of((cifarnet(), branches())[seed % 2])
+    least = search.smallest().size_bytes
     found = 0
     for _ in range(40):
-        capacity = int(random.integers(least, copies.most_bytes)) // 16 * 16
+        capacity = int(random.integers(least, search.most_bytes)) // 16 * 16
         counts = {
-            u.call: int(random.integers(1, u.blocks + 1)) for u in copies.uses if u.blocks > 1 and random.integers(2)
+            u.call: int(random.integers(1, u.blocks + 1)) for u in search.uses if u.blocks > 1 and random.integers(2)
         }
         order = ORDERS[random.integers(len(ORDERS))]
-        trial = copies.trial(counts, capacity, ENDLESS, bool(random.integers(2)), order)
+        trial = search.trial(counts, capacity, ENDLESS, bool(random.integers(2)), order)
         if trial is None:
             continue
         found += 1
-        assert copies.bound(capacity) <= trial.cycles
-        assert max(trial.size_bytes, copies.arena_bytes) <= capacity
-        schedule, layout = Plan(copies, trial, capacity).laid_out(ARENA)
-        sizes = fetched_sizes(schedule, copies.storages)
+        assert search.bound(capacity) <= trial.cycles
+        assert max(trial.size_bytes, search.arena_bytes) <= capacity
+        schedule, layout = PrefetchPlan(search, trial, capacity).laid_out(ARENA)
+        sizes = fetched_sizes(schedule, search.storages)
         assert overlapped_cycles(schedule, sizes, durations(schedule, oracle.TARGET), oracle.TARGET) == trial.cycles
         _assert_in_order(schedule, layout, sizes)
     assert found > 5

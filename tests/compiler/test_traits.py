@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
+from openneutron.isa.kernels.traits import NOTHING_DECLARED
 from openneutron.isa.rows import KERNEL_BY_NAME
-from openneutron.isa.traits import NOTHING_DECLARED
 from scripts.published_networks import cifarnet
 from tests.fuzz.budgets import least_budget
 from tests.support import oracle, random_graphs

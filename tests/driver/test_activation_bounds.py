@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from openneutron.isa import base, rows
-from openneutron.isa.row import Row
+from openneutron.isa.kernels.row import Row
 from tests.support import programs
 from tests.support.altered_programs import refusal
 

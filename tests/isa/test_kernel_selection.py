@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
 from openneutron.isa.kernel_selection import KernelSelection, merge, parse
-from openneutron.isa.row import Row
+from openneutron.isa.kernels.row import Row
 
 NAMES = [name for row in rows.KERNELS for name in (row.name, *(f"{row.name}:{item.name}" for item in row.variants))]
 US = "OpenNeutron 1.2.3"

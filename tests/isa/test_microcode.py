@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Microcode, Program, Record, base, c_header, decode, encode, listing, record, rows
-from openneutron.isa.row import Row
+from openneutron.isa.kernels.row import Row
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 

@@ -11,9 +11,9 @@ import pytest
 
 from openneutron.compiler.cost import cycles
 from openneutron.compiler.schedule import needs
-from openneutron.isa.row import Row
+from openneutron.isa.kernels.row import Row
+from openneutron.isa.kernels.traits import NOTHING_DECLARED, Access, CostClass, Mapped
 from openneutron.isa.rows import KERNELS
-from openneutron.isa.traits import NOTHING_DECLARED, Access, CostClass, Mapped
 
 EVERY_KERNEL = pytest.mark.parametrize("row", KERNELS, ids=lambda row: row.name)
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.isa import rows
-from openneutron.isa.row import Row
+from openneutron.isa.kernels.row import Row
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 KERNELS = ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The compiler: graphs to programs. It needs neither torch nor ExecuTorch."""
 
-from openneutron.compiler.driver import Compiled, OperatorReport, Report, compile_graph
+from openneutron.compiler.driver import compile_graph
+from openneutron.compiler.emit.compiled import Compiled
+from openneutron.compiler.emit.report import OperatorReport, Report
 from openneutron.options import CompileOptions
 
 __all__ = ["CompileOptions", "Compiled", "OperatorReport", "Report", "compile_graph"]

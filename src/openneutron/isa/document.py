@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from openneutron.isa import rows
-from openneutron.isa.row import Field, Row
+from openneutron.isa.kernels.row import Field, Row
 
 COMMAND = "python -m openneutron.isa.document docs/microcode.md"
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
 from openneutron.isa.c_header import kernel_line, variant_line
+from openneutron.isa.kernels.row import Row
 from openneutron.isa.microcode import Program, decode
-from openneutron.isa.row import Row
 from openneutron.isa.variants import variant_of
 
 _MADE_BY = re.compile(

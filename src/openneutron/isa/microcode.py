@@ -16,7 +16,7 @@ import numpy as np
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
-from openneutron.isa.row import Row
+from openneutron.isa.kernels.row import Row
 from openneutron.isa.rows import ALIGNMENT
 
 NAMES_TITLE = "openneutron names 1"

@@ -7,7 +7,7 @@ Encoder, decoder, listing, the C header and the tables of docs/microcode.md all 
 from __future__ import annotations
 
 from openneutron.isa.kernels import KERNELS as KERNELS
-from openneutron.isa.row import Field, Row, signed, unsigned
+from openneutron.isa.kernels.row import Field, Row, signed, unsigned
 
 MAGIC = 0x64434D6E
 """Bytes 6E 4D 43 64: the public magic of NXP's microcode header, which a stock ExecuTorch NXP delegate checks."""

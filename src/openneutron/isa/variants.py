@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from openneutron.errors import InvalidProgramError
+from openneutron.isa.kernels.row import Condition, Variant
 from openneutron.isa.microcode import Record
-from openneutron.isa.row import Condition, Variant
 
 
 def variant_of(operator: Record, buffers: Sequence[Record]) -> Variant | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from openneutron.compiler.select.calls import KernelCall
-from openneutron.isa.traits import CostClass, Work
+from openneutron.isa.kernels.traits import CostClass, Work
 from openneutron.targets import Target
 
 

@@ -26,7 +26,7 @@ from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.storage import Storages
 from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
-from openneutron.isa.row import Packing
+from openneutron.isa.kernels.row import Packing
 from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
 from openneutron.targets import Target
 

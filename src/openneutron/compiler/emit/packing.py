@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.constants import Array, Constant, Maps
-from openneutron.isa.row import Packing
+from openneutron.isa.kernels.row import Packing
 from openneutron.isa.rows import LANES
 
 

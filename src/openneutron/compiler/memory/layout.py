@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where every storage lives: lifetimes from the schedule, addresses from the placement."""
+"""The home of every storage: live ranges from the schedule, addresses from the placement."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Layout:
 
 
 def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> int:
-    """Bytes that a storage takes: all of it, or the rows of its rolling buffer."""
+    """Return the bytes that a storage takes: all of it, or the rows of its rolling buffer."""
     ring = schedule.rings.get(storage.name)
     if ring is None:
         return storage.size_bytes
@@ -52,18 +52,18 @@ def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> i
 
 
 def lay_out(schedule: Schedule, storages: Storages, io: str, work: float = EXACT_WORK) -> Layout:
-    """Homes of all storages that a call or the graph's border uses. ``work``: see ``place``."""
+    """Return the homes of all storages that a call uses or that are inputs or outputs. ``work``: see ``place``."""
     items, homes = _items(schedule, storages, io)
     return _layout(items, homes, place(items, _overlaps(schedule, items), work), schedule)
 
 
 def with_steps_of(layout: Layout, schedule: Schedule, storages: Storages, io: str) -> Layout:
-    """The same addresses for a schedule that has more steps (copies of constants, calls cut in pieces) in the same order."""
+    """Return the same addresses for a schedule with more steps (copies of constants, calls cut in pieces) in the same order."""
     return laid_out_at(layout.placement, schedule, storages, io)
 
 
 def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io: str) -> Layout:
-    """The homes of all storages where the addresses are known; its bound is that of these buffers, or what was proved."""
+    """Return the homes of all storages at known addresses. The bound is the larger of the live bound and the proved one."""
     items, homes = _items(schedule, storages, io)
     bound = max(placement.bound, live_bound(items, _overlaps(schedule, items)))
     return _layout(items, homes, replace(placement, bound=bound), schedule)
@@ -73,7 +73,9 @@ def _layout(items: list[Item], homes: dict[str, tuple[int, int]], placement: Pla
     placement.verify(items, _overlaps(schedule, items))
     scratch = base("SCRATCH")
     homes.update((name, (scratch, offset)) for name, offset in placement.offsets.items())
-    homes.update((name, (scratch, homes[room][1] + offset)) for name, (room, offset) in schedule.rooms.items())
+    homes.update(
+        (name, (scratch, homes[allocation][1] + offset)) for name, (allocation, offset) in schedule.allocations.items()
+    )
     return Layout(homes, tuple(items), placement)
 
 
@@ -83,39 +85,47 @@ def _overlaps(schedule: Schedule, items: list[Item]) -> dict[tuple[str, str], in
 
 
 def _items(schedule: Schedule, storages: Storages, io: str) -> tuple[list[Item], dict[str, tuple[int, int]]]:
-    """What is placed in the arena, and the homes of what lies with the caller."""
-    live: dict[str, tuple[int, int]] = {}
-    last_step = len(schedule.steps)
+    """Return what is placed in the arena, and the homes of inputs and outputs in the caller's buffers."""
+    touched = _steps_of_storages(schedule, storages)
+    homes: dict[str, tuple[int, int]] = {}
+    items = []
+    shared: dict[str, Item] = {}
+    for name, storage in storages.storages.items():
+        if storage.constant is not None:
+            continue
+        home = _home_in_callers(storage) if io == CALLER else None
+        first, last = touched.get(name, (0, 0))
+        first = -1 if storage.input is not None else first
+        last = len(schedule.steps) if storage.output is not None else last
+        if home is not None:
+            homes[name] = home
+        elif name in schedule.allocations:
+            allocation, offset = schedule.allocations[name]
+            size = offset + aligned(storage_bytes(storage, schedule, storages))
+            whole = shared.get(allocation, Item(allocation, size, first, last))
+            shared[allocation] = Item(allocation, max(whole.size, size), min(whole.first, first), max(whole.last, last))
+        elif name in touched or storage.input is not None or storage.output is not None:
+            items.append(Item(name, max(aligned(storage_bytes(storage, schedule, storages)), aligned(1)), first, last))
+    return [*items, *shared.values()], homes
+
+
+def _steps_of_storages(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, int]]:
+    """Return the first and the last step that reads or writes each storage."""
+    steps: dict[str, tuple[int, int]] = {}
     for index, step in enumerate(schedule.steps):
         for call in schedule.calls_of(step):
             for view in call.views.values():
                 name = storages.of[view.tensor]
-                first, _ = live.get(name, (index, index))
-                live[name] = (first, index)
-    homes: dict[str, tuple[int, int]] = {}
-    items = []
-    rooms: dict[str, Item] = {}
-    for name, storage in storages.storages.items():
-        if storage.constant is not None:
-            continue
-        first, last = live.get(name, (0, 0))
-        if storage.input is not None:
-            first = -1
-        if storage.output is not None:
-            last = last_step
-        at_border = storage.input is not None or storage.output is not None
-        if storage.input is not None and io == CALLER:
-            homes[name] = (base("INPUT", storage.input), 0)
-        elif storage.output is not None and io == CALLER:
-            homes[name] = (base("OUTPUT", storage.output), 0)
-        elif name in schedule.rooms:
-            room, offset = schedule.rooms[name]
-            size = offset + aligned(storage_bytes(storage, schedule, storages))
-            there = rooms.get(room, Item(room, size, first, last))
-            rooms[room] = Item(room, max(there.size, size), min(there.first, first), max(there.last, last))
-        elif at_border or name in live:
-            items.append(Item(name, max(aligned(storage_bytes(storage, schedule, storages)), aligned(1)), first, last))
-    return [*items, *rooms.values()], homes
+                first, _ = steps.get(name, (index, index))
+                steps[name] = (first, index)
+    return steps
+
+
+def _home_in_callers(storage: Storage) -> tuple[int, int] | None:
+    """Return the home of an input or an output in the caller's buffers; None for other storages."""
+    if storage.input is not None:
+        return base("INPUT", storage.input), 0
+    return (base("OUTPUT", storage.output), 0) if storage.output is not None else None
 
 
 def io_outside(graph: Graph, io: str) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Addresses without overlap in the fewest bytes: first fit in several orders, a depth-first search below the bound, CP-SAT."""
+"""Addresses in the fewest bytes: first fit in several orders, a depth-first search for the lower bound, CP-SAT."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from openneutron.compiler.memory.place_below import place_below
-from openneutron.compiler.memory.placement import Item, Overlaps, Parts, Placement, Way, live_bound
+from openneutron.compiler.memory.placement import Candidate, Item, Overlaps, Parts, Placement, live_bound
 from openneutron.isa.rows import ALIGNMENT
 
 EXACT_ITEMS = 1000
@@ -32,7 +32,7 @@ _ORDERS: tuple[tuple[str, Callable[[Item], tuple[int, ...]]], ...] = (
 
 
 def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work: float = EXACT_WORK) -> Placement:
-    """A placement of all items, the smallest that is found; deterministic.
+    """Return the smallest placement of all items that is found; deterministic.
 
     ``work``: where first fit stays above the bound, CP-SAT searches for so long; 0: not at all.
     """
@@ -62,42 +62,77 @@ def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work
         return best
     parts = _steps(items, overlaps)
     many = len(items) > MANY_ITEMS
-    best = place_one_way(parts, best, 0 if many else work)[0]
+    best = place_parts(parts, best, 0 if many else work)[0]
     if not many or best.is_optimal:
         return best
     best = _climbed(items, overlaps, best)
-    return best if best.is_optimal else _exactly(parts, best, work)[0]
+    return best if best.is_optimal else place_smallest(parts, best, work)[0]
 
 
 def _steps(items: Sequence[Item], overlaps: Overlaps) -> Parts:
-    """Each step in which something becomes live as a part with one way: what is live there."""
+    """Return each step that defines an item as a part with one candidate: the items live in that step."""
     parts = []
     for step in sorted({item.first for item in items}):
         live = tuple(item for item in items if item.first <= step <= item.last)
         names = {item.name for item in live}
-        parts.append((Way(live, {pair: far for pair, far in overlaps.items() if names.issuperset(pair)}),))
+        parts.append((Candidate(live, {pair: far for pair, far in overlaps.items() if names.issuperset(pair)}),))
     return parts
 
 
-def place_one_way(parts: Parts, best: Placement, work: float, enough: int = 0) -> tuple[Placement, tuple[int, ...]]:
-    """The smallest placement that is found over all ways to run the parts, or one of ``enough`` bytes; and each part's way.
+def place_parts(parts: Parts, best: Placement, work: float, enough: int = 0) -> tuple[Placement, tuple[int, ...]]:
+    """Return the smallest placement found over all candidates of the parts, or one of ``enough`` bytes, and each part's choice.
 
-    ``best``, which is of the first ways, if nothing is smaller. Deterministic. ``work``: see ``place``.
+    The result is ``best``, a placement of each part's first candidate, where nothing is smaller. Deterministic. ``work``: see
+    ``place``.
     """
-    floor = max(min(live_bound(way.items, way.overlaps) for way in part) for part in parts)
-    ways, target = (0,) * len(parts), max(floor, enough)
-    found = place_below(parts, target) if best.size > target else None
-    if found is not None:
-        offsets, ways = found
-        taken = [part[way] for part, way in zip(parts, ways, strict=True)]
-        size = max(offsets[item.name] + item.size for way in taken for item in way.items)
-        return Placement(offsets, size, floor, "depth-first search"), ways
-    return _exactly(parts, best, work) if best.size > target else (best, ways)
+    return place_near_bound(parts, best, enough) or place_smallest(parts, best, work)
 
 
-def _exactly(parts: Parts, best: Placement, work: float) -> tuple[Placement, tuple[int, ...]]:
-    names = {item.name for part in parts for item in part[0].items}
-    if not work or len(names) > EXACT_ITEMS:
+def place_near_bound(parts: Parts, best: Placement, enough: int) -> tuple[Placement, tuple[int, ...]] | None:
+    """Return a placement of ``enough`` bytes, or of the lower bound where that is larger, and each part's choice, or None.
+
+    None means that no such placement was found without the exact search. ``best``: see ``place_parts``.
+    """
+    floor = _floor(parts)
+    target = max(floor, enough)
+    if best.size <= target:
+        return best, (0,) * len(parts)
+    found = place_below(parts, target)
+    if found is None:
+        return None
+    offsets, choices = found
+    chosen = [part[choice] for part, choice in zip(parts, choices, strict=True)]
+    size = max(offsets[item.name] + item.size for each in chosen for item in each.items)
+    return Placement(offsets, size, floor, "depth-first search"), choices
+
+
+def exceed(parts: Parts, ceiling: int) -> bool:
+    """Return True where it is proved that no placement of the parts, whatever the choices, takes ``ceiling`` bytes or less.
+
+    The proof is an exact search for any placement of that size. Where it gives an answer, that search is many times faster than
+    the search for the smallest placement.
+    """
+    if _floor(parts) > ceiling:
+        return True
+    if _is_large(parts):
+        return False
+    from openneutron.compiler.memory.place_exact import is_infeasible
+
+    return is_infeasible(parts, ceiling)
+
+
+def _floor(parts: Parts) -> int:
+    """Return a lower bound of all placements, whatever the choices, in bytes."""
+    return max(min(live_bound(each.items, each.overlaps) for each in part) for part in parts)
+
+
+def _is_large(parts: Parts) -> bool:
+    return len({item.name for part in parts for item in part[0].items}) > EXACT_ITEMS
+
+
+def place_smallest(parts: Parts, best: Placement, work: float) -> tuple[Placement, tuple[int, ...]]:
+    """Return the smallest placement that the exact search finds, or ``best``, and each part's choice; see ``place_parts``."""
+    if not work or _is_large(parts):
         return best, (0,) * len(parts)
     # Imported here: most graphs never get this far, and the solver takes longer to load than they take to compile.
     from openneutron.compiler.memory.place_exact import place_exactly
@@ -106,9 +141,11 @@ def _exactly(parts: Parts, best: Placement, work: float) -> tuple[Placement, tup
 
 
 def _climbed(items: Sequence[Item], overlaps: Overlaps, best: Placement) -> Placement:
-    """First fit in one order after the other: what the highest buffer rests on, or itself, comes before another it is in the way of.
+    """Improve the order of first fit by hill climbing, as Arm's Vela and TVM's memory planner do.
 
-    As hill climbing in Arm's Vela and TVM's memory planner do it. An order that is no worse is kept.
+    The highest buffer and the buffers below it, each resting on the next one, decide the arena's size (``_pile``). Each step moves
+    one buffer of the pile in front of another buffer that it is live with, so that first fit places it lower. An order that is no
+    worse is kept.
     """
     kept = sorted(items, key=lambda item: (best.offsets[item.name], item.first, item.name))
     offsets = _first_fit(kept, None, overlaps)
@@ -134,7 +171,7 @@ def _climbed(items: Sequence[Item], overlaps: Overlaps, best: Placement) -> Plac
 
 
 def _pile(ordered: Sequence[Item], offsets: Mapping[str, int]) -> list[Item]:
-    """The item that ends highest, one that it rests on, and so on down to the arena's start or to where nothing holds it."""
+    """Return the item that ends highest, an item that it rests on, and so on, down to an item that rests on no other."""
     pile = [max(ordered, key=lambda item: (offsets[item.name] + item.size, item.name))]
     while True:
         start = offsets[pile[-1].name]
@@ -158,33 +195,52 @@ def _blocked(item: Item, start: int, other: Item, overlaps: Overlaps) -> tuple[i
 
 
 def _first_fit(ordered: Sequence[Item], ceiling: int | None, overlaps: Overlaps) -> dict[str, int]:
-    """Each item at the lowest gap; with a ceiling, items go to the end of the arena they lie nearer to."""
+    """Return the offset of each item, placed one after the other in the lowest gap; ``ceiling``: see ``_start_in``.
+
+    Example without a ceiling: a (4 KiB) and b (2 KiB) are live together and get offsets 0 and 4 KiB. Then c (3 KiB) is live with
+    b alone: all starts above 4 - 3 = 1 KiB and below 4 + 2 = 6 KiB would put c on b. The gap of starts 0 to 1 KiB is the lowest,
+    and c starts at 0.
+    """
     placed: list[tuple[int, Item]] = []
     offsets: dict[str, int] = {}
-    free = {name for pair in overlaps for name in pair}
+    may_overlap = {name for pair in overlaps for name in pair}
     for item in ordered:
-        name, size, first, last = item.name, item.size, item.first, item.last
-        if name in free:
-            blocked = [
-                _blocked(item, start, it, overlaps) for start, it in placed if first <= it.last and it.first <= last
-            ]
+        size, first, last = item.size, item.first, item.last
+        live = [(start, other) for start, other in placed if first <= other.last and other.first <= last]
+        if item.name in may_overlap:
+            blocked = sorted(_blocked(item, start, other, overlaps) for start, other in live)
         else:
-            blocked = [(start - size, start + it.size) for start, it in placed if first <= it.last and it.first <= last]
-        blocked.sort()
-        gaps: list[tuple[int, int]] = []
-        end = 0
-        for low, high in blocked:
-            if low >= high:
-                continue
-            if low >= end:
-                gaps.append((end, low))
-            end = max(end, high)
-        limit = ceiling if ceiling is not None and ceiling - end >= item.size else None
-        offset = gaps[0][0] if gaps else end
-        if ceiling is not None and not gaps and limit is not None and len(placed) % 2:
-            offset = (limit - item.size) // ALIGNMENT * ALIGNMENT
-        elif ceiling is not None and gaps and gaps[0][1] > gaps[0][0] > 0:
-            offset = gaps[0][1]
-        offsets[name] = offset
+            blocked = sorted((start - size, start + other.size) for start, other in live)
+        gap, end = _lowest_gap(blocked)
+        offset = _start_in(gap, end, size, ceiling, len(placed) % 2 == 1)
+        offsets[item.name] = offset
         placed.append((offset, item))
     return offsets
+
+
+def _lowest_gap(blocked: Sequence[tuple[int, int]]) -> tuple[tuple[int, int] | None, int]:
+    """Return the first and the last start of the lowest gap, or None, and the first start behind everything.
+
+    ``blocked`` are ranges of starts, both ends excluded, in ascending order.
+    """
+    gap, end = None, 0
+    for low, high in blocked:
+        if low < high:
+            if gap is None and low >= end:
+                gap = (end, low)
+            end = max(end, high)
+    return gap, end
+
+
+def _start_in(gap: tuple[int, int] | None, end: int, size: int, ceiling: int | None, from_top: bool) -> int:
+    """Return a start in the gap, or at the arena's end where there is no gap.
+
+    Without ``ceiling`` that is the lowest start. With a ceiling, the arena is filled from both ends, which keeps the gap between
+    them in one piece: a gap between two buffers is used at its upper end, and every other item that finds no gap (``from_top``)
+    ends at the ceiling.
+    """
+    if gap is None:
+        to_ceiling = ceiling is not None and from_top and ceiling - end >= size
+        return (ceiling - size) // ALIGNMENT * ALIGNMENT if ceiling is not None and to_ceiling else end
+    low, high = gap
+    return high if ceiling is not None and high > low > 0 else low

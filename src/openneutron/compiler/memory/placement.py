@@ -20,24 +20,35 @@ class Item:
     last: int
 
     def overlaps(self, other: Item) -> bool:
-        """Whether both are live in some step."""
+        """Return True where both are live in some step."""
         return self.first <= other.last and other.first <= self.last
 
 
 Overlaps = Mapping[tuple[str, str], int]
-"""(made, dying) to bytes: the first may start at most so far behind the second's start, though both are live."""
+"""(made, dying) to bytes: the first buffer may start at most so far behind the second's start, though both are live.
+
+This is diagonal memory optimisation (arXiv 2010.01668). Example: a kernel with a window of 3 rows reads a buffer of 8 rows from
+the top, row by row, and writes one of 8 rows. Row i is written while rows i - 1 to i + 1 are read; the rows above them are not
+needed any more. So ``made`` may start 2 rows in front of ``dying`` (minus two row pitches), and the two take 10 rows instead of
+16::
+
+    dying          0 1 2 3 4 5 6 7
+    made       0 1 2 3 4 5 6 7
+
+A kernel that works in place allows 0 bytes: the two start at one address and take 8 rows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """What is live during one way to run a part of the schedule: sizes, and steps counted within the part."""
+class Candidate:
+    """One way to run a part of the schedule: the buffers live during it, with steps counted within the part."""
 
     items: tuple[Item, ...]
     overlaps: Overlaps
 
 
-Parts = Sequence[Sequence[Way]]
-"""The parts of a schedule one after the other, each with the ways it can run. Items of several parts have one name."""
+Parts = Sequence[Sequence[Candidate]]
+"""The parts of a schedule in order, each with its candidates, of which one is chosen. A buffer has one name in all parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +62,11 @@ class Placement:
 
     @property
     def is_optimal(self) -> bool:
-        """Whether no placement of these buffers takes less."""
+        """Return True where no placement of these buffers takes less."""
         return self.size == self.bound
 
     def verify(self, items: Sequence[Item], overlaps: Overlaps = MappingProxyType({})) -> None:
-        """Asserts alignment, the arena's size, and that no two live items overlap but as they may."""
+        """Assert alignment, the arena's size, and that live items overlap only where they may."""
         live: list[Item] = []
         for item in sorted(items, key=lambda item: item.first):
             start = self.offsets[item.name]
@@ -71,7 +82,7 @@ class Placement:
 
 
 def live_bound(items: Iterable[Item], overlaps: Overlaps = MappingProxyType({})) -> int:
-    """The most bytes live in one step, less what overlaps can save there: no placement takes fewer."""
+    """Return a lower bound of all placements: the most bytes live in one step, less the bytes that overlaps can save there."""
     changes: dict[int, int] = {}
     by_name = {}
     for item in items:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from openneutron.compiler.schedule.needs import Span, reads_along
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.constants import of_channels
+from openneutron.isa.kernels.traits import SameElement, Window
 from openneutron.isa.rows import LANES
-from openneutron.isa.traits import SameElement, Window
 
 
 def columns_of(view: View, span: Span) -> View:

@@ -17,8 +17,8 @@ from openneutron.compiler.schedule.cut import columns_of, only_input
 from openneutron.compiler.schedule.needs import Span
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.constants import Constant, Maps
-from openneutron.isa.row import Packing
-from openneutron.isa.traits import Window
+from openneutron.isa.kernels.row import Packing
+from openneutron.isa.kernels.traits import Window
 from openneutron.targets import Target
 
 

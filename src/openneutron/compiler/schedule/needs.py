@@ -12,7 +12,7 @@ import numpy as np
 
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.constants import Maps
-from openneutron.isa.traits import Access, Everything, Mapped, Padded, SameElement, SameRow, Window
+from openneutron.isa.kernels.traits import Access, Everything, Mapped, Padded, SameElement, SameRow, Window
 
 NEVER = 1 << 30
 """A row beyond every tensor's last: what outputs without a need need first."""

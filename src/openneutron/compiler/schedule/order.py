@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Orders of kernel calls: which branch first, so that fewer bytes are live.
 
-Any order in which each call comes after those whose results it reads computes the same. What is live between two calls follows from
-which calls are done, however they were ordered; so the best order is a shortest path over sets of calls that are done (dynamic
-programming, as in SERENITY, arXiv 2003.02369). A set keeps its best order alone. Sets that go above what is known to do are
-dropped; where more are left than the limit allows, the best of each size go on, and the result may be above the least.
+Any order in which each call comes after the calls whose results it reads computes the same. Example: a and b read x (1 KiB), a'
+reads a (4 KiB), b' reads b (3 KiB), and c reads the results of a' and b' (1 KiB each). The bytes live during each call, in KiB::
+
+    a  b  a' b' c       a  a' b  b' c
+    5  8  8  5  3       5  6  5  5  3
+
+The second order has a peak of 6 KiB instead of 8: it goes through one branch after the other. The six orders of the branches share
+nine sets of calls that are done, among them {a, b} for both a b and b a. The bytes live after a set are the same for each order of
+its calls, here a and b, 7 KiB. A set therefore keeps its best order alone, and the best order of all calls is a shortest path over
+sets (dynamic programming, as in SERENITY, arXiv 2003.02369). Sets above a known peak are dropped. Where more sets are left than
+``STEPS`` allows, the best of each size are kept, and the result may be above the minimum.
 """
 
 from __future__ import annotations
@@ -19,18 +26,18 @@ from openneutron.isa import aligned
 from openneutron.options import CALLER
 
 STEPS = 1 << 16
-"""Steps from a set to a larger one that are looked at, about: an even share for each size of sets, at least those from the best."""
+"""The approximate limit on steps from a set to a larger one: an even share for each size of sets, at least those of the best set."""
 
 MOST_CALLS = 512
-"""Above so many calls the order stays as it is. A split of one tensor into a thousand is that many calls."""
+"""The most calls that are put in order; more calls keep the given order. A split of one tensor into a thousand is that many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Calls as bits: ``before`` are those that must be done for each of them, ``touched`` the storages each needs.
+    """Calls as bits: ``before`` are the calls that each call needs done, ``touched`` the storages that it reads or writes.
 
-    ``users`` are all calls that touch a storage; an output has one more that is never done. ``from_start``: inputs are live before the
-    first call.
+    ``users`` are all calls that touch a storage; an output has one user more, which is never done. ``from_start``: inputs are live
+    before the first call.
     """
 
     before: tuple[int, ...]
@@ -41,11 +48,11 @@ class Flow:
 
     @property
     def at_start(self) -> int:
-        """Bytes live before the first call."""
+        """Return the bytes live before the first call."""
         return sum(size for size, there in zip(self.sizes, self.from_start, strict=True) if there)
 
     def step(self, done: int, call: int, live: int) -> tuple[int, int]:
-        """Bytes live while a call runs, and after it; ``live`` are those before it."""
+        """Return the bytes live during a call and after it; ``live`` are those before it."""
         after = done | 1 << call
         most = live
         for place in self.touched[call]:
@@ -58,7 +65,8 @@ class Flow:
         return most, left
 
     def least_bytes(self) -> int:
-        """What no order stays below: what a call touches, and what comes from before it and is used behind it in any order."""
+        """Return a lower bound of the peak of all orders: during a call, the storages that it touches are live, and those that every
+        order defines before it and uses after it."""
         ahead, behind = list(self.before), [0] * len(self.before)
         for number, needed in enumerate(self.before):
             for earlier in bits(needed):
@@ -66,19 +74,19 @@ class Flow:
         for number, needed in enumerate(ahead):
             for earlier in bits(needed):
                 behind[earlier] |= 1 << number
-        never = 1 << len(self.before)
+        taker = 1 << len(self.before)  # the user of the outputs
         most = 0
         for number in range(len(self.before)):
             here = 0
             for size, users, there in zip(self.sizes, self.users, self.from_start, strict=True):
-                kept = (there or users & ahead[number]) and users & (behind[number] | never)
+                kept = (there or users & ahead[number]) and users & (behind[number] | taker)
                 if kept or users >> number & 1:
                     here += size
             most = max(most, here)
         return most
 
     def peak_bytes(self, order: Sequence[int]) -> int:
-        """The most bytes live while a call runs."""
+        """Return the most bytes live during a call."""
         live, done, most = self.at_start, 0, 0
         for call in order:
             here, live = self.step(done, call, live)
@@ -87,7 +95,7 @@ class Flow:
 
 
 def flow_of(calls: Sequence[KernelCall], storages: Storages, io: str) -> Flow:
-    """What the calls need of each other: a reader comes after those who wrote before it, a writer after those who read."""
+    """Return what the calls need of each other: a reader comes after earlier writers, a writer after earlier readers."""
     places: dict[str, int] = {}
     users: list[int] = []
     sizes: list[int] = []
@@ -125,14 +133,14 @@ def _arena_bytes(storage: Storage, io: str) -> int:
 
 
 def stays(flow: Flow) -> bool:
-    """Whether there is nothing to choose, since each call needs the one in front of it, or too much."""
+    """Return True where the order stays as it is: each call needs the one in front of it, or there are too many calls."""
     return len(flow.before) > MOST_CALLS or all(
         needed >> number - 1 & 1 for number, needed in enumerate(flow.before) if number
     )
 
 
 def order_of_least_peak(flow: Flow) -> tuple[int, ...]:
-    """The order with the fewest bytes live at once, the given one where none has fewer."""
+    """Return the order with the smallest peak of live bytes; the given order where none is smaller."""
     given = tuple(range(len(flow.before)))
     peak = flow.peak_bytes(given)
     if peak == flow.least_bytes():
@@ -141,18 +149,18 @@ def order_of_least_peak(flow: Flow) -> tuple[int, ...]:
 
 
 def order_of_least_sum(flow: Flow, peak_bytes: int) -> tuple[int, ...] | None:
-    """Of the orders with at most ``peak_bytes`` live one with the fewest bytes live over all steps: it goes through one branch
-    after the other, as cascades like it. None where none was found."""
+    """Return an order of the smallest sum of live bytes over all calls, of those with at most ``peak_bytes`` live; None where none was
+    found. Such an order goes through one branch after the other, which suits cascades."""
     return _search(flow, peak_bytes, by_peak=False)
 
 
 _Key = tuple[int, ...]
-"""What is least: (peak, sum) or (sum,) of the bytes live."""
+"""The quantity that is minimized: (peak, sum) or (sum,) of the bytes live."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """A set of calls that are done, in its best order: ``last`` of them after those of ``earlier``. ``ready``: what can come next."""
+    """A set of calls that are done, in its best order: ``last`` after those of ``earlier``. ``ready``: the calls that can come next."""
 
     key: _Key
     live: int
@@ -160,11 +168,22 @@ class _Done:
     last: int
     earlier: _Done | None
 
+    def order(self) -> tuple[int, ...]:
+        """Return the calls in their order."""
+        calls: list[int] = []
+        at = self
+        while at.earlier is not None:
+            calls.append(at.last)
+            at = at.earlier
+        return tuple(reversed(calls))
+
 
 def _search(flow: Flow, limit: int, by_peak: bool) -> tuple[int, ...] | None:
-    """The best order of those that stay within ``limit`` bytes."""
+    """Return the best order of those that stay within ``limit`` bytes, or None where none was found.
+
+    A level holds all sets of as many calls, each with its best order; the next level is made from it, one call longer.
+    """
     count = len(flow.before)
-    share = STEPS // max(1, count)
     followers: list[list[int]] = [[] for _ in range(count)]
     for number, needed in enumerate(flow.before):
         for earlier in bits(needed):
@@ -174,45 +193,58 @@ def _search(flow: Flow, limit: int, by_peak: bool) -> tuple[int, ...] | None:
     for _ in range(count):
         following: dict[int, _Done] = {}
         for done, state in level.items():
-            steps = [(call, *flow.step(done, call, state.live)) for call in bits(state.ready)]
-            if by_peak:
-                # What takes no more than before, neither now nor behind it, can come first whatever else does.
-                free = (step for step in steps if step[1] <= state.key[0] and step[2] <= state.live)
-                steps = [step for step in (next(free, None),) if step is not None] or steps
-            for call, most, live in steps:
+            for call, most, live in _steps(flow, done, state, by_peak):
                 if most > limit:
                     continue
                 total = state.key[-1] + most
                 key = (max(state.key[0], most), total) if by_peak else (total,)
                 after = done | 1 << call
                 known = following.get(after)
-                if known is not None and known.key <= key:
-                    continue
-                if known is not None:
-                    ready = known.ready
-                else:
-                    ready = state.ready & ~(1 << call)
-                    for other in followers[call]:
-                        if not flow.before[other] & ~after:
-                            ready |= 1 << other
-                following[after] = _Done(key, live, ready, call, state)
-        if sum(state.ready.bit_count() for state in following.values()) > share:
-            best = sorted(following.items(), key=lambda each: (each[1].key, each[1].live, each[0]))
-            steps_left = [share - steps for steps in accumulate(state.ready.bit_count() for _, state in best)]
-            following = dict(best[: max(1, sum(left >= 0 for left in steps_left))])
-        level = following
+                if known is None:
+                    ready = _ready(flow, after, state.ready & ~(1 << call), followers[call])
+                    following[after] = _Done(key, live, ready, call, state)
+                elif key < known.key:
+                    following[after] = _Done(key, live, known.ready, call, state)
+        level = _thinned(following, STEPS // max(1, count))
     if not level:
         return None
     (last,) = level.values()
-    order: list[int] = []
-    while last.earlier is not None:
-        order.append(last.last)
-        last = last.earlier
-    return tuple(reversed(order))
+    return last.order()
+
+
+def _steps(flow: Flow, done: int, state: _Done, by_peak: bool) -> list[tuple[int, int, int]]:
+    """Return the calls that are tried next, each with the bytes live during it and after it.
+
+    By peak, one call alone is tried where it raises neither the peak nor the bytes live after it: an order that runs this call
+    later has no smaller peak.
+    """
+    steps = [(call, *flow.step(done, call, state.live)) for call in bits(state.ready)]
+    if by_peak:
+        for step in steps:
+            if step[1] <= state.key[0] and step[2] <= state.live:
+                return [step]
+    return steps
+
+
+def _ready(flow: Flow, done: int, ready: int, followers: Sequence[int]) -> int:
+    """Return ``ready`` with those of ``followers`` that nothing else is needed for."""
+    for other in followers:
+        if not flow.before[other] & ~done:
+            ready |= 1 << other
+    return ready
+
+
+def _thinned(level: dict[int, _Done], share: int) -> dict[int, _Done]:
+    """Return the best sets of a level, so many that about ``share`` steps lead from them to the next level."""
+    if sum(state.ready.bit_count() for state in level.values()) <= share:
+        return level
+    best = sorted(level.items(), key=lambda each: (each[1].key, each[1].live, each[0]))
+    steps = accumulate(state.ready.bit_count() for _, state in best)
+    return dict(best[: max(1, sum(each <= share for each in steps))])
 
 
 def bits(mask: int) -> list[int]:
-    """The numbers of the bits that are set, ascending."""
+    """Return the numbers of the bits that are set, ascending."""
     found = []
     while mask:
         lowest = mask & -mask

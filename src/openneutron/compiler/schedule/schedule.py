@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The order of steps: whole calls, stripes of rows, loops of stripes, and copies of constants (which prefetch.py adds)."""
+"""The order of steps: whole calls, stripes of rows, loops of stripes, and copies of constants (which memory/prefetch.py adds)."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class Schedule:
 
     ``overlaps``: of two storages (made, dying), the first may start at most so many bytes behind the second's start (below 0:
     so many before it), though both are live: what is written to it then lies on what is not needed any more.
-    ``rooms``: storages that are used one after the other, though a loop keeps them all live, lie in one room, each so many
-    bytes behind its start.
+    ``allocations``: storages that share an allocation, by name, each so many bytes behind its start. They are used one after the
+    other, though a loop keeps all of them live.
     """
 
     calls: tuple[KernelCall, ...]
@@ -104,7 +104,7 @@ class Schedule:
     rings: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     prefetch_bytes: int = 0
     overlaps: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
-    rooms: Mapping[str, tuple[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+    allocations: Mapping[str, tuple[str, int]] = field(default_factory=lambda: MappingProxyType({}))
 
     def calls_of(self, step: Step) -> Iterator[KernelCall]:
         """The calls a step runs."""
@@ -119,7 +119,10 @@ class Schedule:
             f"  %{made} may start at most {furthest} B behind the start of %{dying}"
             for (made, dying), furthest in self.overlaps.items()
         ]
-        notes += [f"  %{name}: {offset} B behind the start of {room}" for name, (room, offset) in self.rooms.items()]
+        notes += [
+            f"  %{name}: {offset} B behind the start of {allocation}"
+            for name, (allocation, offset) in self.allocations.items()
+        ]
         return "\n".join([*lines, *(["memory", *notes] if notes else [])])
 
     def verify(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from openneutron.compiler.schedule.needs import reads_along
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.storage import Storages
-from openneutron.isa.traits import CostClass
+from openneutron.isa.kernels.traits import CostClass
 from openneutron.targets import Target
 
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The least SRAM a graph can take, as far as that can be proved."""
+"""Lower bounds of the SRAM budget of a graph."""
 
 from __future__ import annotations
 
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import io_outside
 from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.search.call_lists import for_cascades
 from openneutron.compiler.search.cascade.bound import Bounds, bounds
 from openneutron.compiler.search.cascade.network import network
-from openneutron.compiler.search.variants import for_cascades
 from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph
 from openneutron.options import CALLER, CompileOptions
@@ -16,10 +16,10 @@ from openneutron.targets import Target
 
 
 def memory_bounds(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> Bounds:
-    """Bounds of the least budget over the orders that are searched, inputs and outputs included; constants are not copied."""
+    """Return lower bounds of the budget over the orders that are searched, inputs and outputs included, without prefetch."""
     separate, calls = select_calls(legalize(graph))
-    variants = for_cascades(calls, in_place(separate, calls), options.place)
-    found = [bounds(network(each.calls, each.storages, target, options.place == CALLER)) for each in variants]
+    lists = for_cascades(calls, in_place(separate, calls), options.place)
+    found = [bounds(network(each.calls, each.storages, target, options.place == CALLER)) for each in lists]
     outside = io_outside(graph, options.place)
     by_rows = min(each.by_rows for each in found)
     return Bounds(

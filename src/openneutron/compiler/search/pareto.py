@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory against modelled time: what each amount of SRAM makes of a graph."""
+"""Memory against modelled time: the fastest schedule of a graph for each amount of SRAM."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from openneutron.compiler.memory.prefetch_plans import all_plans
 from openneutron.compiler.schedule.in_place import in_place
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.schedule.timeline import spent_on_calls
-from openneutron.compiler.search.effort import BY_NAME
-from openneutron.compiler.search.fit import Fitted, Wanted, fit_merged, fit_plain, options_of, to_fetch_for
-from openneutron.compiler.search.variants import for_whole_tensors
+from openneutron.compiler.search.call_lists import for_whole_tensors
+from openneutron.compiler.search.fit import Fitted, cascade_searches, fit_merged, fit_plain, prefetch_searches
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.select import selections
 from openneutron.compiler.select.storage import Storages
@@ -24,7 +23,7 @@ from openneutron.options import CompileOptions
 from openneutron.targets import Target
 
 STEP = 0.93
-"""Each point is looked for at so much of the memory of the one before."""
+"""The memory of a point, at most, in relation to the point before."""
 
 WORTH = 1.02
 """The least ratio of the times of two consecutive points that ``thinned`` keeps; the two end points are exempt."""
@@ -39,9 +38,9 @@ class Point:
 
 
 def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> tuple[Point, ...]:
-    """Points from the least memory to whole tensors, each faster than all with less memory.
+    """Return the points from the least memory to whole tensors, each faster than all with less memory.
 
-    Where constants are fetched, their memory is in it, and cycles are those of a port that copies in the background.
+    With constant prefetch, the memory of constants is included, and cycles are those of a port that copies in the background.
     """
     found = [_of_selection(*each, graph, target, options) for each in selections(legalize(graph))]
     return front([point for points in found for point in points])
@@ -52,30 +51,28 @@ def _of_selection(
 ) -> list[Point]:
     """``separate`` are the storages before ``in_place``."""
     if options.prefetch_constants:
-        return _with_copies(calls, separate, target, options, io_outside(graph, options.place))
+        return _with_prefetch(calls, separate, target, options, io_outside(graph, options.place))
     storages = in_place(separate, calls)
     outside = io_outside(graph, options.place)
     ordered = for_whole_tensors(calls, storages, options.place)
     whole = whole_schedule(ordered)
     arena = lay_out(whole, storages, options.place).scratch_bytes
     points = [Point(arena + outside, sum(cycles for _, cycles in spent_on_calls(whole, target)))]
-    wanted = Wanted(target, options.place, effort=BY_NAME[options.effort])
-    searches = options_of(calls, storages, wanted)
-    merged = fit_merged(ordered, separate, wanted)
+    searches = cascade_searches(calls, storages, target, options)
+    merged = fit_merged(ordered, separate, target, options)
     if merged is not None:
         points.append(Point(merged.sram_bytes + outside, _cycles(merged, target)))
     for search in searches:
-        points += [Point(option.budget_bytes + outside, option.cycles) for option in search.levels(STEP)]
-    least = fit_plain(calls, storages, wanted, min(search.least_bytes() for search in searches))
+        points += [Point(found.budget_bytes + outside, found.cycles) for found in search.levels(STEP)]
+    least = fit_plain(calls, storages, target, options, min(search.least_bytes() for search in searches))
     assert isinstance(least, Fitted)
     return [*points, Point(least.sram_bytes + outside, _cycles(least, target))]
 
 
-def _with_copies(
+def _with_prefetch(
     calls: Sequence[KernelCall], storages: Storages, target: Target, options: CompileOptions, outside: int
 ) -> list[Point]:
-    wanted = Wanted(target, options.place, True, BY_NAME[options.effort])
-    good, families = to_fetch_for(calls, storages, wanted)
+    good, families = prefetch_searches(calls, storages, target, options)
     plans = [good, *all_plans(chain(*families), good.cycles)]
     return list(thinned(front([Point(plan.budget_bytes + outside, plan.cycles) for plan in plans])))
 
@@ -85,7 +82,7 @@ def _cycles(fitted: Fitted, target: Target) -> int:
 
 
 def front(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Those that no other one is better than, by growing memory."""
+    """Return the points that no other point is better than, by growing memory."""
     kept: list[Point] = []
     for point in sorted(points, key=lambda point: (point.sram_bytes, point.cycles)):
         if not kept or point.cycles < kept[-1].cycles:

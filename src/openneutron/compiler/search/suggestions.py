@@ -6,37 +6,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from openneutron.compiler.search.fit import Fitted, Wanted, fit
+from openneutron.compiler.memory.layout import io_outside
+from openneutron.compiler.search.fit import Fitted, fit
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.storage import Storages
-from openneutron.errors import WaysOut
-from openneutron.options import ARENA, CALLER
+from openneutron.errors import Suggestions
+from openneutron.ir import Graph
+from openneutron.options import ARENA, CALLER, CompileOptions
+from openneutron.targets import Target
 
-WITHOUT_COPIES = "without --prefetch-constants"
+WITHOUT_PREFETCH = "without --prefetch-constants"
 ELSEWHERE = {ARENA: "with --io-place caller", CALLER: "with --io-place arena"}
 
 
-def ways_out(
-    calls: Sequence[KernelCall], storages: Storages, wanted: Wanted, budget: int, border_bytes: Sequence[int]
-) -> WaysOut:
-    """What to do about a budget that is too small, in words, and the bytes it then takes: what fits alone.
+def suggestions(
+    graph: Graph,
+    calls: Sequence[KernelCall],
+    storages: Storages,
+    target: Target,
+    options: CompileOptions,
+    budget: int,
+) -> Suggestions:
+    """Return the other options under which a graph fits ``budget`` bytes, in words, and the bytes it then takes.
 
-    ``border_bytes`` are those of the inputs and of the outputs, which none of it makes smaller. ``storages`` are those before
+    A combination of two options is a suggestion only where neither option suffices alone. ``storages`` are those before
     ``in_place``.
     """
-    found = {}
-    elsewhere = ARENA if wanted.io == CALLER else CALLER
-    if wanted.fetch_constants:
-        found[WITHOUT_COPIES] = replace(wanted, fetch_constants=False)
-    found[ELSEWHERE[wanted.io]] = replace(wanted, io=elsewhere)
-    if wanted.fetch_constants:
-        found[f"{WITHOUT_COPIES} and {ELSEWHERE[wanted.io]}"] = replace(wanted, fetch_constants=False, io=elsewhere)
-    ways: dict[str, int] = {}
-    for words, other in found.items():
-        outside = sum(border_bytes) if other.io == CALLER else 0
-        if max(outside, *border_bytes) > budget or any(way in words for way in ways):
+    # No option makes the inputs or the outputs smaller.
+    io_bytes = [sum(graph[name].size_bytes for name in names) for names in (graph.inputs, graph.outputs)]
+    found: dict[str, int] = {}
+    for words, other in _others(options).items():
+        outside = io_outside(graph, other.place)
+        if max(outside, *io_bytes) > budget or any(each in words for each in found):
             continue
-        fitted = fit(calls, storages, other, budget - outside)
+        fitted = fit(calls, storages, target, other, budget - outside)
         if isinstance(fitted, Fitted):
-            ways[words] = fitted.sram_bytes + outside
-    return ways
+            found[words] = fitted.sram_bytes + outside
+    return found
+
+
+def _others(options: CompileOptions) -> dict[str, CompileOptions]:
+    """Return the options that are tried instead, in words, single changes before their combination."""
+    elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
+    if not options.prefetch_constants:
+        return {ELSEWHERE[options.place]: elsewhere}
+    return {
+        WITHOUT_PREFETCH: replace(options, prefetch_constants=False),
+        ELSEWHERE[options.place]: elsewhere,
+        f"{WITHOUT_PREFETCH} and {ELSEWHERE[options.place]}": replace(elsewhere, prefetch_constants=False),
+    }

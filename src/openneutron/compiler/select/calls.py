@@ -10,8 +10,8 @@ from types import MappingProxyType
 from openneutron.compiler.select.constants import Constant, are_equal, packed_bytes
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.isa import rows
-from openneutron.isa.row import Packing
-from openneutron.isa.traits import Traits
+from openneutron.isa.kernels.row import Packing
+from openneutron.isa.kernels.traits import Traits
 
 Extents = tuple[int, int, int, int]
 """Batches, rows, columns, channels; or one number for each of them."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.isa.row import Packing
+from openneutron.isa.kernels.row import Packing
 from openneutron.isa.rows import LANES
 
 Array = npt.NDArray[Any]

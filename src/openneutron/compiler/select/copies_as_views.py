@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
 from openneutron.compiler.select.storage import Storages
-from openneutron.isa.traits import Function
+from openneutron.isa.kernels.traits import Function
 
 
 def copies_as_views(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:

@@ -17,7 +17,7 @@ import numpy as np
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
 from openneutron.compiler.select.fold_clamps import with_table
 from openneutron.compiler.select.storage import Storages
-from openneutron.isa.traits import Function
+from openneutron.isa.kernels.traits import Function
 
 Use = tuple[int, str]
 """(call, field)."""

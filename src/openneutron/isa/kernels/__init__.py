@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from openneutron.isa.kernels import elements, lines, moves, pools, products
-from openneutron.isa.row import Row
+from openneutron.isa.kernels.row import Row
 
 _FAMILIES = (products, elements, pools, moves, lines)
 

@@ -6,8 +6,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron.isa.kernels.fields import INPUT_AND_OUTPUT, OPERANDS, OUTPUT_RANGE
-from openneutron.isa.row import Condition, Row, Variant, buffer, signed, unsigned
-from openneutron.isa.traits import BOOL, INT8, Channels, CostClass, Function, Operand, Result, SameElement, Traits, Work
+from openneutron.isa.kernels.row import Condition, Row, Variant, buffer, signed, unsigned
+from openneutron.isa.kernels.traits import (
+    BOOL,
+    INT8,
+    Channels,
+    CostClass,
+    Function,
+    Operand,
+    Result,
+    SameElement,
+    Traits,
+    Work,
+)
 
 
 def _of(names: tuple[str, ...], elements: tuple[str, ...] = INT8, result: tuple[str, ...] = INT8) -> Traits:

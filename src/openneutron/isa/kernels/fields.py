@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fields that several kernels' parameter blocks share."""
 
-from openneutron.isa.row import buffer, signed
+from openneutron.isa.kernels.row import buffer, signed
 
 CLAMP = (
     signed("clamp_min", "fused activation's lower bound, stored"),

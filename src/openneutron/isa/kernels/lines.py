@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from openneutron.isa.kernels.fields import INPUT_AND_OUTPUT
-from openneutron.isa.row import Row, buffer, signed, unsigned
-from openneutron.isa.traits import INT8, POSITIONS, CostClass, Operand, Result, SameRow, Traits, Work
+from openneutron.isa.kernels.row import Row, buffer, signed, unsigned
+from openneutron.isa.kernels.traits import INT8, POSITIONS, CostClass, Operand, Result, SameRow, Traits, Work
 
 
 def _line(cost: Work, result: tuple[str, ...] = INT8) -> Traits:

@@ -4,8 +4,19 @@
 from __future__ import annotations
 
 from openneutron.isa.kernels.fields import INPUT_AND_OUTPUT
-from openneutron.isa.row import Packing, Row, buffer, signed, unsigned
-from openneutron.isa.traits import INT8, POSITIONS, CostClass, Mapped, Operand, Padded, Result, SameRow, Traits, Work
+from openneutron.isa.kernels.row import Packing, Row, buffer, signed, unsigned
+from openneutron.isa.kernels.traits import (
+    INT8,
+    POSITIONS,
+    CostClass,
+    Mapped,
+    Operand,
+    Padded,
+    Result,
+    SameRow,
+    Traits,
+    Work,
+)
 
 _MAPS = (("map", Packing.MAPS),)
 

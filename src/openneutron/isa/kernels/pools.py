@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from openneutron.isa.kernels.fields import CLAMP, INPUT_AND_OUTPUT, OUTPUT_RANGE
-from openneutron.isa.row import Row, buffer, signed
-from openneutron.isa.traits import BOOL, INT8, Channels, CostClass, Operand, Result, Traits, Window, Work
+from openneutron.isa.kernels.row import Row, buffer, signed
+from openneutron.isa.kernels.traits import BOOL, INT8, Channels, CostClass, Operand, Result, Traits, Window, Work
 
 _POOL_FIELDS = (
     buffer("input", "int8 activations"),

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron.isa.kernels.fields import OPERANDS, OUTPUT_RANGE
-from openneutron.isa.row import Condition, Packing, Row, Variant, buffer, signed, unsigned
-from openneutron.isa.traits import (
+from openneutron.isa.kernels.row import Condition, Packing, Row, Variant, buffer, signed, unsigned
+from openneutron.isa.kernels.traits import (
     INT8,
     Channels,
     CostClass,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What no plan can stay below: how far the least memory that the search finds is from the least that there is."""
+"""Lower bounds of the memory of all plans, to compare with the least memory that the search finds."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from openneutron.compiler.search.cascade.network import Network
-from openneutron.compiler.search.cascade.search import Search, count_of_all
+from openneutron.compiler.search.cascade.search import PlanSearch, count_of_all
 from openneutron.compiler.search.cascade.segment import segment, window_rows
 from openneutron.compiler.search.cascade.stripes import evaluate
 from openneutron.compiler.search.effort import DEFAULT
 
 EXHAUSTIVE = 20000
-"""Ways to run the cascades of a network up to which all of them are gone through."""
+"""The most candidates of a network that are all evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bytes of the arena. ``by_rows``: no plan by rows takes less, as the search reckons memory; ``is_exact``: and one takes that.
+    """Lower bounds of the arena in bytes. ``by_rows``: of all row-striped plans, by the search's estimate; ``is_exact``: one plan
+    takes that much.
 
-    ``any_plan``: nor does any other that cuts the calls, in this order, into runs and keeps what lies between two runs whole,
-    in patches or however its runs are executed.
+    ``any_plan``: of all plans that cut the calls, in this order, into runs and keep the tensors between two runs whole, however a
+    run is executed (in patches, for instance).
     """
 
     by_rows: int
@@ -31,19 +32,19 @@ class Bounds:
 
 
 def bounds(network: Network) -> Bounds:
-    """The bounds of one order of calls.
+    """Return the bounds of one order of calls.
 
-    Every plan is a way through the cuts between calls, and its memory is the most any run on it takes. With something that each
-    run takes at least, the least over all ways of the most on the way is therefore a bound. A run takes at least what passes by,
-    and the larger of what dies in it and what it makes: the input of its first kernel call is there before anything is written,
-    and its output is there when everything else has gone. By rows it holds besides, of each piece between its calls, the rows that
-    one row of a reader takes. A run of one call is best in stripes of one row: then its output lies furthest over its input.
-    Where a network is small, every way to run every run is evaluated instead, and the bound is the least that there is.
+    Every plan is a path through the cuts between calls, and its memory is the maximum over the runs on the path. With a lower
+    bound for each run, the minimum over all paths of the maximum on the path is therefore a bound of all plans. A run takes at
+    least the tensors that are live throughout, and the larger of two sums: the tensors last used in it (they exist before anything
+    is written), and the tensors defined in it for later calls (they exist when everything else has gone). By rows, a run also holds
+    the rows that one row of a reader needs of each piece between its calls. For a run of one call, stripes of one row are best:
+    they allow the largest overlap. Of a small network every candidate is evaluated instead, and the bound is exact.
     """
-    any_plan = _least_way(network, partial(_border_bytes, network))
+    any_plan = _least_path(network, partial(_boundary_bytes, network))
     if count_of_all(network) <= EXHAUSTIVE:
         effort = replace(DEFAULT, longest=len(network.calls), everything=EXHAUSTIVE, patches=())
-        return Bounds(Search(network, effort=effort).least().peak_bytes, True, any_plan)
+        return Bounds(PlanSearch(network, effort=effort).least().peak_bytes, True, any_plan)
     held = window_rows(network)
 
     def row_by_row(first: int, end: int) -> int | None:
@@ -52,10 +53,10 @@ def bounds(network: Network) -> Bounds:
             return None
         return evaluate(run, first, 1).peak_bytes if end - first == 1 else run.least_bytes(held)
 
-    return Bounds(_least_way(network, row_by_row), False, any_plan)
+    return Bounds(_least_path(network, row_by_row), False, any_plan)
 
 
-def _border_bytes(network: Network, first: int, end: int) -> int:
+def _boundary_bytes(network: Network, first: int, end: int) -> int:
     through = dying = made = 0
     for piece in network.pieces.values():
         begins, ends = piece.first < first, piece.last >= end
@@ -66,9 +67,12 @@ def _border_bytes(network: Network, first: int, end: int) -> int:
     return through + max(dying, made)
 
 
-def _least_way(network: Network, at_least: Callable[[int, int], int | None]) -> int:
-    """The most on the best way through the cuts, where a whole call takes what it takes, and a run ``at_least`` so much; None: it
-    can't be run, nor can a longer one that ends there."""
+def _least_path(network: Network, at_least: Callable[[int, int], int | None]) -> int:
+    """Return the minimum over all paths through the cuts of the maximum on the path.
+
+    Whole calls are evaluated; ``at_least`` is the lower bound of a run, or None where neither this run nor a longer one with the
+    same end is possible.
+    """
     peaks = [0]
     for end in range(1, len(network.calls) + 1):
         alone = segment(network, end - 1, end)

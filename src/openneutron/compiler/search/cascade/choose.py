@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Schedules for a budget: the fastest plan whose buffers, with addresses, fit; or the least that any plan takes."""
+"""Cascade schedules for a budget: the fastest plan that fits once its buffers have addresses, or the least memory of all plans."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from openneutron.compiler.memory.layout import Layout, laid_out_at, lay_out
 from openneutron.compiler.memory.placement import Placement
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.search.cascade.directions import placed_either_way
+from openneutron.compiler.search.cascade.directions import EitherWay, Placed, either_way
 from openneutron.compiler.search.cascade.network import Network, mirrored, network
-from openneutron.compiler.search.cascade.search import Plan, Search
+from openneutron.compiler.search.cascade.search import Plan, PlanSearch
 from openneutron.compiler.search.cascade.steps import schedule_of
 from openneutron.compiler.search.cascade.stripes import Stripes, turned
 from openneutron.compiler.search.effort import DEFAULT, Effort
@@ -24,11 +24,11 @@ UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class CascadeSchedule:
     """A schedule with addresses, the storages with those that are its own, and its modelled cycles.
 
-    ``peak_bytes`` is what the search reckoned with: more than the arena where buffers of a segment turn out not to be live
-    at the same time, less where the addresses leave gaps.
+    ``peak_bytes`` is the search's estimate. The estimate is above the arena where buffers of a segment are not live at the same
+    time, and below the arena where the addresses leave gaps.
     """
 
     schedule: Schedule
@@ -39,24 +39,22 @@ class Option:
 
     @property
     def arena_bytes(self) -> int:
-        """What it takes where everything has its address."""
+        """Return the arena with all addresses."""
         return self.layout.scratch_bytes
 
     @property
     def budget_bytes(self) -> int:
-        """The budget from which on ``Options.fastest`` finds it, or something faster."""
+        """Return the budget from which on ``CascadeSearch.fastest`` finds this schedule or a faster one."""
         return max(self.peak_bytes, self.arena_bytes)
 
 
 @dataclass(slots=True)
-class Options:
-    """The schedules that the search knows for these calls.
+class CascadeSearch:
+    """The cascade schedules of these calls.
 
-    ``fetched``: the search reserves room for constants too: for all constants of a cascade, for the smallest piece of a
-    whole call.
-    The arenas hold tensors only; only ``levels`` is of use then. ``cuts``: no cascade continues from before such a call
-    into it.
-    ``floor_bytes``: no schedule has a smaller arena.
+    ``fetched``: the search reserves memory for constants too: for all constants of a cascade, for the smallest piece of a
+    whole call. The arenas hold tensors only; only ``levels`` is of use then. ``cuts``: no cascade continues from before such a
+    call into it. ``floor_bytes``: a lower bound of the arenas.
     """
 
     calls: Sequence[KernelCall]
@@ -67,91 +65,96 @@ class Options:
     effort: Effort = DEFAULT
     cuts: frozenset[int] = frozenset()
     floor_bytes: int = field(init=False)
-    _search: Search = field(init=False)
+    plans: PlanSearch = field(init=False)
     _mirrors: dict[int, Network] = field(default_factory=dict)
     _placed: dict[int, _Placing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         made = network(self.calls, self.storages, self.target, self.io == CALLER, self.fetched)
-        self._search = Search(made, self.effort, self.cuts)
-        self.floor_bytes = self._search.floor()
+        self.plans = PlanSearch(made, self.effort, self.cuts)
+        self.floor_bytes = self.plans.floor()
 
-    def fastest(self, budget: int) -> Option | None:
-        """The fewest cycles in an arena of at most ``budget`` bytes; None where nothing fits.
+    def fastest(self, budget: int) -> CascadeSchedule | None:
+        """Return the schedule of the fewest cycles in an arena of at most ``budget`` bytes, or None.
 
-        A greater budget never costs more cycles: it is the first that fits of one list, from the fastest to the smallest.
+        It is the first that fits of one list, from the fastest schedule to the smallest: a greater budget never costs cycles.
         """
         if budget < self.floor_bytes:
             return None
-        for plan in self._downwards(self._search.plan(budget)):
-            option = self._option(plan, budget)
-            if option.arena_bytes <= budget:
-                return option
-        last = self._option(self._search.least(), budget)
+        for plan in self._downwards(self.plans.plan(budget)):
+            schedule = self._schedule(plan, budget)
+            if schedule.arena_bytes <= budget:
+                return schedule
+        last = self._schedule(self.plans.least(), budget)
         return last if last.arena_bytes <= budget else None
 
-    def least_bytes(self) -> int:
-        """The least budget that ``fastest`` finds something for."""
-        last = self._option(self._search.least())
-        # A plan whose buffers take more may have an arena that takes less.
-        above = self._downwards(self._search.plan(last.arena_bytes - 1))
-        return min([last.arena_bytes, *(self._option(plan).budget_bytes for plan in above)])
+    def least_bytes(self, below: int = UNLIMITED) -> int:
+        """Return the smallest budget that ``fastest`` finds a schedule for, or ``below`` where that is smaller."""
+        least, best = self.plans.least(), below
+        if self._schedule(least, best - 1).arena_bytes < best:
+            best = self._schedule(least).arena_bytes
+        # A plan whose buffers take more may have an arena that takes less: the smaller the plan, the more it can gain.
+        for plan in reversed([*self._downwards(self.plans.plan(best - 1))]):
+            if plan.peak_bytes < best and self._schedule(plan, best - 1).arena_bytes < best:
+                best = min(best, self._schedule(plan).budget_bytes)
+        return best
 
-    def levels(self, ratio: float) -> Iterator[Option]:
-        """Options from the fastest to the smallest, each with at most ``ratio`` of the memory of the one before."""
-        plan = self._search.plan(UNLIMITED)
+    def levels(self, ratio: float) -> Iterator[CascadeSchedule]:
+        """Yield schedules from the fastest to the smallest, each with at most ``ratio`` of the memory of the one before."""
+        plan = self.plans.plan(UNLIMITED)
         while plan is not None:
             plan = self._least_of_its_speed(plan)
-            yield self._option(plan)
-            smaller = self._search.plan(min(plan.peak_bytes - 1, int(plan.peak_bytes * ratio)))
-            least = self._search.least()
+            yield self._schedule(plan)
+            smaller = self.plans.plan(min(plan.peak_bytes - 1, int(plan.peak_bytes * ratio)))
+            least = self.plans.least()
             plan = least if smaller is None and least.peak_bytes < plan.peak_bytes else smaller
 
     def _downwards(self, plan: Plan | None) -> Iterator[Plan]:
-        """For each number of cycles from the plan's on the plan that takes the least memory."""
+        """Yield for each number of cycles, from the plan's on, the plan of the least memory."""
         while plan is not None:
             plan = self._least_of_its_speed(plan)
             yield plan
-            plan = self._search.plan(plan.peak_bytes - 1)
+            plan = self.plans.plan(plan.peak_bytes - 1)
 
     def _least_of_its_speed(self, plan: Plan) -> Plan:
-        while (smaller := self._search.plan(plan.peak_bytes - 1)) is not None and smaller.cycles == plan.cycles:
+        while (smaller := self.plans.plan(plan.peak_bytes - 1)) is not None and smaller.cycles == plan.cycles:
             plan = smaller
         return plan
 
-    def _option(self, plan: Plan, enough: int = 0) -> Option:
-        """The plan with addresses, in the smallest arena that is found, or in the first of at most ``enough`` bytes."""
+    def _schedule(self, plan: Plan, enough: int | None = None) -> CascadeSchedule:
+        """Return the plan with addresses, in the smallest arena that is found, or in the first of at most ``enough`` bytes.
+
+        Where no arena of ``enough`` bytes is found, the result is some larger arena.
+        """
+        return self._placing(plan).within(enough)
+
+    def _placing(self, plan: Plan) -> _Placing:
         placing = self._placed.get(plan.peak_bytes)
         if placing is None:
             # Of several plans of one speed and memory always the same, whatever budget led here.
-            found = self._search.plan(plan.peak_bytes)
+            found = self.plans.plan(plan.peak_bytes)
             assert found is not None and found.cycles == plan.cycles
-            placing = self._placed[plan.peak_bytes] = _Placing(self._arenas(found))
-        return placing.within(enough)
+            placing = self._placed[plan.peak_bytes] = _Placing(self, found, self.at(found, found.parts, None))
+        return placing
 
-    def _arenas(self, plan: Plan) -> Iterator[Option]:
-        """The plan as it is, then with each cascade in the direction that lets the arena come down to what was reckoned."""
-        best = self._at(plan, plan.parts, None)
-        yield best
-        if best.arena_bytes <= plan.tensor_bytes:
-            return
-        others = [turned(part, self._mirror(part.segment.network)) if part.overlaps else None for part in plan.parts]
-        placed, work = best.layout.placement, self.effort.exact_work
-        tried = self._at(plan, *placed_either_way(plan.parts, others, placed, work, plan.tensor_bytes))
-        if tried.arena_bytes < best.arena_bytes or tried.layout.placement.is_optimal:
-            yield tried
-
-    def _at(self, plan: Plan, parts: Sequence[Stripes], placement: Placement | None) -> Option:
-        """The plan's parts where the placement has them, by first fit if there is none."""
+    def at(self, plan: Plan, parts: Sequence[Stripes], placement: Placement | None) -> CascadeSchedule:
+        """Return the plan's parts at the addresses of the placement; without a placement, by first fit."""
         schedule, storages = schedule_of(parts, self.storages)
         if placement is None:
             layout = lay_out(schedule, storages, self.io, 0.0)
         else:
             layout = laid_out_at(placement, schedule, storages, self.io)
-        return Option(schedule, layout, storages, plan.cycles, plan.peak_bytes)
+        return CascadeSchedule(schedule, layout, storages, plan.cycles, plan.peak_bytes)
+
+    def directions(self, plan: Plan) -> EitherWay:
+        """Return the plan's parts with their mirrored alternatives."""
+        return either_way(
+            plan.parts,
+            [turned(part, self._mirror(part.segment.network)) if part.overlaps else None for part in plan.parts],
+        )
 
     def _mirror(self, made: Network) -> Network:
-        """The mirrored network; those of the search are there as long as it is."""
+        """Return the mirrored network. Identities are safe as keys: the search keeps its networks."""
         if id(made) not in self._mirrors:
             self._mirrors[id(made)] = mirrored(made)
         return self._mirrors[id(made)]
@@ -159,17 +162,45 @@ class Options:
 
 @dataclass(slots=True)
 class _Placing:
-    """A plan's arenas, as far as somebody has asked for smaller ones."""
+    """A plan's arenas; smaller ones are searched only on demand.
 
-    arenas: Iterator[Option]
-    seen: list[Option] = field(default_factory=list)
+    ``as_it_is`` is the plan by first fit, ``smallest`` the plan with the directions that let the arena shrink to the estimate.
+    No arena takes ``exceeded`` bytes or less: that is proved.
+    """
 
-    def within(self, enough: int) -> Option:
-        for option in self.seen:
-            if option.arena_bytes <= enough:
-                return option
-        for option in self.arenas:
-            self.seen.append(option)
-            if option.arena_bytes <= enough:
-                break
-        return self.seen[-1]
+    search: CascadeSearch
+    plan: Plan
+    as_it_is: CascadeSchedule
+    smallest: CascadeSchedule | None = None
+    exceeded: int = -1
+    _directions: EitherWay | None = None
+
+    def within(self, enough: int | None) -> CascadeSchedule:
+        """See ``CascadeSearch._schedule``."""
+        if enough is not None and self.as_it_is.arena_bytes <= enough:
+            return self.as_it_is
+        if self.smallest is None and self.as_it_is.arena_bytes <= self.plan.tensor_bytes:
+            self.smallest = self.as_it_is
+        if self.smallest is None and self._directions is None:
+            self._directions = self.search.directions(self.plan)
+            self._take(self._directions.near_bound(self.as_it_is.layout.placement, self.plan.tensor_bytes))
+        if self.smallest is None and enough is not None and self.exceeds(enough):
+            return self.as_it_is
+        if self.smallest is None:
+            assert self._directions is not None
+            self._take(self._directions.smallest(self.as_it_is.layout.placement, self.search.effort.exact_work))
+        assert self.smallest is not None
+        return self.smallest
+
+    def exceeds(self, enough: int) -> bool:
+        """Return True where it is proved that no arena takes ``enough`` bytes or less."""
+        assert self._directions is not None
+        if self.exceeded < enough and self._directions.exceed(enough):
+            self.exceeded = enough
+        return enough <= self.exceeded
+
+    def _take(self, placed: Placed | None) -> None:
+        if placed is not None:
+            found = self.search.at(self.plan, *placed)
+            better = found.arena_bytes < self.as_it_is.arena_bytes or found.layout.placement.is_optimal
+            self.smallest = found if better else self.as_it_is

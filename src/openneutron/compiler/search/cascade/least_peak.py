@@ -64,8 +64,8 @@ def least_peak(
     """
     count = len(network.calls)
     ends = _ends(count, starts_of)
-    border = border_bytes(network, ends)
-    floor = _least_way(ends, border)
+    boundary = boundary_bytes(network, ends)
+    floor = _least_path(ends, boundary)
     serial = itertools.count()
     queue: list[tuple[int, bool, int, int, int, Edge]] = []
     reached: dict[int, int] = {}
@@ -81,7 +81,7 @@ def least_peak(
         for end in ends[cut] if cut < count else ():
             if end not in reached:
                 edge = Edge(cut, end)
-                edge.add([(border[cut, end], lambda first=cut, end=end: parts(first, end))])  # type: ignore[misc]
+                edge.add([(boundary[cut, end], lambda first=cut, end=end: parts(first, end))])  # type: ignore[misc]
                 push(edge)
 
     reach(0, floor)
@@ -101,7 +101,7 @@ def floor_bytes(network: Network, starts_of: Callable[[int], Iterator[int]]) -> 
     """Return a lower bound of the arena of all schedules, in bytes: the tensors live at the ends of their parts. See
     ``least_peak``."""
     ends = _ends(len(network.calls), starts_of)
-    return _least_way(ends, border_bytes(network, ends))
+    return _least_path(ends, boundary_bytes(network, ends))
 
 
 def _ends(count: int, starts_of: Callable[[int], Iterator[int]]) -> list[list[int]]:
@@ -113,7 +113,7 @@ def _ends(count: int, starts_of: Callable[[int], Iterator[int]]) -> list[list[in
     return ends
 
 
-def border_bytes(network: Network, ends: Sequence[Sequence[int]]) -> dict[tuple[int, int], int]:
+def boundary_bytes(network: Network, ends: Sequence[Sequence[int]]) -> dict[tuple[int, int], int]:
     """Return a lower bound in bytes for each run of calls [first, end).
 
     The bound adds the tensors that are live throughout to the larger of two sums: the tensors last used in the run, and
@@ -132,7 +132,7 @@ def border_bytes(network: Network, ends: Sequence[Sequence[int]]) -> dict[tuple[
     return found
 
 
-def _least_way(ends: Sequence[Sequence[int]], bound: dict[tuple[int, int], int]) -> int:
+def _least_path(ends: Sequence[Sequence[int]], bound: dict[tuple[int, int], int]) -> int:
     """Return the minimum over all paths through the cuts of the largest bound on the path."""
     peaks = [0] + [1 << 60] * len(ends)
     for first, each in enumerate(ends):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The same network with some chains of its calls in patches: what lies between them then takes a bounded memory."""
+"""The same network with some chains of its calls in patches, which bounds the memory between the calls of a chain."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class PatchedNetwork:
     """A network whose call ``at[i]`` is the original's call i; -1 inside a chain, whose last call stands for all of it."""
 
     network: Network
     chains: tuple[Chain, ...]
     at: tuple[int, ...]
     patched: tuple[int, ...]
-    """How many of the original's calls below each cut are in chains."""
+    """The number of the original's calls in chains below each cut."""
 
     def segment(self, first: int, end: int, longest: int) -> Segment | None:
-        """The segment of the original's calls [first, end), of at most ``longest`` calls here.
+        """Return the segment of the original's calls [first, end), of at most ``longest`` calls here.
 
         None where no chain is inside, a cut goes through one, or a call of it can't run row by row.
         """
@@ -45,31 +45,31 @@ class Variant:
         return segment(self.network, start, self.at[end - 1] + 1) if self.at[end - 1] + 1 - start <= longest else None
 
 
-def variants(network: Network, effort: Effort) -> list[Variant]:
-    """Those that an effort tries, with other chains or pieces each."""
+def patched_networks(network: Network, effort: Effort) -> list[PatchedNetwork]:
+    """Return the networks that an effort tries, each with other chains or pieces."""
     handed = [(reader, _handed_on(network, reader, False)) for reader in range(1, len(network.calls))]
     largest = max((_ring_bytes(network, reader, needs) for reader, needs in handed if needs is not None), default=0)
-    found: list[Variant] = []
+    found: list[PatchedNetwork] = []
     seen: set[tuple[tuple[int, int, int, bool], ...]] = set()
     for by_channels, part in effort.patches:
         inside = list(chains(network, largest // part, by_channels, effort.pieces))
         key = tuple((chain.first, chain.end, len(chain.patch.pieces), by_channels) for chain in inside)
         if inside and key not in seen:
             seen.add(key)
-            found.append(variant(network, inside))
+            found.append(patched_network(network, inside))
     return found
 
 
 def _ring_bytes(network: Network, reader: int, needs: RowNeeds) -> int:
-    """What a row of call ``reader``, one in the middle, takes of the call before it."""
+    """Return the bytes of the call before ``reader`` that a row in the middle of ``reader`` needs."""
     middle = network.calls[reader].rows // 2
     return (needs.high[middle + 1] - needs.low[middle]) * network.pieces[network.calls[reader - 1].output].row_pitch
 
 
 def chains(network: Network, most_bytes: int, by_channels: bool, most_pieces: int) -> Iterator[Chain]:
-    """Chains, none within another, where rings between calls would take more than ``most_bytes`` and patches do not.
+    """Yield disjoint chains whose rings between calls take more than ``most_bytes``, and whose patches do not.
 
-    Each in as few pieces as that takes.
+    Each chain is in as few pieces as that takes.
     """
     first = 0
     while first < len(network.calls) - 1:
@@ -102,7 +102,7 @@ def _chain(network: Network, first: int, most_bytes: int, by_channels: bool, mos
 
 
 def chain_at(network: Network, first: int, end: int, by_channels: bool, count: int) -> Chain | None:
-    """Calls [first, end) in so many patches; None where they can't be cut so."""
+    """Return calls [first, end) in so many patches; None where they can't be cut so."""
     calls, needs = _calls_and_needs(network, first, end, by_channels)
     made = None if needs is None else patch(calls, needs, by_channels, count, network.target)
     return None if made is None else Chain(first, end, made)
@@ -111,7 +111,7 @@ def chain_at(network: Network, first: int, end: int, by_channels: bool, count: i
 def _calls_and_needs(
     network: Network, first: int, end: int, by_channels: bool
 ) -> tuple[list[KernelCall], list[RowNeeds] | None]:
-    """The calls, and the rows that each but the first needs of the one before it; None where they can't be a chain."""
+    """Return the calls, and the rows that each but the first needs of the call before; None where they can't be a chain."""
     calls = [network.calls[position].call for position in range(first, end)]
     if not _takes(network.calls[first], by_channels) or None in network.calls[first].reads.values():
         return calls, None
@@ -129,7 +129,7 @@ def _takes(call: CallRows, by_channels: bool) -> bool:
 
 
 def _handed_on(network: Network, reader: int, by_channels: bool) -> RowNeeds | None:
-    """What call ``reader`` needs of the call before it, where nobody else has to do with what is handed on."""
+    """Return the rows that call ``reader`` needs of the call before; None where the two calls do not share a tensor of their own."""
     call, before = network.calls[reader], network.calls[reader - 1]
     piece = network.pieces[before.output]
     if piece.writers != (reader - 1,) or piece.readers != (reader,) or not piece.can_roll or piece.last == AFTER:
@@ -147,8 +147,8 @@ def _handed_on(network: Network, reader: int, by_channels: bool) -> RowNeeds | N
     return call.reads[piece.name]
 
 
-def variant(network: Network, found: Sequence[Chain]) -> Variant:
-    """The network with these chains in patches."""
+def patched_network(network: Network, found: Sequence[Chain]) -> PatchedNetwork:
+    """Return the network with these chains in patches."""
     starts = {chain.first: chain for chain in found}
     calls: list[CallRows] = []
     at: list[int] = []
@@ -174,7 +174,7 @@ def variant(network: Network, found: Sequence[Chain]) -> Variant:
         for i in range(chain.first, chain.end):
             moved[i] = at[chain.end - 1]
     pieces = {name: _moved(piece, moved) for name, piece in network.pieces.items() if name not in gone}
-    return Variant(replace(network, calls=tuple(calls), pieces=pieces), tuple(found), tuple(at), tuple(patched))
+    return PatchedNetwork(replace(network, calls=tuple(calls), pieces=pieces), tuple(found), tuple(at), tuple(patched))
 
 
 def _as_one(network: Network, chain: Chain) -> CallRows:

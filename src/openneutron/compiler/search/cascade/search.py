@@ -1,10 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The fastest way through a network for a budget: which runs of calls are cascades, and how high their stripes are.
+"""The fastest plan of a network for a budget: which runs of calls are cascades, and their stripe heights.
 
-A plan cuts the calls, in their order, into segments; a segment is a call computed whole, or a cascade (of one call too, whose
-stripes then lie over rows it has read). Its memory is the most any segment takes, its cycles are their sum, so the best plan
-for a budget is a shortest path over segments that fit: exact among the segments and stripes that are tried. What is tried
-does not depend on the budget, so that a greater budget never costs more cycles.
+A plan cuts the calls, in their order, into segments. A segment is a call computed whole, or a cascade (also of one call, whose
+stripes may then overlap the rows that it has read). The memory of a plan is the maximum over its segments, its cycles are their
+sum. The best plan for a budget is therefore a shortest path over the segments that fit, exact among the candidates. The
+candidates do not depend on the budget, so that a greater budget never costs more cycles.
+
+Example: three calls a, b and c, with (KiB, cycles) of each segment, and a budget of 6 KiB::
+
+    a (4, 10)   b (9, 10)   c (5, 10)   ab (6, 24)   bc (7, 21)   abc (3, 40)
+
+Cut 1 (behind a) is reached in 10 cycles. Cut 2 is reached by ab alone, in 24 cycles: b takes 9 KiB. Cut 3 is reached from cut 2 in
+24 + 10 = 34 cycles, from cut 1 not at all (7 KiB), and from cut 0 in 40. The best plan is ab, c.
+
+A candidate is evaluated only where cheap lower bounds of its memory and its cycles allow it to improve the path.
 """
 
 from __future__ import annotations
@@ -18,9 +27,9 @@ from itertools import accumulate, groupby
 from openneutron.compiler.cost.cycles import least_compute_cycles
 from openneutron.compiler.search.cascade.least_peak import Bounded, floor_bytes, least_peak
 from openneutron.compiler.search.cascade.network import Network
-from openneutron.compiler.search.cascade.patched import Variant, variants
+from openneutron.compiler.search.cascade.patched import PatchedNetwork, patched_networks
 from openneutron.compiler.search.cascade.segment import Segment, rows_computed, segment, window_rows
-from openneutron.compiler.search.cascade.stripes import Stripes, cycles_of, evaluate, evaluated, rounds
+from openneutron.compiler.search.cascade.stripes import Pacing, Stripes, cycles_of, evaluate, evaluated, rounds
 from openneutron.compiler.search.effort import DEFAULT, Effort
 
 NO_LIMIT = 1 << 60
@@ -33,7 +42,7 @@ A loop of microcode repeats at most 65,535 times, and the driver checks at most 
 """
 
 EVEN = 4
-"""Rounds from which on even ones are tried too."""
+"""The fewest iterations for which even ones are tried too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,42 +58,54 @@ class Plan:
 
     @property
     def tensor_bytes(self) -> int:
-        """The most that any part takes without its constants."""
+        """Return the maximum over all parts of the memory without constants."""
         return max((part.peak_bytes - part.constants_bytes for part in self.parts), default=0)
 
 
-def ways(found: Segment, effort: Effort) -> Iterator[tuple[int, int, bool]]:
-    """What is tried for a cascade: the call that sets the pace, its rows a round, and whether the rounds are even."""
+def candidates(found: Segment, effort: Effort) -> Iterator[Pacing]:
+    """Yield the candidates for a cascade.
+
+    The last call is the pacing call with every number of stripes that the effort has, even or not. Other calls are pacing calls
+    too where they have other rows than the last one: one row of a convolution of stride 2 takes two rows of its input, and a
+    pacing call further ahead allows a stripe height between.
+    """
     calls = found.network.calls
     first, last = calls[found.first].rows, calls[found.end - 1].rows
     alone = found.end - found.first == 1 and calls[found.first].patch is None
     for height in dict.fromkeys(-(-last // n) for n in (*effort.stripes, min(last, MOST_ROUNDS)) if n <= last):
         if height < last or not alone:
-            yield found.end - 1, height, False
+            yield Pacing(found.end - 1, height, False)
         if height * EVEN <= last and not alone:
-            yield found.end - 1, height, True
+            yield Pacing(found.end - 1, height, True)
     if first > last:
-        yield from ((found.first, height, True) for height in effort.fine if height * last < first * 2)
+        yield from (Pacing(found.first, height, True) for height in effort.fine if height * last < first * 2)
     # Of calls in between with as many rows one is enough.
     inner = {calls[position].rows: position for position in range(found.end - 2, found.first, -1)}
     for rows, position in {**inner, first: found.first}.items():
         if rows != last:
-            heights = dict.fromkeys((*effort.fine, *(-(-rows // n) for n in effort.stripes)))
-            yield from ((position, height, even) for height in heights if height < rows for even in (False, True))
+            yield from _by_height(position, rows, effort)
 
 
-def all_ways(found: Segment) -> Iterator[tuple[int, int, bool]]:
-    """Every call of the cascade at the pace, with every number of rows, and rounds even or not."""
+def _by_height(position: int, rows: int, effort: Effort) -> Iterator[Pacing]:
+    """Yield every stripe height of the effort for a pacing call with so many rows, even or not."""
+    for height in dict.fromkeys((*effort.fine, *(-(-rows // n) for n in effort.stripes))):
+        if height < rows:
+            yield Pacing(position, height, False)
+            yield Pacing(position, height, True)
+
+
+def all_candidates(found: Segment) -> Iterator[Pacing]:
+    """Yield every call of the cascade as the pacing call, with every stripe height, even or not."""
     calls = found.network.calls
     if found.end - found.first == 1:
-        yield from ((found.first, height, False) for height in range(1, calls[found.first].rows))
+        yield from (Pacing(found.first, height, False) for height in range(1, calls[found.first].rows))
         return
     for position in reversed(found.positions):
-        yield from ((position, h, even) for h in range(1, calls[position].rows + 1) for even in (False, True))
+        yield from (Pacing(position, h, even) for h in range(1, calls[position].rows + 1) for even in (False, True))
 
 
 def count_of_all(network: Network) -> int:
-    """How many of ``all_ways`` there are in all cascades of a network, about."""
+    """Return the approximate number of ``all_candidates`` in all cascades of a network."""
     count = 0
     for by_rows, run in groupby(network.calls, key=lambda call: call.by_rows):
         rows = [call.rows for call in run] if by_rows else []
@@ -93,42 +114,42 @@ def count_of_all(network: Network) -> int:
 
 
 @dataclass(slots=True)
-class _Try:
-    """A way to run a segment, the memory and the cycles it takes at least, and what it comes to once somebody had to know."""
+class _Candidate:
+    """A candidate for a segment, lower bounds of its memory and cycles, and its evaluation once that was necessary."""
 
-    way: tuple[int, int, bool]
+    pacing: Pacing
     least_bytes: int
     least_cycles: int
     made: Stripes | None = None
 
     def evaluated(self, segment: Segment, most_cycles: int) -> Stripes | None:
-        """What it comes to, or None where it takes more cycles than that."""
+        """Return the evaluated candidate, or None where it takes more than ``most_cycles``."""
         if self.made is None and self.least_cycles <= most_cycles:
-            done = rounds(segment, *self.way)
+            done = rounds(segment, *self.pacing)
             cycles = cycles_of(segment, done)
             assert cycles >= self.least_cycles, "a bound is above what it bounds"
             self.least_cycles = cycles
             if cycles <= most_cycles:
-                self.made = evaluated(segment, self.way, done, cycles)
+                self.made = evaluated(segment, self.pacing, done, cycles)
                 assert self.made.peak_bytes >= self.least_bytes, "a bound is above what it bounds"
                 self.least_bytes = self.made.peak_bytes
         return self.made if self.least_cycles <= most_cycles else None
 
 
 @dataclass(slots=True)
-class _Found:
-    """A segment, what it takes at least, and the ways to run it."""
+class _Cascade:
+    """A segment, a lower bound of its memory, and its candidates once they were necessary."""
 
     segment: Segment
     least_bytes: int
-    tries: list[_Try] = field(default_factory=list)
+    candidates: list[_Candidate] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Search:
-    """Plans of one network. What was evaluated once is kept.
+class PlanSearch:
+    """Plans of one network; plans and evaluated candidates are kept.
 
-    ``cuts``: no cascade goes on from before such a call to it.
+    ``cuts``: no cascade continues from before such a call into it.
     """
 
     network: Network
@@ -138,29 +159,30 @@ class Search:
     _least: dict[int, int] = field(init=False)
     _compute: list[int] = field(init=False)
     _computed: list[int] = field(init=False)
-    _left_out: list[int] = field(init=False)
+    _unread: list[int] = field(init=False)
     _smallest: Plan | None = None
-    _variants: list[Variant] = field(init=False)
+    _patched: list[PatchedNetwork] = field(init=False)
     _everything: bool = field(init=False)
-    _segments: dict[tuple[int, int], list[_Found]] = field(default_factory=dict)
+    _segments: dict[tuple[int, int], list[_Cascade]] = field(default_factory=dict)
     _wholes: dict[int, Stripes] = field(default_factory=dict)
+    _plans: dict[int, Plan | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Every piece reads its chain's constants anew: no patches where they are copied.
         fetched = any(each.constants_bytes for each in self.network.calls)
-        self._variants = [] if fetched else variants(self.network, self.effort)
+        self._patched = [] if fetched else patched_networks(self.network, self.effort)
         self._window_rows = {
-            id(each): window_rows(each) for each in (self.network, *(v.network for v in self._variants))
+            id(each): window_rows(each) for each in (self.network, *(v.network for v in self._patched))
         }
         self._computed = rows_computed(self.network)
-        left_out = (n < call.rows for n, call in zip(self._computed, self.network.calls, strict=True))
-        self._left_out = [0, *accumulate(left_out)]
+        unread = (n < call.rows for n, call in zip(self._computed, self.network.calls, strict=True))
+        self._unread = [0, *accumulate(unread)]
         self._least = self._least_of_calls(self._computed)
         self._everything = count_of_all(self.network) <= self.effort.everything
         self._compute = [0, *accumulate(self._least_computed())]
 
     def whole(self, position: int) -> Stripes:
-        """A call computed whole."""
+        """Return a call computed whole."""
         found = self._wholes.get(position)
         if found is None:
             alone = segment(self.network, position, position + 1)
@@ -169,69 +191,68 @@ class Search:
             self._wholes[position] = found
         return found
 
-    def _tries_of(self, first: int, end: int, budget: int) -> Iterator[tuple[Segment, _Try]]:
-        """What is tried for calls [first, end) and may fit the budget."""
-        for found in self._runs(first, end):
+    def _within(self, first: int, end: int, budget: int) -> Iterator[tuple[Segment, _Candidate]]:
+        """Yield the candidates for calls [first, end) whose lower bound is within the budget."""
+        for found in self._cascades(first, end):
             if found.least_bytes <= budget:
-                for each in self._tries(found):
+                for each in self._candidates(found):
                     if each.least_bytes <= budget:
                         yield found.segment, each
 
-    def _runs(self, first: int, end: int) -> list[_Found]:
+    def _cascades(self, first: int, end: int) -> list[_Cascade]:
         """Return the cascades of calls [first, end), by rows and in patches."""
         key = (first, end)
         if key not in self._segments:
             plain = [segment(self.network, first, end)] if self.network.calls[first].by_rows else []
-            patched = [each.segment(first, end, self.effort.patched) for each in self._variants]
-            self._segments[key] = [self._found(each) for each in (*plain, *patched) if each is not None]
+            patched = [each.segment(first, end, self.effort.patched) for each in self._patched]
+            self._segments[key] = [self._cascade(each) for each in (*plain, *patched) if each is not None]
         return self._segments[key]
 
-    def _tries(self, found: _Found) -> list[_Try]:
+    def _candidates(self, found: _Cascade) -> list[_Candidate]:
         """Return the candidates for a cascade."""
-        if not found.tries:
+        if not found.candidates:
             least = self._cycles_in_one_round(found.segment)
-            found.tries = [
-                _Try(way, self._least_of(found, way), least + self._cycles_of_rounds(found.segment, way))
-                for way in dict.fromkeys(self._ways(found.segment))
+            found.candidates = [
+                _Candidate(each, self._least_of(found, each), least + self._cycles_of_rounds(found.segment, each))
+                for each in dict.fromkeys(self._pacings(found.segment))
             ]
-        return found.tries
+        return found.candidates
 
-    def _found(self, made: Segment) -> _Found:
-        return _Found(made, made.least_bytes(self._window_rows[id(made.network)]))
+    def _cascade(self, made: Segment) -> _Cascade:
+        return _Cascade(made, made.least_bytes(self._window_rows[id(made.network)]))
 
-    def _ways(self, found: Segment) -> Iterator[tuple[int, int, bool]]:
+    def _pacings(self, found: Segment) -> Iterator[Pacing]:
         calls = found.network.calls
-        every = all_ways(found) if self._everything and found.network is self.network else ()
-        for pace, height, even in itertools.chain(ways(found, self.effort), every):
-            if calls[pace].rows <= MOST_ROUNDS * height:
-                yield pace, height, even
+        every = all_candidates(found) if self._everything and found.network is self.network else ()
+        for each in itertools.chain(candidates(found, self.effort), every):
+            if calls[each.pace].rows <= MOST_ROUNDS * each.height:
+                yield each
 
-    def _least_of(self, found: _Found, way: tuple[int, int, bool]) -> int:
-        pace, height, even = way
+    def _least_of(self, found: _Cascade, pacing: Pacing) -> int:
         windows = self._window_rows[id(found.segment.network)]
-        return found.segment.least_bytes(found.segment.held_at_once(pace, height, even, windows))
+        return found.segment.least_bytes(windows, found.segment.held_at_once(*pacing))
 
     def _cycles_in_one_round(self, found: Segment) -> int:
         return sum(self._least[id(found.network.calls[position])] for position in found.positions)
 
-    def _cycles_of_rounds(self, found: Segment, way: tuple[int, int, bool]) -> int:
-        """What issuing the call that sets the pace costs in all rounds but one."""
-        pace, height, _ = way
+    def _cycles_of_rounds(self, found: Segment, pacing: Pacing) -> int:
+        """Return the dispatch overhead of the pacing call in all iterations but one."""
+        pace, height, _ = pacing
         call = found.network.calls[pace]
         each = 1 if call.patch is None else len(call.patch.pieces)
         return (-(-call.rows // height) - 1) * each * self.network.issue_cycles
 
     def least_cycles(self, first: int, end: int) -> int:
-        """No cascade of calls [first, end) takes fewer, in patches or not."""
-        # All at once is no faster than call by call, but where rows are left out.
-        issued = end - first + (self._left_out[end] == self._left_out[first])
+        """Return a lower bound of the cycles of all cascades of calls [first, end), in patches or not."""
+        # A cascade in one iteration is no faster than call by call, unless it has an unread region.
+        issued = end - first + (self._unread[end] == self._unread[first])
         return self._compute[end] - self._compute[first] + issued * self.network.issue_cycles
 
     def _least_computed(self) -> list[int]:
-        """For each call what it computes for at least, beside one issue for each call of a cascade and one more."""
+        """Return for each call a lower bound of its cycles, without one dispatch for each call of a cascade and one more."""
         issue = self.network.issue_cycles
         cycles = [self._least[id(each)] - issue for each in self.network.calls]
-        for each in self._variants:
+        for each in self._patched:
             for chain in each.chains:
                 last = chain.end - 1
                 spent = self._least[id(each.network.calls[each.at[last]])] - (chain.end - chain.first + 1) * issue
@@ -239,32 +260,37 @@ class Search:
         return cycles
 
     def _least_of_calls(self, rows: Sequence[int]) -> dict[int, int]:
-        """For each call, of all variants, what it takes at least in one round; ``rows`` are those of ``rows_computed``."""
+        """Return for each call, of all networks, a lower bound of its cycles in one iteration; ``rows``: see ``rows_computed``."""
         target = self.network.target
         least = {}
         for call, count in zip(self.network.calls, rows, strict=True):
             spent = least_compute_cycles(call.call, target, count) + self.network.issue_cycles
             least[id(call)] = spent if count else 0
-        for each in self._variants:
+        for each in self._patched:
             for chain in each.chains:
                 made = each.network.calls[each.at[chain.end - 1]]
                 least[id(made)] = chain.patch.least_cycles(rows[chain.end - 1], target)
         return least
 
     def _ends_at(self, end: int) -> Iterator[int]:
-        """Where cascades that end at ``end`` may begin, the shortest first."""
+        """Yield the first calls of cascades that end at ``end``, the shortest cascade first."""
         for first in range(end - 1, max(-1, end - self.effort.longest - 1), -1):
             if not self._computed[first]:
-                return  # its readers see padding alone: whole, so that each call runs
+                return  # all its rows are unread, and each call must run: it is computed whole
             yield first
             if first in self.cuts or not self.network.calls[first].by_rows:
                 return
 
     def plan(self, budget: int) -> Plan | None:
-        """The plan of the fewest cycles that takes at most ``budget`` bytes, or None where there is none."""
+        """Return the plan of the fewest cycles that takes at most ``budget`` bytes, or None."""
+        if budget not in self._plans:
+            self._plans[budget] = self._shortest_path(budget)
+        return self._plans[budget]
+
+    def _shortest_path(self, budget: int) -> Plan | None:
         count = len(self.network.calls)
         wholes = [self.whole(position) for position in range(count)]
-        best: list[_Way | None] = [_Way(0, 0, None, -1), *[None] * count]
+        best: list[_Path | None] = [_Path(0, 0, None, -1), *[None] * count]
         for end in range(1, count + 1):
             if wholes[end - 1].peak_bytes <= budget:
                 _improve(best, end - 1, end, wholes[end - 1])
@@ -274,7 +300,7 @@ class Search:
                     continue
                 if there is not None and start.cycles + self.least_cycles(first, end) > there.cycles:
                     continue
-                for found, each in self._tries_of(first, end, budget):
+                for found, each in self._within(first, end, budget):
                     there = best[end]
                     part = each.evaluated(found, NO_LIMIT if there is None else there.cycles - start.cycles)
                     if part is not None and part.peak_bytes <= budget:
@@ -282,7 +308,7 @@ class Search:
         return _plan(best)
 
     def least(self) -> Plan:
-        """The plan of the least memory."""
+        """Return the plan of the least memory."""
         if self._smallest is None:
             self._smallest = self.plan(least_peak(self.network, self._ends_at, self._bounded))
         assert self._smallest is not None
@@ -298,23 +324,23 @@ class Search:
         if first not in self._ends_at(end):
             return whole
 
-        def tries(found: _Found) -> list[Bounded]:
+        def each_candidate(found: _Cascade) -> list[Bounded]:
             return [
                 (max(each.least_bytes, found.least_bytes), partial(peak, found.segment, each))
-                for each in self._tries(found)
+                for each in self._candidates(found)
             ]
 
-        def peak(segment: Segment, each: _Try) -> list[Bounded]:
+        def peak(segment: Segment, each: _Candidate) -> list[Bounded]:
             made = each.evaluated(segment, NO_LIMIT)
             assert made is not None
             return [(made.peak_bytes, None)]
 
-        return [*whole, *((found.least_bytes, partial(tries, found)) for found in self._runs(first, end))]
+        return [*whole, *((found.least_bytes, partial(each_candidate, found)) for found in self._cascades(first, end))]
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """The best way to a cut: cycles and memory up to there, the part that ends there and where it begins."""
+class _Path:
+    """The best path to a cut: its cycles and memory, its last part, and the cut where that part begins."""
 
     cycles: int
     peak_bytes: int
@@ -322,16 +348,16 @@ class _Way:
     first: int
 
 
-def _improve(best: list[_Way | None], first: int, end: int, part: Stripes) -> None:
+def _improve(best: list[_Path | None], first: int, end: int, part: Stripes) -> None:
     start, there = best[first], best[end]
     if start is None:
         return
-    way = _Way(start.cycles + part.cycles, max(start.peak_bytes, part.peak_bytes), part, first)
-    if there is None or (way.cycles, way.peak_bytes) < (there.cycles, there.peak_bytes):
-        best[end] = way
+    path = _Path(start.cycles + part.cycles, max(start.peak_bytes, part.peak_bytes), part, first)
+    if there is None or (path.cycles, path.peak_bytes) < (there.cycles, there.peak_bytes):
+        best[end] = path
 
 
-def _plan(best: list[_Way | None]) -> Plan | None:
+def _plan(best: list[_Path | None]) -> Plan | None:
     at = best[-1]
     if at is None:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A plan as steps: calls and stripes one after the other, rounds that repeat as loops."""
+"""A plan as steps: calls and stripes in order, repeated iterations as loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.storage import Storage, Storages
 
 PERIODS = (1, 2, 3, 4)
-"""Rounds that a loop's body may hold: where rows are doubled, every second round is alike."""
+"""The iterations that a loop's body may hold: where rows are doubled, every second iteration is alike."""
 
 Round = tuple[Rows, ...]
 
@@ -22,12 +22,12 @@ Numbers = Mapping[int, tuple[tuple[int, ...], ...]]
 
 
 def schedule_of(parts: Sequence[Stripes], storages: Storages) -> tuple[Schedule, Storages]:
-    """The schedule of a plan's parts, without copies of constants, and the storages with those that pieces have between them."""
+    """Return the schedule of a plan's parts, without prefetch, and the storages with those between the calls of patches."""
     calls: list[KernelCall] = []
     steps: list[Step] = []
     rings: dict[str, int] = {}
     overlaps: dict[tuple[str, str], int] = {}
-    rooms: dict[str, tuple[str, int]] = {}
+    allocations: dict[str, tuple[str, int]] = {}
     between: dict[str, Storage] = {}
     for part in parts:
         steps += part_steps(part, numbered(part, calls))
@@ -36,14 +36,14 @@ def schedule_of(parts: Sequence[Stripes], storages: Storages) -> tuple[Schedule,
         for storage, held, offset in _between(part):
             between[storage.name] = storage
             rings[storage.name] = held
-            rooms[storage.name] = part.room, offset
+            allocations[storage.name] = part.between, offset
     schedule = Schedule(
         tuple(calls),
         tuple(steps),
         MappingProxyType(rings),
         0,
         MappingProxyType(overlaps),
-        MappingProxyType(rooms),
+        MappingProxyType(allocations),
     )
     if not between:
         return schedule, storages
@@ -52,7 +52,7 @@ def schedule_of(parts: Sequence[Stripes], storages: Storages) -> tuple[Schedule,
 
 
 def numbered(part: Stripes, calls: list[KernelCall]) -> Numbers:
-    """Puts the calls of a part behind the others, and says where each is."""
+    """Append the calls of a part to ``calls`` and return their numbers."""
     numbers = {}
     for position in part.segment.positions:
         made = part.segment.network.calls[position]
@@ -66,7 +66,7 @@ def numbered(part: Stripes, calls: list[KernelCall]) -> Numbers:
 
 
 def _between(part: Stripes) -> Iterator[tuple[Storage, int, int]]:
-    """What lies between the calls of the part's patches, the rows held of it, and its place in the room."""
+    """Yield the storages between the calls of the part's patches, the rows held of each, and its offset in the allocation."""
     positions = [p for p in part.segment.positions if part.segment.network.calls[p].patch is not None]
     done = rounds(part.segment, part.pace, part.height, part.even) if positions else {}
     for position in positions:
@@ -78,7 +78,7 @@ def _between(part: Stripes) -> Iterator[tuple[Storage, int, int]]:
 
 
 def part_steps(part: Stripes, numbers: Numbers) -> list[Step]:
-    """The steps of a segment."""
+    """Return the steps of a segment."""
     if part.is_whole:
         return [Whole(numbers[part.segment.first][0][0])]
     done = rounds(part.segment, part.pace, part.height, part.even)
@@ -98,7 +98,7 @@ def part_steps(part: Stripes, numbers: Numbers) -> list[Step]:
 def _stripes(
     part: Stripes, position: int, row0: int, row1: int, numbers: tuple[tuple[int, ...], ...]
 ) -> Iterator[Rows]:
-    """What the calls of a position do in a round: one call, or piece by piece each call of a chain."""
+    """Yield the stripes of a position in an iteration: of one call, or piece by piece of each call of a chain."""
     network = part.segment.network
     call = network.calls[position]
     spans = [(row0, row1)] if call.patch is None else call.patch.spans(row0, row1)
@@ -110,7 +110,7 @@ def _stripes(
 
 
 def compressed(all_rounds: Sequence[Round]) -> list[Step]:
-    """The same stripes in the same order, those of rounds that repeat in loops."""
+    """Return the same stripes in the same order, with repeated iterations as loops."""
     steps: list[Step] = []
     at = 0
     while at < len(all_rounds):
@@ -136,7 +136,7 @@ def _moving(one: Rows, other: Rows) -> Rows:
 
 
 def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:
-    """How often the ``period`` rounds from ``at`` on are repeated, each time moved by as many rows."""
+    """Return how often the ``period`` iterations from ``at`` on are repeated, each time moved by as many rows."""
 
     def body(index: int) -> list[Rows]:
         start = at + index * period
@@ -155,7 +155,7 @@ def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:
 
 
 def _alike(one: Sequence[Rows], other: Sequence[Rows]) -> bool:
-    """The same calls with as many rows each."""
+    """Return True for the same calls with as many rows each."""
     return len(one) == len(other) and all(
         a.call == b.call and a.row1 - a.row0 == b.row1 - b.row0 for a, b in zip(one, other, strict=True)
     )

@@ -32,13 +32,13 @@ def short(graph: Graph, options: CompileOptions) -> BudgetError:
 
 @pytest.mark.parametrize("io", ["arena", "caller"])
 @pytest.mark.parametrize("seed", range(4))
-def test_each_way_out_is_one(seed: int, io: str) -> None:
+def test_each_suggestion_suffices(seed: int, io: str) -> None:
     graph = image_graph(seed)
     options = CompileOptions(sram_budget=1, io_place=io, prefetch_constants=True)
     error = short(graph, options)
-    assert not error.ways_out
+    assert not error.suggestions
     options = replace(options, sram_budget=error.least_bytes - 1)
-    for words, size in short(graph, options).ways_out.items():
+    for words, size in short(graph, options).suggestions.items():
         changed = options
         for part in words.split(" and "):
             changed = replace(changed, **CHANGES[part])
@@ -64,7 +64,7 @@ def test_the_whole_message() -> None:
 @dataclass(frozen=True)
 class Part:
     least_bytes: int
-    ways_out: Mapping[str, int]
+    suggestions: Mapping[str, int]
 
 
 def test_several_partitions_name_what_helps_all_of_them() -> None:

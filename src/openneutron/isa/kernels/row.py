@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from openneutron.isa.traits import NOTHING_DECLARED, Traits
+from openneutron.isa.kernels.traits import NOTHING_DECLARED, Traits
 
 
 @dataclass(frozen=True, slots=True)

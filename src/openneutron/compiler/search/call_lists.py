@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The lists of calls that schedules are made of: the same computation in other orders, or by other rows.
 
-Whole tensors have one list. Cascades are searched in every list, and the fewest cycles are taken; which lists there are does not
-depend on the budget.
+Whole tensors have one list. Cascades are searched in every list, and the fastest is taken; the lists do not depend on the
+budget.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from openneutron.compiler.select.storage import Storages
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
-    """Calls in their order, and their storages, those of ``in_place``. ``cuts`` are calls that begin something new: no cascade
-    reaches across."""
+class CallList:
+    """Calls in their order, and their storages, those of ``in_place``. ``cuts``: no cascade continues from before such a call into
+    it."""
 
     calls: tuple[KernelCall, ...]
     storages: Storages
@@ -30,7 +30,7 @@ class Variant:
 
 
 def for_whole_tensors(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[KernelCall, ...]:
-    """The calls in the order that takes the smallest arena, in the one given where none is known to take less.
+    """Return the calls in the order of the smallest arena; in the given order where no other is known to take less.
 
     ``storages`` are those of ``in_place``.
     """
@@ -52,8 +52,8 @@ def _in_order(calls: Sequence[KernelCall], order: Sequence[int]) -> tuple[Kernel
     return tuple(calls[number] for number in order)
 
 
-def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[Variant, ...]:
-    """What cascades are searched in: each order with every sequence by rows, and, where that may lose something, as it is.
+def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[CallList, ...]:
+    """Return the lists for cascades: each order with every sequence by rows and, where that may lose something, as it is.
 
     ``storages`` are those of ``in_place``.
     """
@@ -62,22 +62,22 @@ def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tu
     if not stays(flow):
         found += _orders(flow)
     ordered = [_in_order(calls, order) for order in dict.fromkeys(found)]
-    return tuple(variant for each in ordered for variant in of_one_order(each, storages))
+    return tuple(one for each in ordered for one in of_one_order(each, storages))
 
 
-def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[Variant, ...]:
-    """What cascades are searched in without changing the order."""
-    given = Variant(tuple(calls), storages)
+def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[CallList, ...]:
+    """Return the lists for cascades that keep the order."""
+    given = CallList(tuple(calls), storages)
     found = [given]
     if any(map(is_sequence, calls)):
-        turned = Variant(by_rows(calls), storages)
+        turned = CallList(by_rows(calls), storages)
         found = [turned] if apart(calls, storages) else [given, turned]
     cut = batch_by_batch(found[-1].calls, storages)
-    return (*found, Variant(cut.calls, cut.storages, cut.starts)) if cut is not None else tuple(found)
+    return (*found, CallList(cut.calls, cut.storages, cut.starts)) if cut is not None else tuple(found)
 
 
 def _orders(flow: Flow) -> list[tuple[int, ...]]:
-    """The order of the least peak, and the one that goes through one branch after the other."""
+    """Return the order of the smallest peak, and the order that goes through one branch after the other."""
     least = order_of_least_peak(flow)
     closest = order_of_least_sum(flow, flow.peak_bytes(least))
     return [least] if closest is None else [least, closest]

@@ -11,12 +11,12 @@ import pytest
 
 from bench.arena import greedy_by_size
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.memory.place import MANY_ITEMS, place, place_one_way
+from openneutron.compiler.memory.place import MANY_ITEMS, place, place_parts
 from openneutron.compiler.memory.place_below import place_below
 from openneutron.compiler.memory.place_exact import place_exactly
-from openneutron.compiler.memory.placement import Item, Overlaps, Parts, Way, live_bound
+from openneutron.compiler.memory.placement import Candidate, Item, Overlaps, Parts, live_bound
 from openneutron.compiler.schedule.in_place import in_place
-from openneutron.compiler.search.cascade import Options
+from openneutron.compiler.search.cascade import CascadeSearch
 from openneutron.compiler.select.select import select_calls
 from openneutron.isa.rows import ALIGNMENT
 from tests.support import oracle
@@ -84,7 +84,7 @@ def random_parts(seed: int) -> Parts:
     b = np.random.default_rng(seed)
     shared = [("through", ALIGNMENT * int(b.integers(1, 4)))]
 
-    def ways(part: int) -> Iterator[Way]:
+    def ways(part: int) -> Iterator[Candidate]:
         for _ in range(2):
             items = [Item(name, size, 0, 3) for name, size in shared]
             for index in range(2):
@@ -93,12 +93,12 @@ def random_parts(seed: int) -> Parts:
                     Item(f"{part}{index}", ALIGNMENT * int(b.integers(1, 5)), first, first + int(b.integers(0, 2)))
                 )
             pair = (items[int(b.integers(3))].name, items[int(b.integers(3))].name)
-            yield Way(tuple(items), {pair: ALIGNMENT * int(b.integers(-2, 3))} if pair[0] != pair[1] else {})
+            yield Candidate(tuple(items), {pair: ALIGNMENT * int(b.integers(-2, 3))} if pair[0] != pair[1] else {})
 
     return [list(ways(part)) for part in range(2)]
 
 
-def as_one(ways: Sequence[Way]) -> tuple[list[Item], dict[tuple[str, str], int]]:
+def as_one(ways: Sequence[Candidate]) -> tuple[list[Item], dict[tuple[str, str], int]]:
     """The ways one after the other as one schedule."""
     items: dict[str, Item] = {}
     overlaps: dict[tuple[str, str], int] = {}
@@ -115,7 +115,7 @@ def test_the_best_way_of_each_part_is_found_along_with_the_addresses(seed: int) 
     parts = random_parts(seed)
     smallest = min(least(*as_one(ways)) for ways in product(*parts))
     start = place(*as_one([part[0] for part in parts]), 0)
-    for search in (place_one_way, place_exactly):
+    for search in (place_parts, place_exactly):
         found, taken = search(parts, start, 10.0)
         found.verify(*as_one([part[way] for part, way in zip(parts, taken, strict=True)]))
         assert found.size == smallest
@@ -128,9 +128,9 @@ def test_the_best_way_of_each_part_is_found_along_with_the_addresses(seed: int) 
 def test_arenas_come_down_to_what_the_search_reckoned(seed: int) -> None:
     """Or are proved to be the smallest of their schedule, whichever way its cascades run."""
     storages, calls = select_calls(legalize(image_graph(seed)))
-    options = Options(calls, in_place(storages, calls), oracle.TARGET, "arena")
-    for option in options.levels(0.95):
-        assert option.arena_bytes <= option.peak_bytes or option.layout.placement.is_optimal
+    search = CascadeSearch(calls, in_place(storages, calls), oracle.TARGET, "arena")
+    for found in search.levels(0.95):
+        assert found.arena_bytes <= found.peak_bytes or found.layout.placement.is_optimal
 
 
 @pytest.mark.parametrize("seed", range(2))
