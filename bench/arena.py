@@ -76,7 +76,7 @@ def _arenas(models: list[Path]) -> dict[str, Any]:
 
     results = {}
     for model in models:
-        compiled = compile_graph(litert.read(model).graph, targets.get("imxrt700"), CompileOptions(io="arena"))
+        compiled = compile_graph(litert.read(model).graph, targets.get("imxrt700"), CompileOptions(io_place="arena"))
         results[model.stem] = {
             "arena_bytes": compiled.report.arena_bytes,
             "bound_bytes": compiled.report.bound_bytes,

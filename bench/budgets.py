@@ -40,7 +40,7 @@ def of_graph(graph: Graph, budget_bytes: int | None = None) -> dict[str, Any]:
     points = []
     for times in TIMES:
         started = time.process_time()
-        report = compile_graph(graph, target, CompileOptions(int(base * times))).report
+        report = compile_graph(graph, target, CompileOptions(sram_budget=int(base * times))).report
         points.append(
             {
                 "budget_bytes": int(base * times),
@@ -56,7 +56,7 @@ def of_graph(graph: Graph, budget_bytes: int | None = None) -> dict[str, Any]:
 def least_bytes(graph: Graph) -> int:
     """The budget that the error for one byte names."""
     try:
-        compile_graph(graph, targets.get("imxrt700"), CompileOptions(1))
+        compile_graph(graph, targets.get("imxrt700"), CompileOptions(sram_budget=1))
     except BudgetError as error:
         return error.least_bytes
     return 1

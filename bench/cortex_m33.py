@@ -58,7 +58,9 @@ def _instructions(model: str) -> dict[str, Any]:
         compiled = openneutron.compile(network, example, calibration=models.samples(model, 4), name=model)
         result = compiled.partitions[0].compiled
     else:
-        result = compile_graph(litert.read(Path(model)).graph, targets.get("imxrt700"), CompileOptions(io="caller"))
+        result = compile_graph(
+            litert.read(Path(model)).graph, targets.get("imxrt700"), CompileOptions(io_place="caller")
+        )
     random = np.random.default_rng(0)
     inputs = random.integers(0, 256, sum(tensor.size_bytes for tensor in result.inputs), np.uint8).tobytes()
     return {name: asdict(instructions(result.program, inputs, flags)) for name, flags in BUILDS.items()}

@@ -19,6 +19,8 @@ from demo import digits
 from demo.train import FROM_NOTHING, WITH_ROUNDING, Course, train
 from openneutron.api.pytorch import CompiledModel
 from openneutron.cli.progress import Steps
+from openneutron.model_options import QuantizationOptions
+from openneutron.options import CompileOptions
 from openneutron.pytorch.source.models.cifarnet import cifarnet
 from openneutron.report.text import summary_table
 
@@ -62,8 +64,8 @@ def compiled(model: nn.Module, data: digits.Digits, steps: Steps) -> CompiledMod
         model,
         (data.test[:1],),
         calibration=[(image,) for image in images.split(1)],
-        target="imxrt700",
-        channels_last=True,
+        options=CompileOptions(target="imxrt700"),
+        quantization=QuantizationOptions(channels_last=True),
         name="cifarnet",
         progress=steps,
     )
@@ -76,9 +78,13 @@ def trained_on(model: nn.Module, data: digits.Digits, steps: Steps) -> CompiledM
     return openneutron.compile(
         model,
         (data.test[:1],),
-        train_fn=lambda simulation: train(simulation, images, data.train_labels, SEED, progress, course=WITH_ROUNDING),
-        target="imxrt700",
-        channels_last=True,
+        quantization=QuantizationOptions(
+            train_fn=lambda simulation: train(
+                simulation, images, data.train_labels, SEED, progress, course=WITH_ROUNDING
+            ),
+            channels_last=True,
+        ),
+        options=CompileOptions(target="imxrt700"),
         name="cifarnet",
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from openneutron.isa import c_header
 from openneutron.isa import document as microcode_page
 from openneutron.report import supported_ops
-from scripts import firmware_page, targets_page
+from scripts import firmware_page, options_page, targets_page
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,6 +18,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "runtime/kernels/kernels.def": c_header.kernels_def_text,
     "docs/microcode.md": microcode_page.text,
     "docs/supported-ops.md": supported_ops.text,
+    "docs/options.md": options_page.text,
     "docs/targets.md": targets_page.text,
     "docs/firmware.md": firmware_page.text,  # last: it compiles what the ones before it wrote
 }

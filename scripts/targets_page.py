@@ -112,7 +112,7 @@ def _numbers(target: Target) -> str:
 
 
 def _report(graph: Graph, fetch: bool) -> Report:
-    return compile_graph(graph, targets.get(TARGET), CompileOptions(fetch_constants_to_sram=fetch)).report
+    return compile_graph(graph, targets.get(TARGET), CompileOptions(prefetch_constants=fetch)).report
 
 
 def _fit() -> str:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import openneutron
+from openneutron.options import CompileOptions
 from tests import architectures
 from tests.fuzz.architectures import graphs
 from tests.fuzz.budgets import check_graph
@@ -39,7 +40,8 @@ def test_a_program_of_the_least_budget_computes_what_one_without_a_budget_does()
     model, example = architectures.get("siamese")
     least = -(-least_budget(graphs("siamese")[0], False, "caller") // 1024)
     tight, free = (
-        openneutron.compile(model, example, calibration=[example], sram_budget=budget) for budget in (least, None)
+        openneutron.compile(model, example, calibration=[example], options=CompileOptions(sram_budget=budget))
+        for budget in (least * 1024, None)
     )
     for got, want in zip(tight.run(*example), free.run(*example), strict=True):
         assert torch.equal(got, want)

@@ -37,7 +37,7 @@ def budget(sram_budget: int) -> CompileOptions:
 
 
 def fetch(sram_budget: int | None = None) -> CompileOptions:
-    return CompileOptions(sram_budget=sram_budget, fetch_constants_to_sram=True)
+    return CompileOptions(sram_budget=sram_budget, prefetch_constants=True)
 
 
 def three_convolutions(g: Layers) -> Tensor:
@@ -136,7 +136,7 @@ def activation_behind(g: Layers) -> Tensor:
 
 CASES = (
     Case("whole_tensors", three_convolutions, (1, 12, 8, 3), ("call 2 whole",)),
-    Case("caller_io", three_convolutions, (1, 12, 8, 3), ("INPUT",), CompileOptions(io="caller")),
+    Case("caller_io", three_convolutions, (1, 12, 8, 3), ("INPUT",), CompileOptions(io_place="caller")),
     Case("cascade", three_convolutions, (1, 12, 8, 3), ("9 times", "rolling buffer"), budget(768)),
     Case("cascade_residual", residual, (1, 16, 8, 4), ("add_s8", "rolling buffer"), budget(2048)),
     Case("cascade_from_last_row", three_convolutions, (1, 12, 8, 3), ("-3 each time",), budget(1024)),
@@ -171,6 +171,6 @@ def test_schedule_of_a_small_graph(case: Case, golden: Callable[[str, str], None
 
 
 def test_partitions_of_a_mixed_file(golden: Callable[[str, str], None]) -> None:
-    made = compile_file(litert.read(mixed_file()), "mixed", TARGET)
+    made = compile_file(litert.read(mixed_file()), "mixed")
     parts = "".join(f"\n{made.part_name(index)}\n{part}\n" for index, part in enumerate(made.parts))
     golden("schedules/cpu_fallback", f"{made.graph}\n{made.partitioning}\n{parts}")

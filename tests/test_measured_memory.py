@@ -44,18 +44,20 @@ def test_the_networks_touch_what_their_reports_say(name: str, shared_models: Pat
     graph = cifarnet() if name == "cifarnet" else litert.read(shared_models / f"{name}.tflite").graph
     for budget in NETWORKS[name]:
         room = None if budget is None else budget * KIB
-        assert_measured(graph, CompileOptions(room, check=True))
+        assert_measured(graph, CompileOptions(sram_budget=room, check=True))
         beside = 0 if room is None else sum(graph[tensor].size_bytes for tensor in (*graph.inputs, *graph.outputs))
-        assert_measured(graph, CompileOptions(None if room is None else room + beside, io="caller"))
+        assert_measured(graph, CompileOptions(sram_budget=None if room is None else room + beside, io_place="caller"))
     constants = compile_graph(graph, oracle.TARGET).report.weights_bytes
     for io in ("arena", "caller"):
-        assert_measured(graph, CompileOptions(int(constants + 20 * KIB), io=io, fetch_constants_to_sram=True))
+        assert_measured(
+            graph, CompileOptions(sram_budget=int(constants + 20 * KIB), io_place=io, prefetch_constants=True)
+        )
 
 
 def test_random_graphs_touch_what_their_reports_say() -> None:
     for seed in range(40):
         graph = random_graphs.several(seed)
-        for options in (CompileOptions(check=True), CompileOptions(io="caller", fetch_constants_to_sram=True)):
+        for options in (CompileOptions(check=True), CompileOptions(io_place="caller", prefetch_constants=True)):
             try:
                 assert_measured(graph, options)
             except BudgetError:

@@ -36,7 +36,7 @@ class Case:
 
     def __init__(self, path: Path) -> None:
         self.file = litert.read(path)
-        self.compiled: Compiled = compile_graph(self.file.graph, TARGET, CompileOptions(io="arena"))
+        self.compiled: Compiled = compile_graph(self.file.graph, TARGET, CompileOptions(io_place="arena"))
         self.simulator = Simulator(self.compiled.program)
         self.interpreter = Interpreter(
             str(path),
@@ -62,7 +62,7 @@ def case(request: pytest.FixtureRequest, shared_models: Path) -> Case:
 
 def test_it_compiles_whole_and_outputs_are_byte_equal(case: Case) -> None:
     graph = case.file.graph
-    whole = litert.read(compile_file(case.file, "model", TARGET).to_bytes()).graph
+    whole = litert.read(compile_file(case.file, "model").to_bytes()).graph
     assert [node.op for node in whole.nodes] == ["CUSTOM NeutronGraph"]
     for seed in range(RANDOM_INPUTS):
         inputs = random_inputs(graph, seed)

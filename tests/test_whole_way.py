@@ -26,5 +26,5 @@ def test_one_operator_is_bit_exact(op: str) -> None:
 def test_graphs_of_several_operators_are_bit_exact(block: int) -> None:
     for seed in range(20 * block, 20 * block + 20):
         graph = random_graphs.several(seed)
-        options = CompileOptions(io=("arena", "caller")[seed % 2], fetch_constants_to_sram=seed % 3 == 0)
+        options = CompileOptions(io_place=("arena", "caller")[seed % 2], prefetch_constants=seed % 3 == 0)
         oracle.assert_bit_exact(graph, (seed,), options)

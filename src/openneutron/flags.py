@@ -1,112 +1,190 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The compiler's options as flags of a command line, for callers that have nothing but text to say them in.
+"""Options that are declared once: the field of a dataclass carries its command-line flag, its help and its check.
 
-Every field of ``CompileOptions`` has one: ``--sram-budget=512`` (KiB), ``--io-place=arena``, ``--fetch-constants-to-sram``,
-``--effort=high`` and so on.
+The command line, flags in texts (``extra_flags``) and the validation read these declarations.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import shlex
-import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeVar
 
 from openneutron.errors import InvalidOptionError
-from openneutron.options import CompileOptions
 
-NAMES = {"io": "io-place"}
-"""Fields whose flag is called otherwise: as ``openneutron compile`` calls it."""
+Options = TypeVar("Options")
 
-UNITS = {"sram_budget": (1024, "KIB")}
-"""Fields that are stated in another unit than their own."""
+_DECLARATION = "option"
+
+LARGEST_KIB = 2**22 - 1
+"""The largest size is below 4 GiB: an address in microcode has 32 bits (docs/microcode.md)."""
+
+SHOWN_CHARACTERS = 24
+"""The number of characters of an unreadable value that messages show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """The properties of an option beside its name, type and default.
+
+    ``read`` turns the text of a flag into a value and raises InvalidOptionError for an unreadable one. ``check`` gets the
+    option's name and a value and raises InvalidOptionError for an unusable one. ``eiq`` has the values that NXP's
+    converter accepts beside the default, None where it accepts all. ``in_text`` is True where texts have the flag, not
+    only the command line.
+    """
+
+    help: str
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    read: Callable[[str], Any] | None = None
+    check: Callable[[str, Any], None] | None = None
+    eiq: tuple[Any, ...] | None = None
+    in_text: bool = True
+
+
+def option(default: Any, help: str, **properties: Any) -> Any:
+    """Return a dataclass field with the properties of a ``Declaration``."""
+    return dataclasses.field(default=default, metadata={_DECLARATION: Declaration(help, **properties)})
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A field's flag. ``kind`` is bool for a switch, otherwise what the text after the = becomes."""
+    """An option's flag on a command line: ``--sram-budget`` for the field ``sram_budget``."""
 
-    name: str
     field: str
-    kind: type
-    unit: int = 1
-    value_name: str = ""
+    default: Any
+    declared: Declaration
+
+    @property
+    def name(self) -> str:
+        return f"--{self.field.replace('_', '-')}"
+
+    @property
+    def is_switch(self) -> bool:
+        """True for a flag without a value."""
+        return isinstance(self.default, bool)
 
     def __str__(self) -> str:
-        return self.name if self.kind is bool else f"{self.name}={self.value_name}"
+        if self.is_switch:
+            return self.name
+        return f"{self.name}={'|'.join(self.declared.choices) or self.declared.metavar}"
 
-    def read(self, text: str | None) -> bool | int | str:
-        """The field's value. Raises InvalidOptionError where the text is none."""
-        if self.kind is bool:
-            if text is not None:
-                raise InvalidOptionError(f"extra_flags: '{self.name}' is a switch; '{text}' is no part of it.")
-            return True
-        if not text:
-            raise InvalidOptionError(f"extra_flags: '{self.name}' has no value. Write {self}.")
-        if self.kind is int:
-            if not text.isdecimal():
-                raise InvalidOptionError(f"extra_flags: {self.name} is '{text}'; it is a whole number. Write {self}.")
-            return int(text) * self.unit
-        return text
+    def read(self, text: str) -> Any:
+        """Return the option's value for the text behind the flag. Raises InvalidOptionError for an unreadable text."""
+        return text if self.declared.read is None else self.declared.read(text)
 
-
-def _flags() -> dict[str, Flag]:
-    hints = typing.get_type_hints(CompileOptions)
-    made = {}
-    for item in dataclasses.fields(CompileOptions):
-        kinds = [kind for kind in typing.get_args(hints[item.name]) if kind is not type(None)] or [hints[item.name]]
-        unit, value_name = UNITS.get(item.name, (1, "N" if kinds[0] is int else "TEXT"))
-        name = f"--{NAMES.get(item.name, item.name.replace('_', '-'))}"
-        made[name] = Flag(name, item.name, kinds[0], unit, value_name)
-    return dict(sorted(made.items()))
+    def check(self, value: Any) -> None:
+        """Raise InvalidOptionError for a value that the option can't have."""
+        if value is None and self.default is None:
+            return
+        if self.is_switch and not isinstance(value, bool):
+            raise InvalidOptionError(f"{self.field}: it is {value!r}; it is True or False.")
+        if self.declared.choices:
+            check_choice(self.field, value, self.declared.choices)
+        if self.declared.check is not None:
+            self.declared.check(self.field, value)
 
 
-FLAGS = _flags()
-"""All flags by name."""
+def flags_of(options: type) -> dict[str, Flag]:
+    """Return the flags of a dataclass whose fields were made by ``option``, by the names of the fields."""
+    return {
+        item.name: Flag(item.name, item.default, item.metadata[_DECLARATION]) for item in dataclasses.fields(options)
+    }
+
+
+def size_in_bytes(text: str) -> int:
+    """Return a size in bytes from whole KiB: ``287``, ``287KiB`` or ``1.5MiB``. Raises InvalidOptionError for any other
+    text.
+
+    >>> size_in_bytes("1.5MiB")
+    1572864
+    """
+    found = re.fullmatch(r"0*(\d{1,12}(?:\.\d{1,12})?) ?(KiB|MiB)?", text.strip(), re.IGNORECASE)
+    size = Fraction(0) if found is None else Fraction(found[1]) * (1024 if (found[2] or "").lower() == "mib" else 1)
+    if size < 1 or size > LARGEST_KIB or size.denominator != 1:
+        shown = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+        raise InvalidOptionError(
+            f"'{shown}' is no size above 0 and up to {LARGEST_KIB} in whole KiB. Write 287, 287KiB or 1.5MiB."
+        )
+    return int(size) * 1024
 
 
 def split_flags(flags: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return flags from one text, quoted as in a shell, or from a list. Raises InvalidOptionError for an unclosed
-    quote."""
+    quote.
+
+    >>> split_flags("--effort=high --check")
+    ('--effort=high', '--check')
+    """
     if not isinstance(flags, str):
         return tuple(flags or ())
     try:
         return tuple(shlex.split(flags))
     except ValueError as error:
-        raise InvalidOptionError(f"extra_flags: '{flags}' can't be taken apart: a quote stays open.") from error
+        raise InvalidOptionError(f"'{flags}' can't be taken apart: a quote stays open.") from error
 
 
-def with_flags(options: CompileOptions, flags: Sequence[str]) -> CompileOptions:
-    """The options as the flags change them; ``--name=value`` and ``--name``, ``value`` are the same.
+def with_flags(options: Options, given: Sequence[str]) -> Options:
+    """Return the options as the flags change them; ``--name=value`` and ``--name``, ``value`` are the same.
 
-    Raises InvalidOptionError for a flag that is unknown, has no value or an unusable one, is given twice, or says
-    something else than an option that was set already.
+    Raises InvalidOptionError for a flag that is unknown, has no value or an unusable one, is given twice with different
+    values, or contradicts an option that has been set.
     """
-    told: dict[str, bool | int | str] = {}
-    defaults = CompileOptions(io=options.io)
-    rest = list(flags)
+    flags = {flag.name: flag for flag in flags_of(type(options)).values() if flag.declared.in_text}
+    changes: dict[str, Any] = {}
+    rest = list(given)
     while rest:
         name, equals, text = rest.pop(0).partition("=")
-        flag = FLAGS.get(name)
+        flag = flags.get(name)
         if flag is None:
-            raise _unknown(name)
-        if not equals and flag.kind is not bool and rest and not rest[0].startswith("--"):
+            listed = ", ".join(str(flag) for flag in flags.values())
+            raise InvalidOptionError(
+                f"extra_flags: '{name}' is no flag of the compiler; there are {listed}.{did_you_mean(name, flags)}"
+            )
+        if not equals and not flag.is_switch and rest and not rest[0].startswith("--"):
             equals, text = "=", rest.pop(0)
-        value = flag.read(text if equals else None)
-        if told.setdefault(flag.field, value) != value:
+        value = _value(flag, text if equals else None)
+        if changes.setdefault(flag.field, value) != value:
             raise InvalidOptionError(f"extra_flags: '{name}' is given twice, and differently. Leave one out.")
         before = getattr(options, flag.field)
-        if flag.field != "io" and before not in (getattr(defaults, flag.field), value):
+        if before not in (flag.default, value):
             raise InvalidOptionError(
-                f"extra_flags: '{name}' says {value}, and {flag.field} is {before} already. Leave one out."
+                f"extra_flags: '{name}' sets {value}, but {flag.field} is {before} already. Leave one out."
             )
-    return dataclasses.replace(options, **told)  # type: ignore[arg-type]
+    return dataclasses.replace(options, **changes)  # type: ignore[type-var]
 
 
-def _unknown(name: str) -> InvalidOptionError:
-    near = difflib.get_close_matches(name, FLAGS, 1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    listed = ", ".join(str(flag) for flag in FLAGS.values())
-    return InvalidOptionError(f"extra_flags: '{name}' is no flag of the compiler; there are {listed}.{hint}")
+def _value(flag: Flag, text: str | None) -> Any:
+    if flag.is_switch:
+        if text is not None:
+            raise InvalidOptionError(f"extra_flags: '{flag.name}' takes no value; '{text}' is given.")
+        return True
+    if not text:
+        raise InvalidOptionError(f"extra_flags: '{flag.name}' has no value. Write {flag}.")
+    return read_as(f"extra_flags: {flag.name}", flag.read, text)
+
+
+def read_as(subject: str, read: Callable[[Any], Any], given: Any) -> Any:
+    """Return what ``read`` returns; its InvalidOptionError names the subject."""
+    try:
+        return read(given)
+    except InvalidOptionError as error:
+        raise InvalidOptionError(f"{subject}: {error}") from error
+
+
+def check_choice(subject: str, value: object, choices: Sequence[str]) -> None:
+    """Raise InvalidOptionError for a value that is not one of the choices."""
+    if value not in choices:
+        hint = did_you_mean(str(value), choices)
+        raise InvalidOptionError(f"{subject}: '{value}' is unknown; there are {', '.join(choices)}.{hint}")
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return the end of a message that suggests the nearest known name; empty where none is near."""
+    near = difflib.get_close_matches(given, list(known), 1)
+    return f" Did you mean '{near[0]}'?" if near else ""

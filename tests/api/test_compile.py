@@ -15,10 +15,11 @@ import pytest
 import torch
 
 import openneutron
-from openneutron.api.keywords import ModelOptions
 from openneutron.api.pytorch import compile as compile_module
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.litert.interpret import interpret
+from openneutron.model_options import DelegationOptions, LoadingOptions, OutputOptions, QuantizationOptions
+from openneutron.options import CompileOptions
 from tests.support.litert_files import inputs_of, mixed_file
 
 WITHOUT_TORCH = """
@@ -26,7 +27,7 @@ import sys
 for name in ("torch", "torchao", "executorch"):
     sys.modules[name] = None  # importing it fails
 import numpy, openneutron
-result = openneutron.compile(sys.argv[1], sram_budget=64)
+result = openneutron.compile(sys.argv[1], options=openneutron.CompileOptions(sram_budget=64 * 1024))
 result.save(sys.argv[2])
 x = numpy.zeros((1, 8, 8, 4), numpy.float32)
 for one in (result, openneutron.load(sys.argv[2])):
@@ -45,7 +46,9 @@ def tflite(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("form", [str, Path])
 def test_a_tflite_path_gives_what_a_module_gives(form: type, tflite: Path, tmp_path: Path) -> None:
-    result = openneutron.compile(form(tflite), intermediates_dir=tmp_path / "parts", kernel_selection=tmp_path / "k.c")
+    result = openneutron.compile(
+        form(tflite), outputs=OutputOptions(intermediates_dir=tmp_path / "parts", kernel_selection=tmp_path / "k.c")
+    )
     assert (result.name, result.target.name) == ("mixed.tflite", "imxrt700")
     assert result.report.delegated and result.report.on_cpu
     assert result.summary().startswith("mixed.tflite")
@@ -111,22 +114,25 @@ def test_a_pt2_path_takes_how_it_is_loaded(tmp_path: Path) -> None:
     calibration = [(torch.ones(1, 8),)]
     with pytest.raises(InvalidModelError, match=r"load it with --trust \(trust=True\)"):
         openneutron.compile(path, calibration=calibration)
-    assert openneutron.compile(path, calibration=calibration, trust=True).name == "small.pt2"
+    assert openneutron.compile(path, calibration=calibration, loading=LoadingOptions(trust=True)).name == "small.pt2"
     with pytest.raises(
         InvalidOptionError, match=r"^--import: 'no_such_module' can't be imported: ModuleNotFoundError: "
     ):
-        openneutron.compile(path, calibration=calibration, imports=["no_such_module"])
+        openneutron.compile(path, calibration=calibration, loading=LoadingOptions(imports=["no_such_module"]))
 
 
 def test_a_model_in_memory_is_not_loaded() -> None:
     with pytest.raises(InvalidOptionError) as caught:
-        openneutron.compile(torch.nn.ReLU(), (torch.ones(1, 8),), trust=True)
+        openneutron.compile(torch.nn.ReLU(), (torch.ones(1, 8),), loading=LoadingOptions(trust=True))
     assert str(caught.value) == "trust: it is for the path of a .pt2 file; the model is in memory. Leave it out."
 
 
-def test_the_options_are_those_of_the_front_end() -> None:
-    parameters = list(inspect.signature(compile_module).parameters)
-    assert set(ModelOptions.__annotations__) == set(parameters) - {"model", "example_inputs"}
+def test_the_parameters_are_those_of_the_front_end() -> None:
+    parameters = list(inspect.signature(openneutron.compile).parameters)
+    assert len(parameters) - len(["model", "unknown"]) == 10
+    assert [*inspect.signature(compile_module).parameters] == [
+        name for name in parameters if name not in ("loading", "unknown")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -141,11 +147,22 @@ def test_the_options_are_those_of_the_front_end() -> None:
             "example_inputs: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out.",
         ),
         (
-            {"converter": "eiq"},
+            {"quantization": QuantizationOptions(io_dtype="int8")},
+            "io_dtype: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out.",
+        ),
+        (
+            {"delegation": DelegationOptions(any_runtime=True)},
+            "any_runtime: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out.",
+        ),
+        (
+            {"options": CompileOptions(converter="eiq")},
             "converter: it is for PyTorch models; 'mixed.tflite' is compiled here, and NXP's own tool takes such files "
             "itself.",
         ),
-        ({"imports": ["json"]}, "imports: this option is for .pt2 files, which 'mixed.tflite' is not. Leave it out."),
+        (
+            {"loading": LoadingOptions(imports=["json"])},
+            "imports: this option is for .pt2 files, which 'mixed.tflite' is not. Leave it out.",
+        ),
     ],
 )
 def test_options_that_a_tflite_has_no_use_for(options: dict[str, object], said: str, tflite: Path) -> None:
@@ -154,9 +171,23 @@ def test_options_that_a_tflite_has_no_use_for(options: dict[str, object], said: 
     assert str(caught.value) == said
 
 
-def test_an_option_that_does_not_exist(tflite: Path) -> None:
-    with pytest.raises(TypeError, match=r"^compile\(\) got an unexpected keyword argument 'sram'$"):
-        openneutron.compile(tflite, sram=3)
+@pytest.mark.parametrize(
+    ("keyword", "hint"),
+    [
+        ("sram_budget", " Pass options=CompileOptions(sram_budget=...)."),
+        ("keep_float", " Pass quantization=QuantizationOptions(keep_float=...)."),
+        ("must_delegate", " Pass delegation=DelegationOptions(must_delegate=...)."),
+        ("trust", " Pass loading=LoadingOptions(trust=...)."),
+        ("kernel_selection", " Pass outputs=OutputOptions(kernel_selection=...)."),
+        ("fetch_constants_to_sram", " Did you mean options=CompileOptions(prefetch_constants=...)?"),
+        ("calibrate", " Did you mean calibration?"),
+        ("turbo", ""),
+    ],
+)
+def test_a_keyword_that_does_not_exist(keyword: str, hint: str, tflite: Path) -> None:
+    with pytest.raises(TypeError) as caught:
+        openneutron.compile(tflite, **{keyword: 3})
+    assert str(caught.value) == f"compile() got an unexpected keyword argument '{keyword}'.{hint}"
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,16 @@ import pytest
 import openneutron
 
 EXPORTS = {
+    "CompileOptions",
     "CustomDelegationOptions",
+    "DelegationOptions",
+    "LoadingOptions",
     "NeutronCompileSpecBuilder",
     "NeutronPartitioner",
     "NeutronQuantizer",
     "NeutronTargetSpec",
+    "OutputOptions",
+    "QuantizationOptions",
     "calibrate_and_quantize",
     "compile",
     "export_bundle",

@@ -11,6 +11,8 @@ import pytest
 
 import openneutron
 from openneutron.errors import InvalidModelError, InvalidProgramError
+from openneutron.model_options import DelegationOptions
+from openneutron.options import CompileOptions
 from tests.support.litert_files import inputs_of, mixed_file
 
 
@@ -21,9 +23,11 @@ def tflite(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("options", [{}, {"fetch_constants_to_sram": True}], ids=["plain", "fetched"])
-def test_a_compiled_file_gives_what_its_compile_knew(options: dict[str, bool], tflite: Path, tmp_path: Path) -> None:
-    result = openneutron.compile(tflite, **options)
+@pytest.mark.parametrize(
+    "options", [CompileOptions(), CompileOptions(prefetch_constants=True)], ids=["plain", "fetched"]
+)
+def test_a_compiled_file_gives_what_its_compile_knew(options: CompileOptions, tflite: Path, tmp_path: Path) -> None:
+    result = openneutron.compile(tflite, options=options)
     path = tmp_path / "compiled.bin"  # its contents say what it is
     result.save(path)
     loaded = openneutron.load(str(path))
@@ -44,7 +48,9 @@ def test_stripes_are_counted_in_the_profile(tmp_path: Path) -> None:
     path = tmp_path / "m.tflite"
     path.write_bytes(mixed_file())
     whole = openneutron.compile(path)
-    striped = openneutron.compile(path, sram_budget=2, must_delegate=True)
+    striped = openneutron.compile(
+        path, options=CompileOptions(sram_budget=2 * 1024), delegation=DelegationOptions(must_delegate=True)
+    )
     striped.save(tmp_path / "striped.tflite")
     loaded = openneutron.load(tmp_path / "striped.tflite")
     wanted = [item.stripes for part in striped.report.partitions for item in part.report.operators]

@@ -78,7 +78,7 @@ def test_options_reach_the_compiler(openneutron: Command) -> None:
         return json.loads(openneutron("compile", "mixed.tflite", "--json", *options).out)
 
     plain = compiled()
-    assert compiled("--fetch-constants-to-sram")["partitions"][0]["fetched_bytes"] > 0
+    assert compiled("--prefetch-constants")["partitions"][0]["fetched_bytes"] > 0
     assert compiled("--io-place", "caller")["partitions"][0]["arena_bytes"] < plain["partitions"][0]["arena_bytes"]
     for budget, size in (("2", 2048), ("2KiB", 2048), ("2 kib", 2048), ("1.5MiB", 1536 * 1024)):
         assert compiled("--sram-budget", budget)["sram_budget_bytes"] == size
@@ -103,13 +103,13 @@ def test_a_budget_of_400_digits(openneutron: Command, digits: str) -> None:
 
 
 def test_the_least_budget_it_names_does(openneutron: Command) -> None:
-    arguments = ("compile", "mixed.tflite", "--fetch-constants-to-sram", "--sram-budget")
+    arguments = ("compile", "mixed.tflite", "--prefetch-constants", "--sram-budget")
     refused = openneutron(*arguments, "1")
     assert (refused.code, refused.out) == (2, "")
     assert refused.err == (
         "error: 'mixed.tflite': it needs 1.3 KiB (1376 bytes) of SRAM for the largest of its 2 partitions, which run one "
-        "after the other; the budget is 1.0 KiB (1024 bytes). Give it at least 2 KiB with --sram-budget (or sram_budget=), "
-        "or a smaller input. Without --fetch-constants-to-sram it takes 1.0 KiB (1024 bytes).\n"
+        "after the other; the budget is 1.0 KiB (1024 bytes). Give it at least 2 KiB with --sram-budget (sram_budget=2048 in Python), "
+        "or a smaller input. Without --prefetch-constants it takes 1.0 KiB (1024 bytes).\n"
     )
     assert openneutron(*arguments, "2").code == 0
 

@@ -16,14 +16,14 @@ from tests.cli.conftest import Command
 from tests.support.oracle import TARGET
 
 
-@pytest.mark.parametrize("options", [(), ("--io-place", "caller"), ("--fetch-constants-to-sram",)])
+@pytest.mark.parametrize("options", [(), ("--io-place", "caller"), ("--prefetch-constants",)])
 def test_each_point_is_what_compiling_with_it_gives(
     openneutron: Command, folder: Path, options: tuple[str, ...]
 ) -> None:
     model = ("mixed.tflite", *options)
     said = json.loads(openneutron("pareto", *model, "--json", "--plot", "mixed.svg").out)
     points = said["points"]
-    assert said["fetch_constants_to_sram"] == ("--fetch-constants-to-sram" in options)
+    assert said["prefetch_constants"] == ("--prefetch-constants" in options)
     cycles = [point["modelled_cycles"] for point in points]
     assert points
     assert cycles == sorted(cycles, reverse=True)
@@ -41,7 +41,7 @@ def test_the_table_has_a_line_for_each_point(openneutron: Command) -> None:
     assert lines[0] == "mixed.tflite: SRAM against modelled time on imxrt700"
     assert lines[1].split() == ["SRAM", "time", "times", "the", "fastest", "--sram-budget"]
     assert lines[-1].split()[4] == "1.00"
-    lines = openneutron("pareto", "mixed.tflite", "--fetch-constants-to-sram").out.splitlines()
+    lines = openneutron("pareto", "mixed.tflite", "--prefetch-constants").out.splitlines()
     assert lines[0] == "mixed.tflite, constants from flash: SRAM against modelled time on imxrt700"
 
 

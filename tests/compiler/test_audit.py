@@ -26,7 +26,7 @@ STRIPES = (Rows(0, 0, 1), Loop(8, (Rows(0, 1, 3, 2), Rows(1, 0, 1, 1), Rows(2, 0
 RINGS = {"a": 3, "b": 1}
 
 CHECK = CompileOptions(check=True)
-FETCH = CompileOptions(check=True, fetch_constants_to_sram=True)
+FETCH = CompileOptions(check=True, prefetch_constants=True)
 
 
 def findings(compiled: Compiled, program: Program | None = None) -> tuple[str, ...]:

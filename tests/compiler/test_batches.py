@@ -49,14 +49,14 @@ def test_most_graphs_of_several_batches_can_go_batch_by_batch() -> None:
 def test_random_batches_at_random_budgets(seed: int) -> None:
     graph = batched_graph(seed, 2 + seed % 3)
     io, fetch = ("arena", "caller")[seed % 2], seed % 4 == 0
-    unlimited = oracle.assert_bit_exact(graph, (), CompileOptions(io=io, fetch_constants_to_sram=fetch)).report
+    unlimited = oracle.assert_bit_exact(graph, (), CompileOptions(io_place=io, prefetch_constants=fetch)).report
     least = least_budget(graph, fetch, io)
     inputs = oracle.random_inputs(graph, seed)
     want = oracle.reference_outputs(graph, inputs)
     between = np.random.default_rng(seed).integers(least, unlimited.sram_bytes + 1, 2)
     cycles = [
         assert_fits_and_is_exact(
-            graph, CompileOptions(budget, io, fetch, check=True), inputs, want
+            graph, CompileOptions(sram_budget=budget, io_place=io, prefetch_constants=fetch, check=True), inputs, want
         ).report.overlapped_cycles
         for budget in sorted({least, unlimited.sram_bytes, *map(int, between)})
     ]
@@ -78,7 +78,7 @@ def test_several_batches_take_what_one_takes_beside_inputs_and_outputs(batches: 
     border = 16 * 12 * 3 + 4
     # The calls' own alignment, and the channels of the last image that nobody has averaged yet.
     assert several <= one + (batches - 1) * border + 64 * batches
-    compiled = oracle.assert_bit_exact(images(batches), (0,), CompileOptions(several, "caller"))
+    compiled = oracle.assert_bit_exact(images(batches), (0,), CompileOptions(sram_budget=several, io_place="caller"))
     assert compiled.report.sram_bytes <= several
 
 
@@ -86,7 +86,7 @@ def test_batches_stay_together_where_memory_allows() -> None:
     graph = images(4)
     whole = compile_graph(graph, oracle.TARGET)
     assert len(whole.schedule.calls) == 4 and all(isinstance(step, Whole) for step in whole.schedule.steps)
-    less = compile_graph(graph, oracle.TARGET, CompileOptions(whole.report.sram_bytes - 1))
+    less = compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=whole.report.sram_bytes - 1))
     assert len(less.schedule.calls) == 16
     assert [call.name.rsplit("/", 1)[1] for call in less.schedule.calls] == [str(i // 4) for i in range(16)]
 

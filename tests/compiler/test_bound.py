@@ -88,7 +88,7 @@ def test_the_search_has_the_best_of_all_plans_where_a_network_is_small(seed: int
 def test_no_budget_is_below_its_bound(seed: int) -> None:
     graph = image_graph(seed)
     for io in ("arena", "caller"):
-        found = memory_bounds(graph, oracle.TARGET, CompileOptions(io=io))
+        found = memory_bounds(graph, oracle.TARGET, CompileOptions(io_place=io))
         assert found.any_plan <= found.by_rows
         assert found.any_plan <= least_budget(graph, io=io)
 

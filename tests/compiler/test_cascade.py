@@ -65,7 +65,7 @@ def test_patches_and_channel_groups_give_the_same_bytes() -> None:
 
 def test_fetched_constants_give_the_same_bytes() -> None:
     graph = three_operators()
-    compiled = oracle.assert_bit_exact(graph, options=CompileOptions(fetch_constants_to_sram=True))
+    compiled = oracle.assert_bit_exact(graph, options=CompileOptions(prefetch_constants=True))
     # The first two operators' weights and requantization constants: the second's come while the first computes.
     assert compiled.report.prefetch_bytes >= 2 * 9 * 64 + 2 * 96
 
@@ -73,6 +73,6 @@ def test_fetched_constants_give_the_same_bytes() -> None:
 def test_inputs_and_outputs_in_the_callers_buffers() -> None:
     graph = three_operators()
     in_arena = oracle.assert_bit_exact(graph)
-    outside = oracle.assert_bit_exact(graph, options=CompileOptions(io="caller"))
+    outside = oracle.assert_bit_exact(graph, options=CompileOptions(io_place="caller"))
     assert outside.report.arena_bytes == 16 * 16 * 16 + 8 * 8 * 16
     assert in_arena.report.arena_bytes == in_arena.report.bound_bytes

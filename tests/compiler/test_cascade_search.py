@@ -21,20 +21,22 @@ def test_random_graphs_at_random_budgets(seed: int) -> None:
     graph = image_graph(seed)
     io = ("arena", "caller")[seed % 2]
     fetch = seed % 5 == 0
-    unlimited = compile_graph(graph, oracle.TARGET, CompileOptions(io=io, fetch_constants_to_sram=fetch)).report
+    unlimited = compile_graph(graph, oracle.TARGET, CompileOptions(io_place=io, prefetch_constants=fetch)).report
     with pytest.raises(BudgetError) as caught:
-        compile_graph(graph, oracle.TARGET, CompileOptions(1, io, fetch))
+        compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=1, io_place=io, prefetch_constants=fetch))
     least = caught.value.least_bytes
     assert least <= unlimited.sram_bytes
     with pytest.raises(BudgetError) as again:
-        compile_graph(graph, oracle.TARGET, CompileOptions(least - 1, io, fetch))
+        compile_graph(
+            graph, oracle.TARGET, CompileOptions(sram_budget=least - 1, io_place=io, prefetch_constants=fetch)
+        )
     assert again.value.least_bytes == least
     inputs = oracle.random_inputs(graph, seed)
     want = oracle.reference_outputs(graph, inputs)
     between = np.random.default_rng(seed).integers(least, unlimited.sram_bytes + 1, 3)
     cycles = [
         assert_fits_and_is_exact(
-            graph, CompileOptions(budget, io, fetch, check=True), inputs, want
+            graph, CompileOptions(sram_budget=budget, io_place=io, prefetch_constants=fetch, check=True), inputs, want
         ).report.overlapped_cycles
         for budget in sorted({least, unlimited.sram_bytes, *map(int, between)})
     ]

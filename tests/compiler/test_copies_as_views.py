@@ -66,11 +66,11 @@ def test_dense_blocks_keep_their_bytes(first: int) -> None:
         graph = dense_block(seed)
         legal = legalize(graph)
         fewer += len(selections(legal)[0][1]) < len(select_calls(legal)[1])
-        options = CompileOptions(io=("arena", "caller")[seed % 2], fetch_constants_to_sram=seed % 5 == 0)
+        options = CompileOptions(io_place=("arena", "caller")[seed % 2], prefetch_constants=seed % 5 == 0)
         whole = oracle.assert_bit_exact(graph, (seed,), options)
         budget = int(whole.report.sram_bytes * (0.5 + 0.5 * (seed % 7) / 7))
         try:
-            oracle.assert_bit_exact(graph, (seed,), CompileOptions(sram_budget=budget, io=options.io))
+            oracle.assert_bit_exact(graph, (seed,), CompileOptions(sram_budget=budget, io_place=options.io_place))
         except BudgetError:
             continue
     assert fewer > 15

@@ -15,7 +15,7 @@ from tests.support.random_images import image_graph
 
 def compiled(seed: int, budget: int, effort: str, fetch: bool) -> Compiled | int:
     """The program, or the least budget where there is none."""
-    options = CompileOptions(sram_budget=budget, effort=effort, fetch_constants_to_sram=fetch)
+    options = CompileOptions(sram_budget=budget, effort=effort, prefetch_constants=fetch)
     try:
         return oracle.assert_bit_exact(image_graph(seed), (seed,), options)
     except BudgetError as error:
@@ -40,14 +40,14 @@ def test_high_effort_is_never_worse(seed: int) -> None:
 def test_what_copies_gain() -> None:
     """Where constants come from flash, more ways to share the memory between them and the tensors are tried."""
     with pytest.raises(BudgetError) as raised:
-        compile_graph(cifarnet(), oracle.TARGET, CompileOptions(sram_budget=1, fetch_constants_to_sram=True))
+        compile_graph(cifarnet(), oracle.TARGET, CompileOptions(sram_budget=1, prefetch_constants=True))
     budget = int(raised.value.least_bytes * 1.2)
-    options = CompileOptions(sram_budget=budget, fetch_constants_to_sram=True, effort="high")
+    options = CompileOptions(sram_budget=budget, prefetch_constants=True, effort="high")
     report = compile_graph(cifarnet(), oracle.TARGET, options).report
     assert report.gained_cycles is not None
     assert report.sram_bytes <= budget
 
 
 def test_an_unknown_effort() -> None:
-    with pytest.raises(InvalidOptionError, match=r"^effort: 'max' is none; there are 'default' and 'high'\.$"):
+    with pytest.raises(InvalidOptionError, match=r"^effort: 'max' is unknown; there are default, high\.$"):
         CompileOptions(effort="max")

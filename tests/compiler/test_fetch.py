@@ -13,7 +13,7 @@ from scripts.published_networks import cifarnet
 from tests.support import random_graphs
 from tests.support.oracle import TARGET, least_budget
 
-FETCH = CompileOptions(fetch_constants_to_sram=True)
+FETCH = CompileOptions(prefetch_constants=True)
 
 
 @pytest.mark.parametrize("op", sorted(random_graphs.SAMPLERS))

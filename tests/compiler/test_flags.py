@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The compiler's options as flags."""
+"""The compiler's options as flags in a text."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import pytest
 
 from openneutron.compiler import CompileOptions
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import FLAGS, with_flags
+from openneutron.flags import flags_of, size_in_bytes, with_flags
 
-THERE_ARE = ", ".join(str(flag) for flag in FLAGS.values())
+FLAGS = flags_of(CompileOptions)
+THERE_ARE = (
+    "--sram-budget=KIB, --io-place=arena|caller, --prefetch-constants, --effort=default|high, --check, --profile"
+)
 
 
 def test_every_option_has_one() -> None:
-    assert {flag.field for flag in FLAGS.values()} == {field.name for field in dataclasses.fields(CompileOptions)}
+    assert list(FLAGS) == [field.name for field in dataclasses.fields(CompileOptions)]
 
 
 @pytest.mark.parametrize(
@@ -23,17 +26,15 @@ def test_every_option_has_one() -> None:
     [
         ([], {}),
         (["--sram-budget=512"], {"sram_budget": 512 * 1024}),
-        (["--sram-budget", "512", "--profile"], {"sram_budget": 512 * 1024, "profile": True}),
-        (["--io-place=arena", "--fetch-constants-to-sram"], {"io": "arena", "fetch_constants_to_sram": True}),
+        (["--sram-budget", "1.5MiB", "--profile"], {"sram_budget": 1536 * 1024, "profile": True}),
+        (["--io-place=arena", "--prefetch-constants"], {"io_place": "arena", "prefetch_constants": True}),
         (["--profile", "--profile"], {"profile": True}),
     ],
 )
 def test_what_they_say(flags: list[str], changes: dict[str, object]) -> None:
-    for options in (
-        CompileOptions(io="caller"),
-        CompileOptions(io="caller", **{k: v for k, v in changes.items() if k != "io"}),
-    ):
-        assert with_flags(options, flags) == dataclasses.replace(CompileOptions(io="caller"), **changes)
+    changed = CompileOptions.from_dict(changes)
+    for options in (CompileOptions(), changed):
+        assert with_flags(options, flags) == changed
 
 
 @pytest.mark.parametrize(
@@ -41,12 +42,12 @@ def test_what_they_say(flags: list[str], changes: dict[str, object]) -> None:
     [
         (["--sram-buget=5"], f"extra_flags: '--sram-buget' is no flag of the compiler; there are {THERE_ARE}. Did you mean '--sram-budget'?"),
         (["-O3"], f"extra_flags: '-O3' is no flag of the compiler; there are {THERE_ARE}."),
+        (["--converter=eiq"], f"extra_flags: '--converter' is no flag of the compiler; there are {THERE_ARE}."),
         (["--sram-budget"], "extra_flags: '--sram-budget' has no value. Write --sram-budget=KIB."),
         (["--sram-budget", "--profile"], "extra_flags: '--sram-budget' has no value. Write --sram-budget=KIB."),
-        (["--sram-budget=1.5"], "extra_flags: --sram-budget is '1.5'; it is a whole number. Write --sram-budget=KIB."),
-        (["--sram-budget=0"], "sram_budget: it is 0 bytes; a budget is above 0."),
-        (["--profile=no"], "extra_flags: '--profile' is a switch; 'no' is no part of it."),
-        (["--io-place=stack"], "io: 'stack' is no place for inputs and outputs; there are ('arena', 'caller')."),
+        (["--sram-budget=1.5"], "extra_flags: --sram-budget: '1.5' is no size above 0 and up to 4194303 in whole KiB. Write 287, 287KiB or 1.5MiB."),
+        (["--profile=no"], "extra_flags: '--profile' takes no value; 'no' is given."),
+        (["--io-place=stack"], "io_place: 'stack' is unknown; there are arena, caller."),
         (["--sram-budget=1", "--sram-budget=2"], "extra_flags: '--sram-budget' is given twice, and differently. Leave one out."),
     ],
 )  # fmt: skip
@@ -60,5 +61,10 @@ def test_a_flag_against_an_option() -> None:
     with pytest.raises(InvalidOptionError) as caught:
         with_flags(CompileOptions(sram_budget=2048), ["--sram-budget=1"])
     assert (
-        str(caught.value) == "extra_flags: '--sram-budget' says 1024, and sram_budget is 2048 already. Leave one out."
+        str(caught.value) == "extra_flags: '--sram-budget' sets 1024, but sram_budget is 2048 already. Leave one out."
     )
+
+
+@pytest.mark.parametrize(("text", "size"), [("287", 287 << 10), ("0287 KiB", 287 << 10), ("1.5mib", 3 << 19)])
+def test_sizes(text: str, size: int) -> None:
+    assert size_in_bytes(text) == size

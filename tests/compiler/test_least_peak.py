@@ -46,8 +46,8 @@ def test_nothing_is_evaluated_for_a_budget_below_the_bound(io: str, monkeypatch:
         assert each.fastest(each.floor_bytes - 1) is None
     assert not counted
     with pytest.raises(BudgetError) as caught:
-        compile_graph(graph, TARGET, CompileOptions(1, io=io))
+        compile_graph(graph, TARGET, CompileOptions(sram_budget=1, io_place=io))
     for_nothing = len(counted)
     counted.clear()
-    compile_graph(graph, TARGET, CompileOptions(caught.value.least_bytes, io=io))
+    compile_graph(graph, TARGET, CompileOptions(sram_budget=caught.value.least_bytes, io_place=io))
     assert for_nothing <= 1.3 * len(counted), "to find that nothing fits takes more than to find what fits"

@@ -62,7 +62,7 @@ def test_more_memory_is_never_slower(graph: Graph) -> None:
     assert whole.cycles < sum(whole_cycles(graph)), "with all memory too what nobody reads is left out"
     before = None
     for budget in (*np.linspace(least_budget(graph), whole.sram_bytes, 12), whole.sram_bytes * 3):
-        compiled = compile_graph(graph, oracle.TARGET, CompileOptions(int(budget)))
+        compiled = compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=int(budget)))
         assert before is None or compiled.report.cycles <= before
         before = compiled.report.cycles
     oracle.assert_bit_exact(graph)

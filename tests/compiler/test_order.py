@@ -142,17 +142,17 @@ def two_towers() -> Graph:
 @pytest.mark.parametrize("fetch", [False, True])
 def test_one_tower_comes_after_the_other(fetch: bool) -> None:
     graph = two_towers()
-    compiled = oracle.assert_bit_exact(graph, (0,), CompileOptions(fetch_constants_to_sram=fetch))
+    compiled = oracle.assert_bit_exact(graph, (0,), CompileOptions(prefetch_constants=fetch))
     calls, storages = calls_of(graph)
     flow = flow_of(calls, storages, ARENA)
     assert compiled.report.arena_bytes == flow.peak_bytes(order_of_least_peak(flow)) == 24 * 12 * (8 + 32)
     assert flow.peak_bytes(range(len(calls))) == 24 * 12 * (16 + 32)
     with pytest.raises(BudgetError) as caught:
-        compile_graph(graph, oracle.TARGET, CompileOptions(1, fetch_constants_to_sram=fetch))
+        compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=1, prefetch_constants=fetch))
     budgets = np.linspace(caught.value.least_bytes, compiled.report.sram_bytes, 4).astype(int).tolist()
     cycles = [
         oracle.assert_bit_exact(
-            graph, (0,), CompileOptions(budget, fetch_constants_to_sram=fetch)
+            graph, (0,), CompileOptions(sram_budget=budget, prefetch_constants=fetch)
         ).report.overlapped_cycles
         for budget in budgets
     ]
@@ -172,7 +172,7 @@ def test_graphs_in_other_orders_are_exact(seed: int) -> None:
     graph = random_graphs.several(seed, 6, 16)
     whole = oracle.assert_bit_exact(graph, (seed,)).report.sram_bytes
     try:
-        compile_graph(graph, oracle.TARGET, CompileOptions(1))
+        compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=1))
     except BudgetError as error:
-        oracle.assert_bit_exact(graph, (seed,), CompileOptions((whole + error.least_bytes) // 2))
-        oracle.assert_bit_exact(graph, (seed,), CompileOptions(error.least_bytes))
+        oracle.assert_bit_exact(graph, (seed,), CompileOptions(sram_budget=(whole + error.least_bytes) // 2))
+        oracle.assert_bit_exact(graph, (seed,), CompileOptions(sram_budget=error.least_bytes))

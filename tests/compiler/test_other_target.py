@@ -39,7 +39,7 @@ def test_programs_compute_the_same(wide: targets.Target, monkeypatch: pytest.Mon
     for seed in range(12):
         oracle.assert_bit_exact(random_graphs.several(seed), (seed,))
     for op in ("conv_2d", "depthwise_conv_2d", "fully_connected"):
-        oracle.assert_bit_exact(random_graphs.single(op, 1), (1,), CompileOptions(fetch_constants_to_sram=True))
+        oracle.assert_bit_exact(random_graphs.single(op, 1), (1,), CompileOptions(prefetch_constants=True))
 
 
 def test_cycles_follow_its_pipelines_and_the_budget_its_memory(wide: targets.Target) -> None:

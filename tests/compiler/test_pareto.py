@@ -19,7 +19,7 @@ from tests.support.random_images import image_graph
 @pytest.mark.parametrize("seed", range(8))
 def test_each_point_can_be_had(seed: int, fetch: bool) -> None:
     graph = image_graph(seed)
-    options = CompileOptions(io=("arena", "caller")[seed % 2], fetch_constants_to_sram=fetch)
+    options = CompileOptions(io_place=("arena", "caller")[seed % 2], prefetch_constants=fetch)
     points = pareto(graph, oracle.TARGET, options)
     for smaller, larger in pairwise(points):
         assert smaller.sram_bytes < larger.sram_bytes

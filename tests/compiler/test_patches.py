@@ -169,13 +169,13 @@ def bottlenecks(seed: int) -> Graph:
 @pytest.mark.parametrize("seed", range(8))
 def test_the_search_takes_patches_and_more_memory_never_costs_time(seed: int) -> None:
     graph, io = bottlenecks(seed), ("arena", "caller")[seed % 2]
-    whole = compile_graph(graph, oracle.TARGET, CompileOptions(io=io)).report
+    whole = compile_graph(graph, oracle.TARGET, CompileOptions(io_place=io)).report
     with pytest.raises(BudgetError) as caught:
-        compile_graph(graph, oracle.TARGET, CompileOptions(1, io))
+        compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=1, io_place=io))
     least = caught.value.least_bytes
     cycles, patched = [], 0
     for budget in np.linspace(least, whole.sram_bytes, 6).astype(int).tolist():
-        compiled = oracle.assert_bit_exact(graph, (seed,), CompileOptions(budget, io))
+        compiled = oracle.assert_bit_exact(graph, (seed,), CompileOptions(sram_budget=budget, io_place=io))
         assert compiled.report.sram_bytes <= budget
         cycles.append(compiled.report.cycles)
         patched += bool(compiled.schedule.allocations)

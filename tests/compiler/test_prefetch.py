@@ -39,7 +39,7 @@ from scripts.published_networks import Chain, cifarnet, mobilenet_v1
 from tests.support import oracle
 from tests.support.random_graphs import several
 
-FETCH = CompileOptions(fetch_constants_to_sram=True)
+FETCH = CompileOptions(prefetch_constants=True)
 
 
 class Config(ctypes.Structure):
@@ -92,7 +92,7 @@ def test_bytes_that_arrive_late_are_waited_for(budget: float | None) -> None:
     graph = branches()
     least = _least(graph)
     options = CompileOptions(
-        fetch_constants_to_sram=True, sram_budget=None if budget is None else int(least * budget) // 16 * 16
+        prefetch_constants=True, sram_budget=None if budget is None else int(least * budget) // 16 * 16
     )
     with late_port() as copied:
         compiled = oracle.assert_bit_exact(graph, options=options)
@@ -101,7 +101,7 @@ def test_bytes_that_arrive_late_are_waited_for(budget: float | None) -> None:
 
 def _least(graph: Graph) -> int:
     with pytest.raises(BudgetError) as raised:
-        compile_graph(graph, oracle.TARGET, CompileOptions(fetch_constants_to_sram=True, sram_budget=1))
+        compile_graph(graph, oracle.TARGET, CompileOptions(prefetch_constants=True, sram_budget=1))
     assert raised.value.least_bytes > 0
     return raised.value.least_bytes
 
@@ -113,7 +113,7 @@ def _fetched(compiled: Compiled) -> int:
 def test_random_graphs_at_their_least_budget() -> None:
     for seed in range(100, 112):
         graph = several(seed)
-        options = CompileOptions(fetch_constants_to_sram=True, sram_budget=_least(graph))
+        options = CompileOptions(prefetch_constants=True, sram_budget=_least(graph))
         with late_port():
             oracle.assert_bit_exact(graph, (seed,), options)
 
@@ -236,9 +236,9 @@ def test_a_budget_below_the_least_names_it() -> None:
     least = _least(graph)
     assert (
         compile_graph(
-            graph, oracle.TARGET, CompileOptions(fetch_constants_to_sram=True, sram_budget=least)
+            graph, oracle.TARGET, CompileOptions(prefetch_constants=True, sram_budget=least)
         ).report.sram_bytes
         <= least
     )
     with pytest.raises(BudgetError, match=f"it needs .* KiB \\({least} bytes\\) of SRAM"):
-        compile_graph(graph, oracle.TARGET, CompileOptions(fetch_constants_to_sram=True, sram_budget=least - 1))
+        compile_graph(graph, oracle.TARGET, CompileOptions(prefetch_constants=True, sram_budget=least - 1))

@@ -41,14 +41,14 @@ def test_every_call_computes_the_same_by_rows(seed: int) -> None:
 def test_random_sequences_at_random_budgets(seed: int) -> None:
     graph = sequence_graph(seed)
     io, fetch = ("arena", "caller")[seed % 2], seed % 5 == 0
-    unlimited = oracle.assert_bit_exact(graph, (), CompileOptions(io=io, fetch_constants_to_sram=fetch)).report
+    unlimited = oracle.assert_bit_exact(graph, (), CompileOptions(io_place=io, prefetch_constants=fetch)).report
     least = least_budget(graph, fetch, io)
     inputs = oracle.random_inputs(graph, seed)
     want = oracle.reference_outputs(graph, inputs)
     between = np.random.default_rng(seed).integers(least, unlimited.sram_bytes + 1, 2)
     cycles = [
         assert_fits_and_is_exact(
-            graph, CompileOptions(budget, io, fetch, check=True), inputs, want
+            graph, CompileOptions(sram_budget=budget, io_place=io, prefetch_constants=fetch, check=True), inputs, want
         ).report.overlapped_cycles
         for budget in sorted({least, unlimited.sram_bytes, *map(int, between)})
     ]
@@ -84,7 +84,7 @@ def test_a_long_sequence_takes_little_more_than_its_ends() -> None:
     assert oracle.assert_bit_exact(graph, (0,)).report.arena_bytes == 32 * 1024
     least = least_budget(graph, False, "arena")
     assert 1 < least <= value.elements + source.elements + 512
-    assert oracle.assert_bit_exact(graph, (0,), CompileOptions(least)).report.sram_bytes == least
+    assert oracle.assert_bit_exact(graph, (0,), CompileOptions(sram_budget=least)).report.sram_bytes == least
 
 
 def test_images_have_no_sequences() -> None:

@@ -18,9 +18,9 @@ from tests.support import oracle
 from tests.support.random_images import image_graph
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "without --fetch-constants-to-sram": {"fetch_constants_to_sram": False},
-    "with --io-place caller": {"io": "caller"},
-    "with --io-place arena": {"io": "arena"},
+    "without --prefetch-constants": {"prefetch_constants": False},
+    "with --io-place caller": {"io_place": "caller"},
+    "with --io-place arena": {"io_place": "arena"},
 }
 
 
@@ -34,7 +34,7 @@ def short(graph: Graph, options: CompileOptions) -> BudgetError:
 @pytest.mark.parametrize("seed", range(4))
 def test_each_suggestion_suffices(seed: int, io: str) -> None:
     graph = image_graph(seed)
-    options = CompileOptions(sram_budget=1, io=io, fetch_constants_to_sram=True)
+    options = CompileOptions(sram_budget=1, io_place=io, prefetch_constants=True)
     error = short(graph, options)
     assert not error.suggestions
     options = replace(options, sram_budget=error.least_bytes - 1)
@@ -52,13 +52,13 @@ def weighty() -> Graph:
 
 
 def test_the_whole_message() -> None:
-    options = CompileOptions(fetch_constants_to_sram=True, sram_budget=1536)
+    options = CompileOptions(prefetch_constants=True, sram_budget=1536)
     assert str(short(weighty(), options)) == (
         "'weighty': it needs 5.8 KiB (5984 bytes) of SRAM; the budget is 1.5 KiB (1536 bytes). Give it at least 6 KiB with "
-        "--sram-budget (or sram_budget=), or a smaller input. Without --fetch-constants-to-sram it takes 1.2 KiB (1280 bytes)."
+        "--sram-budget (sram_budget=6144 in Python), or a smaller input. Without --prefetch-constants it takes 1.2 KiB (1280 bytes)."
     )
     least = short(weighty(), replace(options, sram_budget=1008))
-    assert str(least).endswith("(or sram_budget=), or a smaller input.")
+    assert str(least).endswith(" in Python), or a smaller input.")
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class Part:
 
 
 def test_several_partitions_name_what_helps_all_of_them() -> None:
-    one = Part(3000, {"without --fetch-constants-to-sram": 2000, "with --io-place caller": 1000})
-    other = Part(4000, {"without --fetch-constants-to-sram": 1500, "with --io-place caller": 1200})
-    said = "Give it at least 4 KiB with --sram-budget (or sram_budget=), or a smaller input."
-    less = "Without --fetch-constants-to-sram it takes 2.0 KiB (2000 bytes)"
+    one = Part(3000, {"without --prefetch-constants": 2000, "with --io-place caller": 1000})
+    other = Part(4000, {"without --prefetch-constants": 1500, "with --io-place caller": 1200})
+    said = "Give it at least 4 KiB with --sram-budget (sram_budget=4096 in Python), or a smaller input."
+    less = "Without --prefetch-constants it takes 2.0 KiB (2000 bytes)"
     assert str(over_budget("m", [one, other], 2, 2048)) == (
         "'m': it needs 3.9 KiB (4000 bytes) of SRAM for the largest of its 2 partitions, which run one after the other; the "
         f"budget is 2.0 KiB (2048 bytes). {said} {less}, with --io-place caller it takes 1.2 KiB (1200 bytes)."

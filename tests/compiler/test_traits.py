@@ -53,9 +53,9 @@ def test_kernels_that_declare_nothing_compute_the_same(silent: tuple[str, ...]) 
     called = set()
     graphs = [*map(image_graph, range(6)), *(random_graphs.several(seed) for seed in range(20))]
     for seed, graph in enumerate(graphs):
-        options = CompileOptions(io=("arena", "caller")[seed % 2], fetch_constants_to_sram=seed % 3 == 0)
+        options = CompileOptions(io_place=("arena", "caller")[seed % 2], prefetch_constants=seed % 3 == 0)
         if seed % 4:
-            least = least_budget(graph, options.fetch_constants_to_sram, options.io)
+            least = least_budget(graph, options.prefetch_constants, options.place)
             options = replace(options, sram_budget=least)
         compiled = oracle.assert_bit_exact(graph, (seed,), options)
         called |= {call.kernel for call in compiled.schedule.calls}

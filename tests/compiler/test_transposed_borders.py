@@ -39,13 +39,13 @@ def planes_to_planes() -> Graph:
 def test_transposed_borders_take_no_second_copy(io: str) -> None:
     graph = planes_to_planes()
     with pytest.raises(BudgetError) as caught:
-        compile_graph(graph, TARGET, CompileOptions(sram_budget=1, io=io))
+        compile_graph(graph, TARGET, CompileOptions(sram_budget=1, io_place=io))
     least = caught.value.least_bytes
     # Of the three tensors between input and output a few rows are there, or one is while only one of those two is.
     border, row = 2 * SIDE * SIDE * CHANNELS, SIDE * CHANNELS
     assert least <= border + (12 * row if io == "caller" else 0)
     for budget in (least, 2 * border):
-        assert_bit_exact(graph, options=CompileOptions(sram_budget=budget, io=io))
+        assert_bit_exact(graph, options=CompileOptions(sram_budget=budget, io_place=io))
 
 
 def test_walks_with_rows_go_through_the_same_bytes() -> None:

@@ -17,12 +17,18 @@ BEHIND = ("options.py", "flags.py", "compiler", "isa", "ir", "ops", "litert/writ
 
 ABOUT = {
     "options, before anything is compiled": {
-        ("flags.py", "read", "InvalidOptionError"): 3,
-        ("flags.py", "with_flags", "InvalidOptionError"): 2,
+        ("flags.py", "check", "InvalidOptionError"): 1,
+        ("flags.py", "check_choice", "InvalidOptionError"): 1,
+        ("flags.py", "size_in_bytes", "InvalidOptionError"): 1,
         ("flags.py", "split_flags", "InvalidOptionError"): 1,
+        ("flags.py", "with_flags", "InvalidOptionError"): 3,
+        ("flags.py", "_value", "InvalidOptionError"): 2,
+        ("flags.py", "read_as", "InvalidOptionError"): 1,
         ("compiler/search/budget.py", "budget_bytes", "InvalidOptionError"): 1,
-        ("options.py", "__post_init__", "InvalidOptionError"): 4,
-        ("options.py", "kib_in_bytes", "InvalidOptionError"): 1,
+        ("options.py", "_check_budget", "InvalidOptionError"): 2,
+        ("options.py", "_check_texts", "InvalidOptionError"): 1,
+        ("options.py", "__post_init__", "InvalidOptionError"): 2,
+        ("options.py", "from_dict", "InvalidOptionError"): 1,
     },
     "a graph that was not partitioned": {("compiler/driver.py", "_legalized", "InvalidModelError"): 1},
     "a mistake in the compiler": {("compiler/driver.py", "checked", "CompilerFaultError"): 1},

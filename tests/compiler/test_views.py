@@ -97,5 +97,5 @@ def test_views_of_one_memory(first: int) -> None:
     """Every program goes through the compiler's check, and gives LiteRT's bytes."""
     for seed in range(first, first + 80):
         io = ("arena", "caller")[seed % 2]
-        options = CompileOptions(fetch_constants_to_sram=seed % 4 == 0, io=io)
+        options = CompileOptions(prefetch_constants=seed % 4 == 0, io_place=io)
         oracle.assert_bit_exact(Sampler(np.random.default_rng(seed)).graph(), (seed,), options)

@@ -13,17 +13,17 @@ import pytest
 
 from openneutron import converter
 from openneutron.compat import eiq_neutron_sdk
-from openneutron.converter import ConverterOptions
 from openneutron.converter.kernel_selections import selection_of
 from openneutron.errors import ConverterError, InvalidOptionError, MissingToolError
 from openneutron.mixed import FileSimulator
-from openneutron.options import ARENA
+from openneutron.options import CompileOptions
 from scripts.published_networks import cifarnet
 from tests.support import fake_sdk
 from tests.support.oracle import random_inputs, reference_outputs
 
 EIQ, OPEN = converter.get("eiq"), converter.get("open")
-OPTIONS = ConverterOptions("imxrt700")
+OPTIONS = CompileOptions(converter="eiq")
+OPEN_OPTIONS = CompileOptions(io_place="caller")
 GRAPH = cifarnet()
 WAY_OUT = (
     "Leave the operators that it stumbles on to the CPU with operators_not_to_delegate. "
@@ -74,7 +74,7 @@ def test_our_own_stand_in_is_not_taken_for_it() -> None:
 
 def test_what_it_makes(sdk: Path) -> None:
     fake_sdk.write(sdk, fake_sdk.OURS)
-    got, want = EIQ.convert(GRAPH, OPTIONS), OPEN.convert(GRAPH, OPTIONS)
+    got, want = EIQ.convert(GRAPH, OPTIONS), OPEN.convert(GRAPH, OPEN_OPTIONS)
     assert (got.program, got.inputs, got.outputs) == (want.program, want.inputs, want.outputs)
     assert (got.payload_version, got.compiled, got.kernel_selection) == (1, None, None)
     assert got.file is not None
@@ -86,16 +86,15 @@ def test_what_it_makes(sdk: Path) -> None:
 def test_options_and_flags_reach_it(sdk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_sdk.write(sdk, fake_sdk.OURS + "\n")
     monkeypatch.chdir(tmp_path)
-    options = ConverterOptions(
-        "imxrt700",
-        fetch_constants_to_sram=True,
+    options = CompileOptions(
+        converter="eiq",
+        prefetch_constants=True,
         profile=True,
-        kernel_selection=True,
-        flags=("--minNumOpsPerGraph=7", "--verbose", "--dumpAfterImport=console"),
+        converter_flags=("--minNumOpsPerGraph=7", "--verbose", "--dumpAfterImport=console"),
     )
     got, want = (
-        EIQ.convert(GRAPH, options),
-        OPEN.convert(GRAPH, ConverterOptions("imxrt700", None, "caller", True, True, True)),
+        EIQ.convert(GRAPH, options, kernel_selection=True),
+        OPEN.convert(GRAPH, replace(OPEN_OPTIONS, prefetch_constants=True, profile=True)),
     )
     named_as_theirs = replace(selection_of([want.program]), kinds=True).text()
     assert (got.program, got.kernel_selection) == (want.program, named_as_theirs)
@@ -109,12 +108,12 @@ def test_options_and_flags_reach_it(sdk: Path, tmp_path: Path, monkeypatch: pyte
     ) in said
 
 
-def failure_of_flags(sdk: Path, options: ConverterOptions) -> str:
+def failure_of_flags(sdk: Path, options: CompileOptions) -> str:
     (sdk / "eiq_neutron_sdk" / "neutron_converter.py").write_text(
         fake_sdk.CONVERTER.format(body="    print(context.compilationOpts)\n    sys.exit(1)")
     )
     with pytest.raises(ConverterError) as caught:
-        EIQ.convert(GRAPH, options)
+        EIQ.convert(GRAPH, options, kernel_selection=True)
     return caught.value.output
 
 
@@ -167,7 +166,7 @@ def test_models_that_are_no_single_graph(body: str, why: str, sdk: Path) -> None
 def test_a_kernel_selection_that_is_not_written(sdk: Path) -> None:
     fake_sdk.write(sdk, "context.compilationOpts.dumpKernelSelectionCode = False\n" + fake_sdk.OURS)
     with pytest.raises(ConverterError) as caught:
-        EIQ.convert(GRAPH, ConverterOptions("imxrt700", kernel_selection=True))
+        EIQ.convert(GRAPH, OPTIONS, kernel_selection=True)
     message = str(caught.value)
     assert message.startswith(
         "eiq: eiq_neutron_sdk was asked for the kernel selection of 'cifarnet' and wrote none. This is what"
@@ -179,36 +178,34 @@ def test_a_kernel_selection_that_is_not_written(sdk: Path) -> None:
     ("options", "message"),
     [
         (
-            ConverterOptions("imxrt70"),
-            "eiq: eiq_neutron_sdk knows no target 'imxrt70'; it knows imxrt700, imx95. Did you mean 'imxrt700'?",
-        ),
-        (
-            ConverterOptions("imxrt700", flags=("--minNumOpsPerGrap=2",)),
-            "extra_flags: '--minNumOpsPerGrap' is no flag of eiq_neutron_sdk; its compilationOpts has dumpAfterGenerate, "
+            CompileOptions(converter="eiq", converter_flags=("--minNumOpsPerGrap=2",)),
+            "converter_flags: '--minNumOpsPerGrap' is no flag of eiq_neutron_sdk; its compilationOpts has dumpAfterGenerate, "
             "dumpAfterImport, dumpKernelSelectionCode, excludeGraphPasses, fetchConstantsToSRAM, minNumOpsPerGraph, "
             "useProfiling, verbose. Did you mean 'minNumOpsPerGraph'?",
         ),
         (
-            ConverterOptions("imxrt700", flags=("minNumOpsPerGraph=2",)),
-            "extra_flags: 'minNumOpsPerGraph=2' is no flag. NXP's converter takes fields of its compilationOpts, "
+            CompileOptions(converter="eiq", converter_flags=("minNumOpsPerGraph=2",)),
+            "converter_flags: 'minNumOpsPerGraph=2' is no flag. NXP's converter takes fields of its compilationOpts, "
             "for instance --minNumOpsPerGraph=2.",
-        ),
-        (
-            ConverterOptions("imxrt700", sram_budget=4096),
-            "sram_budget: it is 4096 bytes; NXP's converter takes no budget. Leave it out with converter='eiq'.",
-        ),
-        (
-            ConverterOptions("imxrt700", io=ARENA),
-            "io: inputs and outputs in 'arena' are asked for; NXP's converter leaves them to the caller. "
-            "Leave io out, or 'caller', with converter='eiq'.",
         ),
     ],
 )
-def test_options_it_does_not_take(options: ConverterOptions, message: str, sdk: Path) -> None:
+def test_options_it_does_not_take(options: CompileOptions, message: str, sdk: Path) -> None:
     fake_sdk.write(sdk, fake_sdk.OURS)
     with pytest.raises(InvalidOptionError) as caught:
         EIQ.convert(GRAPH, options)
     assert str(caught.value) == message
+
+
+def test_a_target_that_the_sdk_does_not_know(sdk: Path) -> None:
+    fake_sdk.write(sdk, fake_sdk.OURS)
+    found = sdk / "eiq_neutron_sdk" / "neutron_library_utils.py"
+    found.write_text(found.read_text().replace("imxrt700", "imxrt70"))
+    with pytest.raises(InvalidOptionError) as caught:
+        EIQ.convert(GRAPH, OPTIONS)
+    assert str(caught.value) == (
+        "eiq: eiq_neutron_sdk knows no target 'imxrt700'; it knows imxrt70, imx95. Did you mean 'imxrt70'?"
+    )
 
 
 def test_an_unknown_converter() -> None:

@@ -50,13 +50,13 @@ TARGET = targets.get("imxrt700")
 
 
 @functools.cache
-def model(name: str, fetch_constants_to_sram: bool = False, sram_budget: int | None = None) -> Model:
+def model(name: str, prefetch_constants: bool = False, sram_budget: int | None = None) -> Model:
     """Return a model by its name, compiled once."""
-    if name in BUILT_IN and not fetch_constants_to_sram and sram_budget is None:
+    if name in BUILT_IN and not prefetch_constants and sram_budget is None:
         compiled = _built_in(name)
         (delegate,) = pte.delegates(compiled.buffer)
         return Model(payload.parse(delegate.payload).program, compiled.partitions[0].compiled.report)
-    options = CompileOptions(sram_budget, CALLER, fetch_constants_to_sram)
+    options = CompileOptions(sram_budget=sram_budget, io_place=CALLER, prefetch_constants=prefetch_constants)
     result = compile_graph(_graph(name), TARGET, options)
     return Model(result.program, result.report)
 

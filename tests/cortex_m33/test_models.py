@@ -45,7 +45,7 @@ def test_the_hosts_bytes_with_the_programs_own_kernels(name: str) -> None:
 @pytest.mark.parametrize("engine", [Flag.FLASH, Flag.FLASH | Flag.ASYNCHRONOUS], ids=["at once", "when waited for"])
 def test_constants_in_flash_are_fetched_whole_and_once(name: str, engine: Flag) -> None:
     """The weights fault when a kernel reads them: the copy engine alone gets at them."""
-    given = model(name, fetch_constants_to_sram=True)
+    given = model(name, prefetch_constants=True)
     fetches = [item for item in decode(given.program).code if item.row.name == "FETCH"]
     stated = tuple(sum(item["size"] for item in fetches if item["channel"] == number) for number in range(CHANNELS))
     assert sum(stated) == given.report.fetched_bytes > 0
@@ -55,7 +55,7 @@ def test_constants_in_flash_are_fetched_whole_and_once(name: str, engine: Flag) 
 
 def test_stripes_with_a_small_ring_of_constants_from_flash(shared_models: Path) -> None:
     """MobileNetV1 0.25 in 60 KiB, where whole tensors take 81 and its constants 238."""
-    given = model("MobileNetV1 0.25", fetch_constants_to_sram=True, sram_budget=60 * 1024)
+    given = model("MobileNetV1 0.25", prefetch_constants=True, sram_budget=60 * 1024)
     assert {item.row.name for item in decode(given.program).code} >= {"ROWS", "LOOP", "FETCH", "WAIT"}
     for done in run_like_the_host(image(library()), given, Flag.FLASH | Flag.ASYNCHRONOUS):
         assert sum(done.fetched) == given.report.fetched_bytes

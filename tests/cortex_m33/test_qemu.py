@@ -20,7 +20,7 @@ from tests.support import random_graphs
 from tests.support.fuzz_seeds import seeds
 from tests.support.oracle import TARGET
 
-FETCH = CompileOptions(io=CALLER, fetch_constants_to_sram=True)
+FETCH = CompileOptions(io_place=CALLER, prefetch_constants=True)
 
 
 def inputs_and_outputs(program: Program, random: np.random.Generator) -> tuple[bytes, bytes]:

@@ -43,7 +43,7 @@ RUN = {
 
 @pytest.fixture(scope="module")
 def program(shared_models: Path) -> Program:
-    return model("ResNet-8", fetch_constants_to_sram=True).program
+    return model("ResNet-8", prefetch_constants=True).program
 
 
 def test_changed_programs_and_misuse_are_refused_and_the_next_program_runs(program: Program) -> None:

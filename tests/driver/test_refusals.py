@@ -25,7 +25,7 @@ BEYOND_PREPARE = {"NULL", "ALIGNMENT", "HANDLE", "MEMORY", "STATE", "TIMEOUT", "
 @pytest.fixture(scope="module")
 def program(shared_models: Path) -> Program:
     graph = litert.read(shared_models / "mlperf_tiny_resnet8_int8.tflite").graph
-    return compile_graph(graph, TARGET, CompileOptions(io="caller", fetch_constants_to_sram=True)).program
+    return compile_graph(graph, TARGET, CompileOptions(io_place="caller", prefetch_constants=True)).program
 
 
 def codes(program: Program) -> tuple[int, int]:

@@ -13,6 +13,7 @@ import openneutron
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.litert.neutron_graph import graph_file
+from openneutron.model_options import QuantizationOptions
 from openneutron.pytorch.source import models
 from tests.support.tools import required
 
@@ -25,7 +26,13 @@ SEMIHOSTING = ("-semihosting-config", "enable=on,target=native")
 def cifarnet(io: str = "float32") -> Any:
     """CifarNet from PyTorch, compiled."""
     model, example = models.get("cifarnet")
-    return openneutron.compile(model, example, calibration=models.samples("cifarnet", 4), name="cifarnet", io=io)
+    return openneutron.compile(
+        model,
+        example,
+        calibration=models.samples("cifarnet", 4),
+        name="cifarnet",
+        quantization=QuantizationOptions(io_dtype=io),
+    )
 
 
 def compiled_tflite(source: Path, **options: Any) -> bytes:

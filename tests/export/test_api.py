@@ -15,6 +15,7 @@ import torch
 import openneutron
 from openneutron.export import export_bundle
 from openneutron.export.from_pte import read_pte
+from openneutron.model_options import DelegationOptions, QuantizationOptions
 from tests.export.bundles import cifarnet, host_program, piped
 
 MAIN = Path(__file__).parent / "api_main.c"
@@ -41,8 +42,10 @@ def two_and_two(**options: Any) -> Any:
 
 MODELS: dict[str, Callable[[], Any]] = {
     "contiguous": two_and_two,
-    "channels last": lambda: two_and_two(channels_last=True),
-    "transposed by the delegate": lambda: two_and_two(use_neutron_for_format_conversion=False),
+    "channels last": lambda: two_and_two(quantization=QuantizationOptions(channels_last=True)),
+    "transposed by the delegate": lambda: two_and_two(
+        delegation=DelegationOptions(use_neutron_for_format_conversion=False)
+    ),
 }
 
 
@@ -99,7 +102,7 @@ def test_quantizing_as_executorch_rounds(tmp_path: Path) -> None:
 
 def test_scales_of_int8_borders_come_along() -> None:
     """Without quantization at its borders a ``.pte`` states their scales in methods of their own."""
-    made = two_and_two(io="int8")
+    made = two_and_two(quantization=QuantizationOptions(io_dtype="int8"))
     stated, floats = (read_pte(program.buffer, "two.pte", "two") for program in (made, two_and_two()))
     for ours, theirs in ((stated.inputs, floats.inputs), (stated.outputs, floats.outputs)):
         assert [border.quantization for border in ours] == [border.quantization for border in theirs]

@@ -81,7 +81,7 @@ def test_the_commands_of_the_readme(
 
 def test_constants_are_fetched_from_flash(shared_models: Path, tmp_path: Path) -> None:
     model = tmp_path / "kws.tflite"
-    model.write_bytes(compiled_tflite(shared_models / "mlperf_tiny_kws_int8.tflite", fetch_constants_to_sram=True))
+    model.write_bytes(compiled_tflite(shared_models / "mlperf_tiny_kws_int8.tflite", prefetch_constants=True))
     bundle = export_bundle(model, tmp_path / "bundle")
     assert bundle.memory["arena"] + bundle.memory["prefetch"] > KWS_TENSORS
     memory = sections(built(tmp_path / "bundle", "-DOPENNEUTRON_WERROR=ON"))

@@ -13,13 +13,14 @@ import pytest
 import torch
 
 import openneutron
-from openneutron import litert, pte, targets
+from openneutron import litert, pte
 from openneutron.cli import main
 from openneutron.errors import InvalidModelError, OpenNeutronError
 from openneutron.export import export_bundle
 from openneutron.export.from_pte import read_pte
 from openneutron.isa.rows import MAGIC
 from openneutron.mixed import compile_file
+from openneutron.model_options import DelegationOptions
 from tests.export.bundles import cifarnet
 from tests.support.litert_files import mixed_file
 
@@ -105,7 +106,9 @@ def test_microcode_of_nxp(refused: Callable[..., str], folder: Path) -> None:
 
 def test_operators_on_the_cpu(folder: Path) -> None:
     x = torch.randn(1, 2, 8, 8)
-    program = openneutron.compile(PartlyOnTheCpu().eval(), (x,), calibration=[(x,)], name="partly", any_runtime=True)
+    program = openneutron.compile(
+        PartlyOnTheCpu().eval(), (x,), calibration=[(x,)], name="partly", delegation=DelegationOptions(any_runtime=True)
+    )
     with pytest.raises(InvalidModelError) as caught:
         export_bundle(program, folder / "out")
     assert str(caught.value) == (
@@ -125,7 +128,7 @@ def test_a_tflite_that_is_not_compiled(refused: Callable[..., str], folder: Path
 
 def test_a_tflite_of_several_parts(refused: Callable[..., str], folder: Path) -> None:
     model = litert.read(mixed_file())
-    compiled = compile_file(model, "mixed.tflite", targets.get("imxrt700"))
+    compiled = compile_file(model, "mixed.tflite")
     (folder / "compiled.tflite").write_bytes(compiled.to_bytes())
     message = refused("compiled.tflite", "--to", "out")
     assert message.startswith("'compiled.tflite' does not run on the NPU alone: it has LiteRT operators beside them (")

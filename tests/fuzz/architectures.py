@@ -53,7 +53,7 @@ def main(names: Sequence[str]) -> int:
             for fetch, io, effort in itertools.product((False, True), IO_PLACES, EFFORTS):
                 began = time.process_time()
                 how = f"{name:<18} {io:<7}{'copies ' if fetch else '       '}{effort:<8}"
-                options = CompileOptions(fetch_constants_to_sram=fetch, io=io, effort=effort)
+                options = CompileOptions(prefetch_constants=fetch, io_place=io, effort=effort)
                 try:
                     programs = check_graph(graph, fetch, io, between, effort=effort)
                 except AssertionError as error:

@@ -55,7 +55,7 @@ def check_graph(
 ) -> int:
     """Compiles and compares the graph at its least budget, at those ``between`` makes of that and of what whole tensors take, and
     at that; how many programs there were. ``seed`` is that of the inputs. Raises AssertionError for any difference."""
-    usual = CompileOptions(fetch_constants_to_sram=fetch, io=io, effort=effort)
+    usual = CompileOptions(prefetch_constants=fetch, io_place=io, effort=effort)
     whole = compile_graph(graph, oracle.TARGET, usual)
     least, most = least_budget(graph, fetch, io, effort), whole.report.sram_bytes
     assert least <= most, f"{graph.name}: the least budget is {least}, whole tensors take {most}"

@@ -15,7 +15,7 @@ from openneutron import litert
 from openneutron.litert.neutron_graph import OPERATOR_NAME
 from openneutron.mixed import CompiledFile, FileSimulator, analyse_file
 from tests.support.litert_files import BUILTIN, FileBuilder
-from tests.support.oracle import TARGET, reference_outputs
+from tests.support.oracle import reference_outputs
 
 SHAPE = (1, 4, 4, 4)
 
@@ -42,7 +42,7 @@ def quantize(b: FileBuilder, name: str, scales: list[float], zero_points: list[i
 
 
 def compiled(data: bytes) -> CompiledFile:
-    return analyse_file(litert.read(data), "model.tflite", TARGET)
+    return analyse_file(litert.read(data), "model.tflite")
 
 
 def outputs(data: bytes, inputs: list[np.ndarray]) -> list[np.ndarray]:

@@ -13,13 +13,12 @@ from openneutron.errors import OpenNeutronError
 from openneutron.litert.neutron_graph import find
 from openneutron.mixed import compile_file
 from tests.support.litert_files import mixed_file
-from tests.support.oracle import TARGET
 
 
 @cache
 def sound(compiled: bool) -> bytes:
     data = mixed_file(signature=True)
-    return compile_file(litert.read(data), "m", TARGET).to_bytes() if compiled else data
+    return compile_file(litert.read(data), "m").to_bytes() if compiled else data
 
 
 CHANGES = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=5)
@@ -36,7 +35,7 @@ def test_changed_bytes(compiled: bool, changes: list[tuple[float, int]]) -> None
         if compiled:
             find(model.model)
         else:
-            compile_file(model, "m", TARGET).to_bytes()
+            compile_file(model, "m").to_bytes()
     except OpenNeutronError as error:
         assert str(error).endswith(".")
 

@@ -14,7 +14,7 @@ from openneutron.mixed.fold import folded
 from openneutron.report import of_compiled_file
 from openneutron.report.text import summary_rows
 from tests.support.litert_files import BUILTIN, FileBuilder
-from tests.support.oracle import TARGET, reference_outputs
+from tests.support.oracle import reference_outputs
 
 RANDOM = np.random.default_rng(7)
 INT8 = RANDOM.integers(-127, 128, (3, 4), np.int8)
@@ -80,7 +80,7 @@ def layer(b: FileBuilder, weights: str) -> bytes:
 
 
 def compiled(data: bytes) -> CompiledFile:
-    return analyse_file(litert.read(data), "m", TARGET)
+    return analyse_file(litert.read(data), "m")
 
 
 @pytest.mark.parametrize(

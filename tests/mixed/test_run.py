@@ -13,11 +13,10 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.litert.interpret import interpret
 from openneutron.mixed import FileSimulator, compile_file
 from tests.support.litert_files import BUILTIN, FileBuilder, branching_file, float_file, inputs_of, mixed_file
-from tests.support.oracle import TARGET
 
 
 def assert_runs_as_before(data: bytes, *not_to_delegate: str) -> None:
-    made = compile_file(litert.read(data), "m", TARGET, operators_not_to_delegate=not_to_delegate)
+    made = compile_file(litert.read(data), "m", operators_not_to_delegate=not_to_delegate)
     runner = FileSimulator(made.to_bytes())
     assert len(runner.nodes) == len(made.parts) > 0
     for seed in range(3):
@@ -52,7 +51,7 @@ def test_outputs_may_be_inputs_constants_or_the_same_twice() -> None:
     b.conv("c", "x", (1, 4, 4, 2), 2, 3)
     b.constant("k", np.arange(4, dtype=np.int32))
     data = b.finish(["x"], ["c", "x", "c", "k"])
-    made = compile_file(litert.read(data), "m", TARGET).to_bytes()
+    made = compile_file(litert.read(data), "m").to_bytes()
     (x,) = inputs_of(FileSimulator(made), 0)
     outputs = FileSimulator(made).run([x])
     (want,) = interpret(FileBuilder.finish(b, ["x"], ["c"]), [x])
@@ -80,7 +79,7 @@ def test_variables_on_both_sides_of_a_node_are_refused() -> None:
     b.operator(BUILTIN.ASSIGN_VARIABLE, ["handle", "c"], [], "AssignVariableOptions")
     b.tensor("y", (1, 4, 4, 2), scale=0.05, zero_point=-3)
     b.operator(BUILTIN.READ_VARIABLE, ["handle"], ["y"], "ReadVariableOptions")
-    made = compile_file(litert.read(b.finish(["x"], ["y"])), "m", TARGET).to_bytes()
+    made = compile_file(litert.read(b.finish(["x"], ["y"])), "m").to_bytes()
     with pytest.raises(InvalidModelError) as caught:
         FileSimulator(made)
     assert str(caught.value) == (
@@ -98,7 +97,7 @@ def test_a_table_on_both_sides_of_a_node_is_refused() -> None:
     b.operator(BUILTIN.HASHTABLE, [], ["table"], "HashtableOptions", tableId=1, keyDtype=4, valueDtype=4)
     b.conv("c", "x", (1, 4, 4, 2), 2, 3)
     b.operator(BUILTIN.HASHTABLE_SIZE, ["table"], ["size"], "HashtableSizeOptions")
-    made = compile_file(litert.read(b.finish(["x"], ["c", "size"])), "m", TARGET).to_bytes()
+    made = compile_file(litert.read(b.finish(["x"], ["c", "size"])), "m").to_bytes()
     with pytest.raises(InvalidModelError, match=r"^operators 0 and 2 share LiteRT variables or tables"):
         FileSimulator(made)
 

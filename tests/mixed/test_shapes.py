@@ -9,7 +9,6 @@ from openneutron import litert
 from openneutron.litert.shapes import with_known_shapes
 from openneutron.mixed import FileSimulator, compile_file
 from tests.support.litert_files import BUILTIN, FileBuilder, mixed_file
-from tests.support.oracle import TARGET
 
 
 def resized(returned: bool = False) -> bytes:
@@ -26,7 +25,7 @@ def resized(returned: bool = False) -> bytes:
 
 
 def test_a_size_that_is_the_shape_of_another_tensor_is_constant() -> None:
-    made = compile_file(litert.read(resized()), "m", TARGET)
+    made = compile_file(litert.read(resized()), "m")
     assert made.partitioning.on_cpu == ()
     data = made.to_bytes()
     assert [node.op for node in litert.read(data).graph.nodes] == ["CUSTOM NeutronGraph"]

@@ -39,7 +39,7 @@ ONLY_INT8 = (
 
 def compiled(data: bytes, budget: int | None = None) -> CompiledFile:
     options = CompileOptions(sram_budget=budget, check=True)
-    return analyse_file(litert.read(data), "model", oracle.TARGET, options)
+    return analyse_file(litert.read(data), "model", options)
 
 
 def assert_equal(data: bytes, made: CompiledFile, inputs: list[np.ndarray]) -> None:

@@ -10,6 +10,7 @@ from executorch.runtime import Runtime
 from torch import nn
 
 from openneutron.api.pytorch import CompiledModel, analyse
+from openneutron.model_options import QuantizationOptions
 from tests.pytorch.odd_models import Running
 
 
@@ -78,8 +79,15 @@ def real(program: CompiledModel, place: int, values: torch.Tensor) -> torch.Tens
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_int8_borders_are_for_what_is_quantized(channels_last: bool) -> None:
     given = mixed_inputs()
-    program = analyse(Mixed().eval(), given, calibration=[given], io="int8", channels_last=channels_last)
-    floating = analyse(Mixed().eval(), given, calibration=[given], channels_last=channels_last)
+    program = analyse(
+        Mixed().eval(),
+        given,
+        calibration=[given],
+        quantization=QuantizationOptions(io_dtype="int8", channels_last=channels_last),
+    )
+    floating = analyse(
+        Mixed().eval(), given, calibration=[given], quantization=QuantizationOptions(channels_last=channels_last)
+    )
     outputs = program.run(stored(program, 0, given[0]), *given[1:])
     wanted = floating.run(*given)
     assert [item.dtype for item in outputs] == [torch.int8, torch.float32, torch.int64, torch.bool, torch.int64]
@@ -98,7 +106,7 @@ def test_int8_borders_are_for_what_is_quantized(channels_last: bool) -> None:
 def test_several_inputs_and_outputs_keep_their_order(io: str) -> None:
     generator = torch.Generator().manual_seed(3)
     given = tuple(torch.randn(1, 8, generator=generator) * scale for scale in (1.0, 3.0))
-    program = analyse(Fork().eval(), given, calibration=[given], io=io)
+    program = analyse(Fork().eval(), given, calibration=[given], quantization=QuantizationOptions(io_dtype=io))
     assert len(program.partitions) == 1
     with torch.no_grad():
         wanted = list(program.quantized(*given).values())
@@ -113,7 +121,7 @@ def test_state_stays_as_it_is_behind_int8_outputs() -> None:
     torch.manual_seed(1)
     given = (torch.randn(1, 8),)
     model = Running().eval()
-    program = analyse(model, given, calibration=[given, given], io="int8")
+    program = analyse(model, given, calibration=[given, given], quantization=QuantizationOptions(io_dtype="int8"))
     floating = analyse(model, given, calibration=[given, given])
     for _ in range(2):
         (wanted,), (output,) = floating.run(*given), program.run(stored(program, 0, given[0]))
@@ -122,7 +130,7 @@ def test_state_stays_as_it_is_behind_int8_outputs() -> None:
 
 def test_an_input_that_is_given_back_stays_float() -> None:
     given = (torch.randn(1, 8, generator=torch.Generator().manual_seed(3)),)
-    program = analyse(Both().eval(), given, calibration=[given], io="int8")
+    program = analyse(Both().eval(), given, calibration=[given], quantization=QuantizationOptions(io_dtype="int8"))
     computed, same = program.run(*given)
     assert computed.dtype == torch.int8
     assert torch.equal(same, given[0])

@@ -13,6 +13,7 @@ from torch import nn
 
 from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.errors import InvalidModelError
+from openneutron.model_options import QuantizationOptions
 from tests.pytorch.small_models import assert_same_as_litert, outputs_of
 
 IMAGE = (1, 8, 6, 5)
@@ -217,7 +218,10 @@ def test_trained_with_a_mask() -> None:
     hidden = torch.ones(5, 5).triu(1).bool()
     model = Around(lambda m, x: torch.softmax(m.linear(x).masked_fill(hidden, -torch.inf), -1))
     program = analyse(
-        model, inputs[0], calibration=inputs, train_fn=lambda prepared: [prepared(*given) for given in inputs]
+        model,
+        inputs[0],
+        calibration=inputs,
+        quantization=QuantizationOptions(train_fn=lambda prepared: [prepared(*given) for given in inputs]),
     )
     assert program.delegation.on_cpu == ()
     assert _operators(program) == ["fully_connected", "lookup", "select_v2", "softmax"]

@@ -19,6 +19,8 @@ import openneutron
 from openneutron import pte
 from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.model_options import DelegationOptions, QuantizationOptions
+from openneutron.options import CompileOptions
 from tests.pytorch.small_models import IMAGE, Around, outputs_of
 
 EXAMPLE = (torch.randn(IMAGE, generator=torch.Generator().manual_seed(0)),)
@@ -45,9 +47,10 @@ def test_partly_delegated_models_compute_the_same_in_any_layout(channels_last: b
     torch.manual_seed(5)
     program = compile_small(
         model=Around(lambda m, x: F.relu(m.point(torch.sigmoid(m.conv(x))))).eval(),
-        operators_not_to_delegate=["aten.sigmoid"],
-        channels_last=channels_last,
-        use_neutron_for_format_conversion=on_npu,
+        delegation=DelegationOptions(
+            operators_not_to_delegate=["aten.sigmoid"], use_neutron_for_format_conversion=on_npu
+        ),
+        quantization=QuantizationOptions(channels_last=channels_last),
     )
     assert len(program.partitions) == 2
     (output,) = program.run(*EXAMPLE)
@@ -60,7 +63,9 @@ def test_partly_delegated_models_compute_the_same_in_any_layout(channels_last: b
 
 
 def test_int8_borders() -> None:
-    program = openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], io="int8")
+    program = openneutron.compile(
+        whole(), EXAMPLE, calibration=[EXAMPLE], quantization=QuantizationOptions(io_dtype="int8")
+    )
     graph = program.partitions[0].lowered.graph
     quant = graph[graph.inputs[0]].quant
     stored = torch.clamp(torch.round(EXAMPLE[0] / quant.scale) + quant.zero_point, -128, 127).to(torch.int8)
@@ -130,7 +135,10 @@ def test_a_quantized_program_is_taken_as_it_is() -> None:
 
 def test_operators_can_be_left_to_the_cpu() -> None:
     program = openneutron.compile(
-        whole(), EXAMPLE, calibration=[EXAMPLE], operators_not_to_delegate=["aten_convolution_default_1"]
+        whole(),
+        EXAMPLE,
+        calibration=[EXAMPLE],
+        delegation=DelegationOptions(operators_not_to_delegate=["aten_convolution_default_1"]),
     )
     assert [(item.name, item.reason) for item in program.delegation.on_cpu] == [
         (
@@ -140,7 +148,12 @@ def test_operators_can_be_left_to_the_cpu() -> None:
         ("aten_relu_default", "it exchanges float values with 'aten_convolution_default_1', which stays on the CPU"),
     ]
     # An operator that we know is no mistake where the model does not have it.
-    openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], operators_not_to_delegate=["aten::sigmoid"])
+    openneutron.compile(
+        whole(),
+        EXAMPLE,
+        calibration=[EXAMPLE],
+        delegation=DelegationOptions(operators_not_to_delegate=["aten::sigmoid"]),
+    )
 
 
 def test_what_can_not_be_compiled_can_be_analysed() -> None:
@@ -177,37 +190,13 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[OpenNeutronError], str], ...] = (
     ),
     (
         "a misspelt operator",
-        {"operators_not_to_delegate": ["aten::tupk"]},
+        {"delegation": DelegationOptions(operators_not_to_delegate=["aten::tupk"])},
         InvalidOptionError,
         "operators_not_to_delegate: 'aten_tupk' names no operator, node or module of the model. Did you mean 'aten.topk'?",
     ),
     (
-        "borders of an unknown type",
-        {"io": "int4"},
-        InvalidOptionError,
-        "io: 'int4' is no border type; there are 'float32' and 'int8'.",
-    ),
-    (
-        "no budget",
-        {"sram_budget": 0},
-        InvalidOptionError,
-        "sram_budget: it is 0; a budget is a whole number of KiB above 0.",
-    ),
-    (
-        "a budget with its unit",
-        {"sram_budget": "287KiB"},
-        InvalidOptionError,
-        "sram_budget: it is '287KiB'; a budget is a whole number of KiB above 0.",
-    ),
-    (
-        "part of a KiB",
-        {"sram_budget": 1.5},
-        InvalidOptionError,
-        "sram_budget: it is 1.5; a budget is a whole number of KiB above 0.",
-    ),
-    (
         "more than the chip has",
-        {"sram_budget": 8192},
+        {"options": CompileOptions(sram_budget=8192 * 1024)},
         InvalidOptionError,
         "sram_budget: it is 8192 KiB; imxrt700 has 7680 KiB of SRAM. Give at most that.",
     ),
@@ -267,11 +256,15 @@ def test_a_model_that_can_not_be_exported() -> None:
 
 def test_a_budget_that_is_too_small_says_what_would_do() -> None:
     with pytest.raises(BudgetError) as caught:
-        openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], sram_budget=1, name="whole")
+        openneutron.compile(
+            whole(), EXAMPLE, calibration=[EXAMPLE], options=CompileOptions(sram_budget=1024), name="whole"
+        )
     needed = -(-caught.value.least_bytes // 1024)
     assert f"at least {needed} KiB" in str(caught.value)
     assert str(caught.value).startswith("'whole': it needs")
-    assert openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], sram_budget=needed).partitions
+    assert openneutron.compile(
+        whole(), EXAMPLE, calibration=[EXAMPLE], options=CompileOptions(sram_budget=needed * 1024)
+    ).partitions
 
 
 def test_inputs_of_a_run_are_checked() -> None:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from openneutron.api.pytorch import analyse
+from openneutron.model_options import QuantizationOptions
 from openneutron.pytorch.quantizer.passes.fold_constants import MOST_ELEMENTS, FoldConstants
 from openneutron.pytorch.quantizer.passes.inline_wrappers import InlineWrappers
 from tests.pytorch.side_by_side import assert_delegated
@@ -64,7 +65,10 @@ def test_what_has_no_kernel_says_so_for_the_whole_operator() -> None:
 
 def test_one_hot_that_is_kept_float_runs() -> None:
     """ExecuTorch's decomposition of this operator has assertions without a kernel in its runtime."""
-    small = compiled(lambda m, x: F.one_hot(m.conv(x).argmax(1), 8).float(), keep_float=("aten.one_hot.default",))
+    small = compiled(
+        lambda m, x: F.one_hot(m.conv(x).argmax(1), 8).float(),
+        quantization=QuantizationOptions(keep_float=("aten.one_hot.default",)),
+    )
     (got,) = small.program.run(*small.inputs[0])
     torch.testing.assert_close(got, small.program.quantized(*small.inputs[0]))
 

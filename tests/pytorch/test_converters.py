@@ -18,12 +18,15 @@ from openneutron.errors import BudgetError, ConverterError, InvalidOptionError, 
 from openneutron.isa import payload
 from openneutron.litert import read
 from openneutron.litert.neutron_graph import find
+from openneutron.model_options import OutputOptions
+from openneutron.options import CompileOptions
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.nxp_backend import NeutronCompileSpecBuilder, generate_neutron_compile_spec
 from tests.pytorch.small_models import IMAGE, Around
 from tests.support import fake_sdk
 
+EIQ = CompileOptions(converter="eiq")
 INPUTS = (torch.linspace(-2, 2, 8 * 12 * 12).reshape(IMAGE),)
 
 
@@ -41,7 +44,7 @@ def test_eiq_and_open_with_the_same_compiler_behind_them(tmp_path: Path, monkeyp
     folder = tmp_path / "sdk"
     fake_sdk.write(folder, fake_sdk.OURS)
     monkeypatch.syspath_prepend(str(folder))
-    ours, theirs = compiled(), compiled(converter="eiq", intermediates_dir=tmp_path)
+    ours, theirs = compiled(), compiled(options=EIQ, outputs=OutputOptions(intermediates_dir=tmp_path))
     payloads = [[item.payload for item in pte.delegates(made.buffer)] for made in (ours, theirs)]
     assert [payload.parse(item).program for item in payloads[0]] == [
         payload.parse(item).program for item in payloads[1]
@@ -65,7 +68,7 @@ def test_a_converter_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(
         ConverterError, match=r"^eiq: eiq_neutron_sdk was ended by signal 11 \(SIGSEGV\) and returned no model"
     ):
-        compiled(converter="eiq")
+        compiled(options=EIQ)
 
 
 def test_without_the_sdk_nothing_is_calibrated() -> None:
@@ -74,11 +77,9 @@ def test_without_the_sdk_nothing_is_calibrated() -> None:
         yield
 
     with pytest.raises(MissingToolError, match=r"^eiq: NXP's package eiq_neutron_sdk is not installed for "):
-        openneutron.compile(model(), INPUTS, calibration=never(), converter="eiq")
+        openneutron.compile(model(), INPUTS, calibration=never(), options=EIQ)
     with pytest.raises(MissingToolError):
-        generate_neutron_compile_spec("imxrt700", converter="eiq")
-    with pytest.raises(InvalidOptionError, match=r"^converter: 'nxp' is unknown; there are open, eiq\.$"):
-        generate_neutron_compile_spec("imxrt700", converter="nxp")
+        generate_neutron_compile_spec("imxrt700", options=EIQ)
 
 
 @pytest.mark.parametrize("flags", ["--sram-budget=2 --io-place=arena", ["--sram-budget", "2", "--io-place=arena"]])
@@ -109,7 +110,7 @@ def flavor_of(caught: pytest.WarningsRecorder) -> None:
     assert warning.filename == __file__
     assert str(warning.message) == (
         "neutron_converter_flavor: 'SDK_25_09' changes nothing. The release of NXP's converter is that of the installed "
-        "eiq_neutron_sdk; whether it compiles, or this project's compiler, is said by converter='eiq' or 'open'."
+        "eiq_neutron_sdk; whether it compiles, or this project's compiler, is set by options=CompileOptions(converter='eiq')."
     )
 
 

@@ -19,6 +19,7 @@ from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.compiler.select.trial import Refused
 from openneutron.diagnostics import Fallback
 from openneutron.errors import InvalidOptionError
+from openneutron.model_options import DelegationOptions
 from openneutron.pytorch import neutron_partitioner
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.lower.units import Unit
@@ -126,7 +127,7 @@ def test_operators_we_know_are_no_mistake_where_the_model_has_none() -> None:
 @pytest.mark.parametrize("name", ["features.3", "aten_silu_default_1"])
 def test_an_operator_is_kept_whole_call_by_call(name: str) -> None:
     """ExecuTorch has no kernel for silu: the call that stays on the CPU is taken apart, the other is one table."""
-    program = net(operators_not_to_delegate=[name])
+    program = net(delegation=DelegationOptions(operators_not_to_delegate=[name]))
     assert [item.operator for item in program.delegation.on_npu].count("aten.silu") == 1
     assert {(item.operator, item.name, item.reason, item.rule) for item in program.delegation.on_cpu} == {
         (operator, "features.3", f"operators_not_to_delegate names it: '{name}'", "operators_not_to_delegate")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, 
 
 from openneutron import pte, targets
 from openneutron.errors import InvalidOptionError
-from openneutron.pytorch.backend.compile_spec import PartitionCompileOptions, encode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
@@ -87,11 +87,12 @@ def test_a_quantizer_takes_any_of_its_arguments() -> None:
     assert NeutronQuantizer(neutron_target_spec=SPEC).neutron_target_spec is SPEC
 
 
-def test_two_targets_are_an_error_that_names_both() -> None:
-    other = encode(PartitionCompileOptions(target="imx95"))
+def test_two_targets_are_an_error_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(targets.KNOWN, "other", dataclasses.replace(targets.get("imxrt700"), name="other"))
+    other = generate_neutron_compile_spec("other")
     with pytest.raises(InvalidOptionError) as caught:
         NeutronPartitioner(other, SPEC)
     assert str(caught.value) == (
-        "NeutronPartitioner: the compile spec is for 'imx95', the target spec for 'imxrt700'. "
+        "NeutronPartitioner: the compile spec is for 'other', the target spec for 'imxrt700'. "
         "Make both for the same target."
     )

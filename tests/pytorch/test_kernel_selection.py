@@ -13,6 +13,8 @@ import openneutron
 from openneutron.cli import main
 from openneutron.errors import InvalidOptionError
 from openneutron.isa.kernel_selection import called_kernels, merge, parse
+from openneutron.model_options import DelegationOptions, OutputOptions, QuantizationOptions
+from openneutron.options import CompileOptions
 from tests.pytorch.small_models import IMAGE, Around
 
 
@@ -29,9 +31,9 @@ def test_the_files_of_two_partitions(tmp_path: Path, capsys: pytest.CaptureFixtu
         model(),
         inputs,
         calibration=[inputs],
-        channels_last=True,
-        operators_not_to_delegate=["aten.sigmoid"],
-        kernel_selection=path,
+        quantization=QuantizationOptions(channels_last=True),
+        delegation=DelegationOptions(operators_not_to_delegate=["aten.sigmoid"]),
+        outputs=OutputOptions(kernel_selection=path),
     )
     assert [part.name for part in made.partitions] == ["tag0", "tag1"]
     found = {item.name: parse(item.name, item.read_text()) for item in tmp_path.iterdir()}
@@ -55,9 +57,11 @@ def test_the_files_of_two_partitions(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_what_can_not_be_one_is_said_before_anything_is_compiled(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError) as caught:
-        openneutron.compile(model(), kernel_selection=tmp_path)
+        openneutron.compile(model(), outputs=OutputOptions(kernel_selection=tmp_path))
     assert str(caught.value) == (
         f"kernel selection: it is a C file; '{tmp_path}' is none. Name a file that ends in .c."
     )
     with pytest.raises(InvalidOptionError, match=r"^kernel selection: with converter 'eiq' the kernels are NXP's\. "):
-        openneutron.compile(model(), converter="eiq", kernel_selection=tmp_path / "a.c")
+        openneutron.compile(
+            model(), options=CompileOptions(converter="eiq"), outputs=OutputOptions(kernel_selection=tmp_path / "a.c")
+        )

@@ -9,6 +9,7 @@ import torch
 
 import openneutron
 from openneutron.api.pytorch import CompiledModel
+from openneutron.model_options import QuantizationOptions
 from openneutron.pytorch.source import models
 from tests.support import oracle
 
@@ -74,7 +75,10 @@ def test_outputs_are_those_of_litert_and_near_those_of_pytorch(compiled: tuple[s
 def test_channels_last_inputs_need_no_transpose(channels_last: bool) -> None:
     model, example = models.get("cifarnet")
     program = openneutron.compile(
-        model, example, calibration=models.samples("cifarnet", 2), channels_last=channels_last
+        model,
+        example,
+        calibration=models.samples("cifarnet", 2),
+        quantization=QuantizationOptions(channels_last=channels_last),
     )
     operators = [node.op for node in program.partitions[0].compiled.graph.nodes]
     assert operators.count("transpose") == (0 if channels_last else 1)
@@ -84,7 +88,9 @@ def test_the_callers_model_stays_as_it_was() -> None:
     model, example = models.get("cifarnet")
     model.train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    openneutron.compile(model, example, calibration=models.samples("cifarnet", 2), channels_last=True)
+    openneutron.compile(
+        model, example, calibration=models.samples("cifarnet", 2), quantization=QuantizationOptions(channels_last=True)
+    )
     assert model.training
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])

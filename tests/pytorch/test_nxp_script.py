@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from openneutron import litert, pte
 from openneutron.errors import InvalidOptionError, InvalidTargetError
 from openneutron.isa import payload
-from openneutron.options import IO_PLACES
-from openneutron.pytorch.backend.compile_spec import PartitionCompileOptions, decode, encode
+from openneutron.options import EFFORTS, IO_PLACES, CompileOptions
+from openneutron.pytorch.backend.compile_spec import DelegateOptions, decode, encode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronHWVersion, NeutronTargetSpec
 from openneutron.pytorch.edge_passes.neutron_edge_pass_manager import NeutronEdgePassManager
@@ -126,27 +126,62 @@ def test_a_builder_takes_options_once() -> None:
 
 
 _NAMES = st.text(st.characters(categories=("L", "N"), include_characters="_"), min_size=1, max_size=12)
+_EVERY = {"prefetch_constants": st.booleans(), "profile": st.booleans()}
+_OPTIONS = st.builds(
+    CompileOptions,
+    sram_budget=st.none() | st.integers(1, 1 << 30),
+    io_place=st.none() | st.sampled_from(IO_PLACES),
+    effort=st.sampled_from(EFFORTS),
+    check=st.booleans(),
+    **_EVERY,
+) | st.builds(
+    CompileOptions,
+    converter=st.just("eiq"),
+    converter_flags=st.lists(_NAMES | st.just("--a='b c'"), max_size=3).map(tuple),
+    **_EVERY,
+)
 
 
 @given(
     st.builds(
-        PartitionCompileOptions,
-        target=_NAMES,
-        extra_flags=st.lists(_NAMES | st.just("--a='b c'"), max_size=3).map(tuple),
+        DelegateOptions,
+        _OPTIONS,
         intermediates_dir=st.none() | st.just("/some/where"),
         operators_not_to_delegate=st.lists(_NAMES, max_size=3).map(tuple),
         use_neutron_for_format_conversion=st.booleans(),
-        fetch_constants_to_sram=st.booleans(),
         dump_kernel_selection_code=st.booleans(),
-        use_profiling=st.booleans(),
-        sram_budget=st.none() | st.integers(1, 1 << 30),
-        io=st.sampled_from(IO_PLACES),
-        converter=st.sampled_from(["open", "eiq"]),
         name=_NAMES,
     )
 )
-def test_compile_specs_carry_all_options(options: PartitionCompileOptions) -> None:
-    assert decode(encode(options)) == options
+def test_compile_specs_carry_all_options(options: DelegateOptions) -> None:
+    specs = encode(options)
+    assert [item.key for item in specs] == [*KEYS, "openneutron"]
+    assert decode(specs) == options
+
+
+def test_compile_specs_of_nxps_backend_are_read() -> None:
+    specs = generate_neutron_compile_spec(
+        "imxrt700", extra_flags="--sram-budget=64", fetch_constants_to_sram=True, use_profiling=True
+    )
+    values = {"compile_flags": b"--sram-budget=64"}
+    theirs = [CompileSpec(item.key, values.get(item.key, item.value)) for item in specs[:9]]
+    assert decode(theirs) == decode(specs)
+    assert decode(specs).options == CompileOptions(
+        sram_budget=65536, io_place="caller", prefetch_constants=True, profile=True
+    )
+
+
+def test_two_sources_of_an_option_agree() -> None:
+    options = CompileOptions(sram_budget=2048)
+    with pytest.raises(InvalidOptionError, match=r"^extra_flags: '--sram-budget' sets 1024, but sram_budget is 2048"):
+        generate_neutron_compile_spec("imxrt700", extra_flags="--sram-budget=1", options=options)
+    specs = generate_neutron_compile_spec("imxrt700")
+    with pytest.raises(InvalidOptionError) as caught:
+        decode([*specs, CompileSpec("use_profiling", b"True")])
+    assert str(caught.value) == (
+        "compile spec: use_profiling is 'True', but 'False' in the options beside it. Make the whole list with "
+        "generate_neutron_compile_spec."
+    )
 
 
 def test_damaged_compile_specs() -> None:

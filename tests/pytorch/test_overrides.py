@@ -16,6 +16,7 @@ from torchao.quantization.pt2e import MinMaxObserver
 import openneutron
 from openneutron.api.pytorch import analyse
 from openneutron.errors import InvalidOptionError
+from openneutron.model_options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.marks import KEPT_FLOAT
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name
@@ -204,7 +205,9 @@ def test_names_of_what_is_folded_are_known() -> None:
 
 def test_the_summary_says_who_keeps_an_operator_float() -> None:
     model, x = net()
-    program = analyse(model, (x,), calibration=[x], keep_float=("head.out", "aten.softmax.int"))
+    program = analyse(
+        model, (x,), calibration=[x], quantization=QuantizationOptions(keep_float=("head.out", "aten.softmax.int"))
+    )
     reasons = [str(item) for item in program.delegation.on_cpu]
     for operator, subject, name in (("addmm", "head.out", "head.out"), ("_softmax", "head", "aten.softmax.int")):
         (reason,) = (text for text in reasons if operator in text)
@@ -219,5 +222,7 @@ def test_a_quantized_model_has_no_more_to_keep_float() -> None:
     model, x = net()
     module = calibrate_and_quantize(torch.export.export(model, (x,)), [(x,)], NeutronQuantizer(SPEC))
     with pytest.raises(InvalidOptionError) as caught:
-        openneutron.compile(torch.export.export(module, (x,)), keep_float=("head",), name="net")
+        openneutron.compile(
+            torch.export.export(module, (x,)), quantization=QuantizationOptions(keep_float=("head",)), name="net"
+        )
     assert str(caught.value) == "keep_float: 'net' is quantized already. Pass the float model."

@@ -17,8 +17,10 @@ from torch.fx import GraphModule
 import openneutron
 from openneutron import pte
 from openneutron.api.pytorch import CompiledModel
-from openneutron.errors import BudgetError, InvalidOptionError, InvalidTargetError
+from openneutron.errors import BudgetError, InvalidOptionError
 from openneutron.isa import payload
+from openneutron.model_options import DelegationOptions, QuantizationOptions
+from openneutron.options import CompileOptions
 from openneutron.pytorch.recipes import OpenNeutronRecipeType as Recipe
 from openneutron.pytorch.run.runner import Runner
 
@@ -101,7 +103,7 @@ def test_qat_trains() -> None:
             loss.backward()
             optimizer.step()
 
-    buffer = exported(Recipe.INT8_QAT, train_fn=train)
+    buffer = exported(Recipe.INT8_QAT, quantization=QuantizationOptions(train_fn=train))
     assert len(seen) == 12 and seen[-1] < seen[0]
     assert len(calls(buffer)) == 1
     runner = Runner("recipe", buffer)
@@ -117,17 +119,24 @@ def test_no_delegate_stays_on_the_cpu(ours: CompiledModel) -> None:
 
 
 def test_int8_borders() -> None:
-    buffer = exported(Recipe.INT8_PTQ, io="int8")
+    buffer = exported(Recipe.INT8_PTQ, quantization=QuantizationOptions(io_dtype="int8"))
     assert Runner("recipe", buffer).inputs == [((1, 4, 12, 12), torch.int8)]
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"extra_flags": "--sram-budget=1"}, BudgetError, r"; the budget is 1\.0 KiB"),
-        ({"io": "int4"}, InvalidOptionError, r"^io: 'int4' is no border type; there are 'float32' and 'int8'\.$"),
-        ({"target": "imx95"}, InvalidTargetError, r"^Target `imx95` is not a neutron-C target"),
-        ({"converter": "nxp"}, InvalidOptionError, r"^converter: 'nxp' is unknown"),
+        ({"options": CompileOptions(sram_budget=1024)}, BudgetError, r"; the budget is 1\.0 KiB"),
+        (
+            {"quantization": QuantizationOptions(channels_last=True)},
+            InvalidOptionError,
+            r"^channels_last: a recipe has no such option\. Leave it out\.$",
+        ),
+        (
+            {"delegation": DelegationOptions(any_runtime=True)},
+            InvalidOptionError,
+            r"^any_runtime: a recipe has no such",
+        ),
     ],
 )
 def test_options_reach_where_they_belong(options: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -137,7 +146,7 @@ def test_options_reach_where_they_belong(options: dict[str, Any], error: type[Ex
 
 def test_operators_left_to_the_cpu(ours: CompiledModel) -> None:
     """And without samples of their own, all example inputs calibrate."""
-    buffer = exported(Recipe.INT8_PTQ, operators_not_to_delegate=["aten::max_pool2d"])
+    buffer = exported(Recipe.INT8_PTQ, delegation=DelegationOptions(operators_not_to_delegate=["aten::max_pool2d"]))
     assert len(calls(buffer)) == 2
     for sample in SAMPLES:
         assert torch.equal(Runner("recipe", buffer).run(sample)[0], ours.run(*sample)[0])
@@ -156,5 +165,5 @@ def test_arguments_of_other_backends_are_ignored_aloud(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         ExportRecipe.get_recipe(Recipe.INT8_PTQ, sram_buget=5)
     (record,) = [item for item in caplog.records if item.name.startswith("openneutron")]
-    assert record.getMessage().startswith("recipe openneutron_int8_ptq: 'sram_buget' is ignored; it takes target, ")
-    assert record.getMessage().endswith(" Did you mean 'sram_budget'?")
+    assert record.getMessage().startswith("recipe openneutron_int8_ptq: 'sram_buget' is ignored; it takes options, ")
+    assert record.getMessage().endswith(" Did you mean options=CompileOptions(sram_budget=...)?")

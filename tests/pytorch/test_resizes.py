@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from openneutron.api.pytorch import analyse
+from openneutron.model_options import QuantizationOptions
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import assert_same_as_litert, compiled
 
@@ -100,7 +101,7 @@ def test_shuffles_move_bytes_only() -> None:
 
 
 def test_a_model_that_ends_in_a_pixel_shuffle_is_delegated_whole() -> None:
-    small = compiled(lambda m, x: F.pixel_shuffle(m.conv(x), 2), io="int8")
+    small = compiled(lambda m, x: F.pixel_shuffle(m.conv(x), 2), quantization=QuantizationOptions(io_dtype="int8"))
     assert small.reasons == []
     assert [str(node.target) for node in small.program.quantized.graph.nodes if "pixel" in str(node.target)] == []
     (part,) = small.program.partitions
@@ -139,7 +140,7 @@ class SuperResolution(nn.Module):
 def test_a_super_resolution_network_is_one_delegate_call() -> None:
     torch.manual_seed(3)
     model, samples = SuperResolution().eval(), [(torch.rand(1, 3, 12, 14),) for _ in range(4)]
-    program = analyse(model, samples[0], calibration=samples, channels_last=True)
+    program = analyse(model, samples[0], calibration=samples, quantization=QuantizationOptions(channels_last=True))
     assert program.delegation.on_cpu == ()
     assert len(program.partitions) == 1
     assert_same_as_litert(program)

@@ -15,13 +15,18 @@ from openneutron.api.pytorch import analyse
 from openneutron.cli.arrays import INDICES, random_array
 from openneutron.cli.pytorch_file import open_pte
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.model_options import DelegationOptions
 from openneutron.pytorch.run.runner import Runner
 from tests.pytorch.small_models import compiled
 
 
 def test_what_a_cpu_kernel_refuses_is_said_in_words() -> None:
     left = ["aten.pad", "aten.constant_pad_nd"]
-    small = compiled(lambda m, x: F.pad(m.conv(x), (-1, 1)), name="cropped", operators_not_to_delegate=left)
+    small = compiled(
+        lambda m, x: F.pad(m.conv(x), (-1, 1)),
+        name="cropped",
+        delegation=DelegationOptions(operators_not_to_delegate=left),
+    )
     with pytest.raises(InvalidModelError) as caught:
         small.program.run(*small.inputs[0])
     message = str(caught.value)
@@ -44,7 +49,12 @@ class Looked(nn.Module):
 
 def test_indices_are_bounded_by_the_tables_they_are_for(tmp_path: Path) -> None:
     given = (torch.tensor([[1, 2]]), torch.randn(1, 2, 8))
-    program = analyse(Looked().eval(), given, calibration=[given], operators_not_to_delegate=["aten.embedding"])
+    program = analyse(
+        Looked().eval(),
+        given,
+        calibration=[given],
+        delegation=DelegationOptions(operators_not_to_delegate=["aten.embedding"]),
+    )
     assert Runner("looked", program.buffer).table_sizes == [3, None]
     program.save(tmp_path / "looked.pte")
     indices, _ = open_pte(tmp_path / "looked.pte", program.buffer, 1).inputs

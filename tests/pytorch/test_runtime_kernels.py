@@ -31,8 +31,8 @@ def net():
 
 MESSAGE = (
     "ExecuTorch's runtime has no kernel for aten.sort ('aten_sort_default'), on the CPU, and would not load the program. Write "
-    "that part of the model with other operators; or pass any_runtime=True (--any-runtime) for a .pte that runs where these "
-    "kernels are."
+    "that part of the model with other operators; or pass DelegationOptions(any_runtime=True) (--any-runtime) for a .pte that runs "
+    "where these kernels are."
 )
 
 

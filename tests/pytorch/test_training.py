@@ -16,6 +16,7 @@ from torchao.quantization.pt2e.fake_quantize import disable_fake_quant
 
 import openneutron
 from openneutron.errors import InvalidOptionError
+from openneutron.model_options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name
 from openneutron.pytorch.operators.annotations import annotation_rules
@@ -222,7 +223,7 @@ def test_training_inside_compile_is_one_delegate_call() -> None:
     torch.manual_seed(0)
     model, x = Branches(), torch.randn(IMAGE)
     before = copy.deepcopy(model.state_dict())
-    program = openneutron.compile(model, (x,), train_fn=lambda m: trained(m, x))
+    program = openneutron.compile(model, (x,), quantization=QuantizationOptions(train_fn=lambda m: trained(m, x)))
     assert program.delegation.partitions == 1 and not program.delegation.on_cpu
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
     assert float((program.run(x)[0] - program.quantized(x)).abs().max()) <= 2 / 256
@@ -341,7 +342,9 @@ def test_digits_are_read_as_well_as_after_calibration_alone() -> None:
     learn(model, 6, 3e-3)
     example = (pictures[test],)
     calibrated = openneutron.compile(model, example, calibration=[(pictures[:360],)])
-    trained_on = openneutron.compile(model, example, train_fn=lambda simulation: learn(simulation, 3, 1e-3))
+    trained_on = openneutron.compile(
+        model, example, quantization=QuantizationOptions(train_fn=lambda simulation: learn(simulation, 3, 1e-3))
+    )
     results = [program.run(*example)[0] for program in (calibrated, trained_on)]
     right = [int((result.argmax(1) == labels[test]).sum()) for result in results]
     losses = [float(F.cross_entropy(result, labels[test])) for result in results]

@@ -13,6 +13,7 @@ from executorch.exir import to_edge_transform_and_lower
 from torch import nn
 
 from openneutron.ir import QuantParams, per_channel, per_tensor
+from openneutron.model_options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
@@ -85,7 +86,7 @@ def test_training_folds_batch_norms() -> None:
         nn.ConvTranspose2d(5, 5, 3, groups=5),
         settled(nn.BatchNorm2d(5)),
     )
-    small = quantized(module, (2, 4, 5, 5), train_fn=_train)
+    small = quantized(module, (2, 4, 5, 5), quantization=QuantizationOptions(train_fn=_train))
     assert small.operators == ["transpose_conv", "slice", "transpose_conv", "transpose_conv"]
     assert_one_call(small, "trained")
     (part,) = small.program.partitions

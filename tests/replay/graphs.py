@@ -23,7 +23,7 @@ from tests.support.uint8_files import network
 
 TARGET = targets.get("imxrt700")
 
-FETCH = CompileOptions(fetch_constants_to_sram=True)
+FETCH = CompileOptions(prefetch_constants=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +54,17 @@ def _program_hash(graph: Graph, options: CompileOptions) -> str:
 
 SETTINGS: Mapping[str, Setting] = {
     "default": Setting(),
-    "caller-io": Setting(CompileOptions(io="caller")),
+    "caller-io": Setting(CompileOptions(io_place="caller")),
     "profile": Setting(CompileOptions(profile=True)),
     "budget-80": Setting(percent=80),
     "budget-60": Setting(percent=60),
     "budget-40": Setting(percent=40),
     "least-budget": Setting(percent=0),
-    "caller-io-least-budget": Setting(CompileOptions(io="caller"), 0),
+    "caller-io-least-budget": Setting(CompileOptions(io_place="caller"), 0),
     "fetch": Setting(FETCH),
     "fetch-budget-60": Setting(FETCH, 60),
     "fetch-least-budget": Setting(FETCH, 0),
-    "fetch-caller-io-budget-40": Setting(replace(FETCH, io="caller"), 40),
+    "fetch-caller-io-budget-40": Setting(replace(FETCH, io_place="caller"), 40),
     "high-effort-budget-60": Setting(CompileOptions(effort="high"), 60),
 }
 """The options of the cases, by the last part of a case's name."""
@@ -144,4 +144,4 @@ def _read(data: bytes) -> Graph:
 
 
 def _compiled_file(make: Callable[[], bytes], name: str) -> str:
-    return digest(compile_file(litert.read(make()), name, TARGET).to_bytes())
+    return digest(compile_file(litert.read(make()), name).to_bytes())

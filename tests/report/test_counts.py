@@ -11,11 +11,11 @@ from openneutron.api.pytorch import analyse
 from openneutron.compiler import CompileOptions
 from openneutron.diagnostics import OnCpu
 from openneutron.mixed import analyse_file
+from openneutron.model_options import QuantizationOptions
 from openneutron.report import PartitionSummary, of_compiled_file
 from openneutron.report.folded import folded
 from openneutron.report.text import calls_table, plain, summary_rows
 from tests.support.litert_files import mixed_file
-from tests.support.oracle import TARGET
 
 SIDE = 12
 
@@ -35,7 +35,12 @@ class Layers(nn.Module):
 
 def test_views_and_dropouts_are_no_work_and_macs_count_on_both_sides() -> None:
     example = (torch.zeros(1, 8, SIDE, SIDE),)
-    program = analyse(Layers(), example, calibration=[(torch.randn(1, 8, SIDE, SIDE),)], keep_float=["kept"])
+    program = analyse(
+        Layers(),
+        example,
+        calibration=[(torch.randn(1, 8, SIDE, SIDE),)],
+        quantization=QuantizationOptions(keep_float=["kept"]),
+    )
     made = program.report
     idle = {item.operator for item in made.delegated if not item.computes}
     assert idle == {"dropout (dim_order_ops._clone_dim_order)", "flatten (aten.view_copy)"}
@@ -57,7 +62,7 @@ def test_views_and_dropouts_are_no_work_and_macs_count_on_both_sides() -> None:
 
 
 def test_a_number_behind_a_name_is_another_node() -> None:
-    part = of_compiled_file(analyse_file(litert.read(mixed_file()), "m", TARGET)).partitions[0]
+    part = of_compiled_file(analyse_file(litert.read(mixed_file()), "m")).partitions[0]
     named = PartitionSummary(
         "p", part.report, {"aten_relu": "block.1", "aten_relu_1": "block.2", "aten_add": "aten_add"}
     )
@@ -76,9 +81,7 @@ def test_a_number_behind_a_name_is_another_node() -> None:
 
 def test_macs_of_a_file_are_those_of_both_sides() -> None:
     model = litert.read(mixed_file())
-    whole, part = (
-        of_compiled_file(analyse_file(model, "m", TARGET, CompileOptions(), kept)) for kept in ((), ("CONV_2D",))
-    )
+    whole, part = (of_compiled_file(analyse_file(model, "m", CompileOptions(), kept)) for kept in ((), ("CONV_2D",)))
     assert (whole.macs, whole.cpu_macs) == (32256, 0)
     assert (part.macs, part.cpu_macs) == (0, 32256)
     assert dict(summary_rows(part))["MACs"] == "32.3 k, 100.0 % of them on the CPU"

@@ -33,9 +33,7 @@ from tests.support.random_images import image_graph
 
 
 def summary(options: CompileOptions = CompileOptions()) -> Summary:
-    return of_compiled_file(
-        compile_file(litert.read(mixed_file()), "mixed.tflite", TARGET, options), "out.tflite", 4800
-    )
+    return of_compiled_file(compile_file(litert.read(mixed_file()), "mixed.tflite", options), "out.tflite", 4800)
 
 
 def test_totals_are_those_of_the_partitions() -> None:
@@ -68,16 +66,16 @@ def test_sram_says_what_it_is_made_of() -> None:
     assert sram(CompileOptions()) == (
         "1.5 KiB of 7.50 MiB (0.0 %): arena 1.5 KiB, input and output inside (192 B less than in the caller's buffers)"
     )
-    assert sram(CompileOptions(io="caller", sram_budget=4096)) == (
+    assert sram(CompileOptions(io_place="caller", sram_budget=4096)) == (
         "1.7 KiB of 4.0 KiB (42.2 %): arena 512 B, input and output 1.2 KiB (192 B less in all inside the arena: "
         "--io-place arena)"
     )
-    fetched = sram(CompileOptions(io="caller", sram_budget=4096, fetch_constants_to_sram=True))
+    fetched = sram(CompileOptions(io_place="caller", sram_budget=4096, prefetch_constants=True))
     assert fetched == "2.3 KiB of 4.0 KiB (58.6 %): arena 512 B, prefetch 672 B, input and output 1.2 KiB"
 
 
 def test_what_the_place_of_inputs_and_outputs_saves_is_what_compiling_with_the_other_gains() -> None:
-    inside, outside = (summary(CompileOptions(io=io)).partitions for io in ("arena", "caller"))
+    inside, outside = (summary(CompileOptions(io_place=io)).partitions for io in ("arena", "caller"))
     for one, other in zip(inside, outside, strict=True):
         assert one.report.other_io_sram_bytes == other.report.sram_bytes > one.report.sram_bytes
         assert other.report.other_io_sram_bytes == one.report.sram_bytes
@@ -88,14 +86,14 @@ def test_inputs_and_outputs_save_no_more_than_their_bytes() -> None:
     for graph, io in itertools.product((image_graph(1), cifarnet()), ("arena", "caller")):
         border = sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs))
         with pytest.raises(BudgetError) as caught:
-            compile_graph(graph, TARGET, CompileOptions(1, io=io))
+            compile_graph(graph, TARGET, CompileOptions(sram_budget=1, io_place=io))
         for budget in (caught.value.least_bytes, 2 * caught.value.least_bytes, None):
-            report = compile_graph(graph, TARGET, CompileOptions(budget, io=io)).report
+            report = compile_graph(graph, TARGET, CompileOptions(sram_budget=budget, io_place=io)).report
             assert abs(report.other_io_sram_bytes - report.sram_bytes) <= border + 16 * len(graph.outputs), (io, budget)
 
 
 def test_the_time_is_shared_out_among_what_bounds_the_calls() -> None:
-    made = summary(CompileOptions(fetch_constants_to_sram=True))
+    made = summary(CompileOptions(prefetch_constants=True))
     issue = sum(call.cycles for part in made.partitions for call in part.report.operators)
     assert {call.bottleneck for part in made.partitions for call in part.report.operators} == {"issue"}
     shares = [f"{100 * cycles / made.cycles:.1f} %" for cycles in (issue, made.copy_cycles)]
@@ -106,7 +104,7 @@ def test_weights_say_whether_the_budget_holds_them() -> None:
     def weights(made: Summary) -> str:
         return dict(summary_rows(made))["Weights"]
 
-    assert weights(summary(CompileOptions(fetch_constants_to_sram=True))) == "1.3 KiB in flash, fetched ahead of use"
+    assert weights(summary(CompileOptions(prefetch_constants=True))) == "1.3 KiB in flash, fetched ahead of use"
     made = summary()
     assert weights(made) == "1.3 KiB beside the budget, in memory that the NPU reads"
     assert weights(with_weights(made, 7680 * 1024 - 768)) == "7.50 MiB beside the budget, in memory that the NPU reads"
@@ -136,7 +134,7 @@ def test_weights_that_the_sram_does_not_hold_are_counted_as_copied() -> None:
     )
     assert rows["Copies"] == (
         "30.34 ms of it from flash: the chip's 7.50 MiB of SRAM do not hold weights and run together. "
-        "Compile with --fetch-constants-to-sram"
+        "Compile with --prefetch-constants"
     )
     assert rows["Weights"] == "7.50 MiB in flash, since they do not fit the chip's SRAM"
     assert rows["Bound by"].startswith("copies 99.9 %")
@@ -218,7 +216,7 @@ def test_stripes_are_counted_and_what_they_cost_is_said() -> None:
     model = litert.read(litert.write(image_graph(5)))
 
     def made(budget: int | None) -> Summary:
-        return of_compiled_file(compile_file(model, "image", TARGET, CompileOptions(budget)))
+        return of_compiled_file(compile_file(model, "image", CompileOptions(sram_budget=budget)))
 
     assert "Stripes" not in dict(summary_rows(made(None)))
     with pytest.raises(BudgetError) as caught:

@@ -56,7 +56,7 @@ def seeds() -> list[Program]:
     graphs = [random_graphs.single(op, seed) for op in sorted(random_graphs.SAMPLERS) for seed in (0, 1)]
     graphs += [random_graphs.several(seed) for seed in range(40)]
     for number, graph in enumerate(graphs):
-        options = CompileOptions(io=("arena", "caller")[number % 2], fetch_constants_to_sram=number % 3 == 0)
+        options = CompileOptions(io_place=("arena", "caller")[number % 2], prefetch_constants=number % 3 == 0)
         program = compile_graph(graph, target, options).program
         made.append((program, rewritten(program, as_window), rewritten(program, as_stripes))[number % 3])
     return made

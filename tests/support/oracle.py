@@ -122,7 +122,7 @@ def assert_fits_and_is_exact(
 
 def least_budget(graph: Graph, fetch: bool = False, io: str = "arena", effort: str = DEFAULT.name) -> int:
     """Return the least budget that the compiler names, in bytes; 1 where nothing is needed."""
-    options = CompileOptions(sram_budget=1, fetch_constants_to_sram=fetch, io=io, effort=effort)
+    options = CompileOptions(sram_budget=1, prefetch_constants=fetch, io_place=io, effort=effort)
     try:
         compile_graph(graph, TARGET, options)
     except BudgetError as error:

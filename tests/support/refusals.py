@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What neutronModelCheck and neutronModelPrepare refuse: one small change each to the program of a real model.
 
-The table is for any program that is compiled with ``fetch_constants_to_sram`` and ends in softmax, and has a convolution
+The table is for any program that is compiled with ``prefetch_constants`` and ends in softmax, and has a convolution
 first and a sum of two tensors among its operators: ResNet-8.
 """
 

@@ -3,19 +3,26 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from openneutron.api.keywords import (
-    ExportedOptions,
-    ModelOptions,
-    check_file_options,
-    check_module_options,
-    without_loading,
-)
+from openneutron.api.keywords import check_for_file, check_not_loaded
 from openneutron.errors import InvalidModelError
 from openneutron.given_file import existing
+from openneutron.model_options import (
+    DelegationOptions,
+    LoadingOptions,
+    OutputOptions,
+    Progress,
+    QuantizationOptions,
+    silent,
+    suggestion,
+)
+from openneutron.needs_pytorch import needs_pytorch
+from openneutron.options import CompileOptions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -36,64 +43,137 @@ OTHER_SUFFIXES = {
 
 @overload
 def compile(
-    model: str | os.PathLike[str], example_inputs: Any = None, **options: Unpack[ExportedOptions]
+    model: str | os.PathLike[str],
+    example_inputs: Any = None,
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    calibration: Iterable[Any] | None = None,
+    options: CompileOptions = CompileOptions(),
+    quantization: QuantizationOptions = QuantizationOptions(),
+    delegation: DelegationOptions = DelegationOptions(),
+    loading: LoadingOptions = LoadingOptions(),
+    outputs: OutputOptions = OutputOptions(),
+    name: str | None = None,
+    progress: Progress = silent,
 ) -> CompiledModel | CompiledLiteRTModel: ...
 
 
 @overload
 def compile(
-    model: nn.Module | ExportedProgram, example_inputs: Any = None, **options: Unpack[ModelOptions]
+    model: nn.Module | ExportedProgram,
+    example_inputs: Any = None,
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    calibration: Iterable[Any] | None = None,
+    options: CompileOptions = CompileOptions(),
+    quantization: QuantizationOptions = QuantizationOptions(),
+    delegation: DelegationOptions = DelegationOptions(),
+    loading: LoadingOptions = LoadingOptions(),
+    outputs: OutputOptions = OutputOptions(),
+    name: str | None = None,
+    progress: Progress = silent,
 ) -> CompiledModel: ...
 
 
 def compile(
     model: nn.Module | ExportedProgram | str | os.PathLike[str],
     example_inputs: Any = None,
-    **options: Unpack[ExportedOptions],
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    calibration: Iterable[Any] | None = None,
+    options: CompileOptions = CompileOptions(),
+    quantization: QuantizationOptions = QuantizationOptions(),
+    delegation: DelegationOptions = DelegationOptions(),
+    loading: LoadingOptions = LoadingOptions(),
+    outputs: OutputOptions = OutputOptions(),
+    name: str | None = None,
+    progress: Progress = silent,
+    **unknown: Any,
 ) -> CompiledModel | CompiledLiteRTModel:
     """Compile a model for the NPU.
 
-    model: a module with ``example_inputs`` (a tuple of its arguments), an ExportedProgram, the path of a ``.pt2`` that
-    torch.export.save wrote, or the path of an int8 ``.tflite``. A ``.tflite`` is compiled without importing torch.
-    calibration: typical inputs of a model that is not quantized, each a tuple as ``example_inputs``; int8 scales come from them.
-    target: the chip; "imxrt700" where it is not given. sram_budget: KiB that a delegate call may take.
-    trust, imports: for a ``.pt2``, as ``openneutron.pytorch.source.exported_file.load_exported`` takes them: whether code in the file may
-    run, and modules to import first.
-    The other options are those of ``openneutron.api.pytorch.compile`` for PyTorch models and of ``FileOptions`` for
-    a ``.tflite``.
+    Args:
+        model: A module with ``example_inputs``, an ExportedProgram, the path of a ``.pt2`` that torch.export.save wrote,
+            or the path of an int8 ``.tflite``. A ``.tflite`` is compiled without importing torch. An exported program
+            that is quantized needs no calibration.
+        example_inputs: A module's arguments in a tuple, or its only argument: tensors, and numbers, strings and None,
+            which become part of the program, alone or in tuples, lists and dicts.
+        example_kwargs: The arguments that the module takes by keyword.
+        calibration: Typical inputs of a model that is not quantized, each a tensor or a tuple as ``example_inputs``, or
+            (tuple, dict) where there are keywords. Larger batches than the example's are split. The int8 scales come
+            from these inputs.
+        options: The target, the SRAM budget in bytes and the other options of the compiler.
+        quantization: Layers that stay float, training, and type and layout of inputs and outputs (PyTorch models).
+        delegation: Operators that stay on the CPU, and programs without operators for the NPU.
+        loading: Code and modules that the loading of a ``.pt2`` may need.
+        outputs: Files to write beside the result.
+        name: The model's name in messages; None: the file's name, or "model".
+        progress: A function that is called at each step.
+        unknown: Refused, with the parameter or the object that the keyword belongs to.
 
-    The result has ``save``, ``run``, ``summary()`` and ``report``. ``buffer`` holds the bytes of the compiled file: a
-    ``.pte`` for PyTorch models (CompiledModel), a ``.tflite`` for a ``.tflite`` (CompiledLiteRTModel).
+    Returns:
+        The compiled model, with ``save``, ``run``, ``summary()`` and ``report``. ``buffer`` holds the bytes of the
+        compiled file: a ``.pte`` for PyTorch models (CompiledModel), a ``.tflite`` for a ``.tflite``
+        (CompiledLiteRTModel).
 
-    Raises InvalidModelError where the model or its file can't be compiled, InvalidOptionError for unusable options,
-    BudgetError where the budget is too small, MissingToolError where a PyTorch model is given and torch is not installed.
+    Raises:
+        InvalidModelError: The model or its file can't be compiled, nothing of it can run on the NPU (with
+            ``must_delegate``), or a CPU fallback has no kernel (without ``any_runtime``).
+        InvalidOptionError: An option or the calibration data is unusable.
+        BudgetError: The SRAM budget is too small. The error has the smallest sufficient budget.
+        MissingToolError: A PyTorch model is given and torch is not installed, or the converter is not.
+        ConverterError: The converter ``eiq`` failed.
+        TypeError: A keyword is unknown.
+
+    >>> import openneutron
+    >>> options = openneutron.CompileOptions(sram_budget=64 * 1024)
+    >>> openneutron.compile("net.tflite", options=options).save("net_npu.tflite")  # doctest: +SKIP
+    >>> openneutron.compile("net.tflite", sram_budget=64 * 1024)
+    Traceback (most recent call last):
+        ...
+    TypeError: compile() got an unexpected keyword argument 'sram_budget'. Pass options=CompileOptions(sram_budget=...).
     """
-    if not isinstance(model, (str, os.PathLike)):
-        check_module_options(options)
-        return _compile_module(model, example_inputs, **without_loading(options))
-    path = _model_file(model)
-    options.setdefault("name", path.name)
-    if path.suffix == ".tflite":
-        from openneutron.api.litert import compile_litert
+    for keyword in unknown:
+        hint = suggestion(keyword, inspect.signature(compile).parameters)
+        raise TypeError(f"compile() got an unexpected keyword argument '{keyword}'.{hint}")
+    program: nn.Module | ExportedProgram
+    if isinstance(model, (str, os.PathLike)):
+        path = _model_file(model)
+        name = name or path.name
+        if path.suffix == ".tflite":
+            from openneutron.api.litert import compile_litert
 
-        check_file_options(options["name"], example_inputs, options)
-        return compile_litert(path, options)
-    from openneutron.needs_pytorch import needs_pytorch
-
-    with needs_pytorch("PyTorch models take"):
-        from openneutron.pytorch.source.exported_file import load_exported
-    program = load_exported(path, options.get("trust", False), options.get("imports", ()))
-    return _compile_module(program, example_inputs, **without_loading(options))
-
-
-def _compile_module(
-    model: nn.Module | ExportedProgram, example_inputs: Any, **options: Unpack[ModelOptions]
-) -> CompiledModel:
-    from openneutron.needs_pytorch import needs_pytorch
-
+            inputs = {
+                "example_inputs": example_inputs,
+                "example_kwargs": example_kwargs,
+                "calibration": calibration,
+            }
+            check_for_file(name, inputs, options, quantization, delegation, loading)
+            return compile_litert(path, name, options, delegation, outputs, progress)
+        program = _loaded(path, loading)
+    else:
+        check_not_loaded(loading)
+        program = model
     with needs_pytorch("PyTorch models take"):
         from openneutron.api.pytorch import compile as compile_module
-    return compile_module(model, example_inputs, **options)
+    return compile_module(
+        program,
+        example_inputs,
+        example_kwargs=example_kwargs,
+        calibration=calibration,
+        options=options,
+        quantization=quantization,
+        delegation=delegation,
+        outputs=outputs,
+        name=name or "model",
+        progress=progress,
+    )
+
+
+def _loaded(path: Path, loading: LoadingOptions) -> ExportedProgram:
+    with needs_pytorch("PyTorch models take"):
+        from openneutron.pytorch.source.exported_file import load_exported
+    return load_exported(path, loading.trust, loading.imports)
 
 
 def _model_file(model: str | os.PathLike[str]) -> Path:

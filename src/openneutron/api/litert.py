@@ -11,14 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from openneutron import files, litert, targets
-from openneutron.api.keywords import FileOptions
-from openneutron.compiler import CompileOptions
-from openneutron.converter import OPEN, kernel_selections
-from openneutron.flags import split_flags, with_flags
+from openneutron import files, litert
+from openneutron.converter import kernel_selections
 from openneutron.mixed import CompiledFile, FileSimulator, analyse_file, compile_file
-from openneutron.mixed.compiled_file import silent
-from openneutron.options import ARENA, kib_in_bytes
+from openneutron.model_options import DelegationOptions, OutputOptions, Progress, silent
+from openneutron.options import CompileOptions
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
@@ -83,30 +80,23 @@ class CompiledLiteRTModel:
         return kernel_selections.selection_files(path, self.compiled.programs())
 
 
-def compile_litert(path: Path, options: FileOptions) -> CompiledLiteRTModel:
+def compile_litert(
+    path: Path,
+    name: str,
+    options: CompileOptions = CompileOptions(),
+    delegation: DelegationOptions = DelegationOptions(),
+    outputs: OutputOptions = OutputOptions(),
+    progress: Progress = silent,
+) -> CompiledLiteRTModel:
     """Return the compiled file. Raises the same errors as ``openneutron.compile``."""
-    target = targets.get(options.get("target", targets.DEFAULT))
-    wanted = CompileOptions(
-        sram_budget=kib_in_bytes(options.get("sram_budget")),
-        io=options.get("io_place", ARENA),
-        fetch_constants_to_sram=options.get("fetch_constants_to_sram", False),
-    )
-    wanted = with_flags(wanted, split_flags(options.get("extra_flags")))
-    selection, folder = options.get("kernel_selection"), options.get("intermediates_dir")
+    selection = None if outputs.kernel_selection is None else Path(outputs.kernel_selection)
+    folder = None if outputs.intermediates_dir is None else Path(outputs.intermediates_dir)
     if selection is not None:
-        kernel_selections.check(Path(selection), OPEN)
-    compiled = (compile_file if options.get("must_delegate", True) else analyse_file)(
-        litert.read(path),
-        options.get("name", path.name),
-        target,
-        wanted,
-        options.get("operators_not_to_delegate", ()),
-        options.get("progress") or silent,
+        kernel_selections.check(selection, options.converter)
+    compiled = (compile_file if delegation.must_delegate else analyse_file)(
+        litert.read(path), name, options, delegation.operators_not_to_delegate, progress
     )
     result = CompiledLiteRTModel(compiled)
-    made = {} if folder is None else result.intermediates(Path(folder))
-    files.write(
-        made if selection is None else made | result.kernel_selections(Path(selection)),
-        None if folder is None else Path(folder),
-    )
+    made = {} if folder is None else result.intermediates(folder)
+    files.write(made if selection is None else made | result.kernel_selections(selection), folder)
     return result

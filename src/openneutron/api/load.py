@@ -84,10 +84,24 @@ class LoadedFile:
 
 
 def load(file: str | os.PathLike[str]) -> LoadedFile:
-    """Open a compiled ``.pte`` or ``.tflite``; the file's contents decide which.
+    """Open a compiled ``.pte`` or ``.tflite``.
 
-    Raises InvalidModelError where the file does not exist or is not compiled, InvalidProgramError where the file is
-    damaged or its program was made by another compiler.
+    Args:
+        file: The file's path. The contents decide between the two formats, not the name.
+
+    Returns:
+        The file, with ``run``, ``summary()``, ``report`` and ``profile()``.
+
+    Raises:
+        InvalidModelError: The file does not exist or is not compiled.
+        InvalidProgramError: The file is damaged, or another compiler made its program.
+
+    >>> import openneutron
+    >>> openneutron.load("net.pte").summary()  # doctest: +SKIP
+    >>> openneutron.load("no_such_file.pte")
+    Traceback (most recent call last):
+        ...
+    openneutron.errors.InvalidModelError: 'no_such_file.pte' does not exist.
     """
     path = existing(os.fspath(file))
     try:

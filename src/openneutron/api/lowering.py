@@ -19,12 +19,11 @@ from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
     ConvertedPartition,
-    PartitionOverBudget,
     core_aten_ops_exception_list,
 )
 from openneutron.pytorch.source.exporting import first_line
 
-Info = TypeVar("Info", CompiledPartition, ConvertedPartition, PartitionOverBudget)
+Info = TypeVar("Info", CompiledPartition, ConvertedPartition)
 
 PACKAGE = Path(__file__).parents[2]
 

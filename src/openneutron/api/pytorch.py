@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch  # noqa: F401  # isort: skip  (a message names the first package that is not installed)
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
-import torch
-from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig
+from executorch.exir import ExecutorchBackendConfig
 from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
@@ -21,11 +22,12 @@ from torch.utils import _pytree as pytree
 
 from openneutron import files
 from openneutron.api.lowering import in_words, keep_state, lowered, partitions
-from openneutron.compiler.search.budget import budget_bytes, over_budget
-from openneutron.converter import OPEN, kernel_selections
+from openneutron.compiler.search.budget import budget_bytes
+from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.hushed import hushed
-from openneutron.options import CALLER, kib_in_bytes
+from openneutron.model_options import INT8, DelegationOptions, OutputOptions, Progress, QuantizationOptions, silent
+from openneutron.options import CompileOptions
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
@@ -34,8 +36,7 @@ from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
     ConvertedPartition,
-    NeutronCompileSpecBuilder,
-    PartitionOverBudget,
+    generate_neutron_compile_spec,
     intermediates_folder,
 )
 from openneutron.pytorch.partition.delegation import Delegation
@@ -49,18 +50,9 @@ from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Su
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
 
-FLOAT32, INT8 = "float32", "int8"
-
-Progress = Callable[[str, int, int], None]
-"""Told what is being worked on, how much of it is done, and how much there is."""
-
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"'{name}'" for name in names) or "nothing"
-
-
-def _silent(_step: str, _done: int, _total: int) -> None:
-    """Tells nobody."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,104 +137,39 @@ def compile(
     *,
     example_kwargs: Mapping[str, Any] | None = None,
     calibration: Iterable[Any] | None = None,
-    target: str = "imxrt700",
-    sram_budget: int | None = None,
-    channels_last: bool | None = None,
-    io: str = FLOAT32,
-    operators_not_to_delegate: Sequence[str] = (),
-    keep_float: Sequence[object] = (),
-    train_fn: Callable[[GraphModule], None] | None = None,
-    progress: Progress | None = None,
+    options: CompileOptions = CompileOptions(),
+    quantization: QuantizationOptions = QuantizationOptions(),
+    delegation: DelegationOptions = DelegationOptions(),
+    outputs: OutputOptions = OutputOptions(),
     name: str = "model",
-    io_place: str = CALLER,
-    fetch_constants_to_sram: bool = False,
-    use_neutron_for_format_conversion: bool = True,
-    allow_no_op_partitions: bool = False,
-    preserve_ops: Sequence[torch._ops.OpOverload] = (),
-    intermediates_dir: str | os.PathLike[str] | None = None,
-    kernel_selection: str | os.PathLike[str] | None = None,
-    converter: str = OPEN,
-    extra_flags: str | Sequence[str] | None = None,
-    must_delegate: bool = True,
-    any_runtime: bool = False,
+    progress: Progress = silent,
 ) -> CompiledModel:
-    """The model quantized to int8 and compiled for ``target``.
-
-    model: a module (it is exported in eval mode with ``example_inputs``), or an exported program; one that is quantized
-    already is taken as it is and needs no calibration.
-    example_inputs: the model's arguments in a tuple, or its only one; tensors, and numbers, strings and None, which become part
-    of the program, alone or in tuples, lists and dicts. example_kwargs: those it takes by keyword.
-    calibration: typical inputs, each a tensor or a tuple as ``example_inputs``, or (tuple, dict) where there are keywords;
-    batches of them are taken apart where the example has a smaller batch. They set the int8 scales.
-    sram_budget: KiB that arena, prefetch buffer, inputs and outputs of a delegate call may take; None is the target's SRAM.
-    channels_last: whether the program takes and gives images channels innermost, which saves a transpose at each border;
-    None: as the example inputs lie. ``run`` takes either.
-    io: ``float32`` borders with quantization on the CPU, or ``int8`` ones.
-    operators_not_to_delegate: operators (``aten.relu``, ``aten.add.Tensor``), nodes (``aten_convolution_default_1``) and modules
-    (``features.3``) to leave on the CPU; ``*``, ``?`` and ``[...]`` are wildcards.
-    preserve_ops: operators to keep whole where they can be delegated, beside those that are anyway. allow_no_op_partitions:
-    whether what only renames values is worth a delegate call.
-    keep_float: modules (names such as ``classifier.*``, or classes) and operators (``aten.softmax.int``) not to quantize.
-    train_fn: trains the model with its quantization simulated, in place; it is given the model in training mode, and scales
-    come from what it sees there (``calibration`` is not needed then). The model that was passed in stays as it is.
-    converter: ``open``, or ``eiq`` for NXP's ``eiq_neutron_sdk`` where it is installed: the ``.pte`` then holds NXP's microcode,
-    for the chip alone (docs/converters.md). extra_flags: the converter's own options, as on a command line.
-    kernel_selection: a C file to write (``net_kernel_selection.c``) that registers just the kernels the model calls, for the
-    linker to drop the others; beside it one of each partition, ``net_<partition>_kernel_selection.c`` (docs/kernel-selection.md).
-    must_delegate: whether a model of which nothing can run on the NPU is an error; else it is compiled for the CPU.
-    any_runtime: True permits operators on the CPU that ExecuTorch's runtime on this machine has no kernel for, for
-    another runtime that has one. Otherwise such a program is an error, since it would not load here.
-    progress: told of each step. name: what messages call the model. The others are those of
-    ``generate_neutron_compile_spec`` (``io_place`` is its ``io``).
-
-    Raises InvalidModelError where the model can't be exported or has no fixed shapes, where nothing of it can run on
-    the NPU (with ``must_delegate``), or where an operator on the CPU has no kernel (without ``any_runtime``);
-    InvalidOptionError for unusable options or calibration data; BudgetError where the budget is too small; MissingToolError
-    and ConverterError where ``eiq`` is not there or fails.
-    """
-    tell = progress or _silent
-    spec = NeutronTargetSpec(target)
-    if io not in (FLOAT32, INT8):
-        raise InvalidOptionError(f"io: '{io}' is no border type; there are '{FLOAT32}' and '{INT8}'.")
-    selection = None if kernel_selection is None else Path(kernel_selection)
+    """Return the model, quantized to int8 and compiled. Parameters and errors are those of ``openneutron.compile``."""
+    spec = NeutronTargetSpec(options.target)
+    selection = None if outputs.kernel_selection is None else Path(outputs.kernel_selection)
     if selection is not None:
-        kernel_selections.check(selection, converter)
-    folder = None if intermediates_dir is None else intermediates_folder(os.fspath(intermediates_dir))
-    options = NeutronCompileSpecBuilder().neutron_compile_spec(
-        target,
-        extra_flags=extra_flags,
-        operators_not_to_delegate=operators_not_to_delegate,
-        use_neutron_for_format_conversion=use_neutron_for_format_conversion,
-        fetch_constants_to_sram=fetch_constants_to_sram,
-        sram_budget=kib_in_bytes(sram_budget),
-        io=io_place,
-        converter=converter,
-        name=name,
-        defer_budget=True,  # all partitions are measured before one that is too large is an error
-    )
-    budget = budget_bytes(kib_in_bytes(sram_budget), spec.neutron_target)
-    tell("Exporting", 0, 1)
+        kernel_selections.check(selection, options.converter)
+    folder = None if outputs.intermediates_dir is None else intermediates_folder(os.fspath(outputs.intermediates_dir))
+    partitioner = _partitioner(spec, options, delegation, name)
+    progress("Exporting", 0, 1)
     with hushed():
-        source = aten_graph(model, example_inputs, example_kwargs, channels_last, name)
-    module = _int8(source, name, spec, calibration, keep_float, train_fn, tell)
-    tell("Exporting the quantized model", 0, 1)
+        source = aten_graph(model, example_inputs, example_kwargs, quantization.channels_last, name)
+    module = _int8(source, name, spec, calibration, quantization, progress)
+    progress("Exporting the quantized model", 0, 1)
     with hushed():
         program = export(module, source.inputs, name, source.extents)
-    tell("Lowering", 0, 1)
-    partitioner = NeutronPartitioner(
-        options.build(),
-        spec,
-        CustomDelegationOptions(allow_no_op_partitions),
-        post_quantization_state_dict=module.state_dict(),
-        preserve_ops=list(preserve_ops),
-    )
-    edge, partitioner = _delegated(program, partitioner, name, budget, io)
-    tell("Writing", 0, 1)
+    progress("Lowering", 0, 1)
+    partitioner.post_quantization_state_dict = module.state_dict()
+    with hushed(), in_words(name, "lower"):
+        edge, partitioner = lowered(program, partitioner)
+        if quantization.io_dtype == INT8:
+            edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
+    progress("Writing", 0, 1)
     with hushed(), in_words(name, "write"):
         keep_state(edge.exported_program())
         executorch = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16))
         buffer = bytes(executorch.buffer)
-    if not any_runtime:
+    if not delegation.any_runtime:
         check_kernels(executorch.executorch_program, partitioner.delegations[-1], name)
     result = CompiledModel(
         name=name,
@@ -251,39 +178,53 @@ def compile(
         delegation=partitioner.delegations[-1],
         partitions=tuple(partitions(edge, CompiledPartition)),
         quantized=module,
-        budget_bytes=budget,
+        budget_bytes=budget_bytes(options.sram_budget, spec.neutron_target),
         converted=tuple(partitions(edge, ConvertedPartition)),
         keywords=tuple(source.inputs.kwargs),
     )
-    if must_delegate:
-        _check_delegation(result)
+    if delegation.must_delegate:
+        _check_delegated(result)
     made = {} if folder is None else result.intermediates(folder)
     files.write(made if selection is None else made | result.kernel_selections(selection))
     return result
 
 
-def _delegated(
-    program: ExportedProgram, partitioner: NeutronPartitioner, name: str, budget: int, io: str
-) -> tuple[EdgeProgramManager, NeutronPartitioner]:
-    """Return the program with its partitions compiled, and the partitioner that made them."""
-    with hushed(), in_words(name, "lower"):
-        edge, partitioner = lowered(program, partitioner)
-        _check_budget(edge, name, budget)
-        if io == INT8:
-            edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
-    return edge, partitioner
+def analyse(
+    model: nn.Module | ExportedProgram,
+    example_inputs: Any = None,
+    *,
+    delegation: DelegationOptions = DelegationOptions(),
+    **others: Any,
+) -> CompiledModel:
+    """Compile like ``compile``, but accept a model of which nothing can run on the NPU, or that needs another runtime."""
+    accepting = dataclasses.replace(delegation, must_delegate=False, any_runtime=True)
+    return compile(model, example_inputs, delegation=accepting, **others)
 
 
-def _check_delegation(result: CompiledModel) -> None:
+def _partitioner(
+    spec: NeutronTargetSpec, options: CompileOptions, delegation: DelegationOptions, name: str
+) -> NeutronPartitioner:
+    compile_spec = generate_neutron_compile_spec(
+        options.target,
+        operators_not_to_delegate=delegation.operators_not_to_delegate,
+        use_neutron_for_format_conversion=delegation.use_neutron_for_format_conversion,
+        options=options,
+        name=name,
+    )
+    return NeutronPartitioner(
+        compile_spec,
+        spec,
+        CustomDelegationOptions(delegation.allow_no_op_partitions),
+        preserve_ops=list(delegation.preserve_ops),
+    )
+
+
+def _check_delegated(result: CompiledModel) -> None:
     """Raise InvalidModelError where nothing of the model runs on the NPU."""
-    cpu = result.delegation.on_cpu
     if not result.parts:
+        cpu = result.delegation.on_cpu
         first = f" For one, {cpu[0]}" if cpu else ""
         raise InvalidModelError(f"'{result.name}': none of its {len(cpu)} operators can run on the NPU.{first}")
-
-
-analyse = partial(compile, must_delegate=False, any_runtime=True)
-"""Like ``compile``, but accepts a model of which nothing can run on the NPU, or that needs another runtime."""
 
 
 def _int8(
@@ -291,18 +232,18 @@ def _int8(
     name: str,
     target: NeutronTargetSpec,
     calibration: Iterable[Any] | None,
-    keep_float: Sequence[object],
-    train_fn: Callable[[GraphModule], None] | None,
-    tell: Progress,
+    options: QuantizationOptions,
+    progress: Progress,
 ) -> GraphModule:
-    """The module quantized, in place where it is not trained; as it is where it came quantized."""
+    """Return the quantized module: the given one where it is not trained, and unchanged where it was quantized
+    already."""
     module = source.module
     if not any(is_quantize(node) for node in module.graph.nodes):
-        quantizer = NeutronQuantizer(target, is_qat=train_fn is not None).keep_float(*keep_float)
-        module = _quantized(module, source.inputs, calibration, quantizer, train_fn, tell)
-    elif keep_float or train_fn is not None:
+        quantizer = NeutronQuantizer(target, is_qat=options.train_fn is not None).keep_float(*options.keep_float)
+        module = _quantized(module, source.inputs, calibration, quantizer, options.train_fn, progress)
+    elif options.keep_float or options.train_fn is not None:
         raise InvalidOptionError(
-            f"{'keep_float' if keep_float else 'train_fn'}: '{name}' is quantized already. Pass the float model."
+            f"{'keep_float' if options.keep_float else 'train_fn'}: '{name}' is quantized already. Pass the float model."
         )
     restore(module, source.state)
     return module
@@ -313,22 +254,16 @@ def _converted_summary(part: ConvertedPartition) -> ConvertedSummary:
     return ConvertedSummary(part.name, len(program.microcode), len(program.weights), len(program.kernels))
 
 
-def _check_budget(edge: EdgeProgramManager, name: str, budget: int) -> None:
-    too_large = list(partitions(edge, PartitionOverBudget))
-    if too_large:
-        raise over_budget(name, too_large, len(too_large) + len(list(partitions(edge, CompiledPartition))), budget)
-
-
 def _quantized(
     module: GraphModule,
     inputs: ModelInputs,
     calibration: Iterable[Any] | None,
     quantizer: NeutronQuantizer,
     train_fn: Callable[[GraphModule], None] | None,
-    tell: Progress,
+    progress: Progress,
 ) -> GraphModule:
     if train_fn is not None:
-        tell("Training", 0, 1)
+        progress("Training", 0, 1)
         # A copy: an exported module's parameters are the model's own.
         return calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
     if calibration is None:
@@ -337,12 +272,12 @@ def _quantized(
             "Pass calibration=[...], each item a tuple of the model's arguments (--calibration on the command line)."
         )
     total = len(calibration) if isinstance(calibration, Sized) else 0
-    tell("Calibrating", 0, total)
+    progress("Calibrating", 0, total)
     return calibrate_and_quantize(
         module,
         samples(calibration, inputs),
         quantizer,
-        after_sample=lambda done: tell("Calibrating", done, max(total, done)),
+        after_sample=lambda done: progress("Calibrating", done, max(total, done)),
     )
 
 

@@ -12,7 +12,7 @@ import typer
 from openneutron import files, litert
 from openneutron.cli import output
 from openneutron.cli.model_source import LiteRTFile
-from openneutron.cli.options import ConverterName, Request, Results, takes_a_model
+from openneutron.cli.options import GivenModel, Results, takes_a_model
 from openneutron.cli.progress import Steps
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError
@@ -33,7 +33,7 @@ def compile_model(
         Path | None,
         typer.Option("-o", "--output", metavar="OUT", help="The result; MODEL's name with .pte or _neutron.tflite."),
     ] = None,
-    asked: Request,
+    asked: GivenModel,
     intermediates: Annotated[
         Path | None,
         typer.Option(
@@ -82,7 +82,7 @@ def compile_model(
 
 
 def _results(
-    asked: Request, result: Path | None, intermediates: Path | None, selection: Path | None, dump_selection: bool
+    asked: GivenModel, result: Path | None, intermediates: Path | None, selection: Path | None, dump_selection: bool
 ) -> Results:
     """Return the paths of all results. Raises InvalidOptionError where a name has the wrong suffix or can't be written
     to."""
@@ -98,17 +98,17 @@ def _results(
     if selection is None and dump_selection:
         selection = kernel_selections.default_path(path)
     if selection is not None:
-        kernel_selections.check(selection, (asked.converter or ConverterName.OPEN).value)
+        kernel_selections.check(selection, asked.options.converter)
         files.check(selection)
     if intermediates is not None:
         files.check_folder(intermediates)
     return Results(path, intermediates, selection)
 
 
-def _compile_litert(source: LiteRTFile, asked: Request, results: Results, steps: Steps) -> Summary:
+def _compile_litert(source: LiteRTFile, asked: GivenModel, results: Results, steps: Steps) -> Summary:
     steps("Reading", 0, 1)
     model = litert.read(source.path)
-    compiled = compile_file(model, str(source), asked.target, asked.options, asked.not_delegated, steps)
+    compiled = compile_file(model, str(source), asked.options, asked.delegation.operators_not_to_delegate, steps)
     steps("Writing", 0, 1)
     made = {results.path: compiled.to_bytes()}
     if results.intermediates is not None:

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from openneutron import litert
 from openneutron.cli import output
 from openneutron.cli.model_source import LiteRTFile
-from openneutron.cli.options import Request, takes_a_model
+from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.cli.progress import Steps
 from openneutron.mixed import analyse_file
 from openneutron.report import Summary, of_compiled_file
@@ -19,10 +19,10 @@ from openneutron.report.memory import memory_table
 from openneutron.report.text import calls_table, on_cpu_table, summary_table
 
 
-@takes_a_model(without=("io", "converter", "any_runtime"))
+@takes_a_model(without=("io_dtype", "profile", "converter", "converter_flags", "any_runtime"))
 def explain(
     *,
-    asked: Request,
+    asked: GivenModel,
     memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -37,7 +37,7 @@ def explain(
             steps("Reading", 0, 1)
             read = litert.read(source.path)
             summary = of_compiled_file(
-                analyse_file(read, str(source), asked.target, asked.options, asked.not_delegated, steps)
+                analyse_file(read, str(source), asked.options, asked.delegation.operators_not_to_delegate, steps)
             )
         else:
             from openneutron.cli.pytorch_model import explain_pytorch

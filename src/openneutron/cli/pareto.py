@@ -11,7 +11,7 @@ import typer
 from openneutron import files, litert
 from openneutron.cli import output
 from openneutron.cli.model_source import LiteRTFile
-from openneutron.cli.options import Request, takes_a_model
+from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.cli.progress import Steps
 from openneutron.compiler.search.pareto import one_after_the_other, pareto
 from openneutron.errors import InvalidModelError, InvalidOptionError
@@ -19,10 +19,10 @@ from openneutron.mixed import analyse_file
 from openneutron.report.pareto import budget_kib, pareto_svg, pareto_table
 
 
-@takes_a_model(without=("sram_budget", "check", "io", "converter", "any_runtime"))
+@takes_a_model(without=("sram_budget", "check", "profile", "io_dtype", "converter", "converter_flags", "any_runtime"))
 def show_pareto(
     *,
-    asked: Request,
+    asked: GivenModel,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: a .svg.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the points as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -32,7 +32,7 @@ def show_pareto(
     From the least memory the NPU's part of the model can run in to whole tensors; each line is the time that compiling with
     its --sram-budget gives. A line less than 2% faster than the one above is left out, except the fastest. Budgets are
     whole KiB: where several lines have the same budget, a compile gives the last of them.
-    --fetch-constants-to-sram memory includes what is fetched, and the time is that of a port that copies in the background.
+    --prefetch-constants memory includes what is fetched, and the time is that of a port that copies in the background.
     """
     if plot is not None and plot.suffix != ".svg":
         raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
@@ -41,7 +41,8 @@ def show_pareto(
         if isinstance(source, LiteRTFile):
             steps("Reading", 0, 1)
             read = litert.read(source.path)
-            found = analyse_file(read, str(source), asked.target, asked.options, asked.not_delegated, steps)
+            excluded = asked.delegation.operators_not_to_delegate
+            found = analyse_file(read, str(source), asked.options, excluded, steps)
             graphs = [part.graph for part in found.parts]
         else:
             from openneutron.cli.pytorch_model import graphs_of_pytorch
@@ -54,7 +55,7 @@ def show_pareto(
     if not fronts:
         raise InvalidModelError(f"'{source}': none of it runs on the NPU. `openneutron explain` says why.")
     points = one_after_the_other(fronts)
-    title = str(source) + (", constants from flash" if asked.options.fetch_constants_to_sram else "")
+    title = str(source) + (", constants from flash" if asked.options.prefetch_constants else "")
     if plot is not None:
         files.write({plot: pareto_svg(title, points, asked.target).encode()})
     if as_json:
@@ -67,9 +68,9 @@ def show_pareto(
             }
             for p in points
         ]
-        fetched = asked.options.fetch_constants_to_sram
+        fetched = asked.options.prefetch_constants
         output.show_json(
-            {"model": str(source), "target": asked.target.name, "fetch_constants_to_sram": fetched, "points": rows}
+            {"model": str(source), "target": asked.target.name, "prefetch_constants": fetched, "points": rows}
         )
     else:
         output.show(pareto_table(title, points, asked.target))

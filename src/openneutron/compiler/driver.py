@@ -89,12 +89,12 @@ def finish(
     Raises BudgetError where the schedule takes more than the SRAM budget.
     """
     schedule.verify()
-    layout = lay_out(schedule, storages, options.io) if layout is None else layout
+    layout = lay_out(schedule, storages, options.place) if layout is None else layout
     budget = budget_bytes(options.sram_budget, target)
     sram = sram_bytes(graph, schedule, layout, options)
     if sram > budget:
         raise over_budget(graph.name, [Shortfall(sram, {})], 1, budget)
-    program = emit(legal, schedule, storages, layout, target, options.io, options.profile)
+    program = emit(legal, schedule, storages, layout, target, options.place, options.profile)
     facts = report(graph, schedule, storages, layout, program, target, options, budget)
     return Compiled(program, graph, facts, legal, schedule, storages, layout)
 

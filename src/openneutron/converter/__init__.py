@@ -3,24 +3,18 @@
 
 from __future__ import annotations
 
-import difflib
-
-from openneutron.converter.conversion import Conversion, Converter, ConverterOptions
+from openneutron.converter.conversion import Conversion, Converter
 from openneutron.converter.eiq import EiqConverter
 from openneutron.converter.open import OpenConverter
-from openneutron.errors import InvalidOptionError
+from openneutron.flags import check_choice
 
-OPEN = OpenConverter.name
 CONVERTERS: dict[str, Converter] = {item.name: item for item in (OpenConverter(), EiqConverter())}
 
 
 def get(name: str) -> Converter:
     """The converter of this name. Raises InvalidOptionError where there is none."""
-    if name not in CONVERTERS:
-        near = difflib.get_close_matches(name, CONVERTERS, 1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise InvalidOptionError(f"converter: '{name}' is unknown; there are {', '.join(CONVERTERS)}.{hint}")
+    check_choice("converter", name, tuple(CONVERTERS))
     return CONVERTERS[name]
 
 
-__all__ = ["CONVERTERS", "OPEN", "Conversion", "Converter", "ConverterOptions", "get"]
+__all__ = ["CONVERTERS", "Conversion", "Converter", "get"]

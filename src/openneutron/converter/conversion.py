@@ -10,24 +10,7 @@ from openneutron.compiler import Compiled
 from openneutron.compiler.select.trial import Trial
 from openneutron.ir import Graph
 from openneutron.isa import Program
-from openneutron.options import CALLER
-
-
-@dataclass(frozen=True, slots=True)
-class ConverterOptions:
-    """What a user may ask of a converter. ``sram_budget`` is bytes, ``io`` one of ``options.IO_PLACES``.
-
-    ``flags`` are the converter's own, as on a command line. ``kernel_selection`` asks for the C file that registers only the
-    kernels the partition calls.
-    """
-
-    target: str
-    sram_budget: int | None = None
-    io: str = CALLER
-    fetch_constants_to_sram: bool = False
-    profile: bool = False
-    kernel_selection: bool = False
-    flags: tuple[str, ...] = ()
+from openneutron.options import CompileOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +36,15 @@ class Converter(Protocol):
 
     name: str
 
-    def check(self, options: ConverterOptions) -> None:
-        """Raises what can be said before there is a model: InvalidOptionError for options it does not take,
-        MissingToolError where it can't be used here."""
+    def check(self, options: CompileOptions) -> None:
+        """Raise the errors that need no model: InvalidOptionError for an option that the converter does not take,
+        MissingToolError where the converter is not installed."""
 
-    def convert(self, graph: Graph, options: ConverterOptions, trial: Trial | None = None) -> Conversion:
-        """The graph's NeutronGraph. ``trial``: what this project's compiler has made of the graph so far. Raises as ``check`` does; BudgetError where the budget is too small, ConverterError where
-        the converter fails or leaves part of the graph out."""
+    def convert(
+        self, graph: Graph, options: CompileOptions, kernel_selection: bool = False, trial: Trial | None = None
+    ) -> Conversion:
+        """Return the graph's NeutronGraph; with ``kernel_selection``, also the C file that registers only the kernels
+        it calls. ``trial`` has the first stages of this project's compiler for the graph.
+
+        Raises as ``check`` does; BudgetError where the budget is too small, ConverterError where the converter fails or
+        leaves part of the graph out."""

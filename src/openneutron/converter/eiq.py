@@ -20,7 +20,7 @@ from typing import Any
 
 from openneutron import litert
 from openneutron.compiler.select.trial import Trial
-from openneutron.converter.conversion import Conversion, ConverterOptions
+from openneutron.converter.conversion import Conversion
 from openneutron.errors import (
     ConverterError,
     InvalidModelError,
@@ -30,7 +30,7 @@ from openneutron.errors import (
 )
 from openneutron.ir import Graph
 from openneutron.litert.converted import only_graph
-from openneutron.options import CALLER
+from openneutron.options import EIQ, CompileOptions
 
 PACKAGE = "eiq_neutron_sdk"
 CHILD = Path(__file__).with_name("eiq_child.py")
@@ -50,9 +50,9 @@ OURS = "Or compile with converter='open', this project's own compiler."
 class EiqConverter:
     """``eiq_neutron_sdk``. Its flags are the fields of its ``compilationOpts``, as ``--minNumOpsPerGraph=2``."""
 
-    name = "eiq"
+    name = EIQ
 
-    def check(self, options: ConverterOptions) -> None:
+    def check(self, options: CompileOptions) -> None:
         loaded = sys.modules.get(PACKAGE)
         if loaded is not None and loaded.__name__ != PACKAGE:
             raise MissingToolError(
@@ -64,26 +64,18 @@ class EiqConverter:
                 f"eiq: NXP's package {PACKAGE} is not installed for {sys.executable}. "
                 f"Install it as NXP's eIQ documentation says. {OURS}"
             )
-        if options.sram_budget is not None:
-            raise InvalidOptionError(
-                f"sram_budget: it is {options.sram_budget} bytes; NXP's converter takes no budget. "
-                "Leave it out with converter='eiq'."
-            )
-        if options.io != CALLER:
-            raise InvalidOptionError(
-                f"io: inputs and outputs in '{options.io}' are asked for; NXP's converter leaves them to the caller. "
-                f"Leave io out, or '{CALLER}', with converter='eiq'."
-            )
-        _flags(options.flags)
+        _flags(options.converter_flags)
 
-    def convert(self, graph: Graph, options: ConverterOptions, trial: Trial | None = None) -> Conversion:
+    def convert(
+        self, graph: Graph, options: CompileOptions, kernel_selection: bool = False, trial: Trial | None = None
+    ) -> Conversion:
         del trial
         self.check(options)
         wanted = {
             "minNumOpsPerGraph": 1,
             "excludeGraphPasses": EXCLUDED_PASSES,
-            "fetchConstantsToSRAM": options.fetch_constants_to_sram,
-            "dumpKernelSelectionCode": options.kernel_selection,
+            "fetchConstantsToSRAM": options.prefetch_constants,
+            "dumpKernelSelectionCode": kernel_selection,
             "useProfiling": options.profile,
         }
         with tempfile.TemporaryDirectory(prefix="openneutron-eiq-") as name:
@@ -99,7 +91,7 @@ class EiqConverter:
             converted = result.read_bytes()
             selection = folder / KERNEL_SELECTION
             text = None
-            if options.kernel_selection:
+            if kernel_selection:
                 if not selection.exists():
                     raise ConverterError(
                         f"eiq: {PACKAGE} was asked for the kernel selection of '{graph.name}' and wrote none. {_heard(said)}"
@@ -121,13 +113,13 @@ class EiqConverter:
         return Conversion(found.program, found.inputs, found.outputs, found.payload_version, None, text, converted)
 
 
-def _run(folder: Path, model: bytes, options: ConverterOptions, wanted: dict[str, Any]) -> tuple[str, int]:
+def _run(folder: Path, model: bytes, options: CompileOptions, wanted: dict[str, Any]) -> tuple[str, int]:
     """Runs the child; all that it printed, and its exit code. Raises InvalidOptionError where it refuses an option."""
     request = {
         "search_path": [str(Path(place).absolute()) for place in sys.path],
         "target": options.target,
         "options": wanted,
-        "flags": _flags(options.flags),
+        "flags": _flags(options.converter_flags),
     }
     (folder / "request.json").write_text(json.dumps(request))
     (folder / "model.tflite").write_bytes(model)
@@ -155,7 +147,7 @@ def _flags(flags: Sequence[str]) -> list[tuple[str, str | None]]:
         name, equals, text = flag.removeprefix("--").partition("=")
         if not flag.startswith("--") or not name:
             raise InvalidOptionError(
-                f"extra_flags: '{flag}' is no flag. NXP's converter takes fields of its compilationOpts, "
+                f"converter_flags: '{flag}' is no flag. NXP's converter takes fields of its compilationOpts, "
                 "for instance --minNumOpsPerGraph=2."
             )
         read.append((name, text if equals else None))
@@ -168,7 +160,7 @@ def _refusal(what: str, given: str, there_are: list[str]) -> InvalidOptionError:
     if what == "target":
         return InvalidOptionError(f"eiq: {PACKAGE} knows no target '{given}'; it knows {', '.join(there_are)}.{hint}")
     return InvalidOptionError(
-        f"extra_flags: '--{given}' is no flag of {PACKAGE}; its compilationOpts has {', '.join(there_are)}.{hint}"
+        f"converter_flags: '--{given}' is no flag of {PACKAGE}; its compilationOpts has {', '.join(there_are)}.{hint}"
     )
 
 

@@ -59,15 +59,30 @@ def export_bundle(
     port: str = "cortex_m33",
     force: bool = False,
 ) -> Bundle:
-    """Writes a compiled model as a folder that builds as it is, and says what is in it.
+    """Write a compiled model as a folder that builds as it is. The same model gives the same bytes.
 
-    model: what ``openneutron.compile`` returned, a ``.pte``, or a compiled ``.tflite`` that is one NeutronGraph.
-    port: ``cortex_m33`` (CMake, with an example that checks itself in QEMU), ``zephyr`` (a module) or ``mcuxpresso`` (a component).
-    to: a folder that does not exist, is empty, or is an earlier export; ``force`` writes into any, and over changed files.
+    Args:
+        model: The result of ``openneutron.compile``, a ``.pte``, or a compiled ``.tflite`` that is one NeutronGraph.
+        to: A folder that does not exist, is empty, or is an earlier export.
+        port: ``cortex_m33`` (CMake, with an example that checks itself in QEMU), ``zephyr`` (a module) or
+            ``mcuxpresso`` (a component).
+        force: True writes into any folder, and over changed files.
 
-    The same model gives the same bytes. Raises InvalidModelError where something of the model runs on the CPU,
-    InvalidProgramError where the file is no compiled one, InvalidOptionError for an unusable folder or an unknown port,
-    MissingToolError where the package was not built.
+    Returns:
+        The description of the written folder.
+
+    Raises:
+        InvalidModelError: A part of the model runs on the CPU.
+        InvalidProgramError: The file is not compiled.
+        InvalidOptionError: The folder is unusable, or the port unknown.
+        MissingToolError: The package was not built.
+
+    >>> import openneutron
+    >>> openneutron.export_bundle("net.pte", "firmware")  # doctest: +SKIP
+    >>> openneutron.export_bundle("net.pte", "firmware", port="linux")
+    Traceback (most recent call last):
+        ...
+    openneutron.errors.InvalidOptionError: port: 'linux' is none; there are cortex_m33, zephyr, mcuxpresso.
     """
     chosen = PORTS.get(port)
     if chosen is None:

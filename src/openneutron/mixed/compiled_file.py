@@ -4,27 +4,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from openneutron import ops
+from openneutron import ops, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.graph.partition import OnNpu, Partitioning, operator_title, partition
-from openneutron.compiler.search.budget import over_budget
+from openneutron.compiler.search.budget import budget_bytes, over_budget
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Graph
 from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
 from openneutron.mixed.fold import folded
+from openneutron.model_options import Progress, silent
 from openneutron.targets import Target
-
-Progress = Callable[[str, int, int], None]
-"""Told what is being worked on, how much of it is done, and how much there is."""
-
-
-def silent(_step: str, _done: int, _total: int) -> None:
-    """Tells nobody."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +75,6 @@ def part_name(index: int) -> str:
 def compile_file(
     model: LiteRTModel,
     name: str,
-    target: Target,
     options: CompileOptions = CompileOptions(),
     operators_not_to_delegate: Sequence[str] = (),
     progress: Progress = silent,
@@ -92,7 +85,7 @@ def compile_file(
     where nothing in the file can run on the NPU or the file is compiled already, InvalidOptionError for unknown names in
     ``operators_not_to_delegate``, BudgetError with the least that every partition would do with.
     """
-    result = analyse_file(model, name, target, options, operators_not_to_delegate, progress)
+    result = analyse_file(model, name, options, operators_not_to_delegate, progress)
     if not result.parts:
         raise InvalidModelError(_nothing_to_do(result))
     return result
@@ -101,7 +94,6 @@ def compile_file(
 def analyse_file(
     model: LiteRTModel,
     name: str,
-    target: Target,
     options: CompileOptions = CompileOptions(),
     operators_not_to_delegate: Sequence[str] = (),
     progress: Progress = silent,
@@ -117,6 +109,7 @@ def analyse_file(
                 f"'{name}': it is compiled already: operator {place} is a NeutronGraph. Compile the file it was made from."
             )
     check_names(graph, name, operators_not_to_delegate)
+    target = targets.get(options.target)
     model = folded(model)
     graph = model.graph
     partitioning = partition(graph, operators_not_to_delegate)
@@ -130,7 +123,7 @@ def analyse_file(
         except BudgetError as error:
             too_large.append(error)
     progress("Compiling", count, count)
-    budget = options.sram_budget if options.sram_budget is not None else int(target.sram.value * 1024)
+    budget = budget_bytes(options.sram_budget, target)
     if too_large:
         raise over_budget(name, too_large, count, budget)
     return CompiledFile(name, model, target, partitioning, tuple(parts), budget)

@@ -60,6 +60,9 @@ class NeutronPartitioner(Partitioner):
     ``delegations`` tells afterwards, for each program partitioned, what went where and why.
 
     Raises InvalidOptionError where ``compile_spec`` and ``neutron_target_spec`` name different targets.
+
+    >>> NeutronPartitioner(check_op_support=lambda node: "softmax" not in node.name).delegations
+    []
     """
 
     def __init__(
@@ -78,9 +81,9 @@ class NeutronPartitioner(Partitioner):
             target = targets.DEFAULT if neutron_target_spec is None else neutron_target_spec.get_name()
             compile_spec = generate_neutron_compile_spec(target)
         self._compile_spec = compile_spec
-        self._options = decode(compile_spec)
+        self._delegate = decode(compile_spec)
         if neutron_target_spec is None:
-            neutron_target_spec = NeutronTargetSpec(self._options.target)
+            neutron_target_spec = NeutronTargetSpec(self._delegate.options.target)
         self.delegation_spec = DelegationSpec(NeutronBackend.__name__, compile_spec)
         self.neutron_target_spec = neutron_target_spec
         self.custom_delegation_options = custom_delegation_options or CustomDelegationOptions()
@@ -98,9 +101,9 @@ class NeutronPartitioner(Partitioner):
         self._whole: _Whole | None = None
         self._named_before: set[str] = set()
         """Names in operators_not_to_delegate that nodes go by before they are taken apart."""
-        if self._options.target != neutron_target_spec.get_name():
+        if self._delegate.options.target != neutron_target_spec.get_name():
             raise InvalidOptionError(
-                f"NeutronPartitioner: the compile spec is for '{self._options.target}', the target spec for "
+                f"NeutronPartitioner: the compile spec is for '{self._delegate.options.target}', the target spec for "
                 f"'{neutron_target_spec.get_name()}'. Make both for the same target."
             )
 
@@ -122,7 +125,7 @@ class NeutronPartitioner(Partitioner):
         self._graphs_seen.append(graph)
         if len(self._graphs_seen) >= len(self._programs):
             # The last method: what none of them has is a mistake.
-            check_names(self._options.patterns, self._graphs_seen, self._named_before)
+            check_names(self._delegate.patterns, self._graphs_seen, self._named_before)
         found = self._partitioned(exported_program)
         tags: dict[str, DelegationSpec] = {}
         for part in found.partitions:
@@ -144,8 +147,8 @@ class NeutronPartitioner(Partitioner):
     def _partitioned(self, program: ExportedProgram) -> Partitioning:
         constants = Constants(program, self._data_of(program))
         options = PartitionOptions(
-            tuple(pattern for pattern in self._options.patterns if pattern not in self._named_before),
-            self._options.use_neutron_for_format_conversion,
+            tuple(pattern for pattern in self._delegate.patterns if pattern not in self._named_before),
+            self._delegate.use_neutron_for_format_conversion,
             self.custom_delegation_options.allow_no_op_partitions,
             lambda lowered: try_compile(lowered.graph) if has_data(lowered) else None,
         )
@@ -157,7 +160,7 @@ class NeutronPartitioner(Partitioner):
             constants = Constants(program, self._data_of(program))
             part.nodes[0].meta[HANDOVER] = Handover(
                 self._compile_spec,
-                self._options,
+                self._delegate,
                 key_of(part.units, part.inputs, part.outputs),
                 tensors_of(part.units, constants),
                 part.lowered,
@@ -237,7 +240,7 @@ class NeutronPartitioner(Partitioner):
             stem = op_name(node).replace(".", "_").lower()
             name = f"{stem}_{counted[stem]}" if counted[stem] else stem
             counted[stem] += 1
-            found = matching(node, self._options.patterns, name)
+            found = matching(node, self._delegate.patterns, name)
             if found is not None:
                 node.meta["custom"] = {**node.meta.get("custom", {}), NOT_DELEGATED: found}
                 if found == name:

@@ -18,18 +18,19 @@ from torch.fx import Node
 from openneutron import converter as converters
 from openneutron import files, litert, targets
 from openneutron.compiler import Compiled
+from openneutron.compiler.search.budget import budget_bytes, over_budget
 from openneutron.compiler.select.trial import Trial
 from openneutron.converter import Conversion
-from openneutron.errors import BudgetError, Suggestions
-from openneutron.flags import split_flags
+from openneutron.errors import BudgetError
 from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
-from openneutron.options import CALLER
+from openneutron.options import CompileOptions
 from openneutron.pytorch.backend.compile_spec import (
-    PartitionCompileOptions,
+    DelegateOptions,
     decode,
     encode,
     is_ours,
+    with_upstream,
 )
 from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor
 from openneutron.pytorch.graph.program import Constants
@@ -52,28 +53,45 @@ def generate_neutron_compile_spec(
     dump_kernel_selection_code: bool = False,
     use_profiling: bool = False,
     *,
-    sram_budget: int | None = None,
-    io: str = CALLER,
-    converter: str = converters.OPEN,
+    options: CompileOptions = CompileOptions(),
     name: str = "",
     neutron_converter_flavor: str | None = None,
 ) -> list[CompileSpec]:
-    """The compile spec for target ``config``.
+    """Return the compile spec for a target.
 
-    intermediates_dir: a folder for each partition's ``.tflite``, before and after compiling. operators_not_to_delegate: operators
-    (``aten::relu``, ``aten.add.Tensor``), nodes (``aten_relu_default_1``) and modules (``features.3``); ``*``, ``?`` and ``[...]`` are
-    wildcards. use_neutron_for_format_conversion: contiguous image inputs and
-    outputs are transposed on the NPU; otherwise by the runtime. dump_kernel_selection_code: a C file that registers only the
-    kernels a partition calls, written to the working directory. sram_budget: bytes. io: see ``options.IO_PLACES``. name: what
-    messages call the model.
-    use_profiling: each kernel call of a run leaves an event in the ETDump.
-    converter: ``open`` is this project's compiler, ``eiq`` NXP's ``eiq_neutron_sdk`` (docs/converters.md).
-    extra_flags: the converter's own options as on a command line, in one text or a list: of ``open``, ``--sram-budget=KIB``,
-    ``--io-place=arena`` and the others of ``compiler.flags``; of ``eiq``, fields of its compilationOpts.
-    ``system_config`` and ``neutron_converter_flavor`` (ExecuTorch 1.0 had it) are taken for the sake of scripts that pass
-    them: they change nothing, and a warning says so.
+    The parameters before ``options`` are those of ExecuTorch's NXP backend.
 
-    Raises InvalidTargetError, InvalidOptionError and, without NXP's SDK, MissingToolError.
+    Args:
+        config: The target.
+        system_config: Ignored with a warning, as in ExecuTorch's NXP backend.
+        extra_flags: The converter's flags as on a command line, in one text or a list. Of this project's compiler:
+            ``--sram-budget=KIB``, ``--io-place=arena`` and the others of ``CompileOptions``; of NXP's: fields of its
+            compilationOpts.
+        intermediates_dir: A folder for each partition's ``.tflite``, before and after compiling.
+        operators_not_to_delegate: Operators (``aten::relu``, ``aten.add.Tensor``), nodes (``aten_relu_default_1``) and
+            modules (``features.3``); ``*``, ``?`` and ``[...]`` are wildcards.
+        use_neutron_for_format_conversion: True transposes contiguous images at inputs and outputs on the NPU, False in
+            the runtime.
+        fetch_constants_to_sram: ``prefetch_constants`` of ``CompileOptions``.
+        dump_kernel_selection_code: True writes a C file that registers only the kernels that a partition calls to the
+            working directory.
+        use_profiling: ``profile`` of ``CompileOptions``: each kernel call of a run leaves an event in the ETDump.
+        options: The compiler's options. Their target is ``config``; inputs and outputs are the caller's unless
+            ``io_place`` is set.
+        name: The model's name in messages.
+        neutron_converter_flavor: Ignored with a warning (ExecuTorch 1.0 had it).
+
+    Returns:
+        The list for ``NeutronPartitioner``.
+
+    Raises:
+        InvalidTargetError: The target is unknown.
+        InvalidOptionError: An option is unusable, or two contradict each other.
+        MissingToolError: The converter is NXP's, whose SDK is not installed.
+
+    >>> from openneutron import CompileOptions, NeutronPartitioner
+    >>> spec = generate_neutron_compile_spec("imxrt700", options=CompileOptions(sram_budget=64 * 1024))
+    >>> partitioner = NeutronPartitioner(spec)
     """
     if system_config is not None:
         warnings.warn(
@@ -94,19 +112,22 @@ def generate_neutron_compile_spec(
         fetch_constants_to_sram=fetch_constants_to_sram,
         dump_kernel_selection_code=dump_kernel_selection_code,
         use_profiling=use_profiling,
-        sram_budget=sram_budget,
-        io=io,
-        converter=converter,
+        options=options,
         name=name,
     )
     return builder.build()
 
 
 class NeutronCompileSpecBuilder:
-    """Makes compile specs in two steps; ``generate_neutron_compile_spec`` is the same in one."""
+    """Makes compile specs in two steps; ``generate_neutron_compile_spec`` is the same in one.
+
+    >>> spec = NeutronCompileSpecBuilder().neutron_compile_spec("imxrt700").build()
+    >>> spec == generate_neutron_compile_spec("imxrt700")
+    True
+    """
 
     def __init__(self) -> None:
-        self._options: PartitionCompileOptions | None = None
+        self._delegate: DelegateOptions | None = None
 
     def neutron_compile_spec(
         self,
@@ -119,39 +140,30 @@ class NeutronCompileSpecBuilder:
         dump_kernel_selection_code: bool = False,
         use_profiling: bool = False,
         *,
-        sram_budget: int | None = None,
-        io: str = CALLER,
-        converter: str = converters.OPEN,
+        options: CompileOptions = CompileOptions(),
         name: str = "",
-        defer_budget: bool = False,
         neutron_converter_flavor: str | None = None,
     ) -> NeutronCompileSpecBuilder:
-        """Sets the options, once."""
+        """Set the options, once. The parameters are those of ``generate_neutron_compile_spec``."""
         if neutron_converter_flavor is not None:
             warn_of_flavor(neutron_converter_flavor, stacklevel=2)
-        assert self._options is None, "the compile spec is set already; make a new builder for another one"
-        self._options = PartitionCompileOptions(
-            target=targets.get(config).name,
-            extra_flags=split_flags(extra_flags),
-            intermediates_dir=intermediates_dir,
-            operators_not_to_delegate=tuple(operators_not_to_delegate or ()),
-            use_neutron_for_format_conversion=use_neutron_for_format_conversion,
-            fetch_constants_to_sram=fetch_constants_to_sram,
-            dump_kernel_selection_code=dump_kernel_selection_code,
-            use_profiling=use_profiling,
-            sram_budget=sram_budget,
-            io=io,
-            converter=converter,
-            name=name,
-            defer_budget=defer_budget,
+        assert self._delegate is None, "the compile spec is set already; make a new builder for another one"
+        options = with_upstream(options, config, extra_flags, fetch_constants_to_sram, use_profiling)
+        # An unusable value is an error here, not in the middle of lowering.
+        converters.get(options.converter).check(options)
+        self._delegate = DelegateOptions(
+            options,
+            tuple(operators_not_to_delegate or ()),
+            use_neutron_for_format_conversion,
+            intermediates_dir,
+            dump_kernel_selection_code,
+            name,
         )
-        # Unusable values are refused here, not in the middle of lowering.
-        converters.get(converter).check(self._options.conversion)
         return self
 
     def build(self) -> list[CompileSpec]:
-        """The list; empty where no options were set."""
-        return encode(self._options) if self._options is not None else []
+        """Return the list; empty where no options were set."""
+        return encode(self._delegate) if self._delegate is not None else []
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,16 +207,6 @@ class ConvertedPartition:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionOverBudget:
-    """A partition that was only measured: it needs ``least_bytes`` of SRAM, which is more than it may take. ``suggestions``: see
-    BudgetError."""
-
-    name: str
-    least_bytes: int
-    suggestions: Suggestions
-
-
 @final
 class NeutronBackend(BackendDetails):
     """Compiles a partition. The class's name is the backend's id; ExecuTorch's NXP backend has a class of that name too."""
@@ -225,17 +227,11 @@ class NeutronBackend(BackendDetails):
         other = _other_backend(compile_specs)
         if other is not None:
             return other.preprocess(edge_program, compile_specs)
-        options, lowered, trial = lower_program(edge_program, compile_specs)
-        folder = _folder(options)
+        delegate, lowered, trial = lower_program(edge_program, compile_specs)
+        folder = None if delegate.intermediates_dir is None else intermediates_folder(delegate.intermediates_dir)
         name = _tag(edge_program)
-        try:
-            conversion = converters.get(options.converter).convert(lowered.graph, options.conversion, trial)
-        except BudgetError as error:
-            if not options.defer_budget:
-                raise
-            return PreprocessResult(
-                processed_bytes=b"", _delegate_info_meta=PartitionOverBudget(name, error.least_bytes, error.suggestions)
-            )
+        converter = converters.get(delegate.options.converter)
+        conversion = converter.convert(lowered.graph, delegate.options, delegate.dump_kernel_selection_code, trial)
         payload = compose(edge_program, lowered, conversion)
         partition: CompiledPartition | ConvertedPartition
         if conversion.compiled is not None:
@@ -251,6 +247,27 @@ class NeutronBackend(BackendDetails):
             debug_handle_map={},
             _delegate_info_meta=partition,
         )
+
+    @classmethod
+    def preprocess_multimethod(
+        cls, edge_programs: dict[str, list[ExportedProgram]], compile_specs: dict[str, list[list[CompileSpec]]]
+    ) -> dict[str, list[PreprocessResult]]:
+        """Compile all partitions of all methods. Raises one BudgetError for all partitions that need more SRAM than the
+        budget, after all of them were compiled."""
+        made: dict[str, list[PreprocessResult]] = {method: [] for method in edge_programs}
+        over: list[tuple[BudgetError, DelegateOptions]] = []
+        for method, programs in edge_programs.items():
+            for program, specs in zip(programs, compile_specs[method], strict=True):
+                try:
+                    made[method].append(cls.preprocess(program, specs))
+                except BudgetError as error:
+                    over.append((error, decode(specs)))
+        if over:
+            _, delegate = over[0]
+            budget = budget_bytes(delegate.options.sram_budget, targets.get(delegate.options.target))
+            count = len(over) + sum(map(len, made.values()))
+            raise over_budget(delegate.name or "model", [error for error, _ in over], count, budget)
+        return made
 
 
 _STANDS_FOR = "openneutron_stands_for"
@@ -286,15 +303,15 @@ def _other_backend(compile_specs: Sequence[CompileSpec]) -> Any:
 
 def lower_program(
     program: ExportedProgram, specs: Sequence[CompileSpec]
-) -> tuple[PartitionCompileOptions, Lowered, Trial | None]:
-    """The options of a partition, its program as a graph, and how far the compiler has come with the graph.
+) -> tuple[DelegateOptions, Lowered, Trial | None]:
+    """Return the options of a partition, its program as a graph, and the first stages of the compile.
 
     The partitioner has lowered the same nodes before, so that lowering can't be refused; what it hands over is taken.
     """
     graph = program.graph_module.graph
     found: list[Handover] = [node.meta[HANDOVER] for node in graph.nodes if HANDOVER in node.meta]
     handover = found[0] if found and found[0].specs == specs else None
-    options = decode(specs) if handover is None else handover.options
+    delegate = decode(specs) if handover is None else handover.delegate
     constants = Constants(program)
     inputs = _user_inputs(program)
     outputs = [node for node in graph.output_node().args[0] if isinstance(node, Node)]
@@ -303,12 +320,12 @@ def lower_program(
     lowered = None if handover is None else handover.taken(units, constants, inputs, outputs)
     trial = None if handover is None or lowered is None else handover.trial
     if lowered is None:
-        lowering = Lowering.of(units, constants, options.use_neutron_for_format_conversion)
+        lowering = Lowering.of(units, constants, delegate.use_neutron_for_format_conversion)
         result = lowering if isinstance(lowering, Refusal) else lowering.finished("", inputs, outputs)
         assert not isinstance(result, Refusal), f"{result.node.name} was delegated: {result.reject.reason}"
         lowered = result
-    name = " ".join(filter(None, (options.name, _tag(program))))
-    return options, replace(lowered, graph=replace(lowered.graph, name=name)), trial
+    name = " ".join(filter(None, (delegate.name, _tag(program))))
+    return delegate, replace(lowered, graph=replace(lowered.graph, name=name)), trial
 
 
 def compose(program: ExportedProgram, lowered: Lowered, conversion: Conversion) -> bytes:
@@ -348,10 +365,6 @@ def _user_inputs(program: ExportedProgram) -> list[Node]:
 def _tag(program: ExportedProgram) -> str:
     tags = [node.meta.get("delegation_tag") for node in program.graph_module.graph.nodes]
     return next((str(tag) for tag in tags if tag), "partition")
-
-
-def _folder(options: PartitionCompileOptions) -> Path | None:
-    return None if options.intermediates_dir is None else intermediates_folder(options.intermediates_dir)
 
 
 def intermediates_folder(name: str) -> Path:

@@ -81,7 +81,7 @@ class Summary:
     """What a compile came to. Sizes are bytes; times and cycles are modelled, of the NPU's part alone.
 
     Weights that do not fit the chip's SRAM beside a run count as copied from flash in each inference, all of them, as
-    ``fetch_constants_to_sram`` copies them: the NPU reads only SRAM.
+    ``prefetch_constants`` copies them: the NPU reads only SRAM.
 
     ``budget_bytes`` holds for each partition: they run one after the other in the same memory. ``file_bytes`` is the size
     of ``file``, the result; None where nothing was written. ``kernel_selection`` is the C file of its kernels, if asked for.

@@ -166,7 +166,7 @@ def _copies_rows(summary: Summary) -> list[tuple[str, str]]:
         taken = duration_text(summary.target.milliseconds(summary.copy_cycles))
         there = size_text(int(summary.target.sram.value * 1024))
         said = f"{taken} of it from flash: the chip's {there} of SRAM do not hold weights and run together"
-        return [("Copies", f"{said}. Compile with --fetch-constants-to-sram")]
+        return [("Copies", f"{said}. Compile with --prefetch-constants")]
     if not summary.copy_cycles:
         return []
     copies, hidden = (summary.target.milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))

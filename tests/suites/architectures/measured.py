@@ -15,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import openneutron
+from openneutron.model_options import DelegationOptions
 from tests.suites.architectures import models
 
 CALIBRATED_WITH = 3
@@ -46,7 +47,13 @@ def measured(name: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     model, given = models.get(name)
     began = time.process_time()
-    compiled = openneutron.compile(model, given[0], calibration=given[:CALIBRATED_WITH], name=name, must_delegate=False)
+    compiled = openneutron.compile(
+        model,
+        given[0],
+        calibration=given[:CALIBRATED_WITH],
+        name=name,
+        delegation=DelegationOptions(must_delegate=False),
+    )
     seconds = time.process_time() - began
     floats, quantized, npu, from_rounded = [], [], [], []
     with torch.no_grad():

@@ -157,8 +157,13 @@ def converted(model: bytes | Sequence[int], context: CompilationContext) -> tupl
     if context.targetOpts is None:
         raise InvalidOptionError("CompilationContext: targetOpts is not set. Set it to getNeutronTarget(name).")
     given = context.compilationOpts
-    options = CompileOptions(io=CALLER, fetch_constants_to_sram=given.fetchConstantsToSRAM, profile=given.useProfiling)
-    loaded, chip = folded(litert.read(bytes(model))), targets.get(context.targetOpts.name)
+    options = CompileOptions(
+        target=context.targetOpts.name,
+        io_place=CALLER,
+        prefetch_constants=given.fetchConstantsToSRAM,
+        profile=given.useProfiling,
+    )
+    loaded, chip = folded(litert.read(bytes(model))), targets.get(options.target)
     whole = _whole(loaded.graph)
     on_cpu: tuple[OnCpu, ...] = ()
     programs: list[Program] = []
@@ -169,7 +174,7 @@ def converted(model: bytes | Sequence[int], context: CompilationContext) -> tupl
         programs = [program]
         data = splice(loaded, [NeutronNode(part_name(0), whole.inputs, whole.outputs, program)])
     else:
-        compiled = analyse_file(loaded, "model", chip, options)
+        compiled = analyse_file(loaded, "model", options)
         on_cpu = compiled.partitioning.on_cpu
         for item in on_cpu:
             _log.warning("%s", item)

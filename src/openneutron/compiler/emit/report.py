@@ -147,21 +147,21 @@ def report(
 
 def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: CompileOptions) -> int:
     """Return all SRAM that a run takes, in bytes: the arena, the prefetch buffer, and the caller's inputs and outputs."""
-    return layout.scratch_bytes + schedule.prefetch_bytes + io_outside(graph, options.io)
+    return layout.scratch_bytes + schedule.prefetch_bytes + io_outside(graph, options.place)
 
 
 def _other_io_bytes(
     graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, options: CompileOptions
 ) -> int:
     """What the schedule takes with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
-    elsewhere = replace(options, io=ARENA if options.io == CALLER else CALLER)
-    anew = lay_out(schedule, storages, elsewhere.io, work=0).scratch_bytes
+    elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
+    anew = lay_out(schedule, storages, elsewhere.place, work=0).scratch_bytes
     outer = {piece.name for piece in storages.storages.values() if piece.input is not None or piece.output is not None}
     # Patches have memory of their own, which is no tensor's.
     ends = [layout.placement.offsets[item.name] + item.size for item in layout.items if item.name not in outer]
     border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))
-    as_it_is = layout.scratch_bytes + border if elsewhere.io == ARENA else max(ends, default=0)
-    return min(anew, as_it_is) + io_outside(graph, elsewhere.io)
+    as_it_is = layout.scratch_bytes + border if elsewhere.place == ARENA else max(ends, default=0)
+    return min(anew, as_it_is) + io_outside(graph, elsewhere.place)
 
 
 def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target) -> OperatorReport:

@@ -48,6 +48,7 @@ def over_budget(name: str, graphs: Sequence[OverBudget], count: int, budget: int
     the suggestion that never takes more memory: to leave out the constant prefetch.
     """
     least = max(each.least_bytes for each in graphs)
+    kib = -(-least // 1024)
     where = "" if count == 1 else f" for the largest of its {count} partitions, which run one after the other"
     sizes = {
         words: max(each.suggestions[words] for each in graphs)
@@ -58,7 +59,7 @@ def over_budget(name: str, graphs: Sequence[OverBudget], count: int, budget: int
     others = f" {others[0].upper()}{others[1:]}." if others else ""
     return BudgetError(
         f"'{name}': it needs {_kib(least)} of SRAM{where}; the budget is {_kib(budget)}. "
-        f"Give it at least {-(-least // 1024)} KiB with --sram-budget (or sram_budget=), or a smaller input.{others}",
+        f"Give it at least {kib} KiB with --sram-budget (sram_budget={kib * 1024} in Python), or a smaller input.{others}",
         least,
         sizes,
     )

@@ -63,7 +63,7 @@ def fit(
     A greater budget never gives a slower schedule. Cycles are modelled; with constant prefetch they are those of a port that
     copies in the background. ``storages`` are those before ``in_place``.
     """
-    if options.fetch_constants_to_sram:
+    if options.prefetch_constants:
         return _with_prefetch(calls, storages, target, options, budget)
     own = in_place(storages, calls)
     (order,) = _orders(calls, own, options)
@@ -122,8 +122,8 @@ def cascade_searches(
 ) -> list[CascadeSearch]:
     """Return the search for cascades of every list of the calls; ``storages`` are those of ``in_place``."""
     return [
-        CascadeSearch(each.calls, each.storages, target, options.io, False, BY_NAME[options.effort], each.cuts)
-        for each in for_cascades(calls, storages, options.io)
+        CascadeSearch(each.calls, each.storages, target, options.place, False, BY_NAME[options.effort], each.cuts)
+        for each in for_cascades(calls, storages, options.place)
     ]
 
 
@@ -143,14 +143,14 @@ def _orders(calls: Sequence[KernelCall], storages: Storages, options: CompileOpt
 
     With prefetch the order also decides which computation hides which copy. ``storages`` are those of ``in_place``.
     """
-    ordered, given = for_whole_tensors(calls, storages, options.io), tuple(calls)
-    return [ordered, given] if options.fetch_constants_to_sram and ordered != given else [ordered]
+    ordered, given = for_whole_tensors(calls, storages, options.place), tuple(calls)
+    return [ordered, given] if options.prefetch_constants and ordered != given else [ordered]
 
 
 def _every_call_whole(calls: Sequence[KernelCall], storages: Storages, options: CompileOptions) -> Fitted:
     """Return every call whole, without prefetch; ``storages`` are those of ``in_place``."""
     schedule = whole_schedule(calls)
-    return Fitted(schedule, lay_out(schedule, storages, options.io), storages)
+    return Fitted(schedule, lay_out(schedule, storages, options.place), storages)
 
 
 def _with_prefetch(
@@ -162,7 +162,7 @@ def _with_prefetch(
     if isinstance(found, int):
         least = min(found, good.size_bytes)
         return Infeasible(least, lambda below: min(below, least))
-    schedule, layout = found.laid_out(options.io)
+    schedule, layout = found.laid_out(options.place)
     return Fitted(schedule, layout, found.search.storages)
 
 
@@ -202,7 +202,7 @@ def _prefetch(fitted: Fitted, target: Target) -> PrefetchSearch:
 
 def _cascades(each: CallList, whole: Schedule, target: Target, options: CompileOptions) -> Iterator[PrefetchSearch]:
     """Yield the cascades of a list of calls from the fastest to the smallest, without the schedule ``whole``."""
-    search = CascadeSearch(each.calls, each.storages, target, options.io, True, BY_NAME[options.effort], each.cuts)
+    search = CascadeSearch(each.calls, each.storages, target, options.place, True, BY_NAME[options.effort], each.cuts)
     before = whole.steps
     for found in search.levels(BY_NAME[options.effort].levels):
         if found.schedule.steps != before:

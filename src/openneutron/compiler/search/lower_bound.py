@@ -18,9 +18,9 @@ from openneutron.targets import Target
 def memory_bounds(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> Bounds:
     """Return lower bounds of the budget over the orders that are searched, inputs and outputs included, without prefetch."""
     separate, calls = select_calls(legalize(graph))
-    lists = for_cascades(calls, in_place(separate, calls), options.io)
-    found = [bounds(network(each.calls, each.storages, target, options.io == CALLER)) for each in lists]
-    outside = io_outside(graph, options.io)
+    lists = for_cascades(calls, in_place(separate, calls), options.place)
+    found = [bounds(network(each.calls, each.storages, target, options.place == CALLER)) for each in lists]
+    outside = io_outside(graph, options.place)
     by_rows = min(each.by_rows for each in found)
     return Bounds(
         by_rows + outside,

@@ -50,13 +50,13 @@ def _of_selection(
     separate: Storages, calls: Sequence[KernelCall], graph: Graph, target: Target, options: CompileOptions
 ) -> list[Point]:
     """``separate`` are the storages before ``in_place``."""
-    if options.fetch_constants_to_sram:
-        return _with_prefetch(calls, separate, target, options, io_outside(graph, options.io))
+    if options.prefetch_constants:
+        return _with_prefetch(calls, separate, target, options, io_outside(graph, options.place))
     storages = in_place(separate, calls)
-    outside = io_outside(graph, options.io)
-    ordered = for_whole_tensors(calls, storages, options.io)
+    outside = io_outside(graph, options.place)
+    ordered = for_whole_tensors(calls, storages, options.place)
     whole = whole_schedule(ordered)
-    arena = lay_out(whole, storages, options.io).scratch_bytes
+    arena = lay_out(whole, storages, options.place).scratch_bytes
     points = [Point(arena + outside, sum(cycles for _, cycles in spent_on_calls(whole, target)))]
     searches = cascade_searches(calls, storages, target, options)
     merged = fit_merged(ordered, separate, target, options)

@@ -15,7 +15,7 @@ from openneutron.ir import Graph
 from openneutron.options import ARENA, CALLER, CompileOptions
 from openneutron.targets import Target
 
-WITHOUT_PREFETCH = "without --fetch-constants-to-sram"
+WITHOUT_PREFETCH = "without --prefetch-constants"
 ELSEWHERE = {ARENA: "with --io-place caller", CALLER: "with --io-place arena"}
 
 
@@ -36,7 +36,7 @@ def suggestions(
     io_bytes = [sum(graph[name].size_bytes for name in names) for names in (graph.inputs, graph.outputs)]
     found: dict[str, int] = {}
     for words, other in _others(options).items():
-        outside = io_outside(graph, other.io)
+        outside = io_outside(graph, other.place)
         if max(outside, *io_bytes) > budget or any(each in words for each in found):
             continue
         fitted = fit(calls, storages, target, other, budget - outside)
@@ -47,11 +47,11 @@ def suggestions(
 
 def _others(options: CompileOptions) -> dict[str, CompileOptions]:
     """Return the options that are tried instead, in words, single changes before their combination."""
-    elsewhere = replace(options, io=ARENA if options.io == CALLER else CALLER)
-    if not options.fetch_constants_to_sram:
-        return {ELSEWHERE[options.io]: elsewhere}
+    elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
+    if not options.prefetch_constants:
+        return {ELSEWHERE[options.place]: elsewhere}
     return {
-        WITHOUT_PREFETCH: replace(options, fetch_constants_to_sram=False),
-        ELSEWHERE[options.io]: elsewhere,
-        f"{WITHOUT_PREFETCH} and {ELSEWHERE[options.io]}": replace(elsewhere, fetch_constants_to_sram=False),
+        WITHOUT_PREFETCH: replace(options, prefetch_constants=False),
+        ELSEWHERE[options.place]: elsewhere,
+        f"{WITHOUT_PREFETCH} and {ELSEWHERE[options.place]}": replace(elsewhere, prefetch_constants=False),
     }

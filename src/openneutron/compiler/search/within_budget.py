@@ -18,7 +18,7 @@ from openneutron.targets import Target
 def within_budget(graph: Graph, selected: Sequence[Selection], target: Target, options: CompileOptions) -> Fitted:
     """Return the fastest feasible schedule of all selections of a graph. Raises BudgetError where there is no such schedule."""
     budget = budget_bytes(options.sram_budget, target)
-    outside = io_outside(graph, options.io)
+    outside = io_outside(graph, options.place)
     found = [fit(calls, storages, target, options, budget - outside) for storages, calls in selected]
     feasible = [each for each in found if not isinstance(each, Infeasible)]
     if feasible:

@@ -1,126 +1,148 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The options of a partition's compile, and the CompileSpec list in which ExecuTorch carries them: written and read here."""
+"""The CompileSpec list in which ExecuTorch carries the options of a delegation: written and read here."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import operator
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 
-from openneutron import converter
-from openneutron.converter import ConverterOptions
+from openneutron import targets
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import split_flags
-from openneutron.options import CALLER
+from openneutron.flags import read_as, split_flags, with_flags
+from openneutron.options import CALLER, EIQ, CompileOptions
 from openneutron.pytorch.backend.neutron_target_spec import FLAVOR, warn_of_flavor
 
 OUTPUT_FORMAT = "tflite"
 NONE = "None"
 
+OURS = "openneutron"
+"""The key of the options that ExecuTorch's NXP backend does not have."""
+
 
 @dataclass(frozen=True, slots=True)
-class PartitionCompileOptions:
-    """What ``generate_neutron_compile_spec`` takes. ``sram_budget`` is bytes, ``io`` one of ``options.IO_PLACES``,
-    ``converter`` one of ``converter.CONVERTERS``."""
+class DelegateOptions:
+    """The options that a compile spec carries: the compiler's, and those of ExecuTorch's NXP backend beside them.
 
-    target: str
-    extra_flags: tuple[str, ...] = ()
-    intermediates_dir: str | None = None
+    ``name`` is the model's name in messages.
+    """
+
+    options: CompileOptions
     operators_not_to_delegate: tuple[str, ...] = ()
     use_neutron_for_format_conversion: bool = True
-    fetch_constants_to_sram: bool = False
+    intermediates_dir: str | None = None
     dump_kernel_selection_code: bool = False
-    use_profiling: bool = False
-    sram_budget: int | None = None
-    io: str = CALLER
-    converter: str = converter.OPEN
     name: str = ""
-    """What messages call the model."""
-    defer_budget: bool = False
-    """Whether a partition over the budget gets an empty payload, for the caller to see to once all are compiled."""
-
-    @property
-    def conversion(self) -> ConverterOptions:
-        """The part the converter wants."""
-        return ConverterOptions(
-            target=self.target,
-            sram_budget=self.sram_budget,
-            io=self.io,
-            fetch_constants_to_sram=self.fetch_constants_to_sram,
-            profile=self.use_profiling,
-            kernel_selection=self.dump_kernel_selection_code,
-            flags=self.extra_flags,
-        )
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """``operators_not_to_delegate`` as they are looked for in node names: ``aten::relu`` is ``aten_relu``."""
+        """``operators_not_to_delegate`` as node names have them: ``aten_relu`` for ``aten::relu``."""
         return tuple(name.replace("::", "_") for name in self.operators_not_to_delegate if name)
 
 
-def encode(options: PartitionCompileOptions) -> list[CompileSpec]:
-    """The list; the first nine keys and their order are those of ExecuTorch's NXP backend, the others ours."""
-    texts = {
-        "output_format": OUTPUT_FORMAT,
-        "compile_flags": shlex.join(options.extra_flags),
-        "target": options.target,
-        "intermediates_dir": options.intermediates_dir or NONE,
-        "operators_not_to_delegate": ",".join(options.patterns),
-        "use_neutron_for_format_conversion": str(options.use_neutron_for_format_conversion),
-        "fetch_constants_to_sram": str(options.fetch_constants_to_sram),
-        "dump_kernel_selection_code": str(options.dump_kernel_selection_code),
-        "use_profiling": str(options.use_profiling),
-        "sram_budget": NONE if options.sram_budget is None else str(options.sram_budget),
-        "io": options.io,
-        "converter": options.converter,
-        "name": options.name,
-    }
-    if options.defer_budget:
-        texts["defer_budget"] = str(True)
+def with_upstream(
+    options: CompileOptions,
+    target: str,
+    extra_flags: str | Sequence[str] | None = None,
+    fetch_constants_to_sram: bool = False,
+    use_profiling: bool = False,
+) -> CompileOptions:
+    """Return the options with those that ExecuTorch's NXP backend passes under names of its own.
+
+    Raises InvalidOptionError where both set one option to different values.
+    """
+    if options.target not in (targets.DEFAULT, target):
+        raise InvalidOptionError(
+            f"target: the compile spec is for '{target}', its options are for '{options.target}'. Leave one out."
+        )
+    options = dataclasses.replace(
+        options,
+        target=target,
+        prefetch_constants=options.prefetch_constants or fetch_constants_to_sram,
+        profile=options.profile or use_profiling,
+    )
+    flags = read_as("extra_flags", split_flags, extra_flags)
+    if options.converter == EIQ:
+        options = dataclasses.replace(options, converter_flags=(*options.converter_flags, *flags))
+    else:
+        options = with_flags(options, flags)
+    return options.placed(CALLER)
+
+
+def encode(delegate: DelegateOptions) -> list[CompileSpec]:
+    """Return the list: the nine keys of ExecuTorch's NXP backend in its order, then one value with ours."""
+    ours = {"name": delegate.name, "options": delegate.options.to_dict()}
+    texts = {**_upstream(delegate), OURS: json.dumps(ours, default=operator.index)}
     return [CompileSpec(key, text.encode()) for key, text in texts.items()]
 
 
+def _upstream(delegate: DelegateOptions) -> dict[str, str]:
+    options = delegate.options
+    return {
+        "output_format": OUTPUT_FORMAT,
+        "compile_flags": shlex.join(options.converter_flags),
+        "target": options.target,
+        "intermediates_dir": delegate.intermediates_dir or NONE,
+        "operators_not_to_delegate": ",".join(delegate.patterns),
+        "use_neutron_for_format_conversion": str(delegate.use_neutron_for_format_conversion),
+        "fetch_constants_to_sram": str(options.prefetch_constants),
+        "dump_kernel_selection_code": str(delegate.dump_kernel_selection_code),
+        "use_profiling": str(options.profile),
+    }
+
+
 def is_ours(specs: Sequence[CompileSpec]) -> bool:
-    """Whether the list was made here, and not by ExecuTorch's NXP backend, whose keys are the first nine of ours."""
-    return any(spec.key == "converter" for spec in specs)
+    """Return whether ``encode`` made the list, and not ExecuTorch's NXP backend."""
+    return any(spec.key == OURS for spec in specs)
 
 
-def decode(specs: Sequence[CompileSpec]) -> PartitionCompileOptions:
-    """The options in the list. Raises RuntimeError without an output format or with an unknown one, as ExecuTorch's NXP
-    backend does, and InvalidOptionError where another key is missing or unreadable."""
+def decode(specs: Sequence[CompileSpec]) -> DelegateOptions:
+    """Return the options in a list of ``encode`` or of ExecuTorch's NXP backend.
+
+    Raises RuntimeError without an output format or with an unknown one, as ExecuTorch's NXP backend does, and
+    InvalidOptionError where another value is missing, unreadable or contradicts ours.
+    """
     texts = {spec.key: bytes(spec.value).decode() for spec in specs}
     if "output_format" not in texts:
         raise RuntimeError("output format is required")
     if texts["output_format"] != OUTPUT_FORMAT:
         raise RuntimeError(f"Unknown format {texts['output_format']}")
-    budget = texts.get("sram_budget", NONE)
-    if budget != NONE and not budget.isdecimal():
-        raise InvalidOptionError(f"compile spec: sram_budget is '{budget}'; it is a number of bytes, or None.")
     if FLAVOR in texts:
         warn_of_flavor(texts[FLAVOR], stacklevel=2)
     if "target" not in texts:
         raise InvalidOptionError("compile spec: it names no target. Make it with generate_neutron_compile_spec.")
-    return PartitionCompileOptions(
-        target=texts["target"],
-        extra_flags=split_flags(texts.get("compile_flags", "")),
-        intermediates_dir=_optional(texts.get("intermediates_dir", NONE)),
-        operators_not_to_delegate=tuple(filter(None, texts.get("operators_not_to_delegate", "").split(","))),
-        use_neutron_for_format_conversion=_flag(texts, "use_neutron_for_format_conversion", True),
-        fetch_constants_to_sram=_flag(texts, "fetch_constants_to_sram", False),
-        dump_kernel_selection_code=_flag(texts, "dump_kernel_selection_code", False),
-        use_profiling=_flag(texts, "use_profiling", False),
-        sram_budget=None if budget == NONE else int(budget),
-        io=texts.get("io", CALLER),
-        converter=texts.get("converter", converter.OPEN),
-        name=texts.get("name", ""),
-        defer_budget=_flag(texts, "defer_budget", False),
+    ours = json.loads(texts.get(OURS, "{}"))
+    folder = texts.get("intermediates_dir", NONE)
+    decoded = DelegateOptions(
+        CompileOptions.from_dict(ours["options"]) if ours else _from_upstream(texts),
+        tuple(filter(None, texts.get("operators_not_to_delegate", "").split(","))),
+        _flag(texts, "use_neutron_for_format_conversion", True),
+        None if folder in (NONE, "") else folder,
+        _flag(texts, "dump_kernel_selection_code", False),
+        ours.get("name", ""),
     )
+    for key, text in _upstream(decoded).items() if ours else ():
+        if texts.get(key, text) != text:
+            raise InvalidOptionError(
+                f"compile spec: {key} is '{texts[key]}', but '{text}' in the options beside it. Make the whole list with "
+                "generate_neutron_compile_spec."
+            )
+    return decoded
 
 
-def _optional(text: str) -> str | None:
-    return None if text in (NONE, "") else text
+def _from_upstream(texts: dict[str, str]) -> CompileOptions:
+    return with_upstream(
+        CompileOptions(),
+        texts["target"],
+        texts.get("compile_flags", ""),
+        _flag(texts, "fetch_constants_to_sram", False),
+        _flag(texts, "use_profiling", False),
+    )
 
 
 def _flag(texts: dict[str, str], key: str, default: bool) -> bool:

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CustomDelegationOptions:
-    """allow_no_op_partitions: delegate even a partition that moves no value and computes nothing."""
+    """The delegation options of ExecuTorch's NXP backend.
+
+    ``allow_no_op_partitions``: True delegates partitions that neither move nor compute a value.
+
+    >>> CustomDelegationOptions(allow_no_op_partitions=True).allow_no_op_partitions
+    True
+    """
 
     allow_no_op_partitions: bool = False

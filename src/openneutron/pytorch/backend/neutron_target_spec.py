@@ -24,6 +24,9 @@ class NeutronTargetSpec:
 
     ``neutron_target`` is the row of ``openneutron.targets``. Raises InvalidTargetError (a ValueError) for a name that is
     unknown or not compiled for. ``neutron_converter_flavor`` (ExecuTorch 1.0 had it) changes nothing, and a warning says so.
+
+    >>> NeutronTargetSpec("imxrt700").get_num_macs()
+    8
     """
 
     def __init__(self, target: str = targets.DEFAULT, *, neutron_converter_flavor: str | None = None) -> None:
@@ -54,7 +57,7 @@ def warn_of_flavor(flavor: str, stacklevel: int) -> None:
     """Says what became of ``neutron_converter_flavor``."""
     warnings.warn(
         f"{FLAVOR}: '{flavor}' changes nothing. The release of NXP's converter is that of the installed eiq_neutron_sdk; "
-        "whether it compiles, or this project's compiler, is said by converter='eiq' or 'open'.",
+        "whether it compiles, or this project's compiler, is set by options=CompileOptions(converter='eiq').",
         FutureWarning,
         stacklevel=stacklevel + 1,
     )

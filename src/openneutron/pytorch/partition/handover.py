@@ -11,7 +11,7 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.fx import Node
 
 from openneutron.compiler.select.trial import Trial
-from openneutron.pytorch.backend.compile_spec import PartitionCompileOptions
+from openneutron.pytorch.backend.compile_spec import DelegateOptions
 from openneutron.pytorch.graph.program import Constants, op_name
 from openneutron.pytorch.lower.lower import Lowered, PartitionTensor
 from openneutron.pytorch.lower.units import Unit
@@ -29,7 +29,7 @@ class Handover:
     """
 
     specs: Sequence[CompileSpec]
-    options: PartitionCompileOptions
+    delegate: DelegateOptions
     key: tuple[str, ...]
     tensors: Mapping[str, torch.Tensor]
     lowered: Lowered = field(repr=False)

@@ -28,12 +28,29 @@ def calibrate_and_quantize(
     train_fn: Callable[[GraphModule], None] | None = None,
     after_sample: Callable[[int], None] | None = None,
 ) -> GraphModule:
-    """The model with quantize and dequantize nodes, scales taken from the calibration inputs.
+    """Return the model with quantize and dequantize nodes.
 
-    ``calibration_inputs`` are tuples of the model's arguments. With ``is_qat`` fake quantization is inserted, ``train_fn``
-    trains it in place (it gets the module in training mode; ``train`` and ``eval`` work on it), and calibration runs only where
-    there is no ``train_fn``. ``after_sample`` is told the number of samples done. Raises InvalidOptionError where there is
-    nothing to calibrate with, or ``is_qat`` is not the quantizer's.
+    Args:
+        model: The exported float model.
+        calibration_inputs: Tuples of the model's arguments. The scales come from these inputs.
+        quantizer: The quantizer, with the same ``is_qat``.
+        is_qat: True inserts fake quantization for training.
+        train_fn: A function that trains the module in place. The module is in training mode; ``train`` and ``eval``
+            work on it. Calibration runs only without this function.
+        after_sample: A function that is called with the number of finished samples.
+
+    Returns:
+        The quantized module, for ``torch.export.export``.
+
+    Raises:
+        InvalidOptionError: There is nothing to calibrate with, or ``is_qat`` differs from the quantizer's.
+
+    >>> import torch
+    >>> inputs = (torch.ones(1, 4),)
+    >>> exported = torch.export.export(torch.nn.Linear(4, 2), inputs)
+    >>> quantized = calibrate_and_quantize(exported, [inputs], NeutronQuantizer())
+    >>> quantized(*inputs).shape
+    torch.Size([1, 2])
     """
     if isinstance(quantizer, NeutronQuantizer) and quantizer.is_qat != is_qat:
         raise InvalidOptionError(

@@ -60,6 +60,9 @@ class NeutronQuantizer(Quantizer):
     The ``set_`` methods say otherwise for single modules and operators. They return the quantizer; names may hold wildcards
     (``features.*``), and one that the model does not have raises InvalidOptionError when the model is quantized. Of what is
     said of one node a module's name goes before its type, that before an operator, and the later before the earlier.
+
+    >>> NeutronQuantizer().keep_float("classifier.*").neutron_target_spec.get_name()
+    'imxrt700'
     """
 
     def __init__(self, neutron_target_spec: NeutronTargetSpec | None = None, is_qat: bool = False) -> None:

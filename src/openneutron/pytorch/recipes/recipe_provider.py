@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import logging
 import os
 import warnings
@@ -19,9 +18,9 @@ from executorch.exir._warnings import ExperimentalWarning
 from executorch.export import BackendRecipeProvider, ExportRecipe, LoweringRecipe, QuantizationRecipe, RecipeType
 from torch.fx import GraphModule
 
-from openneutron.converter import OPEN
 from openneutron.errors import InvalidOptionError
-from openneutron.options import CALLER, kib_in_bytes
+from openneutron.model_options import INT8, DelegationOptions, QuantizationOptions, suggestion
+from openneutron.options import CompileOptions
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
@@ -32,8 +31,6 @@ from openneutron.pytorch.quantizer.passes.fold_batch_norm import FoldBatchNorm
 from openneutron.pytorch.quantizer.training import begun, ended, set_training, with_biases, with_modes
 from openneutron.pytorch.recipes.recipe_types import BACKEND, OpenNeutronRecipeType
 
-FLOAT32, INT8 = "float32", "int8"
-
 _PTQ = str(OpenNeutronRecipeType.INT8_PTQ.value)  # type: ignore[attr-defined]
 
 _log = logging.getLogger(__name__)
@@ -41,34 +38,33 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RecipeOptions:
-    """The keyword arguments of ``ExportRecipe.get_recipe``; those not told of here are as ``openneutron.compile`` has them.
+    """The keyword arguments of ``ExportRecipe.get_recipe``."""
 
-    calibration_inputs_fn: gives typical inputs, each a tuple of the model's arguments; without it all example inputs of the
-    export are taken. train_fn: trains the prepared model, in place (INT8_QAT). dynamic_batch_size: whether these may come in
-    batches of any size. sram_budget: KiB. keep_float: modules and operators not to quantize.
-    """
-
-    target: str = "imxrt700"
+    options: CompileOptions = CompileOptions()
+    """The target and the other options of the compiler."""
+    quantization: QuantizationOptions = QuantizationOptions()
+    """As ``openneutron.compile`` takes it, without ``channels_last``: a recipe takes images as the example inputs are in
+    memory. The recipe INT8_QAT needs ``train_fn``."""
+    delegation: DelegationOptions = DelegationOptions()
+    """As ``openneutron.compile`` takes it, without ``any_runtime`` and ``must_delegate``: an export checks neither."""
     calibration_inputs_fn: Callable[[], Iterable[tuple[Any, ...]]] | None = None
-    train_fn: Callable[[GraphModule], None] | None = None
+    """A function that returns typical inputs, each a tuple of the model's arguments; None: all example inputs of the
+    export."""
     dynamic_batch_size: bool = False
-    keep_float: Sequence[object] = ()
-    io: str = FLOAT32
-    io_place: str = CALLER
-    sram_budget: int | None = None
-    operators_not_to_delegate: Sequence[str] = ()
-    custom_delegation_options: CustomDelegationOptions | None = None
-    use_neutron_for_format_conversion: bool = True
-    fetch_constants_to_sram: bool = False
-    dump_kernel_selection_code: bool = False
-    use_profiling: bool = False
+    """True accepts typical inputs in batches of any size."""
     intermediates_dir: str | os.PathLike[str] | None = None
-    extra_flags: str | Sequence[str] | None = None
-    converter: str = OPEN
+    """A folder for each partition's ``.tflite``, before and after compiling."""
+    dump_kernel_selection_code: bool = False
+    """True writes a C file that registers only the kernels that a partition calls to the working directory."""
 
     def __post_init__(self) -> None:
-        if self.io not in (FLOAT32, INT8):
-            raise InvalidOptionError(f"io: '{self.io}' is no border type; there are '{FLOAT32}' and '{INT8}'.")
+        for name, given in (
+            ("channels_last", self.quantization.channels_last),
+            ("any_runtime", self.delegation.any_runtime or None),
+            ("must_delegate", None if self.delegation.must_delegate else False),
+        ):
+            if given is not None:
+                raise InvalidOptionError(f"{name}: a recipe has no such option. Leave it out.")
 
 
 class OpenNeutronRecipeProvider(BackendRecipeProvider):
@@ -91,12 +87,12 @@ class OpenNeutronRecipeProvider(BackendRecipeProvider):
             return None
         options = RecipeOptions(**_known(recipe_type, kwargs))
         is_qat = recipe_type is OpenNeutronRecipeType.INT8_QAT
-        if is_qat and options.train_fn is None:
+        if is_qat and options.quantization.train_fn is None:
             raise InvalidOptionError(
                 f"recipe {recipe_type.value}: there is no train_fn; quantization-aware training is what it does. Pass a function "
                 f"that trains the model it is given, or take {_PTQ}."
             )
-        target = NeutronTargetSpec(options.target)
+        target = NeutronTargetSpec(options.options.target)
         delegated = recipe_type is not OpenNeutronRecipeType.INT8_PTQ_NO_DELEGATE
         with warnings.catch_warnings():
             # That recipes are experimental, ExecuTorch says to who exports with one.
@@ -109,7 +105,9 @@ class OpenNeutronRecipeProvider(BackendRecipeProvider):
                     edge_compile_config=EdgeCompileConfig(
                         _core_aten_ops_exception_list=list(core_aten_ops_exception_list)
                     ),
-                    edge_manager_transform_passes=[_remove_io_quant_ops] if options.io == INT8 else None,
+                    edge_manager_transform_passes=[_remove_io_quant_ops]
+                    if options.quantization.io_dtype == INT8
+                    else None,
                 ),
                 executorch_backend_config=ExecutorchBackendConfig(
                     extract_delegate_segments=False, delegate_alignment=16
@@ -122,16 +120,15 @@ class OpenNeutronRecipeProvider(BackendRecipeProvider):
 def _known(recipe_type: RecipeType, kwargs: dict[str, Any]) -> dict[str, Any]:
     names = [item.name for item in dataclasses.fields(RecipeOptions)]
     for name in kwargs.keys() - set(names):
-        near = difflib.get_close_matches(name, names, 1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
+        hint = suggestion(name, names)
         _log.warning("recipe %s: '%s' is ignored; it takes %s.%s", recipe_type.value, name, ", ".join(names), hint)
     return {name: value for name, value in kwargs.items() if name in names}
 
 
 def _quantization(target: NeutronTargetSpec, options: RecipeOptions, is_qat: bool) -> QuantizationRecipe:
     """The steps of ``calibrate_and_quantize``, between which ExecuTorch prepares, trains or calibrates, and converts."""
-    quantizer = NeutronQuantizer(target, is_qat).keep_float(*options.keep_float)
-    train_fn = options.train_fn
+    quantizer = NeutronQuantizer(target, is_qat).keep_float(*options.quantization.keep_float)
+    train_fn = options.quantization.train_fn
 
     def fold(module: GraphModule) -> GraphModule:
         quantizer.begin(module)
@@ -155,20 +152,21 @@ def _quantization(target: NeutronTargetSpec, options: RecipeOptions, is_qat: boo
 
 
 def _partitioner(target: NeutronTargetSpec, options: RecipeOptions) -> NeutronPartitioner:
+    delegation = options.delegation
     spec = generate_neutron_compile_spec(
-        options.target,
-        extra_flags=options.extra_flags,
+        options.options.target,
         intermediates_dir=None if options.intermediates_dir is None else os.fspath(options.intermediates_dir),
-        operators_not_to_delegate=options.operators_not_to_delegate,
-        use_neutron_for_format_conversion=options.use_neutron_for_format_conversion,
-        fetch_constants_to_sram=options.fetch_constants_to_sram,
+        operators_not_to_delegate=delegation.operators_not_to_delegate,
+        use_neutron_for_format_conversion=delegation.use_neutron_for_format_conversion,
         dump_kernel_selection_code=options.dump_kernel_selection_code,
-        use_profiling=options.use_profiling,
-        sram_budget=kib_in_bytes(options.sram_budget),
-        io=options.io_place,
-        converter=options.converter,
+        options=options.options,
     )
-    return NeutronPartitioner(spec, target, options.custom_delegation_options)
+    return NeutronPartitioner(
+        spec,
+        target,
+        CustomDelegationOptions(delegation.allow_no_op_partitions),
+        preserve_ops=list(delegation.preserve_ops),
+    )
 
 
 def _remove_io_quant_ops(manager: EdgeProgramManager) -> list[RemoveIOQuantOpsPass]:

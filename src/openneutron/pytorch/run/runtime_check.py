@@ -27,8 +27,8 @@ def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
     more = f" and {len(lacking) - NAMES_SHOWN} more" if len(lacking) > NAMES_SHOWN else ""
     raise InvalidModelError(
         f"'{name}': ExecuTorch's runtime has no kernel for {', '.join(shown)}{more}, on the CPU, and would not load the "
-        "program. Write that part of the model with other operators; or pass any_runtime=True (--any-runtime) for a .pte that "
-        "runs where these kernels are."
+        "program. Write that part of the model with other operators; or pass "
+        "DelegationOptions(any_runtime=True) (--any-runtime) for a .pte that runs where these kernels are."
     )
 
 
