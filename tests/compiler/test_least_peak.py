@@ -42,7 +42,7 @@ def test_nothing_is_evaluated_for_a_budget_below_the_bound(io: str, monkeypatch:
         return evaluated(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(search._Candidate, "evaluated", counting)
-    for each in cascade_searches(calls, in_place(storages, calls), TARGET, CompileOptions(io=io)):
+    for each in cascade_searches(calls, in_place(storages, calls), TARGET, CompileOptions(io_place=io)):
         assert each.fastest(each.floor_bytes - 1) is None
     assert not counted
     with pytest.raises(BudgetError) as caught:
