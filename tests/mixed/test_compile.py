@@ -89,8 +89,7 @@ def test_an_int8_file_with_nothing_for_the_npu_gives_the_first_reason() -> None:
     b.tensor("y", (1, 4))
     b.operator(BUILTIN.DIV, ["x", "x"], ["y"], "DivOptions")
     assert message_of(b.finish(["x"], ["y"])) == (
-        "'model.tflite': its one operator does not run on the NPU; DIV 'y': no kernel divides stored values by those of "
-        "another tensor. "
+        "'model.tflite': its one operator does not run on the NPU; DIV 'y': there is no kernel for DIV. "
         "`openneutron explain` gives the reason for each."
     )
 

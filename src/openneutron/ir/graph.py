@@ -80,6 +80,12 @@ class Graph:
         name = node.inputs[index]
         return None if name is None else self.tensors[name]
 
+    def given(self, node: Node, index: int) -> Tensor:
+        """Return the node's operand at ``index``; asserts that it is there."""
+        tensor = self.operand(node, index)
+        assert tensor is not None
+        return tensor
+
     def producers(self) -> dict[str, Node]:
         """Tensor name to the node that computes it."""
         return {name: node for node in self.nodes for name in node.outputs}

@@ -121,9 +121,9 @@ def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, in
         given.pop()
     operator.inputs = np.array([-1 if name is None else index[name] for name in given], np.int32)
     operator.outputs = np.array([index[name] for name in node.outputs], np.int32)
-    if row.options:
-        operator.builtinOptionsType = getattr(schema.BuiltinOptions, row.options)
-        operator.builtinOptions = getattr(schema, f"{row.options}T")()
+    if hasattr(schema.BuiltinOptions, row.options_table):
+        operator.builtinOptionsType = getattr(schema.BuiltinOptions, row.options_table)
+        operator.builtinOptions = getattr(schema, f"{row.options_table}T")()
         for attribute in row.attributes:
             value = _litert_value(attribute, node.attrs.get(attribute.name, attribute.default))
             setattr(operator.builtinOptions, attribute.litert_field, value)

@@ -21,31 +21,18 @@ from openneutron.ops import (
     resize,
     shape,
     softmax,
-    sums,
     transposed,
-    written,
 )
 from openneutron.ops.on_cpu import ON_CPU
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
-OPS: tuple[Op, ...] = (
-    *conv.OPS,
-    *pool.OPS,
-    *elementwise.OPS,
-    *shape.OPS,
-    *resize.OPS,
-    *softmax.OPS,
-    *indexed.OPS,
-    *pieces.OPS,
-    *matmul.OPS,
-    *transposed.OPS,
-    *choice.OPS,
-    *blocks.OPS,
-    *places.OPS,
-    *written.OPS,
-    *filled.OPS,
-    *cast.OPS,
-    *sums.OPS,
+OPS: tuple[Op, ...] = tuple(
+    row
+    for family in (
+        *(conv, pool, elementwise, shape, resize, softmax, indexed),
+        *(pieces, matmul, transposed, choice, blocks, places, filled, cast),
+    )
+    for row in family.OPS
 )
 BY_NAME = {op.name: op for op in OPS}
 BY_LITERT = {op.litert: op for op in OPS if op.litert}

@@ -12,21 +12,29 @@ import numpy as np
 from openneutron.ir import Graph, Node
 from openneutron.ops.compose import Parts
 from openneutron.ops.limits import constant_at, int8_at, limit, rank, shared_quantization
-from openneutron.ops.operands import constant_values, input_shape
-from openneutron.ops.table import Attribute, Composition, Limit, Op, Operand, Quantization, Role
-
-_INPUT = Operand(Role.ACTIVATION, "input")
+from openneutron.ops.table import (
+    INPUT,
+    Attribute,
+    Composition,
+    Limit,
+    Op,
+    Operand,
+    Role,
+    constant_values,
+    moving,
+    shape_of,
+)
 
 
 def _depth_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    (batches, height, width, channels), size = input_shape(graph, node), node["block_size"]
+    (batches, height, width, channels), size = shape_of(graph, node), node["block_size"]
     if node.op == "depth_to_space":
         return ((batches, height * size, width * size, channels // size**2),)
     return ((batches, height // size, width // size, channels * size**2),)
 
 
 def _whole_blocks(graph: Graph, node: Node) -> str | None:
-    (_, height, width, channels), size = input_shape(graph, node), node["block_size"]
+    (_, height, width, channels), size = shape_of(graph, node), node["block_size"]
     if size < 1:
         return f"its block size is {size}; it must be at least 1"
     if node.op == "depth_to_space" and channels % size**2:
@@ -65,7 +73,7 @@ def amounts_of(graph: Graph, node: Node) -> tuple[tuple[int, int], ...]:
 
 
 def _batch_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    shape, block, amounts = input_shape(graph, node), block_of(graph, node), amounts_of(graph, node)
+    shape, block, amounts = shape_of(graph, node), block_of(graph, node), amounts_of(graph, node)
     inner = shape[1 : 1 + len(block)]
     if node.op == "space_to_batch_nd":
         spatial = [(n + sum(pair)) // size for n, pair, size in zip(inner, amounts, block, strict=True)]
@@ -75,7 +83,7 @@ def _batch_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _divides(graph: Graph, node: Node) -> str | None:
-    shape, block, amounts = input_shape(graph, node), block_of(graph, node), amounts_of(graph, node)
+    shape, block, amounts = shape_of(graph, node), block_of(graph, node), amounts_of(graph, node)
     if len(block) != len(amounts) or not 1 <= len(block) <= len(shape) - 2:
         return f"it has {len(block)} block sizes and {len(amounts)} pairs of amounts for an input of rank {len(shape)}"
     if min(block) < 1 or min(itertools.chain(*amounts)) < 0:
@@ -126,18 +134,13 @@ def _batch_to_space(graph: Graph, node: Node) -> Composition:
     return parts.done()
 
 
-def _depth_row(name: str, litert: str, options: str, doc: str) -> Op:
-    return Op(
+def _depth_row(name: str, doc: str) -> Op:
+    return moving(
         name,
-        litert=litert,
-        operands=(_INPUT,),
+        operands=(INPUT,),
         shape=_depth_shape,
-        kernels=("copy_s8",),
-        options=options,
         attributes=(Attribute("block_size", "blockSize", 0),),
-        quantization=Quantization.SHARED,
         limits=(int8_at(0), shared_quantization(), rank(0, 4, 4), limit("whole blocks", _whole_blocks)),
-        unsigned=True,
         doc=doc,
         made_of=_depth,
     )
@@ -153,40 +156,29 @@ _BATCH_LIMITS: tuple[Limit, ...] = (
 )
 
 OPS = (
-    _depth_row(
-        "depth_to_space", "DEPTH_TO_SPACE", "DepthToSpaceOptions", "Groups of channels as blocks of rows and columns."
-    ),
-    _depth_row(
-        "space_to_depth", "SPACE_TO_DEPTH", "SpaceToDepthOptions", "Blocks of rows and columns as groups of channels."
-    ),
-    Op(
+    _depth_row("depth_to_space", "Groups of channels as blocks of rows and columns."),
+    _depth_row("space_to_depth", "Blocks of rows and columns as groups of channels."),
+    moving(
         "space_to_batch_nd",
-        litert="SPACE_TO_BATCH_ND",
-        operands=(_INPUT, Operand(Role.PARAMETER, "block sizes"), Operand(Role.PARAMETER, "paddings")),
+        operands=(INPUT, Operand(Role.PARAMETER, "block sizes"), Operand(Role.PARAMETER, "paddings")),
         shape=_batch_shape,
         kernels=("copy_s8", "pad_s8"),
         options="SpaceToBatchNDOptions",
-        quantization=Quantization.SHARED,
         limits=_BATCH_LIMITS,
         version=2,
-        unsigned=True,
         doc=(
             "Each place in a block of rows and columns as a batch. Before a convolution and with BATCH_TO_SPACE_ND behind it, it is "
             "the convolution's dilation, and costs nothing."
         ),
         made_of=_space_to_batch,
     ),
-    Op(
+    moving(
         "batch_to_space_nd",
-        litert="BATCH_TO_SPACE_ND",
-        operands=(_INPUT, Operand(Role.PARAMETER, "block sizes"), Operand(Role.PARAMETER, "crops")),
+        operands=(INPUT, Operand(Role.PARAMETER, "block sizes"), Operand(Role.PARAMETER, "crops")),
         shape=_batch_shape,
-        kernels=("copy_s8",),
         options="BatchToSpaceNDOptions",
-        quantization=Quantization.SHARED,
         limits=_BATCH_LIMITS,
         version=2,
-        unsigned=True,
         doc="Batches as places in blocks of rows and columns, without what is cropped.",
         made_of=_batch_to_space,
     ),

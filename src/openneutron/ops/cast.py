@@ -5,19 +5,16 @@ from __future__ import annotations
 
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.limits import limit
-from openneutron.ops.operands import input_shape
-from openneutron.ops.table import Op, Operand, Quantization, Role
-from openneutron.ops.table import input_shape as same_shape
+from openneutron.ops.table import INPUT, Op, Quantization, same_shape, shape_of
 
 WHOLE = (DType.INT8, DType.INT32, DType.INT64, DType.BOOL)
 """The integer types that CAST accepts on either side; each is stored with its low byte first."""
 
-_OPERANDS = (Operand(Role.ACTIVATION, "input"),)
+_OPERANDS = (INPUT,)
 
 
 def _whole_numbers(graph: Graph, node: Node) -> str | None:
-    source, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert source is not None
+    source, result = graph.given(node, 0), graph[node.outputs[0]]
     for what, tensor in (("input", source), ("output", result)):
         if tensor.dtype not in WHOLE:
             return f"{what} '{tensor.name}' is {tensor.dtype}; it must be int8, int32, int64 or bool"
@@ -29,15 +26,14 @@ def _whole_numbers(graph: Graph, node: Node) -> str | None:
 
 
 def _same_bytes(graph: Graph, node: Node) -> str | None:
-    source, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert source is not None
+    source, result = graph.given(node, 0), graph[node.outputs[0]]
     if source.size_bytes == result.size_bytes:
         return None
     return f"its input has {source.size_bytes} bytes, its output {result.size_bytes}"
 
 
 def _stated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    assert input_shape(graph, node) is not None
+    assert shape_of(graph, node) is not None
     return (graph[node.outputs[0]].shape,)
 
 
@@ -46,22 +42,18 @@ _TYPES = limit("int8, int32, int64 or bool; to bool from int8 or bool alone", _w
 OPS = (
     Op(
         "cast",
-        litert="CAST",
         operands=_OPERANDS,
         shape=same_shape,
         kernels=("copy_s8", "lookup_s8"),
-        options="CastOptions",
         quantization=Quantization.NONE,
         limits=(_TYPES,),
         doc="The stored numbers in another type; where that is narrower, their low bytes.",
     ),
     Op(
         "bitcast",
-        litert="BITCAST",
         operands=_OPERANDS,
         shape=_stated_shape,
         kernels=("copy_s8",),
-        options="BitcastOptions",
         quantization=Quantization.NONE,
         limits=(
             _TYPES,

@@ -7,8 +7,8 @@ from openneutron.ir import DType, Graph, Node
 from openneutron.ops.compose import Parts
 from openneutron.ops.elementwise import broadcast_shape
 from openneutron.ops.limits import axes_of, constant_at, int8_inputs, int8_reason, limit, unquantized
-from openneutron.ops.pool import RUNS_OF_AXES, reduce_shape
-from openneutron.ops.table import Attribute, Composition, Limit, Op, Operand, Quantization, Role
+from openneutron.ops.pool import RUNS_OF_AXES, named_axes, reduce_shape
+from openneutron.ops.table import INPUT, Attribute, Composition, Limit, Op, Operand, Quantization, Role, moving
 
 MOST_BROADCAST = {"compare": 4, "logical": 4, "select": 5}
 """Up to which rank LiteRT broadcasts these families."""
@@ -48,8 +48,7 @@ def _broadcasts(most: int) -> Limit:
 def _comparable(graph: Graph, node: Node) -> str | None:
     """LiteRT rescales both operands by their scales, by less than 1."""
     for index in (0, 1):
-        tensor = graph.operand(node, index)
-        assert tensor is not None
+        tensor = graph.given(node, index)
         if tensor.dtype is DType.BOOL and node.op in ("equal", "not_equal"):
             continue
         if reason := int8_reason(tensor, "input"):
@@ -61,33 +60,29 @@ def _comparable(graph: Graph, node: Node) -> str | None:
 
 
 def _one_type(graph: Graph, node: Node) -> str | None:
-    a, b = graph.operand(node, 0), graph.operand(node, 1)
-    assert a is not None and b is not None
+    a, b = graph.given(node, 0), graph.given(node, 1)
     return None if a.dtype is b.dtype else f"its inputs are {a.dtype} and {b.dtype}; they must be of one type"
 
 
 _COMPARED = {
-    "equal": ("EQUAL", "Whether two values are equal"),
-    "not_equal": ("NOT_EQUAL", "Whether two values differ"),
-    "less": ("LESS", "Whether one value is below another"),
-    "less_equal": ("LESS_EQUAL", "Whether one value is not above another"),
-    "greater": ("GREATER", "Whether one value is above another"),
-    "greater_equal": ("GREATER_EQUAL", "Whether one value is not below another"),
+    "equal": "Whether two values are equal",
+    "not_equal": "Whether two values differ",
+    "less": "Whether one value is below another",
+    "less_equal": "Whether one value is not above another",
+    "greater": "Whether one value is above another",
+    "greater_equal": "Whether one value is not below another",
 }
 COMPARISONS = tuple(_COMPARED)
 """In the order of compare_s8's relations."""
 
 
 def _comparison(name: str) -> Op:
-    litert, doc = _COMPARED[name]
     words = "inputs int8 of scales below 1" + (", or bool" if name in ("equal", "not_equal") else "")
     return Op(
         name,
-        litert=litert,
         operands=(Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
         shape=_result_shape,
         kernels=("compare_s8",),
-        options="".join(part.capitalize() for part in name.split("_")) + "Options",
         quantization=Quantization.NONE,
         limits=(
             limit(words, _comparable),
@@ -97,18 +92,16 @@ def _comparison(name: str) -> Op:
         ),
         version=2,
         unsigned=True,
-        doc=f"{doc}, with broadcasting; LiteRT rounds both to 1/256 first, so that values nearer than that may count as equal.",
+        doc=f"{_COMPARED[name]}, with broadcasting; LiteRT rounds both to 1/256 first, so that values nearer than that may count as equal.",
     )
 
 
-def _logical(name: str, litert: str, doc: str, kernel: str = "maximum_s8", operands: int = 2) -> Op:
+def _logical(name: str, doc: str, kernel: str = "maximum_s8", operands: int = 2) -> Op:
     return Op(
         name,
-        litert=litert,
         operands=tuple(Operand(Role.CONDITION, place) for place in ("a", "b")[:operands]),
         shape=_result_shape,
         kernels=(kernel,),
-        options="".join(part.capitalize() for part in name.split("_")) + "Options",
         quantization=Quantization.NONE,
         limits=(
             unquantized(range(operands), True, DType.BOOL),
@@ -123,8 +116,7 @@ def _one_scale(graph: Graph, node: Node) -> str | None:
     if reason := int8_reason(output, "output"):
         return reason
     for index in (1, 2):
-        tensor = graph.operand(node, index)
-        assert tensor is not None
+        tensor = graph.given(node, index)
         if reason := int8_reason(tensor, "input"):
             return reason
         if tensor.quant != output.quant:
@@ -154,22 +146,14 @@ def _select_of_rows(graph: Graph, node: Node) -> Composition:
     return parts.done()
 
 
-def _named_axes(graph: Graph, node: Node) -> tuple[int, ...]:
-    axis = graph.operand(node, 1)
-    assert axis is not None and axis.data is not None
-    return tuple(int(value) for value in axis.data.reshape(-1))
-
-
 def arg_axis(graph: Graph, node: Node) -> int:
     """The axis along which an arg_max looks, not negative. Raises ValueError where it does not name exactly one."""
-    data, (axis,) = graph.operand(node, 0), _named_axes(graph, node)
-    assert data is not None
+    data, (axis,) = graph.given(node, 0), named_axes(graph, node)
     return axis % len(data.shape)
 
 
 def _arg_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data, axis = graph.operand(node, 0), arg_axis(graph, node)
-    assert data is not None
+    data, axis = graph.given(node, 0), arg_axis(graph, node)
     return ((*data.shape[:axis], *data.shape[axis + 1 :]),)
 
 
@@ -180,20 +164,18 @@ def _stated_type(graph: Graph, node: Node) -> str | None:
     return f"its output is {output.dtype}; its option says {node['output_type']}"
 
 
-def _arg(name: str, litert: str, options: str, doc: str) -> Op:
+def _arg(name: str, doc: str) -> Op:
     return Op(
         name,
-        litert=litert,
-        operands=(Operand(Role.ACTIVATION, "input"), Operand(Role.PARAMETER, "axis")),
+        operands=(INPUT, Operand(Role.PARAMETER, "axis")),
         shape=_arg_shape,
         kernels=("arg_max_s8",),
-        options=options,
         attributes=(Attribute("output_type", "outputType", "INT64", {2: "INT32", 4: "INT64"}),),
         quantization=Quantization.NONE,
         limits=(
             int8_inputs(0),
             constant_at(1, "axis"),
-            axes_of(0, _named_axes),
+            axes_of(0, named_axes),
             unquantized([], True, DType.INT32, DType.INT64),
             limit("an output of the type its option says", _stated_type),
         ),
@@ -203,10 +185,9 @@ def _arg(name: str, litert: str, options: str, doc: str) -> Op:
     )
 
 
-def _over_axes(name: str, litert: str, doc: str) -> Op:
+def _over_axes(name: str, doc: str) -> Op:
     return Op(
         name,
-        litert=litert,
         operands=(Operand(Role.CONDITION, "input"), Operand(Role.PARAMETER, "axes")),
         shape=reduce_shape,
         kernels=("reduce_max_s8",),
@@ -216,7 +197,7 @@ def _over_axes(name: str, litert: str, doc: str) -> Op:
         limits=(
             unquantized([0], True, DType.BOOL),
             constant_at(1, "list of axes"),
-            axes_of(0, _named_axes),
+            axes_of(0, named_axes),
             RUNS_OF_AXES,
         ),
         doc=doc,
@@ -225,44 +206,36 @@ def _over_axes(name: str, litert: str, doc: str) -> Op:
 
 OPS = (
     *(_comparison(name) for name in COMPARISONS),
-    _logical("logical_and", "LOGICAL_AND", "Whether both are true, with broadcasting."),
-    _logical("logical_or", "LOGICAL_OR", "Whether one of them is true, with broadcasting."),
-    _logical("logical_not", "LOGICAL_NOT", "Whether it is false.", "lookup_s8", 1),
-    Op(
+    _logical("logical_and", "Whether both are true, with broadcasting."),
+    _logical("logical_or", "Whether one of them is true, with broadcasting."),
+    _logical("logical_not", "Whether it is false.", "lookup_s8", 1),
+    moving(
         "select_v2",
-        litert="SELECT_V2",
         operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
         shape=_result_shape,
         kernels=("select_s8",),
-        options="SelectV2Options",
-        quantization=Quantization.SHARED,
         limits=(
             unquantized([0], False, DType.BOOL),
             limit("inputs and output of the same scale and zero point", _one_scale),
             _broadcasts(MOST_BROADCAST["select"]),
         ),
-        unsigned=True,
         doc="One value where a condition holds, another elsewhere, with broadcasting.",
     ),
-    Op(
+    moving(
         "select",
-        litert="SELECT",
         operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
         shape=lambda graph, node: (graph[str(node.inputs[1])].shape,),
         kernels=("select_s8",),
-        options="SelectOptions",
-        quantization=Quantization.SHARED,
         limits=(
             unquantized([0], False, DType.BOOL),
             limit("inputs and output of the same scale and zero point", _one_scale),
             limit("inputs of one shape; a condition of that, of its first extent, or one", _condition_of_rows),
         ),
-        unsigned=True,
         doc="One value where a condition holds, another elsewhere.",
         made_of=_select_of_rows,
     ),
-    _over_axes("reduce_any", "REDUCE_ANY", "Whether one of the values along some axes is true."),
-    _over_axes("reduce_all", "REDUCE_ALL", "Whether all values along some axes are true."),
-    _arg("arg_max", "ARG_MAX", "ArgMaxOptions", "Where along an axis the largest value stands; the first of several."),
-    _arg("arg_min", "ARG_MIN", "ArgMinOptions", "Where along an axis the smallest value stands; the first of several."),
+    _over_axes("reduce_any", "Whether one of the values along some axes is true."),
+    _over_axes("reduce_all", "Whether all values along some axes are true."),
+    _arg("arg_max", "Where along an axis the largest value stands; the first of several."),
+    _arg("arg_min", "Where along an axis the smallest value stands; the first of several."),
 )

@@ -20,7 +20,7 @@ from openneutron.ops.limits import (
     window_numbers,
 )
 from openneutron.ops.rescaling import fitted_for_single_rounding, fused_activation, of_convolution, rescales
-from openneutron.ops.table import Attribute, Op, Operand, Role
+from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role
 
 PADDING = Attribute("padding", "padding", "VALID", {0: "SAME", 1: "VALID"})
 ACTIVATION = Attribute(
@@ -62,24 +62,21 @@ def window_output(node: Node, height: int, width: int, kernel_h: int, kernel_w: 
 
 
 def _conv_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data, weights = graph.operand(node, 0), graph.operand(node, 1)
-    assert data is not None and weights is not None
+    data, weights = graph.given(node, 0), graph.given(node, 1)
     batches, height, width, _ = data.shape
     filters, kernel_h, kernel_w, _ = weights.shape
     return ((batches, *window_output(node, height, width, kernel_h, kernel_w), filters),)
 
 
 def _depthwise_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data, weights = graph.operand(node, 0), graph.operand(node, 1)
-    assert data is not None and weights is not None
+    data, weights = graph.given(node, 0), graph.given(node, 1)
     batches, height, width, _ = data.shape
     _, kernel_h, kernel_w, channels = weights.shape
     return ((batches, *window_output(node, height, width, kernel_h, kernel_w), channels),)
 
 
 def _fully_connected_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data, weights = graph.operand(node, 0), graph.operand(node, 1)
-    assert data is not None and weights is not None
+    data, weights = graph.given(node, 0), graph.given(node, 1)
     outputs, inputs = weights.shape
     if node["keep_num_dims"]:
         return ((*data.shape[:-1], outputs),)
@@ -87,8 +84,7 @@ def _fully_connected_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], .
 
 
 def _groups(graph: Graph, node: Node) -> str | None:
-    data, weights = graph.operand(node, 0), graph.operand(node, 1)
-    assert data is not None and weights is not None
+    data, weights = graph.given(node, 0), graph.given(node, 1)
     if len(weights.shape) != 4 or weights.shape[-1] <= 0:
         return f"its weights have shape {list(weights.shape)}; they must be [output, height, width, input]"
     inputs, group_inputs, filters = data.shape[-1], weights.shape[-1], weights.shape[0]
@@ -101,8 +97,7 @@ def _groups(graph: Graph, node: Node) -> str | None:
 
 
 def _depth_multiplier(graph: Graph, node: Node) -> str | None:
-    data, weights = graph.operand(node, 0), graph.operand(node, 1)
-    assert data is not None and weights is not None
+    data, weights = graph.given(node, 0), graph.given(node, 1)
     if len(weights.shape) != 4 or weights.shape[0] != 1:
         return f"its weights have shape {list(weights.shape)}; they must be [1, height, width, output]"
     if weights.shape[-1] % data.shape[-1]:
@@ -112,8 +107,7 @@ def _depth_multiplier(graph: Graph, node: Node) -> str | None:
 
 def _rows_of_split_weights(graph: Graph, node: Node) -> str | None:
     """uint8 weights with a zero point get rows for every row that the kernel reaches over, each several times (split_weights)."""
-    weights = graph.operand(node, 1)
-    assert weights is not None
+    weights = graph.given(node, 1)
     rows, most = (weights.shape[1] - 1) * node["dilation_h"] + 1, LARGEST_WINDOW_WORD // MOST_PARTS_OF_WEIGHTS
     if not node.attrs.get("unsigned") or rows <= most:
         return None
@@ -121,8 +115,7 @@ def _rows_of_split_weights(graph: Graph, node: Node) -> str | None:
 
 
 def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
-    data, weights = graph.operand(node, 0), graph.operand(node, 1)
-    assert data is not None and weights is not None
+    data, weights = graph.given(node, 0), graph.given(node, 1)
     if len(weights.shape) != 2:
         return f"its weights have shape {list(weights.shape)}; they must be [outputs, inputs]"
     inputs = weights.shape[1]
@@ -136,8 +129,8 @@ def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
 def _products_in_range(graph: Graph, node: Node) -> str | None:
     """Check that the product of accumulator and factor fits int32: LiteRT casts this double to int32 before it
     clamps."""
-    weights, bias = graph.operand(node, 1), graph.operand(node, 2)
-    assert weights is not None and weights.data is not None and weights.quant is not None
+    weights, bias = graph.given(node, 1), graph.operand(node, 2)
+    assert weights.data is not None and weights.quant is not None
     factors = np.asarray(of_convolution(0, 1)(graph, node))
     most = 255.0 * np.abs(weights.data.astype(np.int16) - weights.quant.zero_points[0]).sum(axis=1, dtype=np.int64)
     if bias is not None and bias.data is not None:
@@ -165,9 +158,8 @@ _CONV_LIMITS = (
 
 CONV_2D = Op(
     "conv_2d",
-    litert="CONV_2D",
     operands=(
-        Operand(Role.ACTIVATION, "input"),
+        INPUT,
         Operand(Role.WEIGHT, "weights"),
         Operand(Role.BIAS, "bias", optional=True),
     ),
@@ -183,7 +175,6 @@ CONV_2D = Op(
 
 DEPTHWISE_CONV_2D = Op(
     "depthwise_conv_2d",
-    litert="DEPTHWISE_CONV_2D",
     operands=CONV_2D.operands,
     shape=_depthwise_shape,
     kernels=("depthwise_conv_2d_s8",),
@@ -210,11 +201,9 @@ DEPTHWISE_CONV_2D = Op(
 
 FULLY_CONNECTED = Op(
     "fully_connected",
-    litert="FULLY_CONNECTED",
     operands=CONV_2D.operands,
     shape=_fully_connected_shape,
     kernels=("conv_2d_1x1_s8",),
-    options="FullyConnectedOptions",
     attributes=(
         ACTIVATION,
         Attribute("keep_num_dims", "keepNumDims", False),

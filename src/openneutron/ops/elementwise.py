@@ -24,10 +24,9 @@ from openneutron.ops.rescaling import (
     result_quant,
     rsqrt_factor,
 )
-from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role, input_shape
+from openneutron.ops.table import INPUT, Attribute, Limit, Op, Operand, Quantization, Role, same_shape
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
-_ONE = (Operand(Role.ACTIVATION, "input"),)
 
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -40,16 +39,14 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] |
 
 
 def _two_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    a, b = graph.operand(node, 0), graph.operand(node, 1)
-    assert a is not None and b is not None
+    a, b = graph.given(node, 0), graph.given(node, 1)
     shape = broadcast_shape(a.shape, b.shape)
     assert shape is not None
     return (shape,)
 
 
 def _broadcastable(graph: Graph, node: Node) -> str | None:
-    a, b = graph.operand(node, 0), graph.operand(node, 1)
-    assert a is not None and b is not None
+    a, b = graph.given(node, 0), graph.given(node, 1)
     if broadcast_shape(a.shape, b.shape) is None:
         return f"its inputs have shapes {list(a.shape)} and {list(b.shape)}, which do not broadcast"
     longest = max(len(a.shape), len(b.shape))
@@ -59,34 +56,31 @@ def _broadcastable(graph: Graph, node: Node) -> str | None:
 
 
 def _hard_swish_scales(graph: Graph, node: Node) -> str | None:
-    data, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert data is not None and data.quant is not None and result.quant is not None
-    if data.quant.scale / 128 < result.quant.scale:
+    source, result = quant_of(graph, node, 0), result_quant(graph, node)
+    if source.scale / 128 < result.scale:
         return None
     return (
-        f"its output has scale {result.quant.scale:.6g}, its input {data.quant.scale:.6g}; "
+        f"its output has scale {result.scale:.6g}, its input {source.scale:.6g}; "
         "LiteRT demands an output scale above 1/128 of the input's"
     )
 
 
 def _negated_quantization(graph: Graph, node: Node) -> str | None:
-    data, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert data is not None and data.quant is not None and result.quant is not None
-    if data.quant.scale == result.quant.scale and data.quant.zero_point == -result.quant.zero_point:
+    source, result = quant_of(graph, node, 0), result_quant(graph, node)
+    if source.scale == result.scale and source.zero_point == -result.zero_point:
         return None
     return (
-        f"its input has {data.quant}, its output {result.quant}; LiteRT turns the sign of stored values, which is right "
+        f"its input has {source}, its output {result}; LiteRT turns the sign of stored values, which is right "
         "for the same scale and a zero point of the other sign alone"
     )
 
 
 def _rsqrt_scales(graph: Graph, node: Node) -> str | None:
-    data, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert data is not None and data.quant is not None and result.quant is not None
-    if math.sqrt(data.quant.scale) * result.quant.scale < RSQRT_MOST:
+    source, result = quant_of(graph, node, 0), result_quant(graph, node)
+    if math.sqrt(source.scale) * result.scale < RSQRT_MOST:
         return None
     return (
-        f"its output has scale {result.quant.scale:.6g}, its input {data.quant.scale:.6g}; "
+        f"its output has scale {result.scale:.6g}, its input {source.scale:.6g}; "
         f"the root of the input's times the output's must be below {RSQRT_MOST}, or LiteRT shifts by more than 31 bits"
     )
 
@@ -155,20 +149,18 @@ def squared_difference_factor(a: QuantParams, b: QuantParams, result: QuantParam
 
 
 def _squared_difference_scales(graph: Graph, node: Node) -> str | None:
-    a, b, result = graph.operand(node, 0), graph.operand(node, 1), graph[node.outputs[0]]
-    assert a is not None and b is not None and a.quant is not None and b.quant is not None and result.quant is not None
+    a, b, result = quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node)
     # A factor that rounds to 1 in 31 bits is refused too.
-    if squared_difference_factor(a.quant, b.quant, result.quant) < 1 - 2.0**-32:
+    if squared_difference_factor(a, b, result) < 1 - 2.0**-32:
         return None
     return (
-        f"its output has scale {result.quant.scale:.6g}, an input {max(a.quant.scale, b.quant.scale):.6g}; "
+        f"its output has scale {result.scale:.6g}, an input {max(a.scale, b.scale):.6g}; "
         "LiteRT demands an output scale above 1/2^12 of the larger input's square"
     )
 
 
 def _keeps_shape(graph: Graph, node: Node) -> str | None:
-    a, b = graph.operand(node, 0), graph.operand(node, 1)
-    assert a is not None and b is not None
+    a, b = graph.given(node, 0), graph.given(node, 1)
     if broadcast_shape(a.shape, b.shape) == a.shape:
         return None
     return f"its input has shape {list(a.shape)}, its slopes {list(b.shape)}; the slopes must broadcast to the input"
@@ -176,11 +168,10 @@ def _keeps_shape(graph: Graph, node: Node) -> str | None:
 
 def _two(
     name: str,
-    litert: str,
     kernel: str,
-    options: str,
     doc: str,
     limits: tuple[Limit, ...] = (),
+    options: str = "",
     quantization: Quantization = Quantization.FREE,
     fused: bool = True,
     version: int = 2,
@@ -190,7 +181,6 @@ def _two(
         limits = (fused_activation(), *limits)
     return Op(
         name,
-        litert=litert,
         operands=_TWO,
         shape=_two_shape,
         kernels=(kernel,),
@@ -208,17 +198,15 @@ def _two(
     )
 
 
-def _extremum(name: str, litert: str, doc: str) -> Op:
+def _extremum(name: str, doc: str) -> Op:
     # LiteRT compares stored values whatever they stand for.
     limits = (shared_quantization(),)
-    return _two(name, litert, "maximum_s8", "MaximumMinimumOptions", doc, limits, Quantization.SHARED, fused=False)
+    return _two(name, "maximum_s8", doc, limits, "MaximumMinimumOptions", Quantization.SHARED, fused=False)
 
 
 def _table(
     name: str,
-    litert: str,
     doc: str,
-    options: str = "",
     attributes: tuple[Attribute, ...] = (),
     fixed: tuple[float, int] | None = None,
     version: int = 2,
@@ -231,11 +219,9 @@ def _table(
         limits += (fixed_output(*fixed),)
     return Op(
         name,
-        litert=litert,
-        operands=_ONE,
-        shape=input_shape,
+        operands=(INPUT,),
+        shape=same_shape,
         kernels=("lookup_s8",),
-        options=options,
         attributes=attributes,
         quantization=Quantization.FREE if fixed is None else Quantization.FIXED,
         fixed_output=fixed,
@@ -247,8 +233,7 @@ def _table(
 
 
 def _whole_table(graph: Graph, node: Node) -> str | None:
-    entries = graph.operand(node, 1)
-    assert entries is not None
+    entries = graph.given(node, 1)
     if entries.dtype is DType.INT8 and entries.shape == (TABLE_ENTRIES,):
         return None
     return f"its table '{entries.name}' is {entries.dtype} {list(entries.shape)}; it must be int8 [{TABLE_ENTRIES}]"
@@ -258,9 +243,9 @@ TABLE_ENTRIES = 256
 
 LOOKUP = Op(
     "lookup",
-    litert="",
-    operands=(*_ONE, Operand(Role.VALUE, "table")),
-    shape=input_shape,
+    in_litert=False,
+    operands=(INPUT, Operand(Role.VALUE, "table")),
+    shape=same_shape,
     kernels=("lookup_s8",),
     limits=(int8_at(0), constant_at(1, "table"), limit("a table of 256 int8 values", _whole_table)),
     doc="Any function of one value, as a table: entry i is the result for stored value i - 128. "
@@ -271,23 +256,14 @@ _RESCALED = rescales(of_one(ratio_in_float))
 
 OPS = (
     LOOKUP,
-    _two(
-        "add",
-        "ADD",
-        "add_s8",
-        "AddOptions",
-        "Sum, with broadcasting.",
-        limits=(_SUM_SCALES,),
-    ),
-    _two("sub", "SUB", "add_s8", "SubOptions", "Difference, with broadcasting.", (_SUM_SCALES,)),
-    _two("mul", "MUL", "mul_s8", "MulOptions", "Product, with broadcasting.", (rescales(of_two(product_in_float)),)),
-    _extremum("maximum", "MAXIMUM", "The larger of two, with broadcasting."),
-    _extremum("minimum", "MINIMUM", "The smaller of two, with broadcasting."),
+    _two("add", "add_s8", "Sum, with broadcasting.", (_SUM_SCALES,)),
+    _two("sub", "add_s8", "Difference, with broadcasting.", (_SUM_SCALES,)),
+    _two("mul", "mul_s8", "Product, with broadcasting.", (rescales(of_two(product_in_float)),)),
+    _extremum("maximum", "The larger of two, with broadcasting."),
+    _extremum("minimum", "The smaller of two, with broadcasting."),
     _two(
         "prelu",
-        "PRELU",
         "prelu_s8",
-        "",
         "x where x is positive, x times its slope elsewhere; slopes broadcast.",
         limits=(limit("slopes that broadcast to the input's shape", _keeps_shape), rescales(_prelu_factors)),
         fused=False,
@@ -295,43 +271,36 @@ OPS = (
     ),
     _two(
         "squared_difference",
-        "SQUARED_DIFFERENCE",
         "squared_difference_s8",
-        "SquaredDifferenceOptions",
         "Square of the difference, with broadcasting.",
         limits=(limit("output scale above 1/2^12 of the larger input's square", _squared_difference_scales),),
         fused=False,
         unsigned=False,
     ),
-    _table("relu", "RELU", "max(x, 0).", limits=(_RESCALED,)),
-    _table("relu6", "RELU6", "min(max(x, 0), 6).", limits=(_RESCALED, clamps_to(0.0, 6.0))),
-    _table("relu_n1_to_1", "RELU_N1_TO_1", "min(max(x, -1), 1).", version=1, limits=(_RESCALED, clamps_to(-1.0, 1.0))),
-    _table("relu_0_to_1", "RELU_0_TO_1", "min(max(x, 0), 1).", version=1, limits=(_RESCALED, clamps_to(0.0, 1.0))),
+    _table("relu", "max(x, 0).", limits=(_RESCALED,)),
+    _table("relu6", "min(max(x, 0), 6).", limits=(_RESCALED, clamps_to(0.0, 6.0))),
+    _table("relu_n1_to_1", "min(max(x, -1), 1).", version=1, limits=(_RESCALED, clamps_to(-1.0, 1.0))),
+    _table("relu_0_to_1", "min(max(x, 0), 1).", version=1, limits=(_RESCALED, clamps_to(0.0, 1.0))),
     _table(
         "quantize",
-        "QUANTIZE",
         "The same values at another scale and zero point.",
-        options="QuantizeOptions",
         limits=(rescales(of_one(ratio)),),
         types=(DType.INT8, DType.UINT8),
     ),
-    _table("abs", "ABS", "The magnitude.", options="AbsOptions", limits=(_RESCALED,), unsigned=False),
-    _table("exp", "EXP", "exp(x).", options="ExpOptions", unsigned=False),
-    _table("log", "LOG", "Natural logarithm.", unsigned=False),
-    _table("logistic", "LOGISTIC", "1 / (1 + exp(-x)).", fixed=(1 / 256, -128)),
-    _table("tanh", "TANH", "Hyperbolic tangent.", fixed=(1 / 128, 0)),
+    _table("abs", "The magnitude.", limits=(_RESCALED,), unsigned=False),
+    _table("exp", "exp(x).", unsigned=False),
+    _table("log", "Natural logarithm.", unsigned=False),
+    _table("logistic", "1 / (1 + exp(-x)).", fixed=(1 / 256, -128)),
+    _table("tanh", "Hyperbolic tangent.", fixed=(1 / 128, 0)),
     _table(
         "neg",
-        "NEG",
         "-x.",
-        options="NegOptions",
         unsigned=False,
         version=1,
         limits=(limit("input and output of one scale, with zero points of opposite sign", _negated_quantization),),
     ),
     _table(
         "rsqrt",
-        "RSQRT",
         "1 / sqrt(x); the largest stored value where x is 0 or below, for which LiteRT has no result.",
         unsigned=False,
         limits=(
@@ -341,29 +310,23 @@ OPS = (
     ),
     _table(
         "sqrt",
-        "SQRT",
         "Square root, rounded down; of what is below 0, for which LiteRT has no result, that of 0.",
         unsigned=False,
     ),
     _table(
         "elu",
-        "ELU",
         "x where x is positive, exp(x) - 1 elsewhere; the reference kernels of LiteRT leave it out, its optimized ones have it.",
         version=1,
         unsigned=False,
     ),
     _table(
         "gelu",
-        "GELU",
         "x times the normal distribution's function of x, or its approximation with tanh.",
-        options="GeluOptions",
         attributes=(Attribute("approximate", "approximate", False),),
     ),
     _table(
         "hard_swish",
-        "HARD_SWISH",
         "x * min(max(x + 3, 0), 6) / 6.",
-        options="HardSwishOptions",
         version=1,
         limits=(
             limit("output scale above 1/128 of the input's", _hard_swish_scales),
@@ -372,9 +335,7 @@ OPS = (
     ),
     _table(
         "leaky_relu",
-        "LEAKY_RELU",
         "x where x is positive, alpha * x elsewhere.",
-        options="LeakyReluOptions",
         attributes=(Attribute("alpha", "alpha", 0.0),),
         limits=(rescales(of_one(ratio_in_float), _leaky_slope),),
     ),

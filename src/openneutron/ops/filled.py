@@ -10,11 +10,19 @@ import numpy as np
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.compose import Parts
 from openneutron.ops.limits import constant_at, int8_at, limit, rank, shared_quantization, unquantized
-from openneutron.ops.operands import constant_values, input_shape
-from openneutron.ops.table import Attribute, Composition, Op, Operand, Quantization, Role
-from openneutron.ops.table import input_shape as same_shape
-
-_INPUT = Operand(Role.ACTIVATION, "input")
+from openneutron.ops.table import (
+    INPUT,
+    Attribute,
+    Composition,
+    Op,
+    Operand,
+    Quantization,
+    Role,
+    constant_values,
+    moving,
+    same_shape,
+    shape_of,
+)
 
 
 def _padded(parts: Parts, source: str, behind: int, value: int) -> str:
@@ -26,13 +34,13 @@ def _padded(parts: Parts, source: str, behind: int, value: int) -> str:
 
 
 def _diagonal_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    shape = input_shape(graph, node)
+    shape = shape_of(graph, node)
     return ((*shape, shape[-1]),)
 
 
 def _matrix_diag(graph: Graph, node: Node) -> Composition:
     """Append as many zeros to each value as the matrix has columns: the next value moves one row and one column on."""
-    parts, (*outer, size), (result,) = Parts(graph, node), input_shape(graph, node), node.outputs
+    parts, (*outer, size), (result,) = Parts(graph, node), shape_of(graph, node), node.outputs
     count = math.prod(outer)
     apart = _padded(parts, parts.reshape(str(node.inputs[0]), (count * size, 1)), size, 0)
     lines = parts.slice(parts.reshape(apart, (count, size * (size + 1))), (0, 0), (count, size * size))
@@ -41,8 +49,7 @@ def _matrix_diag(graph: Graph, node: Node) -> Composition:
 
 
 def _diagonal_fits(graph: Graph, node: Node) -> str | None:
-    matrix, diagonal = input_shape(graph, node), graph.operand(node, 1)
-    assert diagonal is not None
+    matrix, diagonal = shape_of(graph, node), graph.given(node, 1)
     if len(matrix) >= 2 and diagonal.shape == (*matrix[:-2], min(matrix[-2:])):
         return None
     return f"its input has shape {list(matrix)}, its diagonal {list(diagonal.shape)}"
@@ -50,7 +57,7 @@ def _diagonal_fits(graph: Graph, node: Node) -> str | None:
 
 def _matrix_set_diag(graph: Graph, node: Node) -> Composition:
     """Select the diagonal, repeated as a column or a row, by a constant mask."""
-    parts, (*outer, rows, cols), (result,) = Parts(graph, node), input_shape(graph, node), node.outputs
+    parts, (*outer, rows, cols), (result,) = Parts(graph, node), shape_of(graph, node), node.outputs
     count, quant = math.prod(outer), graph[result].quant
     column = (count, rows, 1) if rows <= cols else (count, 1, cols)
     mask = parts.constant(np.eye(rows, cols, dtype=bool))
@@ -66,12 +73,11 @@ def _matrix_set_diag(graph: Graph, node: Node) -> Composition:
 
 def _dilated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     factors = constant_values(graph, node, 1)
-    return (tuple((n - 1) * factor + 1 for n, factor in zip(input_shape(graph, node), factors, strict=True)),)
+    return (tuple((n - 1) * factor + 1 for n, factor in zip(shape_of(graph, node), factors, strict=True)),)
 
 
 def _factors(graph: Graph, node: Node) -> str | None:
-    factors, filler = constant_values(graph, node, 1), graph.operand(node, 2)
-    assert filler is not None
+    factors, filler = constant_values(graph, node, 1), graph.given(node, 2)
     if min(factors, default=1) < 1:
         return f"its dilations are {list(factors)}; each must be at least 1"
     if filler.dtype is not DType.INT8 or filler.elements != 1:
@@ -82,7 +88,7 @@ def _factors(graph: Graph, node: Node) -> str | None:
 def _dilate(graph: Graph, node: Node) -> Composition:
     """Insert padding behind each value but the last, along one axis after the other."""
     parts, source, (result,) = Parts(graph, node), str(node.inputs[0]), node.outputs
-    shape, (value,) = list(input_shape(graph, node)), constant_values(graph, node, 2)
+    shape, (value,) = list(shape_of(graph, node)), constant_values(graph, node, 2)
     for axis, factor in enumerate(constant_values(graph, node, 1)):
         outer, inner = math.prod(shape[: axis + 1]), math.prod(shape[axis + 1 :])
         if factor == 1 or shape[axis] == 1:
@@ -108,20 +114,20 @@ def _fill(graph: Graph, node: Node) -> Composition:
 
 
 def _extents_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    return ((len(input_shape(graph, node)),) if node.op == "shape" else (),)
+    return ((len(shape_of(graph, node)),) if node.op == "shape" else (),)
 
 
 def _extents(graph: Graph, node: Node) -> Composition:
     """Return the shape as a constant; the shapes of a compiled program are fixed."""
     parts, (result,) = Parts(graph, node), node.outputs
-    shape, output = input_shape(graph, node), graph[result]
+    shape, output = shape_of(graph, node), graph[result]
     values = shape if node.op == "shape" else len(shape)
     parts.reshape(parts.constant(np.array(values, output.dtype.numpy)), output.shape, result)
     return parts.done()
 
 
 def _known(graph: Graph, node: Node) -> str | None:
-    shape = input_shape(graph, node)
+    shape = shape_of(graph, node)
     return None if all(n > 0 for n in shape) else f"its input has shape {list(shape)}; every extent must be known"
 
 
@@ -130,36 +136,28 @@ _INTEGERS = (unquantized([], True, DType.INT32, DType.INT64), limit("an input of
 OPS = (
     Op(
         "matrix_diag",
-        litert="MATRIX_DIAG",
-        operands=(_INPUT,),
+        operands=(INPUT,),
         shape=_diagonal_shape,
         kernels=("copy_s8", "pad_s8"),
-        options="MatrixDiagOptions",
         quantization=Quantization.SHARED,
         limits=(int8_at(0), shared_quantization(), rank(0, 1, 5)),
         doc="Each line of the input as the diagonal of a matrix of stored zeros.",
         made_of=_matrix_diag,
     ),
-    Op(
+    moving(
         "matrix_set_diag",
-        litert="MATRIX_SET_DIAG",
-        operands=(_INPUT, Operand(Role.ACTIVATION, "diagonal")),
+        operands=(INPUT, Operand(Role.ACTIVATION, "diagonal")),
         shape=same_shape,
         kernels=("select_s8",),
-        options="MatrixSetDiagOptions",
-        quantization=Quantization.SHARED,
         limits=(int8_at(0, 1), shared_quantization(), limit("a diagonal of the input's matrices", _diagonal_fits)),
-        unsigned=True,
         doc="The input's matrices with other diagonals.",
         made_of=_matrix_set_diag,
     ),
-    Op(
+    moving(
         "dilate",
-        litert="DILATE",
-        operands=(_INPUT, Operand(Role.PARAMETER, "dilations"), Operand(Role.VALUE, "padding value")),
+        operands=(INPUT, Operand(Role.PARAMETER, "dilations"), Operand(Role.VALUE, "padding value")),
         shape=_dilated_shape,
         kernels=("copy_s8", "pad_s8"),
-        quantization=Quantization.SHARED,
         limits=(
             int8_at(0),
             shared_quantization(),
@@ -167,31 +165,24 @@ OPS = (
             constant_at(2, "padding value"),
             limit("dilations of at least 1", _factors),
         ),
-        unsigned=True,
         doc="The input's values apart from each other, with one value between them.",
         made_of=_dilate,
     ),
-    Op(
+    moving(
         "fill",
-        litert="FILL",
         operands=(Operand(Role.PARAMETER, "shape"), Operand(Role.ACTIVATION, "value")),
         shape=_fill_shape,
         kernels=("resize_nearest_neighbor_s8",),
-        options="FillOptions",
-        quantization=Quantization.SHARED,
         limits=(int8_at(1), shared_quantization(), constant_at(0, "shape"), rank(1, 0, 0)),
         version=3,
-        unsigned=True,
         doc="One value everywhere.",
         made_of=_fill,
     ),
     Op(
         "shape",
-        litert="SHAPE",
-        operands=(_INPUT,),
+        operands=(INPUT,),
         shape=_extents_shape,
         kernels=("copy_s8",),
-        options="ShapeOptions",
         attributes=(Attribute("out_type", "outType", "INT32", {2: "INT32", 4: "INT64"}),),
         quantization=Quantization.NONE,
         limits=_INTEGERS,
@@ -200,11 +191,9 @@ OPS = (
     ),
     Op(
         "rank",
-        litert="RANK",
-        operands=(_INPUT,),
+        operands=(INPUT,),
         shape=_extents_shape,
         kernels=("copy_s8",),
-        options="RankOptions",
         quantization=Quantization.NONE,
         limits=_INTEGERS,
         doc="The number of the input's axes, a constant.",

@@ -9,14 +9,11 @@ from dataclasses import dataclass
 
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.limits import attr_among, constant_at, int8_at, limit, rank, shared_quantization, unquantized
-from openneutron.ops.operands import constant_values
 from openneutron.ops.shape import pads
-from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role
+from openneutron.ops.table import INPUT, Attribute, Limit, Op, Operand, Role, constant_values, moving, shape_of
 
 MOST_CALLS = 64
 """Kernel calls that one node may become; a number of our own choice, for the microcode's size."""
-
-_INPUT = Operand(Role.ACTIVATION, "input")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +29,9 @@ class Indexed:
         return self.positions == tuple(range(self.extent))
 
 
-def _shape_of(graph: Graph, node: Node) -> tuple[int, ...]:
-    data = graph.operand(node, 0)
-    assert data is not None
-    return data.shape
-
-
 def _gather(graph: Graph, node: Node) -> list[Indexed]:
     """For constant indices that are the same for every batch."""
-    shape = _shape_of(graph, node)
+    shape = shape_of(graph, node)
     axis = node["axis"] % len(shape)
     taken = constant_values(graph, node, 1)
     return [Indexed(n, taken if i == axis else tuple(range(n))) for i, n in enumerate(shape)]
@@ -49,7 +40,7 @@ def _gather(graph: Graph, node: Node) -> list[Indexed]:
 def _mirror_pad(graph: Graph, node: Node) -> list[Indexed]:
     apart = 1 if node["mode"] == "REFLECT" else 0
     axes = []
-    for extent, (before, after) in zip(_shape_of(graph, node), pads(graph, node), strict=True):
+    for extent, (before, after) in zip(shape_of(graph, node), pads(graph, node), strict=True):
         first = tuple(range(before - 1 + apart, apart - 1, -1))
         last = tuple(range(extent - 1 - apart, extent - 1 - apart - after, -1))
         axes.append(Indexed(extent, (*first, *range(extent), *last)))
@@ -57,18 +48,18 @@ def _mirror_pad(graph: Graph, node: Node) -> list[Indexed]:
 
 
 def _reverse(graph: Graph, node: Node) -> list[Indexed]:
-    shape = _shape_of(graph, node)
+    shape = shape_of(graph, node)
     turned = {axis % len(shape) for axis in constant_values(graph, node, 1)}
     return [Indexed(n, tuple(range(n))[:: -1 if i in turned else 1]) for i, n in enumerate(shape)]
 
 
 def _tile(graph: Graph, node: Node) -> list[Indexed]:
     times = constant_values(graph, node, 1)
-    return [Indexed(n, tuple(range(n)) * count) for n, count in zip(_shape_of(graph, node), times, strict=True)]
+    return [Indexed(n, tuple(range(n)) * count) for n, count in zip(shape_of(graph, node), times, strict=True)]
 
 
 def _broadcast_to(graph: Graph, node: Node) -> list[Indexed]:
-    wanted, shape = constant_values(graph, node, 1), _shape_of(graph, node)
+    wanted, shape = constant_values(graph, node, 1), shape_of(graph, node)
     shape = (1,) * (len(wanted) - len(shape)) + shape
     return [Indexed(own, (0,) * n if own == 1 else tuple(range(own))) for own, n in zip(shape, wanted, strict=True)]
 
@@ -124,8 +115,7 @@ def _calls(graph: Graph, node: Node) -> int:
 
 def gathers_by_maps(graph: Graph, node: Node) -> bool:
     """Whether a GATHER's positions are known beforehand, the same in every batch and few calls' work."""
-    indices = graph.operand(node, 1)
-    assert indices is not None
+    indices = graph.given(node, 1)
     return indices.is_constant and node["batch_dims"] == 0 and _calls(graph, node) <= MOST_CALLS
 
 
@@ -141,15 +131,13 @@ def _indexed_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _gather_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    shape, indices = _shape_of(graph, node), graph.operand(node, 1)
-    assert indices is not None
+    shape, indices = shape_of(graph, node), graph.given(node, 1)
     axis = node["axis"] % len(shape)
     return ((*shape[:axis], *indices.shape[node["batch_dims"] :], *shape[axis + 1 :]),)
 
 
 def _gather_axes(graph: Graph, node: Node) -> str | None:
-    shape, indices, batches = _shape_of(graph, node), graph.operand(node, 1), node["batch_dims"]
-    assert indices is not None
+    shape, indices, batches = shape_of(graph, node), graph.given(node, 1), node["batch_dims"]
     if not -len(shape) <= node["axis"] < len(shape):
         return f"its axis is {node['axis']}; its input has rank {len(shape)}"
     if not 0 <= batches <= min(node["axis"] % len(shape), len(indices.shape)):
@@ -160,11 +148,10 @@ def _gather_axes(graph: Graph, node: Node) -> str | None:
 
 
 def _indices_inside(graph: Graph, node: Node) -> str | None:
-    indices = graph.operand(node, 1)
-    assert indices is not None
+    indices = graph.given(node, 1)
     if not indices.is_constant:
         return None
-    extent, taken = _shape_of(graph, node)[node["axis"]], constant_values(graph, node, 1)
+    extent, taken = shape_of(graph, node)[node["axis"]], constant_values(graph, node, 1)
     if all(0 <= index < extent for index in taken):
         return None
     return f"its indices go from {min(taken)} to {max(taken)}; the axis has positions 0 to {extent - 1}"
@@ -172,28 +159,28 @@ def _indices_inside(graph: Graph, node: Node) -> str | None:
 
 def _mirrored_amounts(graph: Graph, node: Node) -> str | None:
     apart = 1 if node["mode"] == "REFLECT" else 0
-    for axis, (extent, amounts) in enumerate(zip(_shape_of(graph, node), pads(graph, node), strict=True)):
+    for axis, (extent, amounts) in enumerate(zip(shape_of(graph, node), pads(graph, node), strict=True)):
         if min(amounts) < 0 or max(amounts) > extent - apart:
             return f"it pads axis {axis} of extent {extent} by {amounts}; {node['mode']} allows 0 to {extent - apart}"
     return None
 
 
 def _axes_inside(graph: Graph, node: Node) -> str | None:
-    axes, ranks = constant_values(graph, node, 1), len(_shape_of(graph, node))
+    axes, ranks = constant_values(graph, node, 1), len(shape_of(graph, node))
     if all(-ranks <= axis < ranks for axis in axes):
         return None
     return f"its axes are {list(axes)}; its input has rank {ranks}"
 
 
 def _counts(graph: Graph, node: Node) -> str | None:
-    counts, shape = constant_values(graph, node, 1), _shape_of(graph, node)
+    counts, shape = constant_values(graph, node, 1), shape_of(graph, node)
     if len(counts) != len(shape) or any(count < 1 for count in counts):
         return f"its counts are {list(counts)}; there must be {len(shape)}, each above 0"
     return _as_stated(graph, node, tuple(extent * count for extent, count in zip(shape, counts, strict=True)))
 
 
 def _broadcasts(graph: Graph, node: Node) -> str | None:
-    wanted, shape = constant_values(graph, node, 1), _shape_of(graph, node)
+    wanted, shape = constant_values(graph, node, 1), shape_of(graph, node)
     own = (1,) * (len(wanted) - len(shape)) + shape
     if len(own) != len(wanted) or not all(a in (1, b) for a, b in zip(own, wanted, strict=True)):
         return f"its input has shape {list(shape)}, which does not broadcast to {list(wanted)}"
@@ -210,8 +197,6 @@ def _as_stated(graph: Graph, node: Node, shape: tuple[int, ...]) -> str | None:
 
 def _row(
     name: str,
-    litert: str,
-    options: str,
     parameter: str,
     doc: str,
     own: Limit,
@@ -219,15 +204,12 @@ def _row(
     limits: tuple[Limit, ...] = (),
     version: int = 2,
 ) -> Op:
-    return Op(
+    return moving(
         name,
-        litert=litert,
-        operands=(_INPUT, Operand(Role.PARAMETER, parameter)),
+        operands=(INPUT, Operand(Role.PARAMETER, parameter)),
         shape=_indexed_shape,
         kernels=("resize_nearest_neighbor_s8",),
-        options=options,
         attributes=attributes,
-        quantization=Quantization.SHARED,
         limits=(
             int8_at(0),
             shared_quantization(),
@@ -238,21 +220,17 @@ def _row(
             limit(f"at most {MOST_CALLS} kernel calls: two axes, and all positions of others together", _few_calls),
         ),
         version=version,
-        unsigned=True,
         doc=doc,
     )
 
 
 OPS = (
-    Op(
+    moving(
         "gather",
-        litert="GATHER",
-        operands=(_INPUT, Operand(Role.INDICES, "indices")),
+        operands=(INPUT, Operand(Role.INDICES, "indices")),
         shape=_gather_shape,
         kernels=("resize_nearest_neighbor_s8", "gather_s8"),
-        options="GatherOptions",
         attributes=(Attribute("axis", "axis", 0), Attribute("batch_dims", "batchDims", 0)),
-        quantization=Quantization.SHARED,
         limits=(
             int8_at(0),
             shared_quantization(),
@@ -262,7 +240,6 @@ OPS = (
             limit("constant indices of the input's axis; others are looked at when it runs", _indices_inside),
         ),
         version=2,
-        unsigned=True,
         doc=(
             "Slices of the input, in the order of a list of indices. A computed index below 0 counts from the end, and one "
             "outside the axis ends the run with an error (in LiteRT both do)."
@@ -270,8 +247,6 @@ OPS = (
     ),
     _row(
         "mirror_pad",
-        "MIRROR_PAD",
-        "MirrorPadOptions",
         "list of paddings",
         "The input with its own values around it, mirrored.",
         limit("paddings that the input's extents allow", _mirrored_amounts),
@@ -280,24 +255,18 @@ OPS = (
     ),
     _row(
         "reverse_v2",
-        "REVERSE_V2",
-        "ReverseV2Options",
         "list of axes",
         "Some axes turned round.",
         limit("axes of the input", _axes_inside),
     ),
     _row(
         "tile",
-        "TILE",
-        "TileOptions",
         "list of counts",
         "The input many times over.",
         limit("counts above 0", _counts),
     ),
     _row(
         "broadcast_to",
-        "BROADCAST_TO",
-        "BroadcastToOptions",
         "shape",
         "The input broadcast to another shape.",
         limit("a shape that the input broadcasts to", _broadcasts),

@@ -112,8 +112,7 @@ def movable_at(index: int) -> Limit:
     """The operand and all outputs are int8 activations, or all of one other type that is moved as it is."""
 
     def rule(graph: Graph, node: Node) -> str | None:
-        tensor = graph.operand(node, index)
-        assert tensor is not None
+        tensor = graph.given(node, index)
         if tensor.dtype not in MOVABLE:
             return int8_at(index)(graph, node)
         return unquantized([index], True, tensor.dtype)(graph, node)
@@ -125,8 +124,7 @@ def movable_everywhere() -> Limit:
     """Every operand and output is an int8 activation, or all have one other type whose bytes are moved unchanged."""
 
     def rule(graph: Graph, node: Node) -> str | None:
-        first = graph.operand(node, 0)
-        assert first is not None
+        first = graph.given(node, 0)
         if first.dtype not in MOVABLE:
             return int8_everywhere()(graph, node)
         return unquantized(range(len(node.inputs)), True, first.dtype)(graph, node)
@@ -155,8 +153,7 @@ def int8_weight(index: int, channel_axis: int) -> Limit:
     """The weights are constant int8, symmetric, per tensor or per output channel."""
 
     def rule(graph: Graph, node: Node) -> str | None:
-        tensor = graph.operand(node, index)
-        assert tensor is not None
+        tensor = graph.given(node, index)
         if not tensor.is_constant:
             return f"its weights '{tensor.name}' are computed at run time; they must be constant"
         if tensor.dtype is not DType.INT8:
@@ -202,8 +199,7 @@ def axes_of(index: int, axes: Callable[[Graph, Node], Iterable[int]]) -> Limit:
     """The axes that the node names are axes of the operand at ``index``."""
 
     def rule(graph: Graph, node: Node) -> str | None:
-        tensor = graph.operand(node, index)
-        assert tensor is not None
+        tensor = graph.given(node, index)
         own = len(tensor.shape)
         wrong = [axis for axis in axes(graph, node) if not -own <= axis < own]
         return f"it names axis {wrong[0]} of a tensor of rank {own}" if wrong else None
@@ -244,8 +240,7 @@ def rank(index: int, low: int, high: int) -> Limit:
     words = f"{low}" if low == high else f"{low} to {high}"
 
     def rule(graph: Graph, node: Node) -> str | None:
-        tensor = graph.operand(node, index)
-        assert tensor is not None
+        tensor = graph.given(node, index)
         if low <= len(tensor.shape) <= high:
             return None
         return f"input '{tensor.name}' has rank {len(tensor.shape)}; it must be {words}"

@@ -15,8 +15,7 @@ MOST_DEPTH = 2**15
 
 def matrices(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shapes of both operands as [..., rows, depth] and [..., depth, columns]."""
-    a, b = graph.operand(node, 0), graph.operand(node, 1)
-    assert a is not None and b is not None
+    a, b = graph.given(node, 0), graph.given(node, 1)
     return _turned(a.shape, node["adj_x"]), _turned(b.shape, node["adj_y"])
 
 
@@ -43,7 +42,6 @@ def _fitting(graph: Graph, node: Node) -> str | None:
 OPS = (
     Op(
         "batch_matmul",
-        litert="BATCH_MATMUL",
         operands=(Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
         shape=_shape,
         kernels=("batch_matmul_s8",),

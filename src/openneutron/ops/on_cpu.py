@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LiteRT operators that have a kernel for int8, integers or booleans and stay on the CPU, each with the reason."""
+"""Reasons for the CPU fallback of LiteRT operators where the reason is more than an absent kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ _RECURRENT = (
     "it runs over a sequence step by step with several gates in int16; no kernel computes that. "
     "Unroll the layer into its matrix products"
 )
-_DIVISION = "no kernel divides stored values by those of another tensor"
 _STORED = "it computes with stored values as if they were plain integers and wraps around; no kernel does that"
 _EXTREMA = "it compares stored values whatever they stand for; MAXIMUM and MINIMUM are its forms in a quantized model"
 _FLOAT = "its result is float32; the NPU computes on int8"
@@ -27,7 +26,6 @@ ON_CPU: dict[str, str] = {
         ),
         _RECURRENT,
     ),
-    **dict.fromkeys(("DIV", "FLOOR_DIV", "FLOOR_MOD"), _DIVISION),
     **dict.fromkeys(("BITWISE_XOR", "RIGHT_SHIFT", "STABLEHLO_AND", "STABLEHLO_SHIFT_LEFT"), _STORED),
     **dict.fromkeys(("STABLEHLO_ADD", "STABLEHLO_MULTIPLY"), _STORED),
     **dict.fromkeys(("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM"), _EXTREMA),
@@ -36,10 +34,9 @@ ON_CPU: dict[str, str] = {
     **dict.fromkeys(("STABLEHLO_GATHER", "STABLEHLO_PAD", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER"), _POSITIONS),
     **dict.fromkeys(("BROADCAST_ARGS", "BUCKETIZE", "RANGE"), _INTEGERS),
     "FAKE_QUANT": "it rounds float32 values to steps; LiteRT reads the bytes of an int8 tensor as float32",
-    "LSH_PROJECTION": "it hashes the bytes of its input; no kernel does that",
-    "REDUCE_PROD": "no kernel multiplies the values along an axis, which LiteRT rounds after each factor",
     "REDUCE_WINDOW": "it computes on plain integers in windows; AVERAGE_POOL_2D and MAX_POOL_2D are its int8 forms",
     "STABLEHLO_RNG_BIT_GENERATOR": "it makes random numbers",
     "TOPK_V2": "no kernel sorts; of the largest value alone REDUCE_MAX and ARG_MAX run",
 }
-"""Reasons for the CPU fallback by LiteRT's name of an operator without a row in the table."""
+"""The reasons by LiteRT's name of an operator without a row in the table. Other operators without a row have the
+reason that there is no kernel for them."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import constant_at, limit, movable_at, movable_everywhere, rank, shared_quantization
-from openneutron.ops.operands import constant_values
-from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
+from openneutron.ops.table import INPUT, Attribute, Operand, Role, constant_values, moving
 
 DATA = {"split": 1, "split_v": 0, "unpack": 0}
 """Which operand is taken apart."""
@@ -72,35 +71,25 @@ def _same_shapes(graph: Graph, node: Node) -> str | None:
     return f"its inputs have {len(shapes)} different shapes; they must be the same"
 
 
-_INPUT = Operand(Role.ACTIVATION, "input")
 _AXIS = Operand(Role.PARAMETER, "axis")
 _SIZES = limit("outputs whose sizes add up to the axis", _sizes_fit)
 
 OPS = (
-    Op(
+    moving(
         "split",
-        litert="SPLIT",
-        operands=(_AXIS, _INPUT),
+        operands=(_AXIS, INPUT),
         shape=_pieces_shape,
-        kernels=("copy_s8",),
-        options="SplitOptions",
         attributes=(Attribute("num_splits", "numSplits", 0),),
-        quantization=Quantization.SHARED,
         limits=(movable_at(1), shared_quantization(), constant_at(0, "axis"), rank(1, 1, 6), _SIZES),
         version=2,
-        unsigned=True,
         several_outputs=True,
         doc="Equal parts of the input along an axis.",
     ),
-    Op(
+    moving(
         "split_v",
-        litert="SPLIT_V",
-        operands=(_INPUT, Operand(Role.PARAMETER, "sizes"), _AXIS),
+        operands=(INPUT, Operand(Role.PARAMETER, "sizes"), _AXIS),
         shape=_pieces_shape,
-        kernels=("copy_s8",),
-        options="SplitVOptions",
         attributes=(Attribute("num_splits", "numSplits", 0),),
-        quantization=Quantization.SHARED,
         limits=(
             movable_at(0),
             shared_quantization(),
@@ -110,37 +99,26 @@ OPS = (
             _SIZES,
         ),
         version=2,
-        unsigned=True,
         several_outputs=True,
         doc="Parts of the input along an axis, of any sizes.",
     ),
-    Op(
+    moving(
         "unpack",
-        litert="UNPACK",
-        operands=(_INPUT,),
+        operands=(INPUT,),
         shape=_pieces_shape,
-        kernels=("copy_s8",),
-        options="UnpackOptions",
         attributes=(Attribute("num", "num", 0), Attribute("axis", "axis", 0)),
-        quantization=Quantization.SHARED,
         limits=(movable_at(0), shared_quantization(), rank(0, 1, 6), _SIZES),
         version=2,
-        unsigned=True,
         several_outputs=True,
         doc="Each position of an axis on its own, without that axis.",
     ),
-    Op(
+    moving(
         "pack",
-        litert="PACK",
         operands=(Operand(Role.ACTIVATION, "input", repeated=True),),
         shape=_pack_shape,
-        kernels=("copy_s8",),
-        options="PackOptions",
         attributes=(Attribute("values_count", "valuesCount", 0), Attribute("axis", "axis", 0)),
-        quantization=Quantization.SHARED,
         limits=(movable_everywhere(), shared_quantization(), limit("inputs of one shape", _same_shapes)),
         version=2,
-        unsigned=True,
         doc="Inputs one behind the other along a new axis.",
     ),
 )

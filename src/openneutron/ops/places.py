@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that read values at positions given as a list of coordinates, or mark such positions."""
+"""Operators that read or write values at positions given as a list of coordinates, or mark such positions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ import numpy.typing as npt
 from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.compose import Parts
 from openneutron.ops.limits import constant_at, int8_at, limit, rank, shared_quantization, unquantized
-from openneutron.ops.operands import constant_values
-from openneutron.ops.table import Attribute, Composition, Op, Operand, Quantization, Role
+from openneutron.ops.table import (
+    INPUT,
+    Attribute,
+    Composition,
+    Op,
+    Operand,
+    Quantization,
+    Role,
+    constant_values,
+    moving,
+    shape_of,
+)
 
 INDICES = Operand(Role.INDICES, "indices")
-
-
-def shape_of(graph: Graph, node: Node, index: int) -> tuple[int, ...]:
-    tensor = graph.operand(node, index)
-    assert tensor is not None
-    return tensor.shape
 
 
 def coordinates(graph: Graph, node: Node, index: int, width: int) -> npt.NDArray[np.int64]:
@@ -46,8 +50,7 @@ def _gather_nd_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _readable(graph: Graph, node: Node) -> str | None:
-    data, indices = shape_of(graph, node, 0), graph.operand(node, 1)
-    assert indices is not None
+    data, indices = shape_of(graph, node, 0), graph.given(node, 1)
     width = indices.shape[-1] if indices.shape else 0
     if not 1 <= width <= len(data):
         return (
@@ -63,8 +66,7 @@ def _readable(graph: Graph, node: Node) -> str | None:
 def _gather_nd(graph: Graph, node: Node) -> Composition:
     """Lower to a GATHER along the leading axes, merged into one."""
     parts, data, (result,) = Parts(graph, node), shape_of(graph, node, 0), node.outputs
-    indices = graph.operand(node, 1)
-    assert indices is not None
+    indices = graph.given(node, 1)
     width, outer = indices.shape[-1], indices.shape[:-1]
     flat = parts.reshape(str(node.inputs[0]), (math.prod(data[:width]), *data[width:]))
     if indices.is_constant:
@@ -109,8 +111,7 @@ def _one_hot_fits(graph: Graph, node: Node) -> str | None:
         return f"its depth is {depth}; it must be at least 1"
     if not -1 <= node["axis"] <= own:
         return f"its axis is {node['axis']}; its indices have rank {own}"
-    on, off = graph.operand(node, 2), graph.operand(node, 3)
-    assert on is not None and off is not None
+    on, off = graph.given(node, 2), graph.given(node, 3)
     if not on.dtype is off.dtype is DType.INT8 or not on.elements == off.elements == 1:
         return f"its values are {on.dtype} {list(on.shape)} and {off.dtype} {list(off.shape)}; both must be one int8"
     return None
@@ -120,8 +121,7 @@ def _one_hot(graph: Graph, node: Node) -> Composition:
     """Compare the bytes of each index with those of each number: the ``on`` value where all bytes are equal, else the
     ``off`` value."""
     parts, axis, (result,) = Parts(graph, node), _one_hot_axis(graph, node), node.outputs
-    indices, (depth,) = graph.operand(node, 0), constant_values(graph, node, 1)
-    assert indices is not None
+    indices, (depth,) = graph.given(node, 0), constant_values(graph, node, 1)
     size, output = indices.dtype.size_bytes, graph[result]
     outer, inner = math.prod(indices.shape[:axis]), math.prod(indices.shape[axis:])
     given = parts.new((outer, 1, inner, size), DType.INT8, _BYTES)
@@ -137,15 +137,141 @@ def _one_hot(graph: Graph, node: Node) -> Composition:
     return parts.done()
 
 
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def _scattered(
+    parts: Parts, values: str, fill: int, positions: npt.NDArray[np.int64], result: str, rows: int, row: int
+) -> None:
+    """Write rows of ``values`` to the ``positions`` of the result's ``rows``, one after the other, and ``fill`` to all
+    other rows."""
+    lines = parts.reshape(values, (parts[values].elements // row, row))
+    count = parts[lines].shape[0]
+    background = parts.constant(np.full((1, row), fill, np.int8), parts[values].quant)
+    taken = np.full(rows, count, np.int32)
+    # A single value may stand for all positions.
+    taken[positions] = np.arange(len(positions)) if count == len(positions) else 0
+    joined = parts.concatenate([lines, background], 0)
+    parts.reshape(parts.gather(joined, parts.constant(taken)), parts[result].shape, result)
+
+
+def _written_places(graph: Graph, node: Node, width: int, extents: Sequence[int]) -> str | None:
+    """Return the reason against the coordinates of a write, or None."""
+    if not 1 <= width <= len(extents):
+        return f"its indices have {width} coordinates each; the result has rank {len(extents)}"
+    places = coordinates(graph, node, 0, width)
+    reason = outside(places, extents[:width])
+    if reason is None and len(set(flat_positions(places, extents[:width]).tolist())) < len(places):
+        return "its indices name a place twice; the sum of what is written there is not computed"
+    return reason
+
+
+def _scatter_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    return (constant_values(graph, node, 2),)
+
+
+def _scatter_fits(graph: Graph, node: Node) -> str | None:
+    indices, updates, extents = shape_of(graph, node, 0), shape_of(graph, node, 1), constant_values(graph, node, 2)
+    width = indices[-1] if indices else 0
+    if extents != graph[node.outputs[0]].shape:
+        return f"its output is said to have shape {list(graph[node.outputs[0]].shape)}; its operands make it {list(extents)}"
+    if updates != (*indices[:-1], *extents[width:]):
+        return (
+            f"its updates have shape {list(updates)}; its indices and shape make it {[*indices[:-1], *extents[width:]]}"
+        )
+    return _written_places(graph, node, width, extents)
+
+
+def _scatter_nd(graph: Graph, node: Node) -> Composition:
+    """Append a row of zeros (stored zeros) to the updates, and gather each row of the result from them."""
+    parts, extents, (result,) = Parts(graph, node), constant_values(graph, node, 2), node.outputs
+    width = shape_of(graph, node, 0)[-1]
+    positions = flat_positions(coordinates(graph, node, 0, width), extents[:width])
+    rows, row = math.prod(extents[:width]), math.prod(extents[width:])
+    _scattered(parts, str(node.inputs[1]), 0, positions, result, rows, row)
+    return parts.done()
+
+
+def _dense_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    return (constant_values(graph, node, 1),)
+
+
+def _dense_width(graph: Graph, node: Node) -> int:
+    indices = shape_of(graph, node, 0)
+    return indices[-1] if len(indices) == 2 else 1
+
+
+def _dense_fits(graph: Graph, node: Node) -> str | None:
+    indices, values, extents = shape_of(graph, node, 0), graph.given(node, 2), constant_values(graph, node, 1)
+    if extents != graph[node.outputs[0]].shape:
+        return f"its output is said to have shape {list(graph[node.outputs[0]].shape)}; its operands make it {list(extents)}"
+    width = _dense_width(graph, node)
+    if width != len(extents) or len(indices) > 2 or values.elements not in (1, math.prod(indices) // max(width, 1)):
+        return f"its indices have shape {list(indices)}, its values {list(values.shape)}, its result {list(extents)}"
+    return _written_places(graph, node, width, extents)
+
+
+def _sparse_to_dense(graph: Graph, node: Node) -> Composition:
+    parts, extents, (result,) = Parts(graph, node), constant_values(graph, node, 1), node.outputs
+    positions = flat_positions(coordinates(graph, node, 0, _dense_width(graph, node)), extents)
+    fill = constant_values(graph, node, 3)[0]
+    _scattered(parts, str(node.inputs[2]), fill, positions, result, math.prod(extents), 1)
+    return parts.done()
+
+
+def _update_begin(graph: Graph, node: Node) -> list[int]:
+    """Return the first index of the update on each axis, clamped to the operand as in LiteRT."""
+    whole, part, begin = shape_of(graph, node, 0), shape_of(graph, node, 1), constant_values(graph, node, 2)
+    return [min(max(b, 0), n - m) for b, n, m in zip(begin, whole, part, strict=True)]
+
+
+def _update_fits(graph: Graph, node: Node) -> str | None:
+    whole, part, begin = shape_of(graph, node, 0), shape_of(graph, node, 1), constant_values(graph, node, 2)
+    if len(whole) == len(part) == len(begin) and all(m <= n for n, m in zip(whole, part, strict=True)):
+        return None
+    return f"it writes {list(part)} from {list(begin)} on into {list(whole)}, which does not hold that"
+
+
+def _updated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    return (shape_of(graph, node, 0),)
+
+
+def _dynamic_update_slice(graph: Graph, node: Node) -> Composition:
+    """Concatenate the slices before and behind the update with the update, axis by axis, the outermost first."""
+    parts, begin, part = Parts(graph, node), _update_begin(graph, node), shape_of(graph, node, 1)
+    whole, update, (result,) = str(node.inputs[0]), str(node.inputs[1]), node.outputs
+    axes = [axis for axis, extent in enumerate(part) if extent < shape_of(graph, node, 0)[axis]]
+    if not axes:
+        parts.reshape(update, part, result)
+        return parts.done()
+
+    def within(outer: str, left: list[int], output: str | None) -> str:
+        if not left:
+            return update
+        axis, shape = left[0], list(parts[outer].shape)
+        first, last = begin[axis], begin[axis] + part[axis]
+        box = [0] * len(shape)
+
+        def cut(start: int, stop: int) -> str:
+            at, size = list(box), list(shape)
+            at[axis], size[axis] = start, stop - start
+            return parts.slice(outer, at, size)
+
+        middle = within(cut(first, last) if left[1:] else outer, left[1:], None)
+        before = [cut(0, first)] if first else []
+        behind = [cut(last, shape[axis])] if last < shape[axis] else []
+        return parts.concatenate([*before, middle, *behind], axis, output)
+
+    within(whole, axes, result)
+    return parts.done()
+
+
 OPS = (
-    Op(
+    moving(
         "gather_nd",
-        litert="GATHER_ND",
-        operands=(Operand(Role.ACTIVATION, "input"), INDICES),
+        operands=(INPUT, INDICES),
         shape=_gather_nd_shape,
         kernels=("resize_nearest_neighbor_s8", "gather_s8"),
-        options="GatherNdOptions",
-        quantization=Quantization.SHARED,
         limits=(
             int8_at(0),
             shared_quantization(),
@@ -154,26 +280,21 @@ OPS = (
             limit("constant coordinates inside the input, or computed ones along its first axis", _readable),
         ),
         version=2,
-        unsigned=True,
         doc="Values or slices of the input at a list of coordinates.",
         made_of=_gather_nd,
     ),
-    Op(
+    moving(
         "embedding_lookup",
-        litert="EMBEDDING_LOOKUP",
         operands=(INDICES, Operand(Role.ACTIVATION, "rows")),
         shape=_embedding_shape,
         kernels=("resize_nearest_neighbor_s8", "gather_s8"),
-        quantization=Quantization.SHARED,
         limits=(int8_at(1), shared_quantization(), unquantized([0], False, DType.INT32), rank(0, 1, 1)),
         version=2,
-        unsigned=True,
         doc="Rows of a table, in the order of a list of indices.",
         made_of=_embedding_lookup,
     ),
     Op(
         "one_hot",
-        litert="ONE_HOT",
         operands=(
             INDICES,
             Operand(Role.PARAMETER, "depth"),
@@ -182,7 +303,6 @@ OPS = (
         ),
         shape=_one_hot_shape,
         kernels=("compare_s8", "reduce_max_s8", "select_s8"),
-        options="OneHotOptions",
         attributes=(Attribute("axis", "axis", -1),),
         quantization=Quantization.FREE,
         limits=(
@@ -196,5 +316,61 @@ OPS = (
         unsigned=True,
         doc="Along a new axis one value at each index, another elsewhere.",
         made_of=_one_hot,
+    ),
+    Op(
+        "scatter_nd",
+        operands=(INDICES, Operand(Role.ACTIVATION, "updates"), Operand(Role.PARAMETER, "shape")),
+        shape=_scatter_shape,
+        kernels=("copy_s8", "resize_nearest_neighbor_s8", "gather_s8"),
+        quantization=Quantization.SHARED,
+        limits=(
+            int8_at(1),
+            shared_quantization(),
+            constant_at(0, "list of indices"),
+            constant_at(2, "shape"),
+            limit("coordinates inside the result, each once", _scatter_fits),
+        ),
+        doc="Values or slices at a list of coordinates, stored zeros elsewhere.",
+        made_of=_scatter_nd,
+    ),
+    moving(
+        "sparse_to_dense",
+        operands=(
+            INDICES,
+            Operand(Role.PARAMETER, "shape"),
+            Operand(Role.ACTIVATION, "values"),
+            Operand(Role.VALUE, "default value"),
+        ),
+        shape=_dense_shape,
+        kernels=("copy_s8", "resize_nearest_neighbor_s8", "gather_s8"),
+        limits=(
+            int8_at(2),
+            shared_quantization(),
+            constant_at(0, "list of indices"),
+            constant_at(1, "shape"),
+            constant_at(3, "default value"),
+            limit("coordinates inside the result, each once", _dense_fits),
+        ),
+        version=3,
+        doc="Values at a list of coordinates, one value elsewhere.",
+        made_of=_sparse_to_dense,
+    ),
+    moving(
+        "dynamic_update_slice",
+        operands=(
+            INPUT,
+            Operand(Role.ACTIVATION, "update"),
+            Operand(Role.PARAMETER, "begin"),
+        ),
+        shape=_updated_shape,
+        limits=(
+            int8_at(0, 1),
+            shared_quantization(),
+            constant_at(2, "begin"),
+            rank(0, 1, 5),
+            limit("an update that the input holds", _update_fits),
+        ),
+        doc="The input with a box of it replaced.",
+        made_of=_dynamic_update_slice,
     ),
 )

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pools and reductions."""
+"""Pools and reductions; a sum is a product with ones."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 
-from openneutron.ir import Graph, Node
+import numpy as np
+
+from openneutron.ir import DType, Graph, Node, per_tensor
+from openneutron.ops.compose import Parts
 from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, explicit_padding, window_output
 from openneutron.ops.limits import (
     axes_of,
@@ -18,34 +21,42 @@ from openneutron.ops.limits import (
     window_numbers,
 )
 from openneutron.ops.rescaling import fused_activation, of_one, ratio, rescales
-from openneutron.ops.table import Attribute, Limit, Op, Operand, Quantization, Role
+from openneutron.ops.table import (
+    INPUT,
+    Attribute,
+    Composition,
+    Limit,
+    Op,
+    Operand,
+    Quantization,
+    Role,
+    constant_values,
+    moving,
+    shape_of,
+)
 
 _KERNEL = (Attribute("kernel_h", "filterHeight", 1), Attribute("kernel_w", "filterWidth", 1))
 
 
 def _pool_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data = graph.operand(node, 0)
-    assert data is not None
+    data = graph.given(node, 0)
     batches, height, width, channels = data.shape
     return ((batches, *window_output(node, height, width, node["kernel_h"], node["kernel_w"]), channels),)
 
 
 def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...]:
     """The axes of a reduction, in order, none negative."""
-    data, axes = graph.operand(node, 0), graph.operand(node, 1)
-    assert data is not None and axes is not None and axes.data is not None
-    return tuple(sorted({int(axis) % len(data.shape) for axis in axes.data.reshape(-1)}))
+    rank_of_input = len(shape_of(graph, node))
+    return tuple(sorted({axis % rank_of_input for axis in named_axes(graph, node)}))
 
 
-def _named_axes(graph: Graph, node: Node) -> tuple[int, ...]:
-    axes = graph.operand(node, 1)
-    assert axes is not None and axes.data is not None
-    return tuple(int(axis) for axis in axes.data.reshape(-1))
+def named_axes(graph: Graph, node: Node) -> tuple[int, ...]:
+    """Return the axes of a reduction as the node states them."""
+    return constant_values(graph, node, 1)
 
 
 def reduce_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data = graph.operand(node, 0)
-    assert data is not None
+    data = graph.given(node, 0)
     axes = reduced_axes(graph, node)
     if node["keep_dims"]:
         return (tuple(1 if axis in axes else extent for axis, extent in enumerate(data.shape)),)
@@ -71,8 +82,7 @@ MOST_ADDED = 2**23
 
 
 def _reducible(graph: Graph, node: Node) -> str | None:
-    data = graph.operand(node, 0)
-    assert data is not None
+    data = graph.given(node, 0)
     axes = reduced_axes(graph, node)
     runs = runs_of_axes(data.shape, axes)
     if len(runs) <= 4:
@@ -84,8 +94,7 @@ RUNS_OF_AXES = limit("at most 4 runs of reduced and kept axes", _reducible)
 
 
 def _addable(graph: Graph, node: Node) -> str | None:
-    data = graph.operand(node, 0)
-    assert data is not None
+    data = graph.given(node, 0)
     count = math.prod(data.shape[axis] for axis in reduced_axes(graph, node))
     return None if count <= MOST_ADDED else f"it adds {count} values to one; at most {MOST_ADDED}"
 
@@ -103,8 +112,7 @@ class WindowRun:
 
 def window_runs(graph: Graph, node: Node) -> tuple[list[WindowRun], list[WindowRun]]:
     """Return all rows and all columns of a pool's output. Windows are cut off at the edges of the input."""
-    source, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert source is not None
+    source, result = graph.given(node, 0), graph[node.outputs[0]]
     _, height, width, _ = source.shape
     top, _, left, _ = explicit_padding(node, height, width, node["kernel_h"], node["kernel_w"])
     return (
@@ -155,16 +163,14 @@ def _small_window(graph: Graph, node: Node) -> str | None:
     return None if area <= MOST_ADDED else f"its window has {area} elements; at most {MOST_ADDED}"
 
 
-def _pool(name: str, litert: str, kernels: tuple[str, ...], doc: str, *limits: Limit) -> Op:
-    return Op(
+def _pool(name: str, kernels: tuple[str, ...], doc: str, *limits: Limit) -> Op:
+    return moving(
         name,
-        litert=litert,
-        operands=(Operand(Role.ACTIVATION, "input"),),
+        operands=(INPUT,),
         shape=_pool_shape,
         kernels=kernels,
         options="Pool2DOptions",
         attributes=(PADDING, *STRIDES, *_KERNEL, ACTIVATION),
-        quantization=Quantization.SHARED,
         limits=(
             int8_at(0),
             rank(0, 4, 4),
@@ -174,43 +180,78 @@ def _pool(name: str, litert: str, kernels: tuple[str, ...], doc: str, *limits: L
             *limits,
         ),
         version=2,
-        unsigned=True,
         doc=doc,
     )
 
 
 AVERAGE_POOL_2D = _pool(
     "average_pool_2d",
-    "AVERAGE_POOL_2D",
     ("average_pool_2d_s8", "depthwise_conv_2d_s8"),
     "Average over a window; padding does not count.",
     limit(f"a window of at most {MOST_ADDED} elements", _small_window),
     limit(f"in uint8 at most {MOST_PARTS} kernel calls, one for each shape that windows have at the edges", _few_parts),
 )
-MAX_POOL_2D = _pool("max_pool_2d", "MAX_POOL_2D", ("max_pool_2d_s8",), "Largest value in a window.")
+MAX_POOL_2D = _pool("max_pool_2d", ("max_pool_2d_s8",), "Largest value in a window.")
 
 
-def _reduction(name: str, litert: str, kernel: str, doc: str, adds: bool) -> Op:
+def _reduction(name: str, kernel: str, doc: str, adds: bool) -> Op:
     added = (limit(f"at most {MOST_ADDED} values into one", _addable), rescales(of_one(ratio)))
     own = added if adds else (shared_quantization(),)
     return Op(
         name,
-        litert=litert,
-        operands=(Operand(Role.ACTIVATION, "input"), Operand(Role.PARAMETER, "axes")),
+        operands=(INPUT, Operand(Role.PARAMETER, "axes")),
         shape=reduce_shape,
         kernels=(kernel,),
         options="ReducerOptions",
         attributes=(Attribute("keep_dims", "keepDims", False),),
         quantization=Quantization.FREE if adds else Quantization.SHARED,
-        limits=(int8_at(0), constant_at(1, "list of axes"), axes_of(0, _named_axes), RUNS_OF_AXES, *own),
+        limits=(int8_at(0), constant_at(1, "list of axes"), axes_of(0, named_axes), RUNS_OF_AXES, *own),
         version=2,
         unsigned=True,
         doc=doc,
     )
 
 
-MEAN = _reduction("mean", "MEAN", "mean_s8", "Mean over some axes.", adds=True)
-REDUCE_MAX = _reduction("reduce_max", "REDUCE_MAX", "reduce_max_s8", "Largest value over some axes.", adds=False)
-REDUCE_MIN = _reduction("reduce_min", "REDUCE_MIN", "reduce_max_s8", "Smallest value over some axes.", adds=False)
+MEAN = _reduction("mean", "mean_s8", "Mean over some axes.", adds=True)
+REDUCE_MAX = _reduction("reduce_max", "reduce_max_s8", "Largest value over some axes.", adds=False)
+REDUCE_MIN = _reduction("reduce_min", "reduce_max_s8", "Smallest value over some axes.", adds=False)
 
-OPS = (AVERAGE_POOL_2D, MAX_POOL_2D, MEAN, REDUCE_MAX, REDUCE_MIN)
+
+def _sum(graph: Graph, node: Node) -> Composition:
+    """Lower to a fully connected layer of ones: it rounds once, as LiteRT's SUM does, where MEAN rounds twice."""
+    parts, (result,) = Parts(graph, node), node.outputs
+    source = str(node.inputs[0])
+    data = graph[source]
+    axes = reduced_axes(graph, node)
+    kept = [axis for axis in range(len(data.shape)) if axis not in axes]
+    count = math.prod(data.shape[axis] for axis in axes)
+    turned = parts.transpose(source, (*kept, *axes)) if axes else source
+    lines = parts.reshape(turned, (data.elements // count, count))
+    ones = parts.constant(np.ones((1, count), np.int8), per_tensor(1.0, 0))
+    sums = parts.new((data.elements // count, 1), DType.INT8, graph[result].quant)
+    layer = {"activation": "NONE", "keep_num_dims": False, "weights_format": "DEFAULT"}
+    parts.reshape(parts.add("fully_connected", [lines, ones], sums, **layer), graph[result].shape, result)
+    return parts.done()
+
+
+SUM = Op(
+    "sum",
+    operands=(INPUT, Operand(Role.PARAMETER, "axes")),
+    shape=reduce_shape,
+    kernels=("conv_2d_1x1_s8", "copy_s8"),
+    options="ReducerOptions",
+    attributes=(Attribute("keep_dims", "keepDims", False),),
+    limits=(
+        int8_at(0),
+        constant_at(1, "list of axes"),
+        axes_of(0, named_axes),
+    ),
+    version=2,
+    doc=(
+        "Sum over some axes, as LiteRT's own optimized kernel computes it; the reference kernel of LiteRT 2.3.0 takes int8 "
+        "tensors for uint8."
+    ),
+    made_of=_sum,
+)
+
+OPS = (AVERAGE_POOL_2D, MAX_POOL_2D, MEAN, REDUCE_MAX, REDUCE_MIN, SUM)

@@ -23,8 +23,8 @@ Factors = Callable[[Graph, Node], npt.ArrayLike]
 
 def quant_of(graph: Graph, node: Node, index: int) -> QuantParams:
     """Return the quantization parameters of the operand at ``index``; asserts that they exist."""
-    tensor = graph.operand(node, index)
-    assert tensor is not None and tensor.quant is not None
+    tensor = graph.given(node, index)
+    assert tensor.quant is not None
     return tensor.quant
 
 

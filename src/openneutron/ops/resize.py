@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import constant_at, int8_at, limit, rank, shared_quantization
-from openneutron.ops.operands import constant_values, input_shape
-from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
+from openneutron.ops.table import INPUT, Attribute, Op, Operand, Quantization, Role, constant_values, moving, shape_of
 
 
 def _resize_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    batches, _, _, channels = input_shape(graph, node)
+    batches, _, _, channels = shape_of(graph, node)
     height, width = constant_values(graph, node, 1)
     return ((batches, height, width, channels),)
 
@@ -37,7 +36,7 @@ def bilinear_positions(
 
 
 def _inside_input(graph: Graph, node: Node) -> str | None:
-    source, (result,) = input_shape(graph, node), _resize_shape(graph, node)
+    source, (result,) = shape_of(graph, node), _resize_shape(graph, node)
     if min(result) < 1:
         return f"its size makes the output {list(result)}; every extent must be above 0"
     stated = graph[node.outputs[0]].shape
@@ -60,34 +59,28 @@ def _one_way_to_place(graph: Graph, node: Node) -> str | None:
     return None
 
 
-_OPERANDS = (Operand(Role.ACTIVATION, "input"), Operand(Role.PARAMETER, "size"))
+_OPERANDS = (INPUT, Operand(Role.PARAMETER, "size"))
 _PLACES = (
     Attribute("align_corners", "alignCorners", False),
     Attribute("half_pixel_centers", "halfPixelCenters", False),
 )
 
 OPS = (
-    Op(
+    moving(
         "resize_nearest_neighbor",
-        litert="RESIZE_NEAREST_NEIGHBOR",
         operands=_OPERANDS,
         shape=_resize_shape,
         kernels=("resize_nearest_neighbor_s8",),
-        options="ResizeNearestNeighborOptions",
         attributes=_PLACES,
-        quantization=Quantization.SHARED,
         limits=(int8_at(0), rank(0, 4, 4), shared_quantization(), constant_at(1, "size")),
         version=2,
-        unsigned=True,
         doc="Rows and columns repeated or left out.",
     ),
     Op(
         "resize_bilinear",
-        litert="RESIZE_BILINEAR",
         operands=_OPERANDS,
         shape=_resize_shape,
         kernels=("resize_bilinear_s8",),
-        options="ResizeBilinearOptions",
         attributes=_PLACES,
         quantization=Quantization.SHARED,
         limits=(

@@ -18,11 +18,8 @@ from openneutron.ops.limits import (
     rank,
     shared_quantization,
 )
-from openneutron.ops.operands import constant_values, input_shape
 from openneutron.ops.rescaling import quant_of, ratio_in_float, result_quant
-from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
-
-_INPUT = Operand(Role.ACTIVATION, "input")
+from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role, constant_values, moving, shape_of
 
 
 def _output_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -31,22 +28,17 @@ def _output_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _same_elements(graph: Graph, node: Node) -> str | None:
-    before, after = math.prod(input_shape(graph, node)), graph[node.outputs[0]].elements
+    before, after = math.prod(shape_of(graph, node)), graph[node.outputs[0]].elements
     return None if before == after else f"its input has {before} values, its output {after}"
 
 
-def _view(name: str, litert: str, options: str, parameter: str, attributes: tuple[Attribute, ...], doc: str) -> Op:
-    return Op(
+def _view(name: str, parameter: str, attributes: tuple[Attribute, ...], doc: str) -> Op:
+    return moving(
         name,
-        litert=litert,
-        operands=(_INPUT, Operand(Role.PARAMETER, parameter, optional=True)),
+        operands=(INPUT, Operand(Role.PARAMETER, parameter, optional=True)),
         shape=_output_shape,
-        kernels=("copy_s8",),
-        options=options,
         attributes=attributes,
-        quantization=Quantization.SHARED,
         limits=(movable_at(0), shared_quantization(), limit("as many values as the input", _same_elements)),
-        unsigned=True,
         doc=doc,
     )
 
@@ -58,7 +50,7 @@ def pads(graph: Graph, node: Node) -> tuple[tuple[int, int], ...]:
 
 
 def _pad_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    shape = input_shape(graph, node)
+    shape = shape_of(graph, node)
     return (tuple(e + before + after for e, (before, after) in zip(shape, pads(graph, node), strict=True)),)
 
 
@@ -87,7 +79,7 @@ def pad_box(shape: tuple[int, ...], amounts: tuple[tuple[int, int], ...]) -> tup
 
 
 def _pad_axes(graph: Graph, node: Node) -> str | None:
-    box = pad_box(input_shape(graph, node), pads(graph, node))
+    box = pad_box(shape_of(graph, node), pads(graph, node))
     if len(box) <= 4:
         return None
     return f"it pads {len(box)} axes that can't be merged; at most 4"
@@ -128,13 +120,13 @@ def _joined_quantization(graph: Graph, node: Node) -> str | None:
 
 def slice_window(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Begin and size of each axis; a size of -1 reaches to the end."""
-    shape = input_shape(graph, node)
+    shape = shape_of(graph, node)
     begin, size = constant_values(graph, node, 1), constant_values(graph, node, 2)
     return begin, tuple(e - b if s == -1 else s for e, b, s in zip(shape, begin, size, strict=True))
 
 
 def _box_inside(graph: Graph, node: Node) -> str | None:
-    shape, (begin, size) = input_shape(graph, node), slice_window(graph, node)
+    shape, (begin, size) = shape_of(graph, node), slice_window(graph, node)
     if all(b >= 0 and s >= 1 and b + s <= e for e, b, s in zip(shape, begin, size, strict=True)):
         return None
     return f"it takes {list(size)} from {list(begin)} on of an input of shape {list(shape)}; that is not inside"
@@ -161,7 +153,7 @@ def strided_window(graph: Graph, node: Node) -> StridedWindow:
     """
     begin, end, steps = (constant_values(graph, node, index) for index in (1, 2, 3))
     first, step, count, dropped = [], [], [], []
-    for axis, extent in enumerate(input_shape(graph, node)):
+    for axis, extent in enumerate(shape_of(graph, node)):
         if axis >= len(begin):
             begins, stops, steps_here, drops = 0, extent, 1, False
         else:
@@ -199,7 +191,7 @@ def _forward(graph: Graph, node: Node) -> str | None:
 def _dropped_inside(graph: Graph, node: Node) -> str | None:
     window = strided_window(graph, node)
     for axis, (extent, first, dropped) in enumerate(
-        zip(input_shape(graph, node), window.first, window.dropped, strict=True)
+        zip(shape_of(graph, node), window.first, window.dropped, strict=True)
     ):
         if dropped and first >= extent:
             return (
@@ -209,12 +201,12 @@ def _dropped_inside(graph: Graph, node: Node) -> str | None:
 
 
 def _transpose_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    shape = input_shape(graph, node)
+    shape = shape_of(graph, node)
     return (tuple(shape[axis] for axis in constant_values(graph, node, 1)),)
 
 
 def _is_permutation(graph: Graph, node: Node) -> str | None:
-    order, own = constant_values(graph, node, 1), len(input_shape(graph, node))
+    order, own = constant_values(graph, node, 1), len(shape_of(graph, node))
     return None if sorted(order) == list(range(own)) else f"it orders axes as {list(order)}; they are 0 to {own - 1}"
 
 
@@ -228,54 +220,41 @@ _PAD_LIMITS = (
 )
 
 OPS = (
-    _view("reshape", "RESHAPE", "ReshapeOptions", "shape", (Attribute("new_shape", "newShape", ()),), "Another shape."),
+    _view("reshape", "shape", (Attribute("new_shape", "newShape", ()),), "Another shape."),
     _view(
         "squeeze",
-        "SQUEEZE",
-        "SqueezeOptions",
         "",
         (Attribute("squeeze_dims", "squeezeDims", ()),),
         "Without extents of 1.",
     ),
-    _view("expand_dims", "EXPAND_DIMS", "ExpandDimsOptions", "axis", (), "With one more extent of 1."),
-    Op(
+    _view("expand_dims", "axis", (), "With one more extent of 1."),
+    moving(
         "pad",
-        litert="PAD",
-        operands=(_INPUT, Operand(Role.PARAMETER, "paddings")),
+        operands=(INPUT, Operand(Role.PARAMETER, "paddings")),
         shape=_pad_shape,
         kernels=("pad_s8",),
-        options="PadOptions",
-        quantization=Quantization.SHARED,
         limits=_PAD_LIMITS,
         version=2,
-        unsigned=True,
         doc="The input with zeros around it.",
     ),
-    Op(
+    moving(
         "padv2",
-        litert="PADV2",
-        operands=(_INPUT, Operand(Role.PARAMETER, "paddings"), Operand(Role.VALUE, "value")),
+        operands=(INPUT, Operand(Role.PARAMETER, "paddings"), Operand(Role.VALUE, "value")),
         shape=_pad_shape,
         kernels=("pad_s8",),
         options="PadV2Options",
-        quantization=Quantization.SHARED,
         limits=(*_PAD_LIMITS, constant_at(2, "padding value")),
         version=2,
-        unsigned=True,
         doc="The input with a constant around it.",
     ),
-    Op(
+    moving(
         "concatenation",
-        litert="CONCATENATION",
         operands=(Operand(Role.ACTIVATION, "input", repeated=True),),
         shape=_concatenation_shape,
-        kernels=("copy_s8",),
-        options="ConcatenationOptions",
         attributes=(
             Attribute("axis", "axis", 0),
             Attribute("activation", "fusedActivationFunction", "NONE", {0: "NONE"}),
         ),
-        quantization=Quantization.SHARED,
         limits=(
             movable_everywhere(),
             limit("inputs and output of the same scale and zero point", _joined_quantization),
@@ -284,17 +263,12 @@ OPS = (
             limit("inputs of one shape but for the axis", _pieces_fit),
         ),
         version=2,
-        unsigned=True,
         doc="Inputs one behind the other along an axis.",
     ),
-    Op(
+    moving(
         "slice",
-        litert="SLICE",
-        operands=(_INPUT, Operand(Role.PARAMETER, "begin"), Operand(Role.PARAMETER, "size")),
+        operands=(INPUT, Operand(Role.PARAMETER, "begin"), Operand(Role.PARAMETER, "size")),
         shape=_slice_shape,
-        kernels=("copy_s8",),
-        options="SliceOptions",
-        quantization=Quantization.SHARED,
         limits=(
             movable_at(0),
             shared_quantization(),
@@ -304,21 +278,17 @@ OPS = (
             limit("a box inside the input", _box_inside),
         ),
         version=2,
-        unsigned=True,
         doc="A box of the input.",
     ),
-    Op(
+    moving(
         "strided_slice",
-        litert="STRIDED_SLICE",
         operands=(
-            _INPUT,
+            INPUT,
             Operand(Role.PARAMETER, "begin"),
             Operand(Role.PARAMETER, "end"),
             Operand(Role.PARAMETER, "strides"),
         ),
         shape=_strided_slice_shape,
-        kernels=("copy_s8",),
-        options="StridedSliceOptions",
         attributes=(
             Attribute("begin_mask", "beginMask", 0),
             Attribute("end_mask", "endMask", 0),
@@ -327,7 +297,6 @@ OPS = (
             Attribute("shrink_axis_mask", "shrinkAxisMask", 0),
             Attribute("offset", "offset", False),
         ),
-        quantization=Quantization.SHARED,
         limits=(
             movable_at(0),
             shared_quantization(),
@@ -341,17 +310,12 @@ OPS = (
             limit("positions of the input where an axis goes", _dropped_inside),
         ),
         version=2,
-        unsigned=True,
         doc="Every so many elements of a box of the input.",
     ),
-    Op(
+    moving(
         "transpose",
-        litert="TRANSPOSE",
-        operands=(_INPUT, Operand(Role.PARAMETER, "permutation")),
+        operands=(INPUT, Operand(Role.PARAMETER, "permutation")),
         shape=_transpose_shape,
-        kernels=("copy_s8",),
-        options="TransposeOptions",
-        quantization=Quantization.SHARED,
         limits=(
             movable_at(0),
             shared_quantization(),
@@ -360,7 +324,6 @@ OPS = (
             limit("a permutation of the input's axes", _is_permutation),
         ),
         version=2,
-        unsigned=True,
         doc="Axes in another order.",
     ),
 )

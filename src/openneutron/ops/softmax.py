@@ -8,9 +8,7 @@ import numpy as np
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import fixed_output, int8_at, limit, rank
 from openneutron.ops.rescaling import quant_of
-from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role, input_shape
-
-_INPUT = Operand(Role.ACTIVATION, "input")
+from openneutron.ops.table import INPUT, Attribute, Op, Quantization, same_shape
 
 MOST_ADDED = 2**12 - 1
 """The number of exponentials whose sum LiteRT's LOG_SOFTMAX and int16 SOFTMAX hold: 12 integer bits."""
@@ -27,14 +25,12 @@ WIDE = (1 / 65536, -32768)
 
 
 def _has_axes(graph: Graph, node: Node) -> str | None:
-    data = graph.operand(node, 0)
-    assert data is not None
+    data = graph.given(node, 0)
     return None if data.shape else "its input is a single number"
 
 
 def _addable(graph: Graph, node: Node) -> str | None:
-    data = graph.operand(node, 0)
-    assert data is not None
+    data = graph.given(node, 0)
     if not data.shape:
         return "its input is a single number"
     count = data.shape[-1]
@@ -67,8 +63,7 @@ MOST_SQUARED = (2**31 - 1) // 255**2
 
 
 def _squares_fit(graph: Graph, node: Node) -> str | None:
-    data = graph.operand(node, 0)
-    assert data is not None
+    data = graph.given(node, 0)
     if not data.shape:
         return "its input is a single number"
     count = data.shape[-1]
@@ -88,11 +83,9 @@ _ADDABLE = limit(f"at most {MOST_ADDED} values along the last axis", _addable)
 OPS = (
     Op(
         "softmax",
-        litert="SOFTMAX",
-        operands=(_INPUT,),
-        shape=input_shape,
+        operands=(INPUT,),
+        shape=same_shape,
         kernels=("softmax_s8",),
-        options="SoftmaxOptions",
         attributes=(Attribute("beta", "beta", 1.0),),
         quantization=Quantization.FIXED,
         fixed_output=(1 / 256, -128),
@@ -103,9 +96,9 @@ OPS = (
     ),
     Op(
         "softmax_rescaled",
-        litert="",
-        operands=(_INPUT,),
-        shape=input_shape,
+        in_litert=False,
+        operands=(INPUT,),
+        shape=same_shape,
         kernels=("softmax_s8",),
         attributes=(Attribute("beta", "beta", 1.0),),
         limits=(int8_at(0), _ADDABLE, _STEEP, limit("an output scale of 2^-24 to 1", _own_scale)),
@@ -114,11 +107,9 @@ OPS = (
     ),
     Op(
         "log_softmax",
-        litert="LOG_SOFTMAX",
-        operands=(_INPUT,),
-        shape=input_shape,
+        operands=(INPUT,),
+        shape=same_shape,
         kernels=("log_softmax_s8",),
-        options="LogSoftmaxOptions",
         quantization=Quantization.FIXED,
         fixed_output=(16 / 256, 127),
         limits=(
@@ -133,9 +124,8 @@ OPS = (
     ),
     Op(
         "l2_normalization",
-        litert="L2_NORMALIZATION",
-        operands=(_INPUT,),
-        shape=input_shape,
+        operands=(INPUT,),
+        shape=same_shape,
         kernels=("l2_normalization_s8",),
         options="L2NormOptions",
         quantization=Quantization.FIXED,

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+
+import numpy as np
 
 from openneutron.ir import DType, Graph, Node, Tensor
 
@@ -21,11 +24,22 @@ ShapeRule = Callable[[Graph, Node], tuple[tuple[int, ...], ...]]
 """Output shapes from the operands' shapes, values and the attributes."""
 
 
-def input_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    """The shape rule of what computes every element from the one in its place: the first operand's shape."""
-    data = graph.operand(node, 0)
+def shape_of(graph: Graph, node: Node, index: int = 0) -> tuple[int, ...]:
+    """Return the shape of an operand, which must be there."""
+    return graph.given(node, index).shape
+
+
+def same_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    """Return the first operand's shape: the shape rule of operators that compute each element from the one in its
+    place."""
+    return (shape_of(graph, node),)
+
+
+def constant_values(graph: Graph, node: Node, index: int) -> tuple[int, ...]:
+    """Return the values of a parameter operand; asserts that it is a constant."""
+    data = graph.given(node, index).data
     assert data is not None
-    return (data.shape,)
+    return tuple(int(value) for value in np.asarray(data).reshape(-1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,14 +103,13 @@ class Op:
     """One operator, declared once."""
 
     name: str
-    litert: str
-    """LiteRT's name; empty where it has no such operator and a file says it with several (``litert.expand``)."""
+    """LiteRT's name in lower case, where LiteRT has the operator."""
     operands: tuple[Operand, ...]
     shape: ShapeRule
     kernels: tuple[str, ...]
     """The microcode kernels that the operator may become."""
     options: str = ""
-    """LiteRT's options table, for instance ``Conv2DOptions``; empty where it has none."""
+    """LiteRT's options table where its name is not made of the operator's, for instance ``Conv2DOptions``."""
     attributes: tuple[Attribute, ...] = ()
     quantization: Quantization = Quantization.FREE
     fixed_output: tuple[float, int] | None = None
@@ -106,11 +119,23 @@ class Op:
     unsigned: bool = False
     """True where LiteRT's uint8 kernel computes the same as its int8 kernel, on stored values that are 128 higher.
     Where the two round differently, kernel selection reads the node's attribute ``unsigned``."""
+    in_litert: bool = True
+    """False where LiteRT has no such operator, so that a file states several others (``litert.expand``)."""
     several_outputs: bool = False
     """As many outputs as the shape rule gives shapes; otherwise one."""
     doc: str = ""
     made_of: Compose | None = None
     """The composition that replaces an operator without a rule in kernel selection."""
+
+    @property
+    def litert(self) -> str:
+        """LiteRT's name of the operator; empty where LiteRT has no such operator."""
+        return self.name.upper() if self.in_litert else ""
+
+    @property
+    def options_table(self) -> str:
+        """The name of LiteRT's options table, if LiteRT has one for the operator."""
+        return self.options or "".join(word.capitalize() for word in self.name.split("_")) + "Options"
 
     def reject(self, graph: Graph, node: Node) -> str | None:
         """The first reason against the node, or None: missing operands, a limit it breaks, or a shape that can't be."""
@@ -147,3 +172,9 @@ class Op:
             if shape != stated:
                 return f"its output is said to have shape {list(stated)}; its operands make it {list(shape)}"
         return None
+
+
+moving = partial(Op, kernels=("copy_s8",), quantization=Quantization.SHARED, unsigned=True)
+"""Return the row of an operator that moves stored values and computes none, so that int8 and uint8 are alike."""
+
+INPUT = Operand(Role.ACTIVATION, "input")

@@ -14,9 +14,8 @@ from openneutron.ops.limits import (
     rank,
     window_numbers,
 )
-from openneutron.ops.operands import constant_values
 from openneutron.ops.rescaling import fused_activation, of_convolution, rescales
-from openneutron.ops.table import Op, Operand, Role
+from openneutron.ops.table import Op, Operand, Role, constant_values
 
 OUTPUT_SHAPE, WEIGHTS, INPUT, BIAS = range(4)
 """The operands' places."""
@@ -47,8 +46,7 @@ def _shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 def _fitting(graph: Graph, node: Node) -> str | None:
     shape = constant_values(graph, node, OUTPUT_SHAPE)
-    weights, data = graph.operand(node, WEIGHTS), graph.operand(node, INPUT)
-    assert weights is not None and data is not None
+    weights, data = graph.given(node, WEIGHTS), graph.given(node, INPUT)
     if len(weights.shape) != 4 or weights.shape[3] != data.shape[3]:
         return f"its weights have shape {list(weights.shape)}; they must be [output, height, width, {data.shape[3]}]"
     if len(shape) != 4 or shape[0] != data.shape[0] or shape[3] != weights.shape[0]:
@@ -66,7 +64,6 @@ def _fitting(graph: Graph, node: Node) -> str | None:
 
 TRANSPOSE_CONV = Op(
     "transpose_conv",
-    litert="TRANSPOSE_CONV",
     operands=(
         Operand(Role.PARAMETER, "output shape"),
         Operand(Role.WEIGHT, "weights"),
@@ -75,7 +72,6 @@ TRANSPOSE_CONV = Op(
     ),
     shape=_shape,
     kernels=("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8"),
-    options="TransposeConvOptions",
     attributes=(PADDING, *STRIDES, ACTIVATION),
     limits=(
         int8_at(INPUT),

@@ -41,8 +41,8 @@ without it, the layer multiplies twice, by a copy of its input too. LiteRT has n
 
 ON_CPU_TITLE = """## LiteRT operators that stay on the CPU
 
-LiteRT's reference kernels take these for int8, integers or booleans. Operators of LiteRT's schema that this page does not name have no
-such kernel in LiteRT 2.3.0.
+These have reasons of their own. For an operator of LiteRT's schema that this page does not name, there is no kernel: none of this
+project's, and often none for int8 in LiteRT 2.3.0.
 """
 
 PYTORCH_TITLE = """## PyTorch operators

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.conv import Padding, explicit_padding
-from openneutron.ops.operands import constant_values
 from openneutron.ops.shape import pads
+from openneutron.ops.table import constant_values
 
 _CONVOLUTIONS = ("conv_2d", "depthwise_conv_2d")
 _LOWEST = -128

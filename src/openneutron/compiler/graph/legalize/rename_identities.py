@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.operands import constant_values
 from openneutron.ops.shape import pads, slice_window
+from openneutron.ops.table import constant_values
 
 VIEWS = ("reshape", "squeeze", "expand_dims", "bitcast")
 """Operators whose output is their input's memory under another shape."""

@@ -19,10 +19,10 @@ from openneutron.compiler.select.calls import (
 )
 from openneutron.compiler.select.constants import Maps
 from openneutron.ir import DType, Graph, Node, Tensor
-from openneutron.ops.operands import constant_values
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
 from openneutron.ops.resize import bilinear_positions
 from openneutron.ops.shape import pad_box, pads, slice_window, strided_window
+from openneutron.ops.table import constant_values
 
 
 def _copies(
