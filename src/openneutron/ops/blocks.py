@@ -18,10 +18,9 @@ from openneutron.ops.table import (
     Composition,
     Limit,
     Op,
-    Operand,
-    Role,
     constant_values,
     moving,
+    parameter,
     shape_of,
 )
 
@@ -137,7 +136,6 @@ def _batch_to_space(graph: Graph, node: Node) -> Composition:
 def _depth_row(name: str, doc: str) -> Op:
     return moving(
         name,
-        operands=(INPUT,),
         shape=_depth_shape,
         attributes=(Attribute("block_size", "blockSize", 0),),
         limits=(int8_at(0), shared_quantization(), rank(0, 4, 4), limit("whole blocks", _whole_blocks)),
@@ -160,7 +158,7 @@ OPS = (
     _depth_row("space_to_depth", "Blocks of rows and columns as groups of channels."),
     moving(
         "space_to_batch_nd",
-        operands=(INPUT, Operand(Role.PARAMETER, "block sizes"), Operand(Role.PARAMETER, "paddings")),
+        operands=(INPUT, parameter("block sizes"), parameter("paddings")),
         shape=_batch_shape,
         kernels=("copy_s8", "pad_s8"),
         options="SpaceToBatchNDOptions",
@@ -174,7 +172,7 @@ OPS = (
     ),
     moving(
         "batch_to_space_nd",
-        operands=(INPUT, Operand(Role.PARAMETER, "block sizes"), Operand(Role.PARAMETER, "crops")),
+        operands=(INPUT, parameter("block sizes"), parameter("crops")),
         shape=_batch_shape,
         options="BatchToSpaceNDOptions",
         limits=_BATCH_LIMITS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.limits import limit
-from openneutron.ops.table import INPUT, Op, Quantization, same_shape, shape_of
+from openneutron.ops.table import INPUT, Op, Quantization, shape_of
 
 WHOLE = (DType.INT8, DType.INT32, DType.INT64, DType.BOOL)
 """The integer types that CAST accepts on either side; each is stored with its low byte first."""
@@ -43,7 +43,6 @@ OPS = (
     Op(
         "cast",
         operands=_OPERANDS,
-        shape=same_shape,
         kernels=("copy_s8", "lookup_s8"),
         quantization=Quantization.NONE,
         limits=(_TYPES,),

@@ -7,8 +7,19 @@ from openneutron.ir import DType, Graph, Node
 from openneutron.ops.compose import Parts
 from openneutron.ops.elementwise import broadcast_shape
 from openneutron.ops.limits import axes_of, constant_at, int8_inputs, int8_reason, limit, unquantized
-from openneutron.ops.pool import RUNS_OF_AXES, named_axes, reduce_shape
-from openneutron.ops.table import INPUT, Attribute, Composition, Limit, Op, Operand, Quantization, Role, moving
+from openneutron.ops.pool import RUNS_OF_AXES, named_axes, reducing
+from openneutron.ops.table import (
+    INPUT,
+    Attribute,
+    Composition,
+    Limit,
+    Op,
+    Operand,
+    Quantization,
+    Role,
+    moving,
+    parameter,
+)
 
 MOST_BROADCAST = {"compare": 4, "logical": 4, "select": 5}
 """Up to which rank LiteRT broadcasts these families."""
@@ -167,7 +178,7 @@ def _stated_type(graph: Graph, node: Node) -> str | None:
 def _arg(name: str, doc: str) -> Op:
     return Op(
         name,
-        operands=(INPUT, Operand(Role.PARAMETER, "axis")),
+        operands=(INPUT, parameter("axis")),
         shape=_arg_shape,
         kernels=("arg_max_s8",),
         attributes=(Attribute("output_type", "outputType", "INT64", {2: "INT32", 4: "INT64"}),),
@@ -186,13 +197,10 @@ def _arg(name: str, doc: str) -> Op:
 
 
 def _over_axes(name: str, doc: str) -> Op:
-    return Op(
+    return reducing(
         name,
-        operands=(Operand(Role.CONDITION, "input"), Operand(Role.PARAMETER, "axes")),
-        shape=reduce_shape,
+        operands=(Operand(Role.CONDITION, "input"), parameter("axes")),
         kernels=("reduce_max_s8",),
-        options="ReducerOptions",
-        attributes=(Attribute("keep_dims", "keepDims", False),),
         quantization=Quantization.NONE,
         limits=(
             unquantized([0], True, DType.BOOL),

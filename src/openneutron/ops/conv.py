@@ -158,11 +158,7 @@ _CONV_LIMITS = (
 
 CONV_2D = Op(
     "conv_2d",
-    operands=(
-        INPUT,
-        Operand(Role.WEIGHT, "weights"),
-        Operand(Role.BIAS, "bias", optional=True),
-    ),
+    operands=(INPUT, Operand(Role.WEIGHT, "weights"), Operand(Role.BIAS, "bias", optional=True)),
     shape=_conv_shape,
     kernels=("conv_2d_s8", "conv_2d_1x1_s8"),
     options="Conv2DOptions",

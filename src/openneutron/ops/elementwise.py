@@ -24,7 +24,7 @@ from openneutron.ops.rescaling import (
     result_quant,
     rsqrt_factor,
 )
-from openneutron.ops.table import INPUT, Attribute, Limit, Op, Operand, Quantization, Role, same_shape
+from openneutron.ops.table import INPUT, Attribute, Limit, Op, Operand, Quantization, Role
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
 
@@ -219,8 +219,6 @@ def _table(
         limits += (fixed_output(*fixed),)
     return Op(
         name,
-        operands=(INPUT,),
-        shape=same_shape,
         kernels=("lookup_s8",),
         attributes=attributes,
         quantization=Quantization.FREE if fixed is None else Quantization.FIXED,
@@ -245,7 +243,6 @@ LOOKUP = Op(
     "lookup",
     in_litert=False,
     operands=(INPUT, Operand(Role.VALUE, "table")),
-    shape=same_shape,
     kernels=("lookup_s8",),
     limits=(int8_at(0), constant_at(1, "table"), limit("a table of 256 int8 values", _whole_table)),
     doc="Any function of one value, as a table: entry i is the result for stored value i - 128. "

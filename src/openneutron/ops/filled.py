@@ -20,7 +20,7 @@ from openneutron.ops.table import (
     Role,
     constant_values,
     moving,
-    same_shape,
+    parameter,
     shape_of,
 )
 
@@ -136,7 +136,6 @@ _INTEGERS = (unquantized([], True, DType.INT32, DType.INT64), limit("an input of
 OPS = (
     Op(
         "matrix_diag",
-        operands=(INPUT,),
         shape=_diagonal_shape,
         kernels=("copy_s8", "pad_s8"),
         quantization=Quantization.SHARED,
@@ -147,7 +146,6 @@ OPS = (
     moving(
         "matrix_set_diag",
         operands=(INPUT, Operand(Role.ACTIVATION, "diagonal")),
-        shape=same_shape,
         kernels=("select_s8",),
         limits=(int8_at(0, 1), shared_quantization(), limit("a diagonal of the input's matrices", _diagonal_fits)),
         doc="The input's matrices with other diagonals.",
@@ -155,7 +153,7 @@ OPS = (
     ),
     moving(
         "dilate",
-        operands=(INPUT, Operand(Role.PARAMETER, "dilations"), Operand(Role.VALUE, "padding value")),
+        operands=(INPUT, parameter("dilations"), Operand(Role.VALUE, "padding value")),
         shape=_dilated_shape,
         kernels=("copy_s8", "pad_s8"),
         limits=(
@@ -170,7 +168,7 @@ OPS = (
     ),
     moving(
         "fill",
-        operands=(Operand(Role.PARAMETER, "shape"), Operand(Role.ACTIVATION, "value")),
+        operands=(parameter("shape"), Operand(Role.ACTIVATION, "value")),
         shape=_fill_shape,
         kernels=("resize_nearest_neighbor_s8",),
         limits=(int8_at(1), shared_quantization(), constant_at(0, "shape"), rank(1, 0, 0)),
@@ -180,7 +178,6 @@ OPS = (
     ),
     Op(
         "shape",
-        operands=(INPUT,),
         shape=_extents_shape,
         kernels=("copy_s8",),
         attributes=(Attribute("out_type", "outType", "INT32", {2: "INT32", 4: "INT64"}),),
@@ -191,7 +188,6 @@ OPS = (
     ),
     Op(
         "rank",
-        operands=(INPUT,),
         shape=_extents_shape,
         kernels=("copy_s8",),
         quantization=Quantization.NONE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import constant_at, limit, movable_at, movable_everywhere, rank, shared_quantization
-from openneutron.ops.table import INPUT, Attribute, Operand, Role, constant_values, moving
+from openneutron.ops.table import INPUT, Attribute, Operand, Role, constant_values, moving, parameter
 
 DATA = {"split": 1, "split_v": 0, "unpack": 0}
 """Which operand is taken apart."""
@@ -71,7 +71,7 @@ def _same_shapes(graph: Graph, node: Node) -> str | None:
     return f"its inputs have {len(shapes)} different shapes; they must be the same"
 
 
-_AXIS = Operand(Role.PARAMETER, "axis")
+_AXIS = parameter("axis")
 _SIZES = limit("outputs whose sizes add up to the axis", _sizes_fit)
 
 OPS = (
@@ -87,7 +87,7 @@ OPS = (
     ),
     moving(
         "split_v",
-        operands=(INPUT, Operand(Role.PARAMETER, "sizes"), _AXIS),
+        operands=(INPUT, parameter("sizes"), _AXIS),
         shape=_pieces_shape,
         attributes=(Attribute("num_splits", "numSplits", 0),),
         limits=(
@@ -104,7 +104,6 @@ OPS = (
     ),
     moving(
         "unpack",
-        operands=(INPUT,),
         shape=_pieces_shape,
         attributes=(Attribute("num", "num", 0), Attribute("axis", "axis", 0)),
         limits=(movable_at(0), shared_quantization(), rank(0, 1, 6), _SIZES),

@@ -22,6 +22,7 @@ from openneutron.ops.table import (
     Role,
     constant_values,
     moving,
+    parameter,
     shape_of,
 )
 
@@ -297,7 +298,7 @@ OPS = (
         "one_hot",
         operands=(
             INDICES,
-            Operand(Role.PARAMETER, "depth"),
+            parameter("depth"),
             Operand(Role.VALUE, "value where the index is"),
             Operand(Role.VALUE, "value elsewhere"),
         ),
@@ -319,7 +320,7 @@ OPS = (
     ),
     Op(
         "scatter_nd",
-        operands=(INDICES, Operand(Role.ACTIVATION, "updates"), Operand(Role.PARAMETER, "shape")),
+        operands=(INDICES, Operand(Role.ACTIVATION, "updates"), parameter("shape")),
         shape=_scatter_shape,
         kernels=("copy_s8", "resize_nearest_neighbor_s8", "gather_s8"),
         quantization=Quantization.SHARED,
@@ -337,7 +338,7 @@ OPS = (
         "sparse_to_dense",
         operands=(
             INDICES,
-            Operand(Role.PARAMETER, "shape"),
+            parameter("shape"),
             Operand(Role.ACTIVATION, "values"),
             Operand(Role.VALUE, "default value"),
         ),
@@ -357,11 +358,7 @@ OPS = (
     ),
     moving(
         "dynamic_update_slice",
-        operands=(
-            INPUT,
-            Operand(Role.ACTIVATION, "update"),
-            Operand(Role.PARAMETER, "begin"),
-        ),
+        operands=(INPUT, Operand(Role.ACTIVATION, "update"), parameter("begin")),
         shape=_updated_shape,
         limits=(
             int8_at(0, 1),

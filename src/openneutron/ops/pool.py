@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -27,11 +28,10 @@ from openneutron.ops.table import (
     Composition,
     Limit,
     Op,
-    Operand,
     Quantization,
-    Role,
     constant_values,
     moving,
+    parameter,
     shape_of,
 )
 
@@ -166,7 +166,6 @@ def _small_window(graph: Graph, node: Node) -> str | None:
 def _pool(name: str, kernels: tuple[str, ...], doc: str, *limits: Limit) -> Op:
     return moving(
         name,
-        operands=(INPUT,),
         shape=_pool_shape,
         kernels=kernels,
         options="Pool2DOptions",
@@ -194,16 +193,22 @@ AVERAGE_POOL_2D = _pool(
 MAX_POOL_2D = _pool("max_pool_2d", ("max_pool_2d_s8",), "Largest value in a window.")
 
 
+reducing = partial(
+    Op,
+    operands=(INPUT, parameter("axes")),
+    shape=reduce_shape,
+    options="ReducerOptions",
+    attributes=(Attribute("keep_dims", "keepDims", False),),
+)
+"""Return the row of a reduction over some axes."""
+
+
 def _reduction(name: str, kernel: str, doc: str, adds: bool) -> Op:
     added = (limit(f"at most {MOST_ADDED} values into one", _addable), rescales(of_one(ratio)))
     own = added if adds else (shared_quantization(),)
-    return Op(
+    return reducing(
         name,
-        operands=(INPUT, Operand(Role.PARAMETER, "axes")),
-        shape=reduce_shape,
         kernels=(kernel,),
-        options="ReducerOptions",
-        attributes=(Attribute("keep_dims", "keepDims", False),),
         quantization=Quantization.FREE if adds else Quantization.SHARED,
         limits=(int8_at(0), constant_at(1, "list of axes"), axes_of(0, named_axes), RUNS_OF_AXES, *own),
         version=2,
@@ -234,13 +239,9 @@ def _sum(graph: Graph, node: Node) -> Composition:
     return parts.done()
 
 
-SUM = Op(
+SUM = reducing(
     "sum",
-    operands=(INPUT, Operand(Role.PARAMETER, "axes")),
-    shape=reduce_shape,
     kernels=("conv_2d_1x1_s8", "copy_s8"),
-    options="ReducerOptions",
-    attributes=(Attribute("keep_dims", "keepDims", False),),
     limits=(
         int8_at(0),
         constant_at(1, "list of axes"),

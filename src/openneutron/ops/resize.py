@@ -5,7 +5,16 @@ from __future__ import annotations
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import constant_at, int8_at, limit, rank, shared_quantization
-from openneutron.ops.table import INPUT, Attribute, Op, Operand, Quantization, Role, constant_values, moving, shape_of
+from openneutron.ops.table import (
+    INPUT,
+    Attribute,
+    Op,
+    Quantization,
+    constant_values,
+    moving,
+    parameter,
+    shape_of,
+)
 
 
 def _resize_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -59,7 +68,7 @@ def _one_way_to_place(graph: Graph, node: Node) -> str | None:
     return None
 
 
-_OPERANDS = (INPUT, Operand(Role.PARAMETER, "size"))
+_OPERANDS = (INPUT, parameter("size"))
 _PLACES = (
     Attribute("align_corners", "alignCorners", False),
     Attribute("half_pixel_centers", "halfPixelCenters", False),

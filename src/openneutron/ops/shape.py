@@ -19,7 +19,7 @@ from openneutron.ops.limits import (
     shared_quantization,
 )
 from openneutron.ops.rescaling import quant_of, ratio_in_float, result_quant
-from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role, constant_values, moving, shape_of
+from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role, constant_values, moving, parameter, shape_of
 
 
 def _output_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -230,7 +230,7 @@ OPS = (
     _view("expand_dims", "axis", (), "With one more extent of 1."),
     moving(
         "pad",
-        operands=(INPUT, Operand(Role.PARAMETER, "paddings")),
+        operands=(INPUT, parameter("paddings")),
         shape=_pad_shape,
         kernels=("pad_s8",),
         limits=_PAD_LIMITS,
@@ -239,7 +239,7 @@ OPS = (
     ),
     moving(
         "padv2",
-        operands=(INPUT, Operand(Role.PARAMETER, "paddings"), Operand(Role.VALUE, "value")),
+        operands=(INPUT, parameter("paddings"), Operand(Role.VALUE, "value")),
         shape=_pad_shape,
         kernels=("pad_s8",),
         options="PadV2Options",
@@ -267,7 +267,7 @@ OPS = (
     ),
     moving(
         "slice",
-        operands=(INPUT, Operand(Role.PARAMETER, "begin"), Operand(Role.PARAMETER, "size")),
+        operands=(INPUT, parameter("begin"), parameter("size")),
         shape=_slice_shape,
         limits=(
             movable_at(0),
@@ -282,12 +282,7 @@ OPS = (
     ),
     moving(
         "strided_slice",
-        operands=(
-            INPUT,
-            Operand(Role.PARAMETER, "begin"),
-            Operand(Role.PARAMETER, "end"),
-            Operand(Role.PARAMETER, "strides"),
-        ),
+        operands=(INPUT, parameter("begin"), parameter("end"), parameter("strides")),
         shape=_strided_slice_shape,
         attributes=(
             Attribute("begin_mask", "beginMask", 0),
@@ -314,7 +309,7 @@ OPS = (
     ),
     moving(
         "transpose",
-        operands=(INPUT, Operand(Role.PARAMETER, "permutation")),
+        operands=(INPUT, parameter("permutation")),
         shape=_transpose_shape,
         limits=(
             movable_at(0),

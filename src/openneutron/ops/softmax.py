@@ -8,7 +8,7 @@ import numpy as np
 from openneutron.ir import Graph, Node
 from openneutron.ops.limits import fixed_output, int8_at, limit, rank
 from openneutron.ops.rescaling import quant_of
-from openneutron.ops.table import INPUT, Attribute, Op, Quantization, same_shape
+from openneutron.ops.table import Attribute, Op, Quantization
 
 MOST_ADDED = 2**12 - 1
 """The number of exponentials whose sum LiteRT's LOG_SOFTMAX and int16 SOFTMAX hold: 12 integer bits."""
@@ -83,8 +83,6 @@ _ADDABLE = limit(f"at most {MOST_ADDED} values along the last axis", _addable)
 OPS = (
     Op(
         "softmax",
-        operands=(INPUT,),
-        shape=same_shape,
         kernels=("softmax_s8",),
         attributes=(Attribute("beta", "beta", 1.0),),
         quantization=Quantization.FIXED,
@@ -97,8 +95,6 @@ OPS = (
     Op(
         "softmax_rescaled",
         in_litert=False,
-        operands=(INPUT,),
-        shape=same_shape,
         kernels=("softmax_s8",),
         attributes=(Attribute("beta", "beta", 1.0),),
         limits=(int8_at(0), _ADDABLE, _STEEP, limit("an output scale of 2^-24 to 1", _own_scale)),
@@ -107,8 +103,6 @@ OPS = (
     ),
     Op(
         "log_softmax",
-        operands=(INPUT,),
-        shape=same_shape,
         kernels=("log_softmax_s8",),
         quantization=Quantization.FIXED,
         fixed_output=(16 / 256, 127),
@@ -124,8 +118,6 @@ OPS = (
     ),
     Op(
         "l2_normalization",
-        operands=(INPUT,),
-        shape=same_shape,
         kernels=("l2_normalization_s8",),
         options="L2NormOptions",
         quantization=Quantization.FIXED,

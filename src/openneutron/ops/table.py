@@ -88,6 +88,14 @@ class Operand:
     repeated: bool = False
 
 
+INPUT = Operand(Role.ACTIVATION, "input")
+
+
+def parameter(name: str) -> Operand:
+    """Return a parameter that must be there."""
+    return Operand(Role.PARAMETER, name)
+
+
 @dataclass(frozen=True, slots=True)
 class Attribute:
     """An attribute and where LiteRT keeps it; ``values`` maps LiteRT's enumerators to ours where it is an enum."""
@@ -104,10 +112,10 @@ class Op:
 
     name: str
     """LiteRT's name in lower case, where LiteRT has the operator."""
-    operands: tuple[Operand, ...]
-    shape: ShapeRule
     kernels: tuple[str, ...]
     """The microcode kernels that the operator may become."""
+    operands: tuple[Operand, ...] = (INPUT,)
+    shape: ShapeRule = same_shape
     options: str = ""
     """LiteRT's options table where its name is not made of the operator's, for instance ``Conv2DOptions``."""
     attributes: tuple[Attribute, ...] = ()
@@ -176,5 +184,3 @@ class Op:
 
 moving = partial(Op, kernels=("copy_s8",), quantization=Quantization.SHARED, unsigned=True)
 """Return the row of an operator that moves stored values and computes none, so that int8 and uint8 are alike."""
-
-INPUT = Operand(Role.ACTIVATION, "input")

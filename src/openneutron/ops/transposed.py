@@ -15,7 +15,7 @@ from openneutron.ops.limits import (
     window_numbers,
 )
 from openneutron.ops.rescaling import fused_activation, of_convolution, rescales
-from openneutron.ops.table import Op, Operand, Role, constant_values
+from openneutron.ops.table import Op, Operand, Role, constant_values, parameter
 
 OUTPUT_SHAPE, WEIGHTS, INPUT, BIAS = range(4)
 """The operands' places."""
@@ -65,7 +65,7 @@ def _fitting(graph: Graph, node: Node) -> str | None:
 TRANSPOSE_CONV = Op(
     "transpose_conv",
     operands=(
-        Operand(Role.PARAMETER, "output shape"),
+        parameter("output shape"),
         Operand(Role.WEIGHT, "weights"),
         Operand(Role.ACTIVATION, "input"),
         Operand(Role.BIAS, "bias", optional=True),
