@@ -12,8 +12,7 @@ import pytest
 from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidProgramError
 from openneutron.litert import read
-from openneutron.litert.converted import only_graph
-from openneutron.litert.neutron_graph import graph_file
+from openneutron.litert.neutron_graph import graph_file, only_graph
 from openneutron.litert.write import pack
 from scripts.published_networks import cifarnet
 from tests.support.oracle import TARGET

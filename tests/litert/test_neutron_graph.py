@@ -12,9 +12,9 @@ from openneutron.compiler import compile_graph
 from openneutron.compiler.graph.partition import extract
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Program, with_checksum
-from openneutron.litert.cut import cut
 from openneutron.litert.interpret import interpret
 from openneutron.litert.neutron_graph import NeutronNode, find, graph_file, splice
+from openneutron.litert.prune import cut
 from openneutron.litert.write import pack
 from openneutron.mixed import FileSimulator
 from tests.support.litert_files import mixed_file

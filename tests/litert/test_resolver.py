@@ -8,8 +8,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from openneutron import litert
-from openneutron.litert.interpret import interpret
-from openneutron.litert.resolver import WITHOUT_REFERENCE
+from openneutron.litert.interpret import WITHOUT_REFERENCE, interpret
 from openneutron.mixed import FileSimulator, compile_file
 from tests.litert.operator_samples import A, Sample
 from tests.support.litert_files import BUILTIN, FileBuilder

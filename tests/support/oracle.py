@@ -15,8 +15,8 @@ from openneutron.compiler.search.effort import DEFAULT
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, Tensor, per_tensor
 from openneutron.ir.types import DType
+from openneutron.litert.interpret import beyond_reference
 from openneutron.litert.read import unpack
-from openneutron.litert.resolver import beyond_reference
 from openneutron.simulator import Simulator
 
 TARGET = targets.get("imxrt700")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,8 @@ from openneutron.errors import (
     MissingToolError,
 )
 from openneutron.ir import Graph
-from openneutron.litert.converted import only_graph
+from openneutron.litert.interpret import ended
+from openneutron.litert.neutron_graph import only_graph
 from openneutron.options import EIQ, CompileOptions
 
 PACKAGE = "eiq_neutron_sdk"
@@ -84,7 +84,7 @@ class EiqConverter:
             result = folder / "converted.tflite"
             if not result.exists():
                 raise ConverterError(
-                    f"eiq: {PACKAGE} {_ended(code)} and returned no model for '{graph.name}'. {_heard(said)}{_way_out()}",
+                    f"eiq: {PACKAGE} {ended(code)} and returned no model for '{graph.name}'. {_heard(said)}{_way_out()}",
                     said,
                     code,
                 )
@@ -170,15 +170,6 @@ def _check_borders(inputs: Sequence[str], outputs: Sequence[str], graph: Graph) 
             raise InvalidProgramError(
                 f"its {kind} are {', '.join(got) or 'none'}; the partition's are {', '.join(wanted)}"
             )
-
-
-def _ended(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was ended by signal {-code} ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"was ended by signal {-code}"
 
 
 def _heard(said: str) -> str:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.errors import InvalidModelError
 from openneutron.litert import interpreter_child
-from openneutron.litert.read import unpack
-from openneutron.litert.resolver import beyond_reference
+from openneutron.litert.read import operator_name, unpack
 
 CHILD = Path(interpreter_child.__file__)
 
@@ -36,13 +36,9 @@ def interpret(model: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     LiteRT's message, where the interpreter can't run the model.
     """
     try:
-        return interpreter_child.run(model, inputs, _beyond_reference(model))
+        return interpreter_child.run(model, inputs, beyond_reference(unpack(model, "model")))
     except (RuntimeError, ValueError) as error:
         raise _refused(" ".join(str(error).split())) from error
-
-
-def _beyond_reference(model: bytes) -> bool:
-    return beyond_reference(unpack(model, "model"))
 
 
 def _refused(words: str) -> InvalidModelError:
@@ -96,7 +92,7 @@ class InterpreterProcess:
         new = index not in self._sent
         content = self._models[index][0]
         model = [np.frombuffer(content, np.uint8)] if new else []
-        optimized = new and _beyond_reference(content)
+        optimized = new and beyond_reference(unpack(content, "model"))
         interpreter_child.send(child.stdin, {"model": index, "new": new, "optimized": optimized}, [*model, *inputs])
         answer = interpreter_child.receive(child.stdout)
         self._sent.add(index)
@@ -129,7 +125,7 @@ class InterpreterProcess:
         self.close()
         words = f" Its last words: {lines[-1][:LONGEST_WORDS]}" if lines else ""
         return (
-            f"LiteRT's interpreter {_ended(code)} when it ran the operators on the CPU ({what}): the fault is LiteRT's, with "
+            f"LiteRT's interpreter {ended(code)} when it ran the operators on the CPU ({what}): the fault is LiteRT's, with "
             f"this model.{words} `openneutron explain` lists the operators that stay on the CPU; change the model so that "
             "these are others."
         )
@@ -139,7 +135,8 @@ LONGEST_WORDS = 200
 """The number of characters of LiteRT's last line that a message repeats."""
 
 
-def _ended(code: int) -> str:
+def ended(code: int) -> str:
+    """Return the end of a child process in words."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -159,3 +156,32 @@ def _stop(child: subprocess.Popen[bytes], log: IO[bytes]) -> None:
         child.kill()
         child.wait()
     log.close()
+
+
+# -- the kernels that a file needs -------------------------------------------------------------------------------------
+
+WITHOUT_REFERENCE = frozenset(
+    (
+        *("CEIL", "ELU", "ROUND", "SEGMENT_SUM"),
+        *("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE"),
+        *("STABLEHLO_AND", "STABLEHLO_CASE", "STABLEHLO_SHIFT_LEFT"),
+    )
+)
+"""Operators that LiteRT 2.3.0's reference resolver (BUILTIN_REF) leaves out, and BUILTIN_WITHOUT_DEFAULT_DELEGATES has."""
+
+
+def beyond_reference(model: Any) -> bool:
+    """Return whether a file's flatbuffer objects need LiteRT's optimized kernels (BUILTIN_WITHOUT_DEFAULT_DELEGATES).
+
+    That is where the reference kernels lack an operator, or compute it wrongly: a SUM of int8 as if it was uint8.
+    """
+    return any(
+        operator_name(model, operator) in WITHOUT_REFERENCE or _sums_int8(model, subgraph, operator)
+        for subgraph in model.subgraphs
+        for operator in subgraph.operators or ()
+    )
+
+
+def _sums_int8(model: Any, subgraph: Any, operator: Any) -> bool:
+    first = operator.inputs[0] if operator_name(model, operator) == "SUM" and len(operator.inputs) else -1
+    return bool(first >= 0 and subgraph.tensors[first].type == schema.TensorType.INT8)

@@ -27,7 +27,7 @@ LENGTH = struct.Struct("<Q")
 def run(model: bytes, inputs: Sequence[np.ndarray], optimized: bool = False) -> list[np.ndarray]:
     """Return the outputs of a model, in its order, on one thread. An input whose shape is not the model's resizes it.
 
-    ``optimized``: with LiteRT's optimized kernels in place of its reference kernels (``resolver.beyond_reference``).
+    ``optimized``: with LiteRT's optimized kernels in place of its reference kernels (``interpret.beyond_reference``).
 
     Raises RuntimeError or ValueError where the interpreter can't run it.
     """

@@ -8,7 +8,7 @@ outputs are the program's, then scratch, profile and debug (version 1 of the pub
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from openneutron.errors import InvalidProgramError
 from openneutron.ir import Graph
 from openneutron.isa import Program
 from openneutron.litert.prune import copied, prune
-from openneutron.litert.read import LiteRTModel, operator_name, read
+from openneutron.litert.read import LiteRTModel, operator_name, places, read, unpack
 from openneutron.litert.write import pack, write
 
 CUSTOM_CODE = b"NeutronGraph"
@@ -126,19 +126,14 @@ def find(model: Any) -> list[FoundNode]:
 def _found(model: Any, place: int, operator: Any) -> FoundNode:
     tensors = model.subgraphs[0].tensors
     subject = f"NeutronGraph (operator {place})"
-    inputs = [int(index) for index in operator.inputs] if operator.inputs is not None else []
-    outputs = [int(index) for index in operator.outputs] if operator.outputs is not None else []
+    inputs, outputs = places(operator.inputs), places(operator.outputs)
     if len(inputs) < len(BLOBS):
         raise InvalidProgramError(
             f"{subject}: it has {len(inputs)} inputs; microcode, weights and kernels alone are {len(BLOBS)}. Compile the model again."
         )
     if not all(0 <= index < len(tensors) for index in (*inputs, *outputs)):
         raise InvalidProgramError(f"{subject}: it names tensors that the file does not have. Compile the model again.")
-    blobs = []
-    for index in inputs[-len(BLOBS) :]:
-        data = model.buffers[tensors[index].buffer].data
-        blobs.append(b"" if data is None else np.asarray(data, np.uint8).tobytes())
-    program = Program(*blobs)
+    program = Program(*(_blob(model, tensors[index]) for index in inputs[-len(BLOBS) :]))
     try:
         program.verify()
     except InvalidProgramError as error:
@@ -150,6 +145,75 @@ def _found(model: Any, place: int, operator: Any) -> FoundNode:
             f"{subject}: it has {len(inputs)} inputs and {len(outputs)} outputs; its microcode wants {stated[0]} and "
             f"{stated[1]}. Compile the model again."
         )
-    blob_name = (tensors[inputs[-len(BLOBS)]].name or b"").decode("utf-8", "replace")
-    name = blob_name.removesuffix(f"/{BLOBS[0]}")
+    name = _name(tensors[inputs[-len(BLOBS)]]).removesuffix(f"/{BLOBS[0]}")
     return FoundNode(place, name, tuple(inputs[: -len(BLOBS)]), tuple(outputs[: -len(WORK)]), program)
+
+
+# -- a converted partition's file: one NeutronGraph and nothing else ----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedGraph:
+    """The NeutronGraph's blobs, unread, and the file's inputs and outputs in the NeutronGraph's order, by name.
+
+    ``payload_version`` is 1 where profile and debug buffers follow the scratch buffer, 0 where nothing does.
+    """
+
+    program: Program = field(repr=False)
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    payload_version: int
+
+
+def only_graph(data: bytes) -> ConvertedGraph:
+    """Return the one NeutronGraph of a file.
+
+    Raises InvalidProgramError where the file has no NeutronGraph, more than that, or one that is not connected to the
+    file's inputs and outputs, InvalidModelError where the file is damaged.
+    """
+    model = unpack(data, "the converted model")
+    graphs = model.subgraphs or []
+    if len(graphs) != 1:
+        raise InvalidProgramError(f"it has {len(graphs)} graphs; a converted partition has one")
+    operators = graphs[0].operators or []
+    names = [operator_name(model, operator) for operator in operators]
+    if names != [OPERATOR_NAME]:
+        inside = ", ".join(names) if names else "none"
+        raise InvalidProgramError(
+            f"it has {names.count(OPERATOR_NAME)} NeutronGraphs among {len(names)} operators ({inside}); "
+            "a converted partition is exactly one NeutronGraph"
+        )
+    of_file = {"input": places(graphs[0].inputs), "output": places(graphs[0].outputs)}
+    inputs, outputs = places(operators[0].inputs), places(operators[0].outputs)
+    extra = len(outputs) - len(of_file["output"])
+    if len(inputs) < len(BLOBS) or extra not in (1, len(WORK)):
+        raise InvalidProgramError(
+            f"its NeutronGraph has {len(inputs)} inputs and {len(outputs)} outputs; the file has {len(of_file['input'])} and "
+            f"{len(of_file['output'])}, and besides there are {len(BLOBS)} constants, and 1 or {len(WORK)} buffers"
+        )
+    tensors = graphs[0].tensors or []
+    if not all(0 <= place < len(tensors) for place in (*inputs, *outputs)):
+        raise InvalidProgramError("its NeutronGraph names tensors that the file does not have")
+
+    def borders(kind: str, given: Sequence[int]) -> tuple[str, ...]:
+        strangers = [place for place in given if place not in of_file[kind]]
+        if strangers:
+            name = _name(tensors[strangers[0]])
+            raise InvalidProgramError(f"its NeutronGraph has an {kind} '{name}' that is no {kind} of the file")
+        return tuple(_name(tensors[place]) for place in given)
+
+    return ConvertedGraph(
+        Program(*(_blob(model, tensors[place]) for place in inputs[-len(BLOBS) :])),
+        borders("input", inputs[: -len(BLOBS)]),
+        borders("output", outputs[:-extra]),
+        1 if extra == len(WORK) else 0,
+    )
+
+
+def _name(tensor: Any) -> str:
+    return (tensor.name or b"").decode("utf-8", "replace")
+
+
+def _blob(model: Any, tensor: Any) -> bytes:
+    data = model.buffers[tensor.buffer].data
+    return b"" if data is None else np.asarray(data, np.uint8).tobytes()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Flatbuffer models without what nothing in them uses."""
+"""Flatbuffer models without unused parts, and models cut out of a file for LiteRT's interpreter."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from openneutron.errors import InvalidModelError
+from openneutron.litert.read import operator_name, places
+from openneutron.litert.write import pack
 
 
 def copied(model: Any) -> Any:
-    """A model whose lists, and whose main subgraph's lists, can be changed without changing the given one's."""
+    """Return a model whose lists, and whose main subgraph's lists, can be changed without changing the given one's."""
     twin = copy.copy(model)
     twin.buffers = list(model.buffers)
     twin.operatorCodes = list(model.operatorCodes or ())
@@ -25,7 +27,7 @@ def copied(model: Any) -> Any:
 
 
 def prune(model: Any) -> Any:
-    """A model without the tensors of the main subgraph, the buffers and the operator codes that nothing refers to.
+    """Return a model without the tensors of the main subgraph, the buffers and the operator codes that nothing refers to.
 
     What is left keeps its order. The given model and all its objects stay as they are. Raises InvalidModelError where it
     refers to what it does not have.
@@ -33,9 +35,9 @@ def prune(model: Any) -> Any:
     model = copied(model)
     main = model.subgraphs[0]
     signatures = [item for item in model.signatureDefs or () if item.subgraphIndex == 0]
-    used = {*_indices(main.inputs), *_indices(main.outputs)}
+    used = {*places(main.inputs), *places(main.outputs)}
     for operator in main.operators:
-        used.update(_indices(operator.inputs), _indices(operator.outputs), _indices(operator.intermediates))
+        used.update(places(operator.inputs), places(operator.outputs), places(operator.intermediates))
     for signature in signatures:
         used.update(item.tensorIndex for item in (*(signature.inputs or ()), *(signature.outputs or ())))
     kept = _within(used - {-1}, main.tensors, "tensor")
@@ -53,7 +55,7 @@ def prune(model: Any) -> Any:
 
 
 def _within(used: set[int], table: Sequence[Any], what: str) -> list[int]:
-    """The places in order; a damaged file may name some that its table does not have."""
+    """Return the places in order. Raises InvalidModelError for a place that the table of a damaged file lacks."""
     kept = sorted(used)
     if kept and not 0 <= kept[0] <= kept[-1] < len(table):
         wrong = kept[0] if kept[0] < 0 else kept[-1]
@@ -61,10 +63,6 @@ def _within(used: set[int], table: Sequence[Any], what: str) -> list[int]:
             f"the file is damaged: it names {what} {wrong}; it has {len(table)}. Convert the model again."
         )
     return kept
-
-
-def _indices(array: Any) -> list[int]:
-    return [] if array is None else [int(index) for index in array]
 
 
 def _moved(array: Any, place: dict[int, int]) -> Any:
@@ -115,7 +113,7 @@ def _drop_buffers(model: Any) -> None:
     # Buffer 0 is LiteRT's empty one, whoever uses it.
     used = {0, *(tensor.buffer for subgraph in model.subgraphs for tensor in subgraph.tensors or ())}
     used.update(entry.buffer for entry in model.metadata or ())
-    used.update(_indices(model.metadataBuffer))
+    used.update(places(model.metadataBuffer))
     kept = _within(used, model.buffers, "buffer")
     place = {old: new for new, old in enumerate(kept)}
     model.buffers = [model.buffers[index] for index in kept]
@@ -129,3 +127,26 @@ def _drop_buffers(model: Any) -> None:
         for entry in model.metadata:
             entry.buffer = place[entry.buffer]
     model.metadataBuffer = _moved(model.metadataBuffer, place)
+
+
+CALLING = ("CALL", "CALL_ONCE", "IF", "WHILE", "STABLEHLO_REDUCE", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER",
+           "STABLEHLO_SORT", "STABLEHLO_WHILE", "STABLEHLO_COMPOSITE")  # fmt: skip
+"""Operators that run another subgraph of their file."""
+
+
+def cut(model: Any, operators: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
+    """Return a model of these operators of the main graph; ``inputs`` and ``outputs`` are its tensors, by their places.
+
+    The other subgraphs come along where one of the operators runs one. Signatures and metadata stay behind.
+    """
+    new = copied(model)
+    main = new.subgraphs[0]
+    main.operators = [main.operators[place] for place in operators]
+    main.inputs = np.array(inputs, np.int32)
+    main.outputs = np.array(outputs, np.int32)
+    if not any(operator_name(model, operator) in CALLING for operator in main.operators):
+        new.subgraphs = [main]
+    new.signatureDefs = None
+    new.metadata = None
+    new.metadataBuffer = None
+    return pack(prune(new))

@@ -109,9 +109,9 @@ def read_model(model: Any) -> LiteRTModel:
     subgraph = model.subgraphs[0]
     operators = subgraph.operators or ()
     names = _unique_names(subgraph.tensors or ())
-    inputs, outputs = _places(subgraph.inputs), _places(subgraph.outputs)
-    runtime = {*inputs, *(place for operator in operators for place in _places(operator.outputs))}
-    used = runtime.union(outputs, *(_places(operator.inputs) for operator in operators))
+    inputs, outputs = places(subgraph.inputs), places(subgraph.outputs)
+    runtime = {*inputs, *(place for operator in operators for place in places(operator.outputs))}
+    used = runtime.union(outputs, *(places(operator.inputs) for operator in operators))
     tensors = {
         names[place]: _read_tensor(names[place], subgraph.tensors[place], place in runtime, model)
         for place in sorted(used)
@@ -132,7 +132,7 @@ def read_model(model: Any) -> LiteRTModel:
     return LiteRTModel(graph.rebuilt(nodes), {name: index for index, name in enumerate(names)}, model)
 
 
-def _places(given: Any) -> list[int]:
+def places(given: Any) -> list[int]:
     """Return the tensors at these indices; index -1 is an optional operand that is absent."""
     return [] if given is None else [int(place) for place in given]
 
@@ -197,11 +197,11 @@ def operator_name(model: Any, operator: Any) -> str:
 def _read_node(model: Any, operator: Any, index: int, names: list[str]) -> Node:
     litert = operator_name(model, operator)
     row = ops.BY_LITERT.get(litert)
-    inputs = tuple(None if place < 0 else names[place] for place in _places(operator.inputs))
+    inputs = tuple(None if place < 0 else names[place] for place in places(operator.inputs))
     while inputs and inputs[-1] is None:
         # Some operators say "no bias" with a -1 and some by leaving it out: here it is always left out.
         inputs = inputs[:-1]
-    outputs = tuple(names[place] for place in _places(operator.outputs) if place >= 0)
+    outputs = tuple(names[place] for place in places(operator.outputs) if place >= 0)
     source = f"operator {index}"
     if row is None:
         return Node(litert, inputs, outputs, source=source)

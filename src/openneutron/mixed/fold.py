@@ -11,16 +11,15 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from openneutron.compiler.graph.partition import EFFECTFUL
 from openneutron.errors import InvalidModelError
 from openneutron.ir import DType, Graph, Node
 from openneutron.litert import LiteRTModel
-from openneutron.litert.cut import CALLING, cut
 from openneutron.litert.interpret import InterpreterProcess
-from openneutron.litert.prune import copied
+from openneutron.litert.prune import CALLING, copied, cut
 from openneutron.litert.read import read_model
-from openneutron.litert.shapes import with_known_shapes
 from openneutron.litert.write import stored
 
 READ_BY_THE_NPU = (DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.BOOL)
@@ -59,6 +58,27 @@ def folded(model: LiteRTModel) -> LiteRTModel:
     found = dict(zip(ends, results, strict=True))
     stated = {name: value for name, value in found.items() if _as_stated(graph, name, value)}
     return _with_constants(model, fixed, stated) if stated else model
+
+
+def with_known_shapes(model: LiteRTModel) -> LiteRTModel:
+    """Return the model with constants in place of its SHAPE and RANK operators; the same model where it has none.
+
+    Keras layers that reshape, and resizes to the size of another tensor, read a shape and compute with it. A compiled
+    program has fixed shapes. An operator stays where the file returns its result, or where an extent is unknown.
+    """
+    graph = model.graph
+    found = {place: value for place, node in enumerate(graph.nodes) if (value := _known(graph, node)) is not None}
+    values = {graph.nodes[place].name: value for place, value in found.items()}
+    return _with_constants(model, found, values) if found else model
+
+
+def _known(graph: Graph, node: Node) -> npt.NDArray[Any] | None:
+    source = graph.operand(node, 0)
+    if node.op not in ("shape", "rank") or source is None or len(node.outputs) != 1 or node.name in graph.outputs:
+        return None
+    value = np.array(source.shape if node.op == "shape" else len(source.shape), graph[node.name].dtype.numpy)
+    fits = value.shape == graph[node.name].shape and all(extent > 0 for extent in source.shape)
+    return value if fits else None
 
 
 def _as_stated(graph: Graph, name: str, value: np.ndarray) -> bool:

@@ -15,9 +15,9 @@ from openneutron.compiler.graph.partition import SHARED_STATE, extract
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Tensor
 from openneutron.litert import LiteRTModel, read
-from openneutron.litert.cut import cut
 from openneutron.litert.interpret import InterpreterProcess
 from openneutron.litert.neutron_graph import FoundNode, find
+from openneutron.litert.prune import cut
 from openneutron.simulator import Simulator
 
 NAMES_SHOWN = 4
