@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a compile has to say about an operator that is not an error."""
+"""Facts of a compile about an operator that are not errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """What operators that hang together on the CPU cost: the model's delegate calls, how many there would be with these operators
+    """The cost of connected operators on the CPU: the model's delegate calls, how many there would be with these operators
     on the NPU too, and the bytes that go between them and the NPU in each inference."""
 
     calls: int

@@ -15,7 +15,7 @@ from openneutron.errors import InvalidOptionError
 
 
 def write(files: Mapping[Path, bytes], folder: Path | None = None) -> None:
-    """Writes files; ``folder`` is made where it is absent.
+    """Write files; ``folder`` is made where it is absent.
 
     All are written beside their places before the first is moved there, in the order given. After an error neither
     temporary files nor folders made for them are left. Raises InvalidOptionError where something can't be written.
@@ -73,7 +73,7 @@ character takes up to 4."""
 
 
 def _staged(path: Path, content: bytes) -> Path:
-    """A temporary file with the content, in the folder where ``path`` will be."""
+    """Return a temporary file with the content, in the folder where ``path`` will be."""
     with _told(path):
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:SHORT]}.")
         temporary = Path(name)

@@ -66,7 +66,7 @@ class Flag:
 
     @property
     def is_switch(self) -> bool:
-        """True for a flag without a value."""
+        """Return whether the flag has no value."""
         return isinstance(self.default, bool)
 
     def __str__(self) -> str:

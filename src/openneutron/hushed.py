@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def hushed() -> Iterator[None]:
-    """No warnings and no log below an error: torch, torchao and ExecuTorch tell of their own deprecations and libraries."""
+    """Suppress warnings and logs below an error: those of torch, torchao and ExecuTorch about themselves."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

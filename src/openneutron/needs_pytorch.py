@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Importing what only some users have installed."""
+"""Imports of packages that only some users have installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGES = ("torch", "torchao", "executorch")
 
 @contextmanager
 def needs_pytorch(what: str) -> Iterator[None]:
-    """Raises MissingToolError where an import inside fails because a package of the PyTorch extra is not installed."""
+    """Raise MissingToolError where an import inside fails because a package of the PyTorch extra is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -144,7 +144,7 @@ class CompileOptions:
 
     @property
     def place(self) -> str:
-        """The place of inputs and outputs in a program: ``arena`` where ``io_place`` is None."""
+        """Return the place of inputs and outputs in a program: ``arena`` where ``io_place`` is None."""
         return self.io_place or ARENA
 
     def placed(self, default: str) -> Self:

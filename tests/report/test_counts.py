@@ -13,7 +13,7 @@ from openneutron.diagnostics import OnCpu
 from openneutron.mixed import analyse_file
 from openneutron.model_options import QuantizationOptions
 from openneutron.report import PartitionSummary, of_compiled_file
-from openneutron.report.folded import folded
+from openneutron.report.summary import folded
 from openneutron.report.text import calls_table, plain, summary_rows
 from tests.support.litert_files import mixed_file
 

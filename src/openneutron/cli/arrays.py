@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays from files, and made up."""
+"""Arrays from files and random arrays, for the inputs of files that ``openneutron run`` runs."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -15,12 +17,12 @@ from openneutron.given_file import FOLDER, obstacle
 
 
 def describe(dtype: np.dtype, shape: Sequence[int]) -> str:
-    """For instance ``int8[1,32,32,3]``."""
+    """Return type and shape, for instance ``int8[1,32,32,3]``."""
     return f"{dtype}[{','.join(str(extent) for extent in shape)}]"
 
 
 def load_array(path: Path) -> np.ndarray:
-    """A ``.npy`` file's array. Raises InvalidOptionError where there is none in it."""
+    """Return a ``.npy`` file's array. Raises InvalidOptionError where there is none in it."""
     loaded = _load(path)
     if not isinstance(loaded, np.ndarray):
         raise InvalidOptionError(f"'{path}' holds several arrays; a .npy file with one is what is needed here.")
@@ -28,7 +30,7 @@ def load_array(path: Path) -> np.ndarray:
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """A ``.npz`` file's arrays by name. Raises InvalidOptionError where there are none in it."""
+    """Return a ``.npz`` file's arrays by name. Raises InvalidOptionError where there are none in it."""
     loaded = _load(path)
     if isinstance(loaded, np.ndarray):
         raise InvalidOptionError(f"'{path}' holds one array without a name; a .npz file is what is needed here.")
@@ -96,3 +98,29 @@ def random_array(
         limits = np.iinfo(dtype)
         return generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
     raise InvalidOptionError(f"--random: there are no random values of type {dtype}. Give the input with --input.")
+
+
+@dataclass(frozen=True, slots=True)
+class InputTensor:
+    """An input of a file; no scale where it is not quantized."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    scale: float | None = None
+    zero_point: int = 0
+    below: int | None = None
+    """The bound that integers must be below, where they are places in a table."""
+
+
+class Runnable(Protocol):
+    """A file that is ready to run."""
+
+    @property
+    def inputs(self) -> Sequence[InputTensor]: ...
+
+    @property
+    def where(self) -> str:
+        """Return the part that runs on the NPU, in words."""
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]: ...

@@ -24,7 +24,7 @@ from openneutron.given_file import FOLDER, obstacle
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a model takes for one of its inputs."""
+    """The shape and type of one of a model's inputs."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -37,7 +37,7 @@ Sample = tuple[np.ndarray, ...]
 
 
 def load(path: Path, inputs: Sequence[Wanted]) -> list[Sample]:
-    """The samples in a folder or ``.npz`` file, each with one array for each of the model's inputs.
+    """Return the samples in a folder or ``.npz`` file, each with one array for each of the model's inputs.
 
     Raises InvalidOptionError where there are none, or one does not fit the model.
     """
@@ -117,7 +117,8 @@ def _rows(columns: Sequence[list[np.ndarray]], where: str) -> list[Sample]:
 
 
 def pieces(array: np.ndarray, wanted: Wanted, where: str) -> list[np.ndarray]:
-    """The samples in one array: one, one without its batch axis, several along the first axis, or several on an axis more.
+    """Return the samples in one array: one, one without its batch axis, several along the first axis, or several on an
+    axis more.
 
     Raises InvalidOptionError where the array's shape or type is not what the model takes.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``openneutron doctor`` looks at."""
+"""The checks of ``openneutron doctor``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Check:
 
 
 def all_checks(progress: Progress) -> list[Check]:
-    """Every check, the costly ones last."""
+    """Return every check, the costly ones last."""
     checks = [python_check(), platform_check(), *package_checks()]
     progress("Host library and compiler", 0, 1)
     checks += [host_library_check(), self_test()]
@@ -75,7 +75,7 @@ class Requirement:
     extra: str
 
     def admits(self, version: str) -> bool:
-        """Whether a version lies in the bounds. Only ==, >=, <=, > and < are used here."""
+        """Return whether the bounds admit a version. Only ==, >=, <=, > and < are used here."""
         number = release(version)
         for sign, bound in re.findall(r"(==|>=|<=|>|<)\s*([\w.]+)", self.bounds):
             limit = release(bound)
@@ -88,13 +88,13 @@ class Requirement:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, without what is behind them: 2.13.0+cpu is (2, 13, 0)."""
+    """Return the numbers of a version, without any suffix: 2.13.0+cpu is (2, 13, 0)."""
     found = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(part) for part in found.group().split(".")) if found else ()
 
 
 def requirements() -> list[Requirement]:
-    """What the package asks for: its own, then those of the extra ``pytorch``."""
+    """Return the packages that this one requires: its own, then those of the extra ``pytorch``."""
     try:
         lines = importlib.metadata.requires("openneutron") or []
     except importlib.metadata.PackageNotFoundError:
@@ -108,7 +108,7 @@ def requirements() -> list[Requirement]:
 
 
 def _declared(path: Path) -> list[str]:
-    """As installed metadata words it, from a source tree."""
+    """Return the requirements of a source tree, in the words of installed metadata."""
     if not path.is_file():
         return []
     project = tomllib.loads(path.read_text())["project"]
@@ -142,7 +142,7 @@ def host_library_check() -> Check:
 
 
 def self_test() -> Check:
-    """A convolution through compiler and simulator, against LiteRT's reference kernels."""
+    """Compare a convolution through compiler and simulator with LiteRT's reference kernels."""
     import numpy as np
 
     from openneutron import litert, targets
@@ -209,7 +209,8 @@ def cache_check() -> Check:
 
 
 def delegate_check(compiler: Check, command: Sequence[str] = (sys.executable, "-c", LOAD_DELEGATE)) -> Check:
-    """Compiles and loads the ExecuTorch delegate, in a process of its own: a wrong ExecuTorch may take it down."""
+    """Compile and load the ExecuTorch delegate in a process of its own, since a wrong ExecuTorch may end the
+    process."""
     what, wanted = "ExecuTorch delegate", "builds and loads"
     try:
         importlib.metadata.version("executorch")

@@ -29,7 +29,7 @@ def disasm(
 
 
 def programs(path: Path) -> list[tuple[str, Program]]:
-    """The programs in a file, each with its title.
+    """Return the programs in a file, each with its title.
 
     Raises InvalidProgramError or InvalidModelError where the file is damaged, or has none of ours in it.
     """

@@ -50,7 +50,7 @@ def explain(
 
 
 def explanation(summary: Summary, memory: bool) -> RenderableType:
-    """The summary, each partition's kernel calls (and memory), and everything on the CPU."""
+    """Return the summary, each partition's kernel calls (and memory), and everything on the CPU."""
     parts: list[RenderableType] = [summary_table(summary, with_cpu=False)]
     for part in summary.partitions:
         parts += ["", calls_table(part)]

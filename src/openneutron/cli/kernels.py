@@ -60,7 +60,7 @@ def list_kernels(
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """What a file says. ``compiler`` is known of kernel selections alone; ``programs`` are those of a compiled model."""
+    """The kernels that a file registers or calls. ``compiler`` is known of kernel selections alone; ``programs`` are those of a compiled model."""
 
     file: str
     compiler: str | None
@@ -100,7 +100,7 @@ def _listed(path: Path) -> _Listed:
 
 
 def _by_kernel(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Each kernel with its variants; none where it is all of the kernel."""
+    """Return each kernel with its variants; none where it is all of the kernel."""
     found: dict[str, list[str]] = {}
     for name in names:
         kernel, colon, variant = name.partition(":")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What MODEL on the command line can be."""
+"""The forms of MODEL on the command line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LiteRTFile:
 
     @property
     def stem(self) -> str:
-        """What a result is called after."""
+        """Return the name that a result is called after."""
         return f"{self.path.stem}_neutron"
 
 
@@ -119,7 +119,7 @@ def parse(model: str) -> ModelSource:
 
 
 def only_for_pytorch(source: LiteRTFile, option: str, value: object) -> None:
-    """Raises InvalidOptionError where an option is given that a quantized file has no use for."""
+    """Raise InvalidOptionError where a quantized file is given an option for PyTorch models."""
     if option == "--converter" and value is not None:
         raise InvalidOptionError(
             f"{option}: it is for PyTorch models; '{source}' is compiled here, and NXP's own tool takes such files itself."

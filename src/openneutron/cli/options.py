@@ -113,14 +113,14 @@ class GivenModel:
 
     @property
     def on_examples(self) -> bool:
-        """True where int8 scales come from the example inputs because no calibration data is given. Built-in models
+        """Return whether int8 scales come from the example inputs because no calibration data is given. Built-in models
         with random weights use random inputs of their own."""
         return self.calibration is None and (not isinstance(self.source, BuiltInModel) or self.weights is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Where a compile writes: the compiled file, and where asked for a folder of its partitions and its kernel selection."""
+    """The paths of a compile's results: the compiled file, and where asked for a folder of its partitions and its kernel selection."""
 
     path: Path
     intermediates: Path | None = None

@@ -16,7 +16,7 @@ WIDE = 200
 
 
 def show(renderable: RenderableType) -> None:
-    """Prints a table or text, coloured and fitted where stdout is a terminal."""
+    """Print a table or text, coloured and fitted where stdout is a terminal."""
     if sys.stdout.isatty():
         Console(highlight=False).print(renderable)
     else:
@@ -24,7 +24,7 @@ def show(renderable: RenderableType) -> None:
 
 
 def show_json(data: Any) -> None:
-    """Prints data as JSON."""
+    """Print data as JSON."""
     print(json.dumps(data, indent=2))
 
 

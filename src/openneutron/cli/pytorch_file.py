@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from openneutron import pte
-from openneutron.cli.runnable import InputTensor
+from openneutron.cli.arrays import InputTensor
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.run.runner import Runner
 
@@ -51,7 +51,7 @@ class _Program:
 
 
 def open_pte(path: Path, data: bytes, delegates: int) -> _Program:
-    """The file, loaded and its delegates (so many of ours) prepared.
+    """Return the loaded file with its delegates (so many of ours) prepared.
 
     Raises InvalidModelError where ExecuTorch refuses the file, MissingToolError where the delegate can't be built.
     """

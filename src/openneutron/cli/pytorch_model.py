@@ -17,7 +17,7 @@ from openneutron.report import Summary
 
 
 def compile_pytorch(source: PyTorchModel, asked: GivenModel, results: Results, steps: Steps) -> Summary:
-    """Compiles the model and writes the ``.pte``, and what else is asked for; its figures."""
+    """Compile the model, write the ``.pte`` and the other results, and return the figures."""
     with hushed():
         compiled = _compiled(source, asked, steps, must_delegate=True)
         made = {results.path: compiled.buffer}
@@ -31,21 +31,22 @@ def compile_pytorch(source: PyTorchModel, asked: GivenModel, results: Results, s
 
 
 def explain_pytorch(source: PyTorchModel, asked: GivenModel, steps: Steps) -> Summary:
-    """What compiling the model would come to. Scales cost nothing, so that its example inputs do for calibration."""
+    """Return the figures that compiling the model would have. The example inputs calibrate it, since scales have no
+    cost."""
     with hushed():
         report: Summary = _compiled(source, asked, steps, must_delegate=False).report
     return dataclasses.replace(report, file_bytes=None)
 
 
 def graphs_of_pytorch(source: PyTorchModel, asked: GivenModel, steps: Steps) -> list[Graph]:
-    """The graphs of what the NPU would run of it, as ``explain_pytorch`` finds them."""
+    """Return the graphs of the model's parts for the NPU, as ``explain_pytorch`` finds them."""
     with hushed():
         made = _compiled(source, asked, steps, must_delegate=False)
         return [part.compiled.graph for part in made.partitions]
 
 
 def _compiled(source: PyTorchModel, asked: GivenModel, steps: Steps, must_delegate: bool) -> Any:
-    """The CompiledModel. Where it need not be good for anything but its figures, its example inputs calibrate it."""
+    """Return the CompiledModel. Where only its figures matter, its example inputs calibrate it."""
     front_end = _front_end(steps)
     loaded = front_end.source.load(source, asked.weights)
     samples = [loaded.sample(loaded.call)]
@@ -76,7 +77,7 @@ class _FrontEnd:
 
 
 def _front_end(steps: Steps) -> _FrontEnd:
-    """Imports everything PyTorch. Raises MissingToolError where a package of it is not installed."""
+    """Import the modules that need PyTorch. Raises MissingToolError where a package of it is not installed."""
     steps("Loading PyTorch", 0, 1)
     with needs_pytorch("PyTorch models take"):
         import openneutron.api.pytorch as compile

@@ -53,12 +53,12 @@ class Loaded:
         return ModelInputs(self.example_inputs, self.example_kwargs)
 
     def sample(self, call: ModelInputs) -> Any:
-        """The call as a calibration sample."""
+        """Return the call as a calibration sample."""
         return (call.args, dict(call.kwargs)) if call.kwargs else call.args
 
 
 def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
-    """The model, in eval mode, with its weights loaded where a file of them is given.
+    """Return the model, in eval mode, with its weights loaded where a file of them is given.
 
     Raises InvalidModelError where there is no such model or it is none, InvalidOptionError where the weights don't fit.
     """
@@ -89,7 +89,7 @@ def samples(source: PyTorchModel, loaded: Loaded, path: Path | None, weights: Pa
 
 
 def _filled(call: ModelInputs, arrays: Sequence[np.ndarray]) -> ModelInputs:
-    """The call with these for its tensors, in their order."""
+    """Return the call with these for its tensors, in their order."""
     rest = iter(arrays)
     return call.rebuilt(
         [torch.from_numpy(next(rest)) if isinstance(leaf, torch.Tensor) else leaf for leaf in call.leaves]

@@ -17,8 +17,7 @@ from rich.text import Text
 
 from openneutron import files, pte
 from openneutron.cli import output
-from openneutron.cli.arrays import describe, load_array, random_array
-from openneutron.cli.runnable import InputTensor, Runnable
+from openneutron.cli.arrays import InputTensor, Runnable, describe, load_array, random_array
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.given_file import existing
 from openneutron.hushed import hushed

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who turns a partition into a NeutronGraph: this project's compiler (``open``), or NXP's SDK (``eiq``)."""
+"""The converters of a partition to a NeutronGraph: this project's compiler (``open``), or NXP's SDK (``eiq``)."""
 
 from __future__ import annotations
 
-from openneutron.converter.conversion import Conversion, Converter
+from openneutron.converter.conversion import Conversion, Converter, OpenConverter
 from openneutron.converter.eiq import EiqConverter
-from openneutron.converter.open import OpenConverter
 from openneutron.flags import check_choice
 
 CONVERTERS: dict[str, Converter] = {item.name: item for item in (OpenConverter(), EiqConverter())}
 
 
 def get(name: str) -> Converter:
-    """The converter of this name. Raises InvalidOptionError where there is none."""
+    """Return the converter of this name. Raises InvalidOptionError where there is none."""
     check_choice("converter", name, tuple(CONVERTERS))
     return CONVERTERS[name]
 

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The interface: a partition's graph in, its NeutronGraph out."""
+"""The interface of converters, from a partition's graph to its NeutronGraph, and this project's compiler as one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from openneutron.compiler import Compiled
+from openneutron import targets
+from openneutron.compiler import Compiled, compile_graph
+from openneutron.compiler.search.budget import budget_bytes
 from openneutron.compiler.select.trial import Trial
+from openneutron.converter.kernel_selections import selection_of
 from openneutron.ir import Graph
 from openneutron.isa import Program
-from openneutron.options import CompileOptions
+from openneutron.isa.payload import VERSION
+from openneutron.options import OPEN, CompileOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +52,27 @@ class Converter(Protocol):
 
         Raises as ``check`` does; BudgetError where the budget is too small, ConverterError where the converter fails or
         leaves part of the graph out."""
+
+
+class OpenConverter:
+    """``openneutron.compiler``."""
+
+    name = OPEN
+
+    def check(self, options: CompileOptions) -> None:
+        """Raise InvalidOptionError for a budget above the target's SRAM."""
+        budget_bytes(options.sram_budget, targets.get(options.target))
+
+    def convert(
+        self, graph: Graph, options: CompileOptions, kernel_selection: bool = False, trial: Trial | None = None
+    ) -> Conversion:
+        """Compile the graph. Raises as ``compile_graph`` does."""
+        compiled = compile_graph(graph, targets.get(options.target), options, trial)
+        return Conversion(
+            compiled.program,
+            graph.inputs,
+            graph.outputs,
+            VERSION,
+            compiled,
+            selection_of((compiled.program,)).text() if kernel_selection else None,
+        )

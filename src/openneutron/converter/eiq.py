@@ -114,7 +114,7 @@ class EiqConverter:
 
 
 def _run(folder: Path, model: bytes, options: CompileOptions, wanted: dict[str, Any]) -> tuple[str, int]:
-    """Runs the child; all that it printed, and its exit code. Raises InvalidOptionError where it refuses an option."""
+    """Run the child; return its output and exit code. Raises InvalidOptionError where it refuses an option."""
     request = {
         "search_path": [str(Path(place).absolute()) for place in sys.path],
         "target": options.target,
@@ -141,7 +141,7 @@ def _run(folder: Path, model: bytes, options: CompileOptions, wanted: dict[str, 
 
 
 def _flags(flags: Sequence[str]) -> list[tuple[str, str | None]]:
-    """Names and texts of ``--name=text`` and ``--name``."""
+    """Return names and texts of ``--name=text`` and ``--name``."""
     read: list[tuple[str, str | None]] = []
     for flag in flags:
         name, equals, text = flag.removeprefix("--").partition("=")

@@ -43,7 +43,7 @@ def main(folder: Path) -> None:
 
 
 def typed(text: str | None, like: Any) -> Any:
-    """A flag's text as the type that the option has."""
+    """Return a flag's text as the type that the option has."""
     if isinstance(like, bool):
         return text is None or text.lower() in ("true", "1", "yes")
     if isinstance(like, int) and text is not None:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from openneutron import __version__
-from openneutron.converter.eiq import EiqConverter
 from openneutron.errors import InvalidOptionError, InvalidProgramError
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels, merge, parse
 from openneutron.isa.microcode import Program
+from openneutron.options import EIQ
 
 SUFFIX = "_kernel_selection.c"
 
@@ -19,18 +19,18 @@ COMPILER = f"OpenNeutron {__version__}"
 
 
 def selection_of(programs: Iterable[Program]) -> KernelSelection:
-    """The kernels that these programs call. Raises InvalidProgramError where one is none."""
+    """Return the kernels that these programs call. Raises InvalidProgramError where one is none."""
     return KernelSelection(COMPILER, called_kernels(programs))
 
 
 def default_path(result: Path) -> Path:
-    """Where the selection of a compiled file is written to: ``net.pte`` has ``net_kernel_selection.c`` beside it."""
+    """Return the path of a compiled file's selection: ``net.pte`` has ``net_kernel_selection.c`` beside it."""
     return result.with_name(f"{result.stem}{SUFFIX}")
 
 
 def check(path: Path, converter: str) -> None:
-    """Raises InvalidOptionError where a model's selection can't be called so, or is not for us to write."""
-    if converter == EiqConverter.name:
+    """Raise InvalidOptionError where a model's selection can't be called so, or is not for us to write."""
+    if converter == EIQ:
         raise InvalidOptionError(
             f"kernel selection: with converter '{converter}' the kernels are NXP's. dump_kernel_selection_code of "
             "generate_neutron_compile_spec asks its converter for a file of each partition, which its own tool merges."
@@ -39,15 +39,15 @@ def check(path: Path, converter: str) -> None:
 
 
 def check_path(path: Path) -> None:
-    """Raises InvalidOptionError where a selection can't be called so."""
+    """Raise InvalidOptionError where a selection can't be called so."""
     if path.suffix != ".c" or path.is_dir():
         raise InvalidOptionError(f"kernel selection: it is a C file; '{path}' is none. Name a file that ends in .c.")
 
 
 def selection_files(path: Path, programs: Mapping[str, Program]) -> dict[Path, bytes]:
-    """The files of a compiled model: at ``path`` the one for the application, with the kernels of all its programs; beside it
-    one of each program, for applications that are put together otherwise. Of ``net_kernel_selection.c`` these are
-    ``net_<name>_kernel_selection.c``.
+    """Return the files of a compiled model: at ``path`` the one for the application, with the kernels of all its
+    programs; beside it one of each program, for applications that are put together otherwise. Of
+    ``net_kernel_selection.c`` these are ``net_<name>_kernel_selection.c``.
 
     Raises InvalidOptionError where ``path`` can't be such a file's.
     """
@@ -59,8 +59,8 @@ def selection_files(path: Path, programs: Mapping[str, Program]) -> dict[Path, b
 
 
 def read_selection(path: Path) -> KernelSelection:
-    """The selection in a file. Raises InvalidProgramError where it is none of ours, or one that this version did not write as
-    it stands; InvalidOptionError where it can't be read."""
+    """Return the selection in a file. Raises InvalidProgramError where it is none of ours, or one that this version did
+    not write as it stands; InvalidOptionError where it can't be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -76,5 +76,5 @@ def read_selection(path: Path) -> KernelSelection:
 
 
 def merged(paths: Iterable[Path]) -> KernelSelection:
-    """One selection with the kernels of all these files. Raises as ``read_selection`` and ``merge`` do."""
+    """Return one selection with the kernels of all these files. Raises as ``read_selection`` and ``merge`` do."""
     return merge({str(path): read_selection(path) for path in paths})

@@ -38,7 +38,7 @@ class CompiledProgram(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What was written: the folder, its files, and what the model takes."""
+    """The written folder, its files, and the memory that the model takes."""
 
     folder: Path
     port: str
@@ -48,7 +48,7 @@ class Bundle:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of the model's parts as far as they are known before it is linked."""
+        """Return bytes of the model's parts as far as they are known before it is linked."""
         return readme.memory(self.deployment)
 
 
@@ -99,7 +99,7 @@ def export_bundle(
 
 
 def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deployment, str]:
-    """The model's deployment and what it was read from."""
+    """Return the model's deployment and the name of its source."""
     if not isinstance(model, str | os.PathLike):
         if model.buffer[4:8] == TFLITE:
             return read_tflite(model.buffer, model.name), f"{Path(model.name).stem}.tflite"
@@ -115,7 +115,7 @@ def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deploy
 
 
 def _contents(deployment: Deployment, source: str, kernels: tuple[str, ...], port: Port) -> dict[str, bytes]:
-    """Every file of the bundle but the list of them."""
+    """Return every file of the bundle but the list of them."""
     runtime = {f"runtime/{name}": data for name, data in sources_of(kernels).items()}
     runtime |= {f"runtime/{name}": data for name, data in port_sources("cortex_m33").items()}
     contents = {**runtime, **_model(deployment, kernels), **_example(golden(deployment))}
@@ -176,12 +176,12 @@ def _sources(contents: Mapping[str, bytes]) -> str:
 
 
 def template(name: str) -> bytes:
-    """A file of this package's templates."""
+    """Return a file of this package's templates."""
     return (resources.files("openneutron.export") / "templates" / name).read_bytes()
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """The text with ``@NAME@`` replaced by that value; asserts that every name has one."""
+    """Return the text with ``@NAME@`` replaced by that value; asserts that every name has one."""
 
     def value(match: re.Match[str]) -> str:
         assert match[1] in values, f"a template asks for {match[1]}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The C, assembler and CMake texts that say what a model is: constants, descriptors, and where its bytes come from."""
+"""The C, assembler and CMake texts that describe a model: constants, descriptors, and the files of its bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_TENSOR = '    {"", OPENNEUTRON_INT8, 0, 0, 0, {0}, {0}, 0, 0, 0, 0},'
 
 
 def c_string(text: str) -> str:
-    """A C string literal; what is not printable ASCII as octal bytes."""
+    """Return a C string literal; what is not printable ASCII as octal bytes."""
     quoted = "".join(
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in text.encode()
     )
@@ -34,13 +34,13 @@ def c_string(text: str) -> str:
 
 
 def c_float(value: float) -> str:
-    """A C constant that is this value as a float: nine digits name every float."""
+    """Return a C constant that is this value as a float: nine digits name every float."""
     digits = f"{float(np.float32(value)):.9g}"
     return f"{digits}f" if set(".e") & set(digits) else f"{digits}.0f"
 
 
 def model_header(deployment: Deployment) -> str:
-    """``openneutron_model.h``: sizes and scales as constants."""
+    """Return ``openneutron_model.h``: sizes and scales as constants."""
     sizes = {
         "INPUT_COUNT": len(deployment.inputs),
         "INPUT_PLACES": max(1, len(deployment.inputs)),
@@ -87,12 +87,13 @@ def _comment(border: IoTensor) -> str:
 
 
 def plain_name(name: str) -> str:
-    """A tensor's or model's name as it may stand in a comment or a table: letters, digits, blanks and a few signs."""
+    """Return a tensor's or model's name as it may stand in a comment or a table: letters, digits, blanks and a few
+    signs."""
     return re.sub(r"[^A-Za-z0-9_./:;,+ -]", "?", name)
 
 
 def described(border: IoTensor) -> str:
-    """Type, shape and order of a border in words."""
+    """Return type, shape and order of a border in words."""
     shape = ", ".join(map(str, border.shape))
     if not border.is_permuted:
         return f"{border.dtype}[{shape}], in memory as the shape is written"
@@ -100,12 +101,12 @@ def described(border: IoTensor) -> str:
 
 
 def aligned_sizes(deployment: Deployment) -> list[int]:
-    """Bytes of each tensor between calls, up to the next multiple of 16."""
+    """Return bytes of each tensor between calls, up to the next multiple of 16."""
     return [(size + 15) // 16 * 16 for size in deployment.between]
 
 
 def model_source(deployment: Deployment) -> str:
-    """``openneutron_model.c``: descriptors of tensors and calls."""
+    """Return ``openneutron_model.c``: descriptors of tensors and calls."""
     starts = [0]
     for size in aligned_sizes(deployment):
         starts.append(starts[-1] + size)
@@ -171,7 +172,7 @@ def _place(place: Place, starts: Sequence[int]) -> str:
 
 
 def blobs_assembler(section: str, files: Sequence[tuple[str, str]]) -> str:
-    """An assembler file that has these (symbol, file) in a section for constants, each aligned to 16 bytes.
+    """Return an assembler file that has these (symbol, file) in a section for constants, each aligned to 16 bytes.
 
     The files are searched in the include directories.
     """
@@ -183,7 +184,7 @@ def blobs_assembler(section: str, files: Sequence[tuple[str, str]]) -> str:
 
 
 def golden_header() -> str:
-    """``golden.h``."""
+    """Return ``golden.h``."""
     return f"""{LICENCE}
 {GENERATED}
 /* Inputs, and the outputs that the simulator computed of them. */
@@ -202,7 +203,7 @@ extern const uint8_t *const openneutron_golden_outputs[OPENNEUTRON_OUTPUT_COUNT]
 
 
 def golden_source(inputs: int, outputs: int) -> str:
-    """``golden.c``: pointers to what golden.S includes."""
+    """Return ``golden.c``: pointers to the data that golden.S includes."""
     names = [f"openneutron_golden_input{index}" for index in range(inputs)]
     results = [f"openneutron_golden_output{index}" for index in range(outputs)]
     declared = ", ".join(f"{name}[]" for name in (*names, *results))
@@ -220,7 +221,7 @@ const uint8_t *const openneutron_golden_outputs[OPENNEUTRON_OUTPUT_COUNT] = {{{"
 def sources_cmake(
     sources: Sequence[str], golden: Sequence[str], includes: Sequence[str], private: Sequence[str]
 ) -> str:
-    """``sources.cmake``: the lists that every build file of the bundle goes by; paths from the bundle's folder."""
+    """Return ``sources.cmake``: the lists that every build file of the bundle reads; paths from the bundle's folder."""
 
     def listed(name: str, values: Sequence[str]) -> str:
         rows = "\n".join(f"    {value}" for value in values)
@@ -248,5 +249,5 @@ def sources_cmake(
 
 
 def manifest(made_by: str, model: str, port: str, digests: dict[str, str]) -> str:
-    """``bundle.json``: who made the folder, of what, and the SHA-256 of each file."""
+    """Return ``bundle.json``: the version, the model, and the SHA-256 of each file."""
     return json.dumps({"made_by": made_by, "model": model, "port": port, "files": digests}, indent=1) + "\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What of a model runs on the device: programs one after the other, and the tensors at the model's borders."""
+"""The part of a model that runs on the device: programs one after the other, and the tensors at the model's borders."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class IoTensor:
 
     @property
     def is_permuted(self) -> bool:
-        """Whether it lies in memory otherwise than its shape is written."""
+        """Return whether the order in memory differs from the order of the shape's dimensions."""
         return [axis for axis in self.order if self.shape[axis] != 1] != [
             axis for axis in range(len(self.shape)) if self.shape[axis] != 1
         ]
 
 
 class Where(Enum):
-    """What a program's argument is."""
+    """The kind of a program's argument."""
 
     INPUT = 0
     OUTPUT = 1
@@ -74,7 +74,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A program's run: what each of its inputs and outputs is."""
+    """A program's run, with the place of each of its inputs and outputs."""
 
     program: Program = field(repr=False)
     inputs: tuple[Place, ...]
@@ -92,5 +92,5 @@ class Deployment:
     between: tuple[int, ...] = ()
 
     def largest(self, size: str) -> int:
-        """The largest value that a size in the header, such as ``scratch_size``, has among the programs."""
+        """Return the largest value that a size in the header, such as ``scratch_size``, has among the programs."""
         return max(call.program.header[size] for call in self.calls)

@@ -16,12 +16,12 @@ MANIFEST = "bundle.json"
 
 
 def digests(contents: Mapping[str, bytes]) -> dict[str, str]:
-    """The SHA-256 of each file, in the order of their names."""
+    """Return the SHA-256 of each file, in the order of their names."""
     return {name: hashlib.sha256(data).hexdigest() for name, data in sorted(contents.items())}
 
 
 def check(folder: Path, force: bool) -> dict[str, str]:
-    """What an earlier export wrote there: its files and their digests; nothing where the folder is absent or empty.
+    """Return the files of an earlier export and their digests; nothing where the folder is absent or empty.
 
     Raises InvalidOptionError where the folder can't be used: it has other things in it, or files of an earlier export that
     were changed since, and ``force`` is false.
@@ -55,7 +55,7 @@ def check(folder: Path, force: bool) -> dict[str, str]:
 
 
 def _manifest(folder: Path) -> dict[str, str] | None:
-    """The files an export says it wrote there; None where there is no such list."""
+    """Return the files an export says it wrote there; None where there is no such list."""
     try:
         stated = json.loads((folder / MANIFEST).read_text())["files"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -75,7 +75,7 @@ def _is_inside(name: str) -> bool:
 
 
 def write(folder: Path, contents: Mapping[str, bytes], earlier: Mapping[str, str]) -> None:
-    """Writes a bundle; files of an earlier export that it no longer has are removed.
+    """Write a bundle; files of an earlier export that it no longer has are removed.
 
     Raises InvalidOptionError where something can't be written; folders made for it are then removed again.
     """

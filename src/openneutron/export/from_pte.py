@@ -20,7 +20,7 @@ MAIN = "forward"
 
 
 def read_pte(data: bytes, file: str, name: str) -> Deployment:
-    """The deployment of a ``.pte`` that messages call ``file``.
+    """Return the deployment of a ``.pte`` that messages call ``file``.
 
     Raises InvalidProgramError where the file or a payload is damaged or another compiler's, InvalidModelError where something
     of the model runs on the CPU.
@@ -53,7 +53,7 @@ def _damaged(file: str) -> InvalidProgramError:
 
 
 def _size_bytes(tensor: TensorValue) -> int:
-    """Bytes of a tensor; 0 where a border can't have its type or shape."""
+    """Return bytes of a tensor; 0 where a border can't have its type or shape."""
     if tensor.dtype not in ITEM_BYTES or min(tensor.shape, default=1) < 1:
         return 0
     return math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
@@ -67,7 +67,7 @@ def _payload(method: Method, index: int, file: str) -> Payload:
 
 
 def _constant_methods(found: list[Method]) -> dict[str, float]:
-    """Numbers that methods without arguments return: ``input0_scale`` and the like."""
+    """Return numbers that methods without arguments return: ``input0_scale`` and the like."""
     numbers = {}
     for method in found:
         if len(method.outputs) == 1 and not method.inputs:
@@ -94,7 +94,7 @@ class _Reader:
     """The order in memory that a value's program gives it."""
 
     def refuse_cpu_operators(self) -> None:
-        """Raises InvalidModelError where something other than delegates and the borders' quantization runs."""
+        """Raise InvalidModelError where something other than delegates and the borders' quantization runs."""
         on_cpu: Counter[str] = Counter()
         for step in self.method.instructions:
             if isinstance(step, Jump):
@@ -129,7 +129,7 @@ class _Reader:
         return Quantization(scale, zero, least, most)
 
     def call(self, step: DelegateCall, contents: Payload) -> Call:
-        """The call of a program, its tensors entered."""
+        """Return the call of a program, its tensors entered."""
         arguments, results = step.arguments[: contents.arguments], step.arguments[contents.arguments :]
         if len(arguments) != contents.arguments or len(results) != len(contents.output_map):
             raise _damaged(self.file)
@@ -169,7 +169,7 @@ class _Reader:
         return Place(Where.INPUT, list(self.inputs).index(value))
 
     def _agree(self, order: tuple[int, ...], other: tuple[int, ...]) -> None:
-        """Raises InvalidModelError where two programs have a tensor in different orders."""
+        """Raise InvalidModelError where two programs have a tensor in different orders."""
         if order != other:
             raise InvalidModelError(
                 f"'{self.file}': two of its programs have a tensor in two memory orders. "
@@ -204,7 +204,7 @@ class _Reader:
         return Place(Where.BETWEEN, list(self.between).index(value))
 
     def _border(self, kind: str, value: int, index: int, order: tuple[int, ...]) -> IoTensor:
-        """A border without quantization of its own, or with the one that a method of the file states."""
+        """Return a border without quantization of its own, or with the one that a method of the file states."""
         tensor = self.method.tensor(value)
         name = f"{kind}{index}"
         if tensor.dtype not in ITEM_BYTES:
@@ -219,7 +219,7 @@ class _Reader:
         return IoTensor(name, tensor.dtype, tensor.shape, order, quantization, index)
 
     def refuse_what_is_not_computed(self) -> None:
-        """Raises InvalidModelError where an output of the model comes from no program."""
+        """Raise InvalidModelError where an output of the model comes from no program."""
         given = {border.model_index for border in self.outputs.values()}
         computed = set(self.outputs)
         for index, value in enumerate(self.method.outputs):

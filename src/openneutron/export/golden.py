@@ -25,7 +25,7 @@ class Golden:
 
 
 def golden(deployment: Deployment) -> Golden:
-    """Seeded random inputs and the outputs of the simulator, the same for the same model.
+    """Return seeded random inputs and the outputs of the simulator, the same for the same model.
 
     Integers that are no int8 values may be places in a table: they are zeros where random ones name nothing. Raises
     DriverError where the driver refuses a program.
@@ -61,5 +61,5 @@ def _run(deployment: Deployment, inputs: list[NDArray[np.uint8]]) -> list[NDArra
 
 
 def padded(data: bytes) -> bytes:
-    """The bytes up to the next multiple of 16: a file that ``.incbin`` takes."""
+    """Return the bytes up to the next multiple of 16: a file that ``.incbin`` takes."""
     return data + bytes(-len(data) % ALIGNMENT)

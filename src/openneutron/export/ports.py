@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What each build system expects of a bundle: its files, and what the README says of them."""
+"""The files that each build system expects of a bundle, and the README's words about them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Port:
     table: str
     memory: str
     options: str
-    """Where options are given."""
+    """The place where options are given."""
     executorch: str
-    """Where the README's part about ExecuTorch's own runtime is."""
+    """The template of the README's part about ExecuTorch's own runtime."""
     next_step: str
-    """What to type next; ``{folder}`` is the bundle's."""
+    """The command to type next; ``{folder}`` is the bundle's."""
 
 
 CORTEX_M33 = Port(

@@ -16,7 +16,7 @@ AXES = {3: "NCW", 4: "NCHW"}
 
 
 def values(deployment: Deployment, kernels: Sequence[str]) -> dict[str, str]:
-    """What README.md's placeholders about the model stand for."""
+    """Return the values of README.md's placeholders about the model."""
     sizes = memory(deployment)
     return {
         "NAME": plain_name(deployment.name),
@@ -30,7 +30,7 @@ def values(deployment: Deployment, kernels: Sequence[str]) -> dict[str, str]:
 
 
 def memory(deployment: Deployment) -> dict[str, int]:
-    """Bytes of what a deployment takes beside code and stack."""
+    """Return bytes of what a deployment takes beside code and stack."""
     others = sum(aligned_sizes(deployment)) + deployment.largest("profile_size") + CONTEXT_BYTES * len(deployment.calls)
     return {
         "microcode": sum(len(call.program.microcode) for call in deployment.calls),

@@ -21,7 +21,7 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 def runtime_folder() -> Path:
-    """The folder with the runtime's sources: inside the installed package, or in the tree.
+    """Return the folder with the runtime's sources: inside the installed package, or in the tree.
 
     Raises MissingToolError where there is neither.
     """
@@ -35,7 +35,8 @@ def runtime_folder() -> Path:
 
 
 def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
-    """The files that a build with these kernels and variants needs, and the ExecuTorch delegate, by their path from ``runtime/``.
+    """Return the files that a build with these kernels and variants needs, and the ExecuTorch delegate, by their path
+    from ``runtime/``.
 
     ``kernels``: names such as ``softmax_s8`` and ``compare_s8:less``. Of the kernels' folders, sources of other kernels and of
     other machines are left out, and headers are those that are included.
@@ -62,7 +63,7 @@ def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
 
 
 def port_sources(port: str) -> dict[str, bytes]:
-    """The C files of one of the runtime's ports, by their path from ``runtime/``."""
+    """Return the C files of one of the runtime's ports, by their path from ``runtime/``."""
     folder = runtime_folder()
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.glob(f"ports/{port}/*.[ch]"))
@@ -70,7 +71,7 @@ def port_sources(port: str) -> dict[str, bytes]:
 
 
 def _kernel_of(stem: str) -> str | None:
-    """The kernel a source belongs to: its own name, or that of which it is a variant."""
+    """Return the kernel that a source belongs to: its own name, or that of the kernel whose variant it is."""
     names = [row.name for row in rows.KERNELS if stem == row.name or stem.startswith(f"{row.name}_")]
     return max(names, key=len, default=None)
 
@@ -80,7 +81,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _header(folder: Path, source: Path, name: str) -> Path | None:
-    """The file that a source includes, searched as the build does; None where it is no file of the runtime."""
+    """Return the file that a source includes, searched as the build does; None where it is no file of the runtime."""
     for place in (source.parent, folder / "include", folder / "kernels", folder / "driver"):
         path = place / PurePosixPath(name)
         if path.is_file():
@@ -89,7 +90,7 @@ def _header(folder: Path, source: Path, name: str) -> Path | None:
 
 
 def _implementations(header: Path) -> list[Path]:
-    """Sources beside a header that belong to no kernel: what its functions are in.
+    """Return the sources beside a header that belong to no kernel: those with its functions.
 
     In a kernel's folder all of them, in the folder of all kernels those that are named after the header.
     """

@@ -33,7 +33,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The first output's name, which is unique in a graph."""
+        """Return the first output's name, which is unique in a graph."""
         return self.outputs[0]
 
     def __getitem__(self, attr: str) -> AttrValue:
@@ -74,7 +74,7 @@ class Graph:
         return self.tensors[name]
 
     def operand(self, node: Node, index: int) -> Tensor | None:
-        """The node's operand at ``index``; None where it is absent or past the end."""
+        """Return the node's operand at ``index``; None where it is absent or past the end."""
         if index >= len(node.inputs):
             return None
         name = node.inputs[index]
@@ -87,11 +87,11 @@ class Graph:
         return tensor
 
     def producers(self) -> dict[str, Node]:
-        """Tensor name to the node that computes it."""
+        """Return the node that computes each tensor, by the tensor's name."""
         return {name: node for node in self.nodes for name in node.outputs}
 
     def consumers(self) -> dict[str, list[Node]]:
-        """Tensor name to the nodes that read it, in order; tensors nobody reads are absent."""
+        """Return the nodes that read each tensor, by its name, in order; tensors without readers are absent."""
         users: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(name for name in node.inputs if name is not None):
@@ -99,7 +99,7 @@ class Graph:
         return users
 
     def rebuilt(self, nodes: Iterable[Node], new_tensors: Iterable[Tensor] = ()) -> Graph:
-        """The same graph with these nodes, with ``new_tensors`` added or replaced and unnamed tensors dropped."""
+        """Return the graph with these nodes, with ``new_tensors`` added or replaced and unnamed tensors dropped."""
         nodes = tuple(nodes)
         table = {**self.tensors, **{tensor.name: tensor for tensor in new_tensors}}
         used = {*self.inputs, *self.outputs}
@@ -109,7 +109,7 @@ class Graph:
         return replace(self, nodes=nodes, tensors={name: tensor for name, tensor in table.items() if name in used})
 
     def verify(self) -> None:
-        """Asserts single assignment, execution order, and that every name is known."""
+        """Assert single assignment, execution order, and that every name is known."""
         known = set(self.inputs) | {name for name, tensor in self.tensors.items() if tensor.is_constant}
         for name, tensor in self.tensors.items():
             assert name == tensor.name, f"tensor {tensor.name!r} is filed as {name!r}"

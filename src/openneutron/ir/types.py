@@ -25,7 +25,7 @@ class DType(Enum):
     INT64 = "int64"
     BOOL = "bool"
     OPAQUE = "V1"
-    """What LiteRT has and no operator here reads (strings, complex numbers, packed 4-bit integers)."""
+    """A type of LiteRT that no operator here reads (strings, complex numbers, packed 4-bit integers)."""
 
     @property
     def numpy(self) -> np.dtype:
@@ -60,13 +60,13 @@ class QuantParams:
 
     @property
     def scale(self) -> float:
-        """The one scale; asserts that the parameters are per tensor."""
+        """Return the one scale; asserts that the parameters are per tensor."""
         assert len(self.scales) == 1, "per-channel parameters have no single scale"
         return self.scales[0]
 
     @property
     def zero_point(self) -> int:
-        """The one zero point; asserts that the parameters are per tensor."""
+        """Return the one zero point; asserts that the parameters are per tensor."""
         assert len(self.zero_points) == 1, "per-channel parameters have no single zero point"
         return self.zero_points[0]
 
@@ -77,12 +77,12 @@ class QuantParams:
 
 
 def per_tensor(scale: float, zero_point: int) -> QuantParams:
-    """Parameters of a whole tensor."""
+    """Return parameters of a whole tensor."""
     return QuantParams((scale,), (zero_point,))
 
 
 def per_channel(scales: npt.ArrayLike, axis: int) -> QuantParams:
-    """Symmetric parameters (zero points 0), one scale for each index along ``axis``."""
+    """Return symmetric parameters (zero points 0), one scale for each index along ``axis``."""
     flat = tuple(np.asarray(scales, np.float32).reshape(-1).tolist())
     return QuantParams(flat, (0,) * len(flat), axis)
 
@@ -121,7 +121,7 @@ class Tensor:
         return f"{self.dtype}[{extents}]{quant}"
 
     def verify(self) -> None:
-        """Asserts that data, shape, type and quantization parameters agree."""
+        """Assert that data, shape, type and quantization parameters agree."""
         if self.data is not None:
             assert self.data.shape == self.shape, f"{self.name}: data is {self.data.shape}, shape is {self.shape}"
             assert self.data.dtype == self.dtype.numpy, f"{self.name}: data is {self.data.dtype}, type is {self.dtype}"
@@ -131,7 +131,7 @@ class Tensor:
 
 
 def constant(name: str, data: npt.ArrayLike, quant: QuantParams | None = None) -> Tensor:
-    """A constant tensor that holds ``data`` as it is (its NumPy type decides the element type)."""
+    """Return a constant tensor that holds ``data`` as it is (its NumPy type decides the element type)."""
     array = np.ascontiguousarray(data)
     array = array.reshape(np.shape(data))
     return Tensor(name, tuple(array.shape), DType(array.dtype.name), quant, array)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that LiteRT does not have, said with those it has.
+"""Operators that LiteRT does not have, stated with those it has.
 
 A table of 256 entries is a GATHER whose index is the stored value plus 128, computed by a CAST and an ADD of integers.
 A softmax with an output scale of its own is SOFTMAX to int16 and QUANTIZE to int8.
@@ -17,7 +17,7 @@ from openneutron.ops.softmax import WIDE
 
 
 def expanded(graph: Graph) -> Graph:
-    """The graph with LiteRT's operators alone; the same graph where it has no others."""
+    """Return the graph with LiteRT's operators alone; the same graph where it has no others."""
     if all(BY_NAME[node.op].litert for node in graph.nodes):
         return graph
     tensors, nodes = dict(graph.tensors), []

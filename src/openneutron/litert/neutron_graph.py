@@ -49,7 +49,8 @@ class FoundNode:
 
 
 def splice(model: LiteRTModel, steps: Sequence[int | NeutronNode]) -> bytes:
-    """The file with these steps for operators, in this order: a place in the file's operators, or a NeutronGraph.
+    """Return the file with these steps for operators, in this order: a place in the file's operators, or a
+    NeutronGraph.
 
     Operators that stay are the file's own objects. Tensors, buffers and operator codes that nothing uses any more are left
     out. The same arguments give the same bytes.
@@ -74,7 +75,7 @@ def splice(model: LiteRTModel, steps: Sequence[int | NeutronNode]) -> bytes:
 
 
 def graph_file(graph: Graph, program: Program) -> bytes:
-    """A file of one NeutronGraph: the program in place of the whole graph that it was compiled from."""
+    """Return a file of one NeutronGraph: the program in place of the whole graph that it was compiled from."""
     return splice(read(write(graph)), [NeutronNode(graph.name, graph.inputs, graph.outputs, program)])
 
 
@@ -111,7 +112,7 @@ def _operator(model: Any, code: int, index: dict[str, int], node: NeutronNode, t
 
 
 def find(model: Any) -> list[FoundNode]:
-    """The NeutronGraphs of a file's main graph, in order, verified.
+    """Return the NeutronGraphs of a file's main graph, in order, verified.
 
     Raises InvalidProgramError where one is damaged, or made by another compiler.
     """

@@ -51,7 +51,8 @@ class LiteRTModel:
 
 
 def read(data: bytes | Path) -> LiteRTModel:
-    """The main graph of a ``.tflite`` file or its bytes. Raises InvalidModelError where it is none or is damaged."""
+    """Return the main graph of a ``.tflite`` file or its bytes. Raises InvalidModelError where it is none or is
+    damaged."""
     name = "model"
     if isinstance(data, Path):
         name = data.name
@@ -70,7 +71,8 @@ def read(data: bytes | Path) -> LiteRTModel:
 
 
 def unpack(data: bytes, name: str) -> Any:
-    """A file's flatbuffer objects, as the generated reader has them. Raises InvalidModelError where there are none."""
+    """Return a file's flatbuffer objects, as the generated reader has them. Raises InvalidModelError where there are
+    none."""
     if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
         raise InvalidModelError(
             f"'{name}' is no LiteRT model: bytes 4 to 7 are {data[4:8]!r}; a .tflite file has {FILE_IDENTIFIER!r} there."
@@ -89,7 +91,7 @@ def _damaged(name: str) -> InvalidModelError:
 
 
 def _inline(model: Any, data: bytes) -> None:
-    """Moves into the objects what a file above 2 GB keeps behind its flatbuffer: constants and custom options."""
+    """Move constants and custom options that a file above 2 GB keeps behind its flatbuffer into the objects."""
     for buffer in model.buffers or ():
         if buffer.data is None and buffer.offset > 1:
             buffer.data = np.frombuffer(data, np.uint8, buffer.size, buffer.offset)
@@ -186,7 +188,7 @@ def _read_quant(item: Any, shape: tuple[int, ...]) -> QuantParams | None:
 
 
 def operator_name(model: Any, operator: Any) -> str:
-    """LiteRT's name of a file's operator, for instance ``CONV_2D``, or a custom operator's code."""
+    """Return LiteRT's name of a file's operator, for instance ``CONV_2D``, or a custom operator's code."""
     code = model.operatorCodes[operator.opcodeIndex]
     builtin = max(code.builtinCode, code.deprecatedBuiltinCode)
     if builtin == schema.BuiltinOperator.CUSTOM:

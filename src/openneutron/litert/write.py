@@ -22,8 +22,8 @@ DESCRIPTION = b"OpenNeutron"
 
 
 def write(graph: Graph) -> bytes:
-    """The graph as a ``.tflite`` file. Every node must be a row of the operator table; what LiteRT does not have is said
-    with several of its operators.
+    """Return the graph as a ``.tflite`` file. Every node must be a row of the operator table; what LiteRT does not have
+    is said with several of its operators.
 
     The same graph gives the same bytes.
     """
@@ -56,14 +56,14 @@ class _Builder(flatbuffers.Builder):
 
 
 def pack(model: Any) -> bytes:
-    """A model's flatbuffer objects as bytes."""
+    """Return a model's flatbuffer objects as bytes."""
     builder = _Builder(1 << 16)
     builder.Finish(model.Pack(builder), FILE_IDENTIFIER)
     return bytes(builder.Output())
 
 
 def tensor_order(graph: Graph) -> list[str]:
-    """Tensor names in a fixed order: inputs, then each node's operands and outputs, then outputs."""
+    """Return tensor names in a fixed order: inputs, then each node's operands and outputs, then outputs."""
     order: dict[str, None] = dict.fromkeys(graph.inputs)
     for node in graph.nodes:
         order.update(dict.fromkeys(name for name in node.inputs if name is not None))
@@ -73,7 +73,7 @@ def tensor_order(graph: Graph) -> list[str]:
 
 
 def tensor_object(model: Any, tensor: Tensor) -> Any:
-    """The flatbuffer object of a tensor; a constant's data becomes a new buffer of the model."""
+    """Return the flatbuffer object of a tensor; a constant's data becomes a new buffer of the model."""
     item = schema.TensorT()
     item.name = tensor.name.encode()
     item.shape = np.array(tensor.shape, np.int32)

@@ -40,11 +40,11 @@ class CompiledFile:
         return self.model.graph
 
     def part_name(self, index: int) -> str:
-        """The name of a partition's NeutronGraph, which its tensors in the file carry too."""
+        """Return the name of a partition's NeutronGraph, which its tensors in the file carry too."""
         return part_name(index)
 
     def to_bytes(self) -> bytes:
-        """The ``.tflite``. The same compile gives the same bytes."""
+        """Return the ``.tflite``. The same compile gives the same bytes."""
         steps: list[int | NeutronNode] = []
         for step in self.partitioning.steps:
             if isinstance(step, OnNpu):
@@ -79,7 +79,7 @@ def compile_file(
     operators_not_to_delegate: Sequence[str] = (),
     progress: Progress = silent,
 ) -> CompiledFile:
-    """The compiled file. ``name`` is what messages call it.
+    """Return the compiled file. Messages call it ``name``.
 
     The SRAM budget holds for each partition: they run one after the other, in the same memory. Raises InvalidModelError
     where nothing in the file can run on the NPU or the file is compiled already, InvalidOptionError for unknown names in
@@ -130,7 +130,7 @@ def analyse_file(
 
 
 def check_names(graph: Graph, name: str, operators: Sequence[str]) -> None:
-    """Raises InvalidOptionError where one of these is neither an operator nor the output of one of the graph's nodes."""
+    """Raise InvalidOptionError where one of these is neither an operator nor the output of one of the graph's nodes."""
     titles = dict.fromkeys(operator_title(node) for node in graph.nodes)
     known = {*titles, *ops.BY_NAME, *ops.BY_LITERT, *(node.op.upper() for node in graph.nodes)}
     known.update(output for node in graph.nodes for output in node.outputs)

@@ -97,7 +97,7 @@ class FileSimulator:
             )
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs, in the file's order, typed and shaped as the file says.
+        """Return the outputs, in the file's order, typed and shaped as the file says.
 
         Raises InvalidOptionError for a wrong count, shape or type of inputs, InvalidModelError where LiteRT can't run a
         CPU fallback, or crashes.

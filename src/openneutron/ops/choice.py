@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Comparisons, truth values, and what is chosen by them; positions of extrema."""
+"""Comparisons, boolean operators, selections by booleans, and positions of extrema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from openneutron.ops.table import (
 )
 
 MOST_BROADCAST = {"compare": 4, "logical": 4, "select": 5}
-"""Up to which rank LiteRT broadcasts these families."""
+"""The largest rank at which LiteRT broadcasts these families."""
 
 
 def _shapes(graph: Graph, node: Node) -> list[tuple[int, ...]]:
@@ -158,7 +158,8 @@ def _select_of_rows(graph: Graph, node: Node) -> Composition:
 
 
 def arg_axis(graph: Graph, node: Node) -> int:
-    """The axis along which an arg_max looks, not negative. Raises ValueError where it does not name exactly one."""
+    """Return the axis along which an arg_max looks, not negative. Raises ValueError where it does not name exactly
+    one."""
     data, (axis,) = graph.given(node, 0), named_axes(graph, node)
     return axis % len(data.shape)
 

@@ -34,14 +34,15 @@ Padding = tuple[int, int, int, int]
 
 
 def same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Padding before and after one axis under SAME; the odd one goes behind (tensorflow/lite/kernels/padding.h)."""
+    """Return padding before and after one axis under SAME; the odd one goes behind
+    (tensorflow/lite/kernels/padding.h)."""
     output = -(-size // stride)
     total = max(0, (output - 1) * stride + (kernel - 1) * dilation + 1 - size)
     return total // 2, total - total // 2
 
 
 def explicit_padding(node: Node, height: int, width: int, kernel_h: int, kernel_w: int) -> Padding:
-    """The node's padding in rows and columns, whether it says SAME, VALID or numbers."""
+    """Return the node's padding in rows and columns, for SAME, VALID and numbers."""
     padding = node["padding"]
     if padding == "VALID":
         return (0, 0, 0, 0)
@@ -54,7 +55,7 @@ def explicit_padding(node: Node, height: int, width: int, kernel_h: int, kernel_
 
 
 def window_output(node: Node, height: int, width: int, kernel_h: int, kernel_w: int) -> tuple[int, int]:
-    """Output rows and columns of a sliding window."""
+    """Return output rows and columns of a sliding window."""
     top, bottom, left, right = explicit_padding(node, height, width, kernel_h, kernel_w)
     rows = height + top + bottom - (kernel_h - 1) * node.attrs.get("dilation_h", 1) - 1
     cols = width + left + right - (kernel_w - 1) * node.attrs.get("dilation_w", 1) - 1

@@ -30,7 +30,7 @@ _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
 
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """NumPy's broadcasting; None where the shapes don't fit."""
+    """Return the shape of NumPy's broadcasting; None where the shapes don't fit."""
     length = max(len(a), len(b))
     a, b = (1,) * (length - len(a)) + a, (1,) * (length - len(b)) + b
     if any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)):
@@ -143,7 +143,8 @@ HARD_SWISH_EXPONENT = 15
 
 
 def squared_difference_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
-    """What LiteRT's SQUARED_DIFFERENCE multiplies the square by, in double: the operands have 7 bits of fraction."""
+    """Return the factor of the square in LiteRT's SQUARED_DIFFERENCE, in double: the operands have 7 bits of
+    fraction."""
     twice = 2.0 * max(a.scale, b.scale)
     return twice * twice / (2.0**14 * result.scale)
 

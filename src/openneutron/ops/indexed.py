@@ -25,12 +25,12 @@ class Indexed:
 
     @property
     def whole(self) -> bool:
-        """The axis as it is."""
+        """Return whether the axis is taken as it is."""
         return self.positions == tuple(range(self.extent))
 
 
 def _gather(graph: Graph, node: Node) -> list[Indexed]:
-    """For constant indices that are the same for every batch."""
+    """Return the positions for constant indices that are the same for every batch."""
     shape = shape_of(graph, node)
     axis = node["axis"] % len(shape)
     taken = constant_values(graph, node, 1)
@@ -71,11 +71,11 @@ INDEXED: dict[str, Callable[[Graph, Node], list[Indexed]]] = {
     "tile": _tile,
     "broadcast_to": _broadcast_to,
 }
-"""What each operator takes along each axis; axes of the output, indices of GATHER flat and constant."""
+"""The positions that each operator takes along each axis; axes of the output, indices of GATHER flat and constant."""
 
 
 def merged_axes(axes: list[Indexed]) -> list[Indexed]:
-    """The same without axes of one element on both sides, and with neighbours joined that are taken whole."""
+    """Return the axes without those of one element on both sides, and with neighbours joined that are taken whole."""
     merged: list[Indexed] = []
     for axis in axes:
         if axis.extent == 1 and len(axis.positions) == 1:
@@ -89,7 +89,8 @@ def merged_axes(axes: list[Indexed]) -> list[Indexed]:
 
 
 def kernel_axes(axes: list[Indexed]) -> tuple[list[int], list[int]]:
-    """Which of the merged axes become rows, columns, batches and channels (-1: none), and which a call for each position.
+    """Return the merged axes that become rows, columns, batches and channels (-1: no axis), and those with a call for
+    each position.
 
     Rows and columns are the longest of those that are not taken whole.
     """
@@ -114,7 +115,7 @@ def _calls(graph: Graph, node: Node) -> int:
 
 
 def gathers_by_maps(graph: Graph, node: Node) -> bool:
-    """Whether a GATHER's positions are known beforehand, the same in every batch and few calls' work."""
+    """Return whether a GATHER's positions are known beforehand, the same in every batch and the work of few calls."""
     indices = graph.given(node, 1)
     return indices.is_constant and node["batch_dims"] == 0 and _calls(graph, node) <= MOST_CALLS
 
@@ -188,7 +189,7 @@ def _broadcasts(graph: Graph, node: Node) -> str | None:
 
 
 def _as_stated(graph: Graph, node: Node, shape: tuple[int, ...]) -> str | None:
-    """Checked before positions are listed one by one: a damaged file may ask for thousands of millions."""
+    """Check the shape before positions are listed one by one: a damaged file may state thousands of millions."""
     stated = graph[node.outputs[0]].shape
     if shape == stated:
         return None

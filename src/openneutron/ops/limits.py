@@ -12,7 +12,7 @@ from openneutron.ops.table import Limit
 
 
 def limit(doc: str, rule: Callable[[Graph, Node], str | None]) -> Limit:
-    """``rule`` with the wording the documentation uses."""
+    """Return ``rule`` with the wording that the documentation uses."""
 
     def check(graph: Graph, node: Node) -> str | None:
         return rule(graph, node)
@@ -65,7 +65,7 @@ def _stored_at(operands: Sequence[int], types: Sequence[DType]) -> Limit:
 
 
 def unquantized_reason(tensor: Tensor, what: str, dtypes: Sequence[DType]) -> str | None:
-    """Why this tensor is none of integers or truth values of these types, or None."""
+    """Return the reason why this tensor has none of these integer or boolean types, or None."""
     if tensor.dtype not in dtypes:
         words = " or ".join(str(dtype) for dtype in dtypes)
         return f"{what} '{tensor.name}' is {tensor.dtype}; it must be {words}"

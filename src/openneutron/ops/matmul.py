@@ -14,7 +14,7 @@ MOST_DEPTH = 2**15
 
 
 def matrices(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shapes of both operands as [..., rows, depth] and [..., depth, columns]."""
+    """Return the shapes of both operands as [..., rows, depth] and [..., depth, columns]."""
     a, b = graph.given(node, 0), graph.given(node, 1)
     return _turned(a.shape, node["adj_x"]), _turned(b.shape, node["adj_y"])
 

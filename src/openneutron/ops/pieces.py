@@ -8,11 +8,11 @@ from openneutron.ops.limits import constant_at, limit, movable_at, movable_every
 from openneutron.ops.table import INPUT, Attribute, Operand, Role, constant_values, moving, parameter
 
 DATA = {"split": 1, "split_v": 0, "unpack": 0}
-"""Which operand is taken apart."""
+"""The index of the operand that is taken apart."""
 
 
 def split_axis(graph: Graph, node: Node) -> int:
-    """The axis along which a tensor is taken apart, not negative."""
+    """Return the axis along which a tensor is taken apart, not negative."""
     data = graph.operand(node, DATA[node.op])
     assert data is not None
     if node.op == "unpack":
@@ -22,7 +22,7 @@ def split_axis(graph: Graph, node: Node) -> int:
 
 
 def piece_sizes(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Positions of the axis that each output takes, one behind the other."""
+    """Return positions of the axis that each output takes, one behind the other."""
     data = graph.operand(node, DATA[node.op])
     assert data is not None
     extent = data.shape[split_axis(graph, node)]

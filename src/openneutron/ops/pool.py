@@ -45,7 +45,7 @@ def _pool_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The axes of a reduction, in order, none negative."""
+    """Return the axes of a reduction, in order, none negative."""
     rank_of_input = len(shape_of(graph, node))
     return tuple(sorted({axis % rank_of_input for axis in named_axes(graph, node)}))
 
@@ -64,7 +64,8 @@ def reduce_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[bool, tuple[int, ...]]]:
-    """Neighbouring axes that are all reduced (True) or all kept (False), from the outermost in; axes of extent 1 left out."""
+    """Return neighbouring axes that are all reduced (True) or all kept (False), from the outermost in; axes of extent 1
+    left out."""
     runs: list[tuple[bool, tuple[int, ...]]] = []
     for axis, extent in enumerate(shape):
         if extent == 1:

@@ -26,7 +26,7 @@ def _resize_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 def bilinear_positions(
     inputs: int, outputs: int, align_corners: bool, half_pixel_centers: bool
 ) -> tuple[tuple[int, int, int], ...]:
-    """For each output position the two input positions it lies between and the second's weight in 1/1024.
+    """Return for each output position the two input positions around it and the second's weight in 1/1024.
 
     Follows ResizeBilinearInteger of LiteRT's reference/resize_bilinear.h: 10 bits of fraction.
     """

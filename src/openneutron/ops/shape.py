@@ -23,7 +23,7 @@ from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role, constant_
 
 
 def _output_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    """The shape the file states: a view changes no values, so any shape of as many elements is right."""
+    """Return the shape that the file states: a view changes no values, so any shape of as many elements is right."""
     return (graph[node.outputs[0]].shape,)
 
 
@@ -44,7 +44,7 @@ def _view(name: str, parameter: str, attributes: tuple[Attribute, ...], doc: str
 
 
 def pads(graph: Graph, node: Node) -> tuple[tuple[int, int], ...]:
-    """Values before and after each axis."""
+    """Return values before and after each axis."""
     flat = constant_values(graph, node, 1)
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
@@ -62,7 +62,7 @@ def _pad_amounts(graph: Graph, node: Node) -> str | None:
 
 
 def pad_box(shape: tuple[int, ...], amounts: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int, int], ...]:
-    """(extent, padding before, padding after) of each axis, of at most four where rank 5 can be brought down to that.
+    """Return (extent, padding before, padding after) of each axis, of at most four where rank 5 can be merged to that.
 
     An axis that is not padded is part of the one before it.
     """
@@ -119,7 +119,7 @@ def _joined_quantization(graph: Graph, node: Node) -> str | None:
 
 
 def slice_window(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Begin and size of each axis; a size of -1 reaches to the end."""
+    """Return begin and size of each axis; a size of -1 reaches to the end."""
     shape = shape_of(graph, node)
     begin, size = constant_values(graph, node, 1), constant_values(graph, node, 2)
     return begin, tuple(e - b if s == -1 else s for e, b, s in zip(shape, begin, size, strict=True))
@@ -147,7 +147,8 @@ class StridedWindow:
 
 
 def strided_window(graph: Graph, node: Node) -> StridedWindow:
-    """What STRIDED_SLICE takes along each axis; steps are above 0, masks of new axes and the ellipsis are 0.
+    """Return the positions that STRIDED_SLICE takes along each axis, for steps above 0 and masks of new axes and the
+    ellipsis that are 0.
 
     Follows StridedSliceStartForAxis and StridedSliceEndForAxis of LiteRT's strided_slice_logic.h.
     """

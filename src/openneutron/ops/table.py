@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operator table's columns: what one row says of an operator.
+"""The operator table's columns.
 
 Rows stand in the family files of this folder. Everything that differs by operator is looked up here or in a rule table
 keyed by the row's name: the reader and writer (``litert``, ``options``, ``attributes``), shapes (``shape``), quantization
@@ -55,7 +55,7 @@ Compose = Callable[[Graph, Node], Composition]
 
 
 class Role(Enum):
-    """What an operand is to its operator."""
+    """The role of an operand."""
 
     ACTIVATION = "activation"
     WEIGHT = "weight"
@@ -71,7 +71,7 @@ class Role(Enum):
 
 
 class Quantization(Enum):
-    """How the output's quantization follows from the inputs'."""
+    """The rule by which the output's quantization follows from the inputs'."""
 
     FREE = "its own"
     SHARED = "the same as the input's"
@@ -137,16 +137,17 @@ class Op:
 
     @property
     def litert(self) -> str:
-        """LiteRT's name of the operator; empty where LiteRT has no such operator."""
+        """Return LiteRT's name of the operator; empty where LiteRT has no such operator."""
         return self.name.upper() if self.in_litert else ""
 
     @property
     def options_table(self) -> str:
-        """The name of LiteRT's options table, if LiteRT has one for the operator."""
+        """Return the name of LiteRT's options table, if LiteRT has one for the operator."""
         return self.options or "".join(word.capitalize() for word in self.name.split("_")) + "Options"
 
     def reject(self, graph: Graph, node: Node) -> str | None:
-        """The first reason against the node, or None: missing operands, a limit it breaks, or a shape that can't be."""
+        """Return the first reason against the node, or None: missing operands, a broken limit, or an impossible
+        shape."""
         required = [index for index, operand in enumerate(self.operands) if not operand.optional]
         missing = [index for index in required if index >= len(node.inputs) or node.inputs[index] is None]
         if missing or not node.outputs or (len(node.outputs) != 1 and not self.several_outputs):
@@ -159,7 +160,7 @@ class Op:
             return f"its operands do not fit together ({error})"
 
     def _unsound_constant(self, graph: Graph, node: Node) -> str | None:
-        """Why a constant operand can't be what its role says, or None."""
+        """Return the reason why a constant operand can't have its role, or None."""
         for operand, name in zip(self.operands, node.inputs, strict=False):
             tensor = None if name is None else graph[name]
             if tensor is None or not tensor.is_constant:

@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 
 def cropped(node: Node, data: Shape, weights: Shape, result: Shape) -> Padding:
-    """Rows above and below and columns left and right of what all windows together cover that are left out.
+    """Return the rows above and below and the columns left and right by which all windows together exceed the result.
 
     Below 0 where the result goes further than the windows. Under SAME the odd row is left out behind
     (ComputePaddingHeightWidth of LiteRT's padding.h).

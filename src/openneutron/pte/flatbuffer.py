@@ -19,7 +19,7 @@ class Table:
         return cls(data, struct.unpack_from("<I", data, 0)[0])
 
     def _field(self, index: int) -> int | None:
-        """Where a field's value lies; None where the table leaves it out."""
+        """Return the position of a field's value; None where the table leaves it out."""
         vtable = self.at - self._read("<i", self.at)
         if 4 + 2 * index >= self._read("<H", vtable):
             return None
@@ -55,7 +55,7 @@ class Table:
         return [Table(self.data, self._target(start + 4 + 4 * i)) for i in range(count)]
 
     def content(self, index: int) -> bytes:
-        """A string's or byte vector's bytes; none where it is left out."""
+        """Return a string's or byte vector's bytes; none where it is left out."""
         place = self._field(index)
         if place is None:
             return b""
@@ -68,7 +68,7 @@ class Table:
         return self.data[start : start + size]
 
     def numbers(self, index: int, kind: str) -> tuple[int, ...]:
-        """A vector of numbers; none where it is left out."""
+        """Return a vector of numbers; none where it is left out."""
         place = self._field(index)
         if place is None:
             return ()
@@ -79,6 +79,6 @@ class Table:
         return tuple(int(value) for (value,) in struct.iter_unpack(kind, data))
 
     def real(self, index: int) -> float:
-        """A double."""
+        """Return a double."""
         place = self._field(index)
         return 0.0 if place is None else float(struct.unpack_from("<d", self.data, place)[0])

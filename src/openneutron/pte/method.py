@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a ``.pte`` file's methods do, read without ExecuTorch: values, kernel calls, delegate calls, inputs and outputs.
+"""The methods of a ``.pte`` file, read without ExecuTorch: values, kernel calls, delegate calls, inputs and outputs.
 
 Fields are those of ExecuTorch's schema/program.fbs.
 """
@@ -80,7 +80,7 @@ class Method:
     delegates: tuple[Delegate, ...]
 
     def tensor(self, index: int) -> TensorValue:
-        """The tensor of this index; raises IndexError where it is none."""
+        """Return the tensor of this index; raises IndexError where it is none."""
         value = self.values[index] if 0 <= index < len(self.values) else None
         if not isinstance(value, TensorValue):
             raise IndexError(index)
@@ -88,7 +88,7 @@ class Method:
 
 
 def methods(data: bytes, name: str = "model.pte") -> list[Method]:
-    """All methods of the file; raises InvalidProgramError where it is none or is damaged."""
+    """Return all methods of the file; raises InvalidProgramError where it is none or is damaged."""
     found = delegates(data, name)
     try:
         return list(_methods(Table.root(data), found))

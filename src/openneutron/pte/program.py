@@ -43,7 +43,7 @@ class Delegate:
 
 
 def delegates(data: bytes, name: str = "model.pte") -> list[Delegate]:
-    """All delegates of the file, method by method; raises InvalidProgramError where it is none or is damaged."""
+    """Return all delegates of the file, method by method; raises InvalidProgramError where it is none or is damaged."""
     if data[4:8] != FILE_IDENTIFIER:
         raise InvalidProgramError(
             f"'{name}' is no ExecuTorch program: bytes 4 to 7 are {data[4:8]!r}; a .pte file has {FILE_IDENTIFIER!r} there."

@@ -17,7 +17,7 @@ LEAST_NAME_WIDTH = 12
 
 
 def short_name(name: str, width: int = NAME_WIDTH) -> str:
-    """A tensor's name that fits a column: of names that a converter joined the last, cut from the front."""
+    """Return a tensor's name that fits a column: the last of the names that a converter joined, cut from the front."""
     name = name.rsplit(";", 1)[-1]
     return name if len(name) <= width else f"...{name[3 - width :]}"
 
@@ -69,7 +69,7 @@ class FittedTable:
 
     @property
     def _least(self) -> int:
-        """The width that the column of names has at least."""
+        """Return the smallest width of the column of names."""
         longest = max((len(short_name(name)) for name in self.names), default=0)
         return max(len(self.heading), min(LEAST_NAME_WIDTH, longest))
 

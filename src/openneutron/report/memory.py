@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The arena's memory map as a table: where each buffer lies, and when it is live."""
+"""The arena's memory map as a table: the address and the live range of each buffer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHART_WIDTH = 32
 
 
 def memory_table(part: PartitionSummary) -> RenderableType:
-    """Buffers by address, each with the steps it is live in: ``.`` is before or after, ``#`` is live."""
+    """Return buffers by address, each with the steps it is live in: ``.`` is before or after, ``#`` is live."""
     report = part.report
     steps = max((item.last for item in report.memory), default=0) + 1
     title = Text(f"{part.name}: arena of {size_text(report.arena_bytes)}, {placement_text(report)}", "bold")
@@ -31,7 +31,7 @@ def memory_table(part: PartitionSummary) -> RenderableType:
 
 
 def placement_text(report: Report) -> str:
-    """How good the placement is, in words."""
+    """Return the quality of the placement in words."""
     if report.arena_bytes == report.bound_bytes:
         return "the least these buffers can take"
     return f"{size_text(report.arena_bytes - report.bound_bytes)} above the bound of {size_text(report.bound_bytes)}"

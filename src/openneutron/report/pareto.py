@@ -19,8 +19,8 @@ BAR_WIDTH = 24
 
 
 def pareto_table(name: str, points: Sequence[Point], target: Target) -> RenderableType:
-    """A row for each point: memory, time, the budget in whole KiB that it fits, and a bar as long as the time against the
-    slowest. Memory is rounded up, so that none seems to fit a budget that it does not."""
+    """Return a row for each point: memory, time, the budget in whole KiB that it fits, and a bar as long as the time
+    against the slowest. Memory is rounded up, so that none seems to fit a budget that it does not."""
     title = Text(f"{name}: SRAM against modelled time on {target.name}", "bold")
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for heading in ("SRAM", "time", "times the fastest", "--sram-budget"):
@@ -36,7 +36,7 @@ def pareto_table(name: str, points: Sequence[Point], target: Target) -> Renderab
 
 
 def budget_kib(point: Point) -> int:
-    """The least --sram-budget that the point fits."""
+    """Return the least --sram-budget that the point fits."""
     return -(-point.sram_bytes // 1024)
 
 
@@ -45,7 +45,8 @@ MOST_STEPS = 8
 
 
 def pareto_svg(name: str, points: Sequence[Point], target: Target) -> str:
-    """The same as a drawing: SRAM to the right, time upwards, both from 0; a budget between two points takes the left one."""
+    """Return the same as a drawing: SRAM to the right, time upwards, both from 0; a budget between two points takes the
+    left one."""
     sizes = ticks(max(point.sram_bytes for point in points) / 1024)
     times = ticks(max(target.milliseconds(point.cycles) for point in points))
 

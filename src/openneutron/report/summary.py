@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -15,7 +16,6 @@ from openneutron.compiler.graph.partition import operator_title
 from openneutron.diagnostics import OnCpu
 from openneutron.mixed import CompiledFile
 from openneutron.ops.macs import macs
-from openneutron.report.folded import folded
 from openneutron.targets import Target
 
 _ADDED = re.compile(r"([/:\[].*|_[a-z].*)?", re.DOTALL)
@@ -78,7 +78,7 @@ class ConvertedSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a compile came to. Sizes are bytes; times and cycles are modelled, of the NPU's part alone.
+    """The figures of a compile. Sizes are bytes; times and cycles are modelled, of the NPU's part alone.
 
     Weights that do not fit the chip's SRAM beside a run count as copied from flash in each inference, all of them, as
     ``prefetch_constants`` copies them: the NPU reads only SRAM.
@@ -146,7 +146,7 @@ class Summary:
 
     @property
     def copy_cycles(self) -> int:
-        """Of ``cycles``, those in which constants are copied to SRAM."""
+        """Return those of ``cycles`` in which constants are copied to SRAM."""
         return sum(part.report.copy_cycles + self.implied_copy_cycles(part) for part in self.partitions)
 
     @property
@@ -161,17 +161,18 @@ class Summary:
 
     @property
     def band(self) -> tuple[float, float]:
-        """The milliseconds between which the latency is expected to be on the chip."""
+        """Return the milliseconds between which the latency is expected to be on the chip."""
         return self.target.band(self.cycles) if self.cycles else (0.0, 0.0)
 
     @property
     def utilisation(self) -> float:
-        """Multiply-accumulates done, of those the NPU could do in this time."""
+        """Return the share of the multiply-accumulates that the NPU could do in this time."""
         return self.macs / (self.cycles * self.target.macs_per_cycle) if self.cycles else 0.0
 
     @property
     def sram_bytes(self) -> int:
-        """The most SRAM that a partition takes: arena, prefetch buffer, and inputs and outputs outside the arena."""
+        """Return the most SRAM that a partition takes: arena, prefetch buffer, and inputs and outputs outside the
+        arena."""
         return max((part.report.sram_bytes for part in self.partitions), default=0)
 
     @property
@@ -183,7 +184,7 @@ class Summary:
         return sum(part.report.microcode_bytes for part in self.partitions)
 
     def to_dict(self, details: bool = False) -> dict[str, Any]:
-        """The same as data. With ``details``, every kernel call and buffer of each partition too."""
+        """Return the figures as data. With ``details``, every kernel call and buffer of each partition too."""
         return {
             "model": self.model,
             "target": self.target.name,
@@ -234,7 +235,7 @@ def _partition_dict(summary: Summary, part: PartitionSummary, details: bool) -> 
 
 
 def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes: int | None = None) -> Summary:
-    """The summary of a compiled ``.tflite``."""
+    """Return the summary of a compiled ``.tflite``."""
     graph = compiled.graph
     delegated = [
         (index, Delegated(operator_title(graph.nodes[index]), graph.nodes[index].name, number, node.op not in VIEWS))
@@ -258,3 +259,60 @@ def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes
         file=file,
         file_bytes=file_bytes,
     )
+
+
+# -- rows for operators on the CPU --------------------------------------------------------------------------------------
+
+SHOWN_KINDS = 3
+"""The number of kinds of operators that a row names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuRow:
+    """The operators of one module, or of one call of the user's, that stay on the CPU for the same reason; at least
+    one."""
+
+    items: tuple[OnCpu, ...]
+
+    @property
+    def title(self) -> str:
+        """Return the operator. For several operators return their call, or their kinds, with the count: ``aten.sort (2
+        operators)``."""
+        first, count = self.items[0], len(self.items)
+        if count == 1:
+            return first.operator
+        kinds = Counter(item.operator for item in self.items)
+        if first.call and len({item.call for item in self.items}) == 1:
+            words = first.written
+        else:
+            words = ", ".join(kind for kind, _ in kinds.most_common(SHOWN_KINDS))
+            words += ", ..." if len(kinds) > SHOWN_KINDS else ""
+        return f"{words} ({count} operators)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as data for ``--json``."""
+        first = self.items[0]
+        return {
+            "operator": self.title,
+            "name": first.name,
+            "reason": first.reason,
+            "way_out": first.way_out,
+            "count": len(self.items),
+        }
+
+
+def folded(operators: Iterable[OnCpu]) -> list[CpuRow]:
+    """Return the operators in rows, each row at the position of its first operator.
+
+    Operators share a row where reason, suggestion and name (the module's path) are equal, or where they are pieces of
+    one call of the user's.
+    """
+    rows: dict[tuple[str, ...], list[OnCpu]] = {}
+    row_of: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for item in operators:
+        words = (item.reason, item.way_out)
+        keys = [("name", item.name, *words), *([("call", item.call, *words)] if item.call else [])]
+        key = next((row_of[each] for each in keys if each in row_of), keys[0])
+        row_of |= dict.fromkeys(keys, key)
+        rows.setdefault(key, []).append(item)
+    return [CpuRow(tuple(items)) for items in rows.values()]

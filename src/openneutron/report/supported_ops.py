@@ -67,7 +67,7 @@ COMMON_LIMITS = frozenset({"inputs and outputs int8, quantized per tensor, stati
 
 
 def text() -> str:
-    """The page."""
+    """Return the page."""
     return "\n".join(
         [
             INTRODUCTION,
@@ -90,7 +90,7 @@ def _only_int8() -> list[Op]:
 
 
 def litert_table() -> str:
-    """A row for each operator of the operator table."""
+    """Return a row for each operator of the operator table."""
     rows = [
         (
             f"`{row.litert or row.name}`",
@@ -127,7 +127,7 @@ def _limits(row: Op) -> list[str]:
 
 
 def pytorch_table() -> str:
-    """A row for each family of lowering rules, and what single rules have to say below it."""
+    """Return a row for each family of lowering rules, with the remarks of single rules below the table."""
     from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
     families: dict[str, list[str]] = {}
@@ -146,7 +146,7 @@ def pytorch_table() -> str:
 
 
 def functions() -> list[str]:
-    """The ATen operators that are functions of one value, without their overloads."""
+    """Return the ATen operators that are functions of one value, without their overloads."""
     import torch
 
     from openneutron.pytorch.graph.pointwise import is_pointwise_operator
@@ -166,7 +166,7 @@ def functions() -> list[str]:
 
 
 def composites_table() -> str:
-    """A row for each family of decompositions."""
+    """Return a row for each family of decompositions."""
     from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
 
     families: dict[str, list[str]] = {}

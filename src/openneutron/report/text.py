@@ -15,8 +15,7 @@ from rich.text import Text
 from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.options import DEFAULT_EFFORT
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, short_name
-from openneutron.report.folded import folded
-from openneutron.report.summary import PartitionSummary, Summary
+from openneutron.report.summary import PartitionSummary, Summary, folded
 
 SHOWN_ON_CPU = 12
 """Operators on the CPU that a summary lists; ``explain`` lists all."""
@@ -27,7 +26,7 @@ PLAIN_WIDTH = 120
 
 
 def plain(renderable: RenderableType, width: int = PLAIN_WIDTH) -> str:
-    """A table as text, without colours, and without blanks at the ends of lines."""
+    """Return a table as text, without colours, and without blanks at the ends of lines."""
     console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False, legacy_windows=False)
     with console.capture() as capture:
         console.print(renderable)
@@ -35,14 +34,14 @@ def plain(renderable: RenderableType, width: int = PLAIN_WIDTH) -> str:
 
 
 def size_text(size: int) -> str:
-    """Bytes, KiB or MiB."""
+    """Return a size in bytes, KiB or MiB."""
     if size < 1024:
         return f"{size} B"
     return f"{size / 1024:,.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):,.2f} MiB"
 
 
 def count_text(count: int) -> str:
-    """A count with a thousand's letter."""
+    """Return a count with a thousand's letter."""
     for letter, unit in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if count >= unit:
             return f"{count / unit:,.1f} {letter}"
@@ -50,12 +49,12 @@ def count_text(count: int) -> str:
 
 
 def plural(count: int, what: str) -> str:
-    """For instance ``1 partition`` and ``2 partitions``."""
+    """Return a count with its noun, for instance ``1 partition`` and ``2 partitions``."""
     return f"{count} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def duration_text(milliseconds: float) -> str:
-    """Milliseconds, or microseconds below one."""
+    """Return a duration in milliseconds, or in microseconds below one."""
     return f"{milliseconds:,.2f} ms" if milliseconds >= 1 else f"{milliseconds * 1e3:,.0f} us"
 
 
@@ -64,7 +63,7 @@ def _share(part: float) -> str:
 
 
 def summary_table(summary: Summary, with_cpu: bool = True) -> RenderableType:
-    """The figures of a compile, and what stays on the CPU."""
+    """Return the figures of a compile, and what stays on the CPU."""
     title = Text.assemble((summary.model, "bold"), f"  for {summary.target.name} ({summary.target.title})")
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
@@ -80,7 +79,7 @@ def summary_table(summary: Summary, with_cpu: bool = True) -> RenderableType:
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
-    """Labels and values of the summary, in words."""
+    """Return labels and values of the summary, in words."""
     pieces = len(summary.partitions)
     calls = sum(len(part.report.operators) for part in summary.partitions)
     said = f"{summary.operators_on_npu} of {plural(summary.operators, 'operator')}"
@@ -138,7 +137,7 @@ def _macs_text(summary: Summary) -> str:
 
 
 def _bound_text(summary: Summary) -> str:
-    """What the kernel calls' time goes to; ``calls_table`` says it of each."""
+    """Return the shares of the kernel calls' time by bottleneck."""
     spent = Counter[str]()
     for part in summary.partitions:
         for call in part.report.operators:
@@ -149,7 +148,7 @@ def _bound_text(summary: Summary) -> str:
 
 
 def _stripes_rows(summary: Summary) -> list[tuple[str, str]]:
-    """Where the budget is smaller than whole tensors: which calls run in stripes, and what issuing them so often costs."""
+    """Return the number of calls in stripes and the cost of their issue, where there are any."""
     striped = [item for part in summary.partitions for item in part.report.operators if item.stripes > 1]
     costs = summary.target.costs
     if not striped or costs is None:
@@ -161,7 +160,7 @@ def _stripes_rows(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _copies_rows(summary: Summary) -> list[tuple[str, str]]:
-    """What copies of constants take, and what a port that copies in the background saves."""
+    """Return the time that copies of constants take, and that with a port that copies in the background."""
     if not summary.weights_fit:
         taken = duration_text(summary.target.milliseconds(summary.copy_cycles))
         there = size_text(int(summary.target.sram.value * 1024))
@@ -179,7 +178,7 @@ def _copies_rows(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _effort_rows(summary: Summary) -> list[tuple[str, str]]:
-    """What an effort beyond the default one gained."""
+    """Return the gain of an effort beyond the default one."""
     reports = [part.report for part in summary.partitions if part.report.effort != DEFAULT_EFFORT]
     if not reports:
         return []
@@ -196,7 +195,7 @@ def _effort_rows(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _check_rows(summary: Summary) -> list[tuple[str, str]]:
-    """That the programs were checked, where they were, and how much of their memory they use."""
+    """Return that the programs were checked, and the memory that they use, where they were checked."""
     reports = [part.report for part in summary.partitions]
     if any(report.used_bytes is None for report in reports):
         return []
@@ -221,7 +220,7 @@ def _sram_text(summary: Summary) -> str:
 
 
 def _weights_text(summary: Summary) -> str:
-    """Where the constants lie: the budget counts what they are fetched to, and nothing where they are read in place."""
+    """Return the place of the constants: the budget counts the memory that they are fetched to, and none otherwise."""
     size = summary.weights_bytes
     if any(part.report.fetched_bytes for part in summary.partitions):
         return f"{size_text(size)} in flash, fetched ahead of use"
@@ -231,7 +230,7 @@ def _weights_text(summary: Summary) -> str:
 
 
 def partitions_table(summary: Summary) -> RenderableType:
-    """Each partition's share; the SRAM budget holds for each of them alone."""
+    """Return each partition's share; the SRAM budget holds for each of them alone."""
     rows = [
         (
             str(sum(item.partition == index and item.computes for item in summary.delegated)),
@@ -256,14 +255,15 @@ def partitions_table(summary: Summary) -> RenderableType:
 
 
 def fallback_text(cost: Fallback) -> str:
-    """What operators on the CPU cost, in words."""
+    """Return the cost of operators on the CPU in words."""
     parts = cost.calls > cost.calls_without > 0
     calls = f"parts {plural(cost.calls_without, 'delegate call')} into {cost.calls}" if parts else ""
     return "; ".join(filter(None, (calls, f"{size_text(cost.border_bytes)} to and fro")))
 
 
 def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> RenderableType:
-    """Operators on the CPU with their reasons; with ``limit``, as many rows, and how many more operators there are.
+    """Return operators on the CPU with their reasons; with ``limit``, as many rows, and how many more operators there
+    are.
 
     ``folded`` determines which operators share a row.
     """
@@ -293,7 +293,7 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
 
 
 def calls_table(part: PartitionSummary) -> RenderableType:
-    """Each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work.
+    """Return each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work.
 
     ``parallel`` is what the pipelines share out among them, ``bound by`` what most of the time goes to: issue, memory or
     compute; ``stripes``, where there are any, how often the call runs. Below stands why the multipliers idle in calls that use
@@ -320,7 +320,7 @@ def calls_table(part: PartitionSummary) -> RenderableType:
 
 
 def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
-    """Why multipliers idle, each reason with the operators it holds for."""
+    """Return the reasons why multipliers idle, each with its operators."""
     reasons: dict[str, list[str]] = {}
     for item in part.report.operators:
         if item.idle:

@@ -59,7 +59,7 @@ class TraceConfig(Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """The loaded and initialised driver; its symbols are global, so that the ExecuTorch delegate finds them.
+    """Return the loaded and initialised driver; its symbols are global, so that the ExecuTorch delegate finds them.
 
     Raises MissingToolError where the package was not built.
     """
@@ -93,7 +93,7 @@ def library() -> ctypes.CDLL:
 
 
 def _kernel_words(error: int) -> str:
-    """What ENEUTRON_KERNEL says of the kernel it carries."""
+    """Return the words for the kernel that an ENEUTRON_KERNEL error carries."""
     name = library().neutronErrorKernelName(error)
     kernel = f"kernel {'of an unknown name' if name is None else name.decode()} ({error >> 16 & 0x3FFF})"
     subject = f"a variant that the program calls of {kernel}" if error >> 30 & 1 else kernel
@@ -101,7 +101,7 @@ def _kernel_words(error: int) -> str:
 
 
 def require(step: str, error: int, detail: int | None = None) -> None:
-    """Raises DriverError with the driver's words where ``error`` is not 0."""
+    """Raise DriverError with the driver's words where ``error`` is not 0."""
     if error == 0:
         return
     if error & KERNEL_CAUSE_MASK == KERNEL_CAUSE:

@@ -52,14 +52,14 @@ class Moment:
     """``INPUT0`` …, ``OUTPUT0`` …, ``WEIGHTS``, ``SCRATCH`` and ``PREFETCH``; valid inside the callback only."""
 
     def read(self, buffer: Record) -> NDArray[np.int8]:
-        """A copy of what a buffer holds: batches, rows held (its ring), columns held, channels held."""
+        """Return a copy of what a buffer holds: batches, rows held (its ring), columns held, channels held."""
         data = self.memory[base_text(buffer["base"])][buffer["offset"] :].view(np.int8)
         shape = (buffer["batches"], buffer["ring"], buffer["cols_held"], buffer["channels_held"])
         pitches = tuple(buffer[f"{axis}_pitch"] for axis in ("batch", "row", "col", "channel"))
         return np.lib.stride_tricks.as_strided(data, shape, pitches, writeable=False).copy()
 
     def output(self) -> NDArray[np.int8]:
-        """What the operator's output buffer holds."""
+        """Return the contents of the operator's output buffer."""
         return self.read(self.microcode.buffers[self.microcode.operators[self.operator]["output"]])
 
 
@@ -101,13 +101,14 @@ class Simulator:
         self.close()
 
     def close(self) -> None:
-        """Gives the driver's context back; a second call does nothing."""
+        """Release the driver's context; a second call does nothing."""
         if getattr(self, "_handle", None):
             self._driver.neutronModelUnprepare(self._handle)
             self._handle = c_void_p()
 
     def run(self, inputs: Sequence[np.ndarray], trace: Trace | None = None) -> list[Bytes]:
-        """The outputs' bytes. ``inputs`` are arrays of any dtype and shape whose bytes fill the program's inputs.
+        """Return the outputs' bytes. ``inputs`` are arrays of any dtype and shape whose bytes fill the program's
+        inputs.
 
         ``trace`` is called after every kernel call; what it raises comes out of this call once the run has ended.
         Raises ValueError for a wrong count or size.
@@ -146,7 +147,7 @@ class Simulator:
         return outputs
 
     def profile(self, inputs: Sequence[np.ndarray]) -> tuple[ProfileEvent, ...]:
-        """The kernel calls of one run, in order; empty where the program was compiled without profiling."""
+        """Return the kernel calls of one run, in order; empty where the program was compiled without profiling."""
         self.run(inputs)
         events = self._profile[: len(self._profile) // _EVENT.itemsize * _EVENT.itemsize].view(_EVENT)
         return tuple(
@@ -156,12 +157,12 @@ class Simulator:
         )
 
     def scratch_used(self, inputs: Sequence[np.ndarray]) -> int:
-        """The highest scratch byte that a run touches, plus one."""
+        """Return the highest scratch byte that a run touches, plus one."""
         return self.memory_used(inputs)[0]
 
     def memory_used(self, inputs: Sequence[np.ndarray]) -> tuple[int, int]:
-        """The highest bytes of scratch and of the prefetch buffer that a run touches, plus one each: what two runs both
-        overwrite that start with differently painted memory."""
+        """Return the highest bytes of scratch and of the prefetch buffer that a run touches, plus one each. Two runs
+        that start with differently painted memory both overwrite these bytes."""
         places = (self._scratch, self._prefetch)
         after: list[tuple[Bytes, ...]] = []
         for paint in _PAINTS:
@@ -199,13 +200,13 @@ class Simulator:
 
 
 def _used(first: Bytes, second: Bytes) -> int:
-    """One more than the last place where one of the two runs has left something else than its paint."""
+    """Return one more than the last place where one of the two runs has left something else than its paint."""
     touched = np.flatnonzero((first != _PAINTS[0]) | (second != _PAINTS[1]))
     return int(touched[-1]) + 1 if len(touched) else 0
 
 
 def _aligned(size: int) -> Bytes:
-    """Zeros at an aligned address; never empty, so that there is one."""
+    """Return zeros at an aligned address; never empty, so that there is one."""
     raw = np.zeros(max(size, 1) + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]

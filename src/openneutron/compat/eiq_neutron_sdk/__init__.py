@@ -24,7 +24,8 @@ spawn and forkserver) get their parent's ``sys.path``, not its ``sys.modules``."
 
 
 def install() -> None:
-    """Makes ``import eiq_neutron_sdk`` mean this package, in this process and in the children it starts with multiprocessing.
+    """Make ``import eiq_neutron_sdk`` mean this package, in this process and in the children it starts with
+    multiprocessing.
 
     A second call changes nothing. NXP's own SDK may be installed, but raises InvalidOptionError where it is imported
     already: who has it keeps it.
@@ -41,7 +42,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Takes back what ``install`` did; modules that imported from here meanwhile keep what they have."""
+    """Revert ``install``; modules that imported from here meanwhile keep what they have."""
     for name, module in _modules().items():
         if sys.modules.get(name) is module:
             del sys.modules[name]

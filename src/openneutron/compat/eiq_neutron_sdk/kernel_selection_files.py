@@ -14,7 +14,7 @@ from openneutron.converter import kernel_selections
 def merge_kernel_selection_files(
     input_files: Sequence[str | os.PathLike[str]], output_file: str | os.PathLike[str]
 ) -> None:
-    """Writes one kernel selection with the kernels of all of these.
+    """Write one kernel selection with the kernels of all of these.
 
     Raises InvalidProgramError where a file is no kernel selection or they are of several versions, InvalidOptionError
     where one can't be read or the result can't be written.

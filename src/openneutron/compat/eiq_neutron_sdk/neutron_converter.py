@@ -59,7 +59,7 @@ class NeutronTarget:
 
 @dataclass(slots=True)
 class CompilationOptions:
-    """What a caller may set.
+    """The options of a caller.
 
     ``fetchConstantsToSRAM``, ``dumpKernelSelectionCode`` and ``useProfiling`` do what ``generate_neutron_compile_spec`` says of
     them. ``minNumOpsPerGraph`` and ``excludeGraphPasses`` steer passes that this compiler does not have; ``dumpAfterImport``,
@@ -85,7 +85,7 @@ class CompilationContext:
 
 
 def getNeutronTarget(name: str) -> NeutronTarget:
-    """The target of this name. Raises InvalidTargetError where it is unknown."""
+    """Return the target of this name. Raises InvalidTargetError where it is unknown."""
     chip = targets.KNOWN.get(name)
     if chip is None:
         raise InvalidTargetError(f"Target `{name}` is not a valid target. Must be one of `{list(targets.KNOWN)}`.")
@@ -201,7 +201,8 @@ def _without_sums(loaded: LiteRTModel) -> bytes:
 
 
 def _whole(graph: Graph) -> Graph | None:
-    """The graph without inputs that nothing reads, where all of it can be one program; None where part of it can't.
+    """Return the graph without inputs that nothing reads, where all of it can be one program; None where part of it
+    can't.
 
     It is one even where it only gives values another shape: that is for the caller to avoid.
     """

@@ -8,10 +8,10 @@ from openneutron.compat.eiq_neutron_sdk.neutron_converter import NeutronTarget, 
 
 
 def isNeutronTarget(name: str) -> bool:
-    """Whether the target is known; that it can be compiled for is another question, see ``openneutron.targets``."""
+    """Return whether the target is known; ``openneutron.targets`` tells whether it can be compiled for."""
     return name in targets.KNOWN
 
 
 def getNeutronTargets() -> list[NeutronTarget]:
-    """All known targets."""
+    """Return all known targets."""
     return [getNeutronTarget(name) for name in targets.KNOWN]

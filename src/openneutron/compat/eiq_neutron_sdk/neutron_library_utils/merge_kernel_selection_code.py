@@ -16,7 +16,7 @@ from openneutron.errors import OpenNeutronError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; 0, or 2 after a message on standard error."""
+    """Run the command line. Return 0, or 2 after a message on standard error."""
     parser = argparse.ArgumentParser(
         prog="merge_kernel_selection_code", description="Merge kernel selections into one C file."
     )
