@@ -89,7 +89,7 @@ class DelegationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadingOptions:
-    """How a ``.pt2`` file is loaded.
+    """The loading of a ``.pt2`` file.
 
     >>> LoadingOptions(imports=["my_operators"]).trust
     False

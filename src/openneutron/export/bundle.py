@@ -27,7 +27,7 @@ MADE_BY = f"OpenNeutron {__version__}"
 
 
 class CompiledProgram(Protocol):
-    """What ``openneutron.compile`` returns, as far as a bundle needs it."""
+    """The result of ``openneutron.compile``, as far as a bundle needs it."""
 
     @property
     def name(self) -> str: ...

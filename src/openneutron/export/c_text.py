@@ -20,7 +20,7 @@ WHERE = {
 }
 
 PLACES = {"input": "INPUT_PLACES", "output": "OUTPUT_COUNT"}
-"""How long the tables are: C has none of no entries, and a model may have no inputs."""
+"""The lengths of the tables: C has none of no entries, and a model may have no inputs."""
 
 _NO_TENSOR = '    {"", OPENNEUTRON_INT8, 0, 0, 0, {0}, {0}, 0, 0, 0, 0},'
 

@@ -215,7 +215,7 @@ def _table(
     unsigned: bool = True,
     types: tuple[DType, ...] = (DType.INT8,),
 ) -> Op:
-    limits = (stored_at(0, types), *limits)
+    limits = (stored_at((0,), types), *limits)
     if fixed is not None:
         limits += (fixed_output(*fixed),)
     return Op(

@@ -40,28 +40,28 @@ def int8_reason(tensor: Tensor, what: str, types: Sequence[DType] = (DType.INT8,
     return None
 
 
+def _each(doc: str, operands: Iterable[int], outputs: bool, reason: Callable[[Tensor, str], str | None]) -> Limit:
+    """Return the limit that there is no reason against these operands, nor with ``outputs`` against any output."""
+    places = tuple(operands)
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        inputs = ((graph.operand(node, index), "input") for index in places)
+        results = ((graph[name], "output") for name in node.outputs if outputs)
+        found = (reason(tensor, what) for tensor, what in itertools.chain(inputs, results) if tensor is not None)
+        return next(filter(None, found), None)
+
+    return limit(doc, rule)
+
+
+def stored_at(operands: Iterable[int], types: Sequence[DType]) -> Limit:
+    """The operands, and all outputs, have one of these types, per-tensor quantization and known extents."""
+    doc = "inputs and outputs int8, quantized per tensor, static shapes"
+    return _each(doc, operands, True, lambda tensor, what: int8_reason(tensor, what, types))
+
+
 def int8_at(*operands: int) -> Limit:
     """The operands at these places, and all outputs, are int8, per tensor, with known extents."""
-    return _stored_at(operands, (DType.INT8,))
-
-
-def stored_at(operand: int, types: Sequence[DType]) -> Limit:
-    """The operand, and all outputs, have one of these types, per-tensor quantization and known extents."""
-    return _stored_at((operand,), types)
-
-
-def _stored_at(operands: Sequence[int], types: Sequence[DType]) -> Limit:
-    def rule(graph: Graph, node: Node) -> str | None:
-        for index in operands:
-            tensor = graph.operand(node, index)
-            if tensor is not None and (reason := int8_reason(tensor, "input", types)):
-                return reason
-        for name in node.outputs:
-            if reason := int8_reason(graph[name], "output", types):
-                return reason
-        return None
-
-    return limit("inputs and outputs int8, quantized per tensor, static shapes", rule)
+    return stored_at(operands, (DType.INT8,))
 
 
 def unquantized_reason(tensor: Tensor, what: str, dtypes: Sequence[DType]) -> str | None:
@@ -76,65 +76,33 @@ def unquantized_reason(tensor: Tensor, what: str, dtypes: Sequence[DType]) -> st
 
 def unquantized(operands: Sequence[int], outputs: bool, *dtypes: DType) -> Limit:
     """The operands at these places, and with ``outputs`` all outputs, have one of these types, which need no scale."""
-
-    def rule(graph: Graph, node: Node) -> str | None:
-        for index in operands:
-            tensor = graph.operand(node, index)
-            if tensor is not None and (reason := unquantized_reason(tensor, "input", dtypes)):
-                return reason
-        for name in node.outputs if outputs else ():
-            if reason := unquantized_reason(graph[name], "output", dtypes):
-                return reason
-        return None
-
     subjects = [f"input {index}" for index in operands] + ["the output"] * outputs
-    return limit(f"{' and '.join(subjects)} {' or '.join(str(dtype) for dtype in dtypes)}", rule)
+    doc = f"{' and '.join(subjects)} {' or '.join(str(dtype) for dtype in dtypes)}"
+    return _each(doc, operands, outputs, lambda tensor, what: unquantized_reason(tensor, what, dtypes))
 
 
 def int8_inputs(*operands: int) -> Limit:
     """The operands at these places are int8, per tensor, with known extents."""
-
-    def rule(graph: Graph, node: Node) -> str | None:
-        for index in operands:
-            tensor = graph.operand(node, index)
-            if tensor is not None and (reason := int8_reason(tensor, "input")):
-                return reason
-        return None
-
-    return limit(f"{' and '.join(f'input {index}' for index in operands)} int8, quantized per tensor", rule)
+    doc = f"{' and '.join(f'input {index}' for index in operands)} int8, quantized per tensor"
+    return _each(doc, operands, False, int8_reason)
 
 
 MOVABLE = (DType.INT32, DType.INT64, DType.BOOL)
-"""What is moved as it is beside int8 activations."""
+"""The types that are moved as they are beside int8 activations."""
 
 
-def movable_at(index: int) -> Limit:
-    """The operand and all outputs are int8 activations, or all of one other type that is moved as it is."""
-
-    def rule(graph: Graph, node: Node) -> str | None:
-        tensor = graph.given(node, index)
-        if tensor.dtype not in MOVABLE:
-            return int8_at(index)(graph, node)
-        return unquantized([index], True, tensor.dtype)(graph, node)
-
-    return limit("int8, or int32, int64 or bool as they are", rule)
-
-
-def movable_everywhere() -> Limit:
-    """Every operand and output is an int8 activation, or all have one other type whose bytes are moved unchanged."""
+def movable_at(index: int | None = None) -> Limit:
+    """The operand (every operand where None) and all outputs are int8 activations, or all of one other type that is
+    moved as it is."""
 
     def rule(graph: Graph, node: Node) -> str | None:
-        first = graph.given(node, 0)
-        if first.dtype not in MOVABLE:
-            return int8_everywhere()(graph, node)
-        return unquantized(range(len(node.inputs)), True, first.dtype)(graph, node)
+        places = range(len(node.inputs)) if index is None else (index,)
+        kind = graph.given(node, index or 0).dtype
+        if kind not in MOVABLE:
+            return int8_at(*places)(graph, node)
+        return unquantized(places, True, kind)(graph, node)
 
     return limit("int8, or int32, int64 or bool as they are", rule)
-
-
-def int8_everywhere() -> Limit:
-    """Every operand and output is an int8 activation."""
-    return int8_at(*range(1024))
 
 
 def constant_at(index: int, what: str) -> Limit:

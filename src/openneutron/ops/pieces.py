@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import constant_at, limit, movable_at, movable_everywhere, rank, shared_quantization
+from openneutron.ops.limits import constant_at, limit, movable_at, rank, shared_quantization
 from openneutron.ops.table import INPUT, Attribute, Operand, Role, constant_values, moving, parameter
 
 DATA = {"split": 1, "split_v": 0, "unpack": 0}
@@ -116,7 +116,7 @@ OPS = (
         operands=(Operand(Role.ACTIVATION, "input", repeated=True),),
         shape=_pack_shape,
         attributes=(Attribute("values_count", "valuesCount", 0), Attribute("axis", "axis", 0)),
-        limits=(movable_everywhere(), shared_quantization(), limit("inputs of one shape", _same_shapes)),
+        limits=(movable_at(), shared_quantization(), limit("inputs of one shape", _same_shapes)),
         version=2,
         doc="Inputs one behind the other along a new axis.",
     ),

@@ -14,7 +14,6 @@ from openneutron.ops.limits import (
     int8_at,
     limit,
     movable_at,
-    movable_everywhere,
     rank,
     shared_quantization,
 )
@@ -257,7 +256,7 @@ OPS = (
             Attribute("activation", "fusedActivationFunction", "NONE", {0: "NONE"}),
         ),
         limits=(
-            movable_everywhere(),
+            movable_at(),
             limit("inputs and output of the same scale and zero point", _joined_quantization),
             attr_among("activation", "NONE"),
             axes_of(0, lambda _, node: (node["axis"],)),

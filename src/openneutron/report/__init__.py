@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a compile came to, for people and for programs."""
+"""The figures of a compile, for people and for programs."""
 
 from openneutron.report.summary import ConvertedSummary, Delegated, PartitionSummary, Summary, of_compiled_file
 

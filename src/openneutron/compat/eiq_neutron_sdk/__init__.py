@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ExecuTorch's NXP backend calls of NXP's ``eiq_neutron_sdk``, done by this project's compiler.
+"""The part of NXP's ``eiq_neutron_sdk`` that ExecuTorch's NXP backend calls, done by this project's compiler.
 
 After ``openneutron.compat.eiq_neutron_sdk.install()`` an unmodified ``executorch.backends.nxp`` imports, quantizes, partitions and
 lowers as ever, and its partitions are compiled here. Names, attributes and file names are the SDK's; no code of it is here,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which targets there are."""
+"""The known targets."""
 
 from __future__ import annotations
 
