@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.cli.checked_early import check
-from openneutron.cli.model_source import PythonFunction
+from openneutron.cli.model_source import PythonFunction, check_early
 from openneutron.errors import InvalidModelError
 
 
@@ -33,7 +32,7 @@ from openneutron.errors import InvalidModelError
 )
 def test_a_function_that_may_be_there(tmp_path: Path, text: str) -> None:
     (tmp_path / "m.py").write_bytes(text.encode("latin-1"))
-    check(PythonFunction(tmp_path / "m.py", "net"), None, None)
+    check_early(PythonFunction(tmp_path / "m.py", "net"), None, None)
 
 
 @pytest.mark.parametrize(
@@ -48,5 +47,5 @@ def test_a_function_that_may_be_there(tmp_path: Path, text: str) -> None:
 def test_a_function_that_is_not_there(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "m.py").write_text(text)
     with pytest.raises(InvalidModelError) as caught:
-        check(PythonFunction(tmp_path / "m.py", "net"), None, None)
+        check_early(PythonFunction(tmp_path / "m.py", "net"), None, None)
     assert str(caught.value) == message

@@ -12,7 +12,7 @@ from openneutron import errors
 
 SOURCE = Path(openneutron.__file__).parent
 
-BEHIND = ("options.py", "flags.py", "compiler", "isa", "ir", "ops", "litert/write.py", "litert/expand.py")
+BEHIND = ("options.py", "flags.py", "compiler", "isa", "ir", "ops", "litert/write.py")
 """The stages of a graph after partitioning."""
 
 ABOUT = {

@@ -16,11 +16,11 @@ from openneutron.errors import BudgetError
 from openneutron.mixed import compile_file
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.fitted import short_name
-from openneutron.report.memory import memory_table
 from openneutron.report.text import (
     calls_table,
     count_text,
     duration_text,
+    memory_table,
     on_cpu_table,
     plain,
     size_text,

@@ -14,7 +14,7 @@ from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, Tensor, per_tensor
-from openneutron.ir.types import DType
+from openneutron.ir.graph import DType
 from openneutron.litert.interpret import beyond_reference
 from openneutron.litert.read import unpack
 from openneutron.simulator import Simulator

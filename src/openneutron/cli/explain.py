@@ -15,8 +15,7 @@ from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.cli.progress import Steps
 from openneutron.mixed import analyse_file
 from openneutron.report import Summary, of_compiled_file
-from openneutron.report.memory import memory_table
-from openneutron.report.text import calls_table, on_cpu_table, summary_table
+from openneutron.report.text import calls_table, memory_table, on_cpu_table, summary_table
 
 
 @takes_a_model(without=("io_dtype", "profile", "converter", "converter_flags", "any_runtime"))

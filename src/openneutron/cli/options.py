@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from openneutron import targets
-from openneutron.cli import checked_early, model_source
+from openneutron.cli import model_source
 from openneutron.cli.model_source import BuiltInModel, ExportedFile, LiteRTFile, ModelSource
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import Flag, flags_of
@@ -152,7 +152,7 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
         ):
             model_source.only_for_pytorch(source, option, value)
     else:
-        checked_early.check(source, given.calibration, given.weights)
+        model_source.check_early(source, given.calibration, given.weights)
     return GivenModel(
         source,
         options,

@@ -12,7 +12,7 @@ from openneutron.errors import InvalidModelError, InvalidProgramError
 from openneutron.export.deployment import ITEM_BYTES, Call, Deployment, IoTensor, Place, Quantization, Where
 from openneutron.isa import decode, payload
 from openneutron.isa.payload import Format, Payload
-from openneutron.pte.method import DelegateCall, Jump, KernelCall, Method, TensorValue, methods
+from openneutron.pte.program import DelegateCall, Jump, KernelCall, Method, TensorValue, methods
 
 QUANTIZE = "quantized_decomposed::quantize_per_tensor.out"
 DEQUANTIZE = "quantized_decomposed::dequantize_per_tensor.out"

@@ -34,14 +34,7 @@ CORTEX_M33 = Port(
         "example/board.h": "example/board.h",
         **{
             f"port/{name}": f"cortex_m33/{name}"
-            for name in (
-                "board.c",
-                "memory.cmake",
-                "mps2_an505.ld",
-                "startup.c",
-                "startup.h",
-                "toolchain.cmake",
-            )
+            for name in ("board.c", "memory.cmake", "mps2_an505.ld", "startup.c", "startup.h", "toolchain.cmake")
         },
     },
     build="cortex_m33/BUILD.md",

@@ -128,7 +128,7 @@ class Op:
     """True where LiteRT's uint8 kernel computes the same as its int8 kernel, on stored values that are 128 higher.
     Where the two round differently, kernel selection reads the node's attribute ``unsigned``."""
     in_litert: bool = True
-    """False where LiteRT has no such operator, so that a file states several others (``litert.expand``)."""
+    """False where LiteRT has no such operator, so that a file states several others (``litert.write``)."""
     several_outputs: bool = False
     """As many outputs as the shape rule gives shapes; otherwise one."""
     doc: str = ""

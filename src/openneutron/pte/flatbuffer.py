@@ -44,23 +44,23 @@ class Table:
             raise IndexError(index)
         return Table(self.data, self._target(place))
 
-    def tables(self, index: int) -> list[Table]:
+    def _vector(self, index: int) -> tuple[int, int]:
+        """Return the position of a vector's first element and the number of elements; 0 where the table leaves it out."""
         place = self._field(index)
         if place is None:
-            return []
+            return 0, 0
         start = self._target(place)
-        count = self._read("<I", start)
-        if start + 4 + 4 * count > len(self.data):
+        return start + 4, self._read("<I", start)
+
+    def tables(self, index: int) -> list[Table]:
+        start, count = self._vector(index)
+        if start + 4 * count > len(self.data):
             raise IndexError(count)
-        return [Table(self.data, self._target(start + 4 + 4 * i)) for i in range(count)]
+        return [Table(self.data, self._target(start + 4 * i)) for i in range(count)]
 
     def content(self, index: int) -> bytes:
         """Return a string's or byte vector's bytes; none where it is left out."""
-        place = self._field(index)
-        if place is None:
-            return b""
-        start = self._target(place)
-        return self.slice(start + 4, self._read("<I", start))
+        return self.slice(*self._vector(index))
 
     def slice(self, start: int, size: int) -> bytes:
         if start + size > len(self.data):
@@ -69,13 +69,8 @@ class Table:
 
     def numbers(self, index: int, kind: str) -> tuple[int, ...]:
         """Return a vector of numbers; none where it is left out."""
-        place = self._field(index)
-        if place is None:
-            return ()
-        start = self._target(place)
-        count = self._read("<I", start)
-        size = struct.calcsize(kind)
-        data = self.slice(start + 4, count * size)
+        start, count = self._vector(index)
+        data = self.slice(start, count * struct.calcsize(kind))
         return tuple(int(value) for (value,) in struct.iter_unpack(kind, data))
 
     def real(self, index: int) -> float:
