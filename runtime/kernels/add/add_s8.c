@@ -5,9 +5,6 @@
 #include "elements_avx512.h"
 #include "two_operands.h"
 
-bool add_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void add_s8_run(const NeutronKernelCall *call);
-
 bool add_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronAddS8 *p = params_block;
     /* With these bounds a scaled operand is below 2^28, and the sum below 2^29. */

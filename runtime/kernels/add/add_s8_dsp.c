@@ -4,8 +4,6 @@
 
 #if NEUTRON_DSP
 
-void add_s8_run(const NeutronKernelCall *call);
-
 /* Bits that both operands are shifted left by. */
 enum { LEFT_SHIFT = 20 };
 

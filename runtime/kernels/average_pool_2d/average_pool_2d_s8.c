@@ -5,10 +5,6 @@
 #include "pool.h"
 
 bool average_pool_2d_s8_check(const NeutronProgramView *program, const void *params_block,
-                              const NeutronWindowExtents *window);
-void average_pool_2d_s8_run(const NeutronKernelCall *call);
-
-bool average_pool_2d_s8_check(const NeutronProgramView *program, const void *params_block,
                               const NeutronWindowExtents *window) {
     const NeutronAveragePool2dS8 *p = params_block;
     /* A sum of this many elements, and half their number, fit 32 bits. */

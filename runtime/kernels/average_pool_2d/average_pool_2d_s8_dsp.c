@@ -5,8 +5,6 @@
 
 #if NEUTRON_DSP
 
-void average_pool_2d_s8_run(const NeutronKernelCall *call);
-
 static void average(const NeutronPool *pool, const NeutronPoolPoint *point) {
     const int32_t count = point->rows * point->cols, half = count / 2;
     const uint32_t low = neutron_four_bytes(pool->clamp_min), high = neutron_four_bytes(pool->clamp_max);

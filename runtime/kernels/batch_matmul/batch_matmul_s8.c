@@ -3,10 +3,6 @@
 #include "dsp.h"
 #include "elements.h"
 
-bool batch_matmul_s8_check(const NeutronProgramView *program, const void *params_block,
-                           const NeutronWindowExtents *window);
-void batch_matmul_s8_run(const NeutronKernelCall *call);
-
 /* As many products of two differences of stored values fit 32 bits. */
 enum { MOST_DEPTH = 1 << 15 };
 

@@ -8,8 +8,6 @@
 
 #if NEUTRON_DSP
 
-void batch_matmul_s8_run(const NeutronKernelCall *call);
-
 enum { COLUMNS = 4, MOST_DEPTH = 192 }; /* of the panel; the depth is a multiple of 4 */
 
 /* Four elements of a column, less the zero point. */

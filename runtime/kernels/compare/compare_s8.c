@@ -2,15 +2,6 @@
 /* LiteRT's comparisons of quantized tensors (ComparisonWithScaling of reference/comparisons.h). */
 #include "two_operands.h"
 
-bool compare_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void compare_s8_run(const NeutronKernelCall *call);
-void compare_s8_run_equal(const NeutronKernelCall *call);
-void compare_s8_run_not_equal(const NeutronKernelCall *call);
-void compare_s8_run_less(const NeutronKernelCall *call);
-void compare_s8_run_less_equal(const NeutronKernelCall *call);
-void compare_s8_run_greater(const NeutronKernelCall *call);
-void compare_s8_run_greater_equal(const NeutronKernelCall *call);
-
 /* LiteRT shifts both operands left by so many bits before it rescales them. */
 enum { LEFT_SHIFT = 8 };
 

@@ -28,18 +28,8 @@
 #define NEUTRON_X86_VARIANTS 0
 #endif
 
-bool conv_2d_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window);
-void conv_2d_s8_run(const NeutronKernelCall *call);
 void conv_2d_s8_run_portable(const NeutronKernelCall *call);
-
-bool conv_2d_1x1_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window);
-void conv_2d_1x1_s8_run(const NeutronKernelCall *call);
-void conv_2d_1x1_s8_run_vector(const NeutronKernelCall *call);
 void conv_2d_1x1_s8_run_portable(const NeutronKernelCall *call);
-
-bool depthwise_conv_2d_s8_check(const NeutronProgramView *program, const void *params,
-                                const NeutronWindowExtents *window);
-void depthwise_conv_2d_s8_run(const NeutronKernelCall *call);
 void depthwise_conv_2d_s8_run_portable(const NeutronKernelCall *call);
 
 #if NEUTRON_X86_VARIANTS

@@ -5,10 +5,6 @@
 #include "softmax.h"
 
 bool l2_normalization_s8_check(const NeutronProgramView *program, const void *params_block,
-                               const NeutronWindowExtents *window);
-void l2_normalization_s8_run(const NeutronKernelCall *call);
-
-bool l2_normalization_s8_check(const NeutronProgramView *program, const void *params_block,
                                const NeutronWindowExtents *window) {
     const NeutronL2NormalizationS8 *p = params_block;
     return softmax_tensors_are_sound(program, p->input, p->output, p->channels, window) &&

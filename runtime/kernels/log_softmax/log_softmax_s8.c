@@ -4,9 +4,6 @@
 #include "elements.h"
 #include "softmax.h"
 
-bool log_softmax_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void log_softmax_s8_run(const NeutronKernelCall *call);
-
 bool log_softmax_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronLogSoftmaxS8 *p = params_block;
     return softmax_tensors_are_sound(program, p->input, p->output, p->channels, window) &&

@@ -5,10 +5,6 @@
 #include "pool.h"
 
 bool max_pool_2d_s8_check(const NeutronProgramView *program, const void *params_block,
-                          const NeutronWindowExtents *window);
-void max_pool_2d_s8_run(const NeutronKernelCall *call);
-
-bool max_pool_2d_s8_check(const NeutronProgramView *program, const void *params_block,
                           const NeutronWindowExtents *window) {
     return neutron_pool_is_sound(program, params_block, window, true);
 }

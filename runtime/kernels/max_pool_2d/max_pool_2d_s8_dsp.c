@@ -5,8 +5,6 @@
 
 #if NEUTRON_DSP
 
-void max_pool_2d_s8_run(const NeutronKernelCall *call);
-
 static void max(const NeutronPool *pool, const NeutronPoolPoint *point) {
     const uint32_t low = neutron_four_bytes(pool->clamp_min), high = neutron_four_bytes(pool->clamp_max);
     const int32_t in_pitch = pool->in->channel_pitch, out_pitch = pool->out->channel_pitch;

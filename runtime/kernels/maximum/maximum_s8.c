@@ -3,9 +3,6 @@
 #include "two_operands_dsp.h"
 #include "two_operands.h"
 
-bool maximum_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void maximum_s8_run(const NeutronKernelCall *call);
-
 bool maximum_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronMaximumS8 *p = params_block;
     return (p->smaller == 0 || p->smaller == 1) && neutron_window_buffer(program, p->input_a, false, window) != NULL &&

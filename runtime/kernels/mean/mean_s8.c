@@ -3,9 +3,6 @@
 #include "dsp.h"
 #include "elements_avx2.h"
 
-bool mean_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void mean_s8_run(const NeutronKernelCall *call);
-
 bool mean_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronMeanS8 *p = params_block;
     const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);

@@ -4,8 +4,6 @@
 
 #if NEUTRON_DSP
 
-void mean_s8_run(const NeutronKernelCall *call);
-
 void mean_s8_run(const NeutronKernelCall *call) {
     const NeutronMeanS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;

@@ -4,9 +4,6 @@
 #include "elements_avx512.h"
 #include "two_operands.h"
 
-bool mul_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void mul_s8_run(const NeutronKernelCall *call);
-
 bool mul_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronMulS8 *p = params_block;
     const bool numbers = neutron_is_stored(p->a_zero_point) && neutron_is_stored(p->b_zero_point) &&

@@ -4,8 +4,6 @@
 
 #if NEUTRON_DSP
 
-void mul_s8_run(const NeutronKernelCall *call);
-
 typedef struct {
     uint32_t a_zero_points, b_zero_points; /* less two */
     NeutronResultScaleDsp scale;

@@ -3,9 +3,6 @@
 #include "two_operands.h"
 #include "two_operands_dsp.h"
 
-bool prelu_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void prelu_s8_run(const NeutronKernelCall *call);
-
 bool prelu_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronPreluS8 *p = params_block;
     const bool numbers = neutron_is_stored(p->a_zero_point) && neutron_is_stored(p->b_zero_point) &&

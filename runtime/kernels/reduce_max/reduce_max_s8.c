@@ -4,10 +4,6 @@
 #include "elements_dsp.h"
 
 bool reduce_max_s8_check(const NeutronProgramView *program, const void *params_block,
-                         const NeutronWindowExtents *window);
-void reduce_max_s8_run(const NeutronKernelCall *call);
-
-bool reduce_max_s8_check(const NeutronProgramView *program, const void *params_block,
                          const NeutronWindowExtents *window) {
     const NeutronReduceMaxS8 *p = params_block;
     const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);

@@ -2,10 +2,6 @@
 /* LiteRT's ResizeBilinearInteger (reference/resize_bilinear.h); positions and weights have become maps. */
 #include "elements.h"
 
-bool resize_bilinear_s8_check(const NeutronProgramView *program, const void *params_block,
-                              const NeutronWindowExtents *window);
-void resize_bilinear_s8_run(const NeutronKernelCall *call);
-
 enum { WEIGHT_BITS = 10, WHOLE = 1 << WEIGHT_BITS };
 
 bool resize_bilinear_s8_check(const NeutronProgramView *program, const void *params_block,

@@ -2,9 +2,6 @@
 /* LiteRT's SELECT_V2 (reference/select.h), on stored values. */
 #include "elements.h"
 
-bool select_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void select_s8_run(const NeutronKernelCall *call);
-
 bool select_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronSelectS8 *p = params_block;
     return neutron_window_buffer(program, p->condition, false, window) != NULL &&

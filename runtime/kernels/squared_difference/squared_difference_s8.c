@@ -3,10 +3,6 @@
 #include "two_operands.h"
 #include "two_operands_dsp.h"
 
-bool squared_difference_s8_check(const NeutronProgramView *program, const void *params_block,
-                                 const NeutronWindowExtents *window);
-void squared_difference_s8_run(const NeutronKernelCall *call);
-
 /* Bits that both operands are shifted left by. */
 enum { FRACTION_BITS = 7 };
 
