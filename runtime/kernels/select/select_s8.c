@@ -5,9 +5,7 @@
 bool select_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronSelectS8 *p = params_block;
     return neutron_window_buffer(program, p->condition, false, window) != NULL &&
-           neutron_window_buffer(program, p->input_a, false, window) != NULL &&
-           neutron_window_buffer(program, p->input_b, false, window) != NULL &&
-           neutron_window_buffer(program, p->output, true, window) != NULL;
+           neutron_two_operands_are_sound(program, p->input_a, p->input_b, p->output, window);
 }
 
 typedef struct {
