@@ -164,8 +164,7 @@ typedef struct {
 } NeutronRounding;
 
 static inline NeutronRounding neutron_rounding(int32_t amount) {
-    const NeutronRounding rounding = {amount, (int32_t)((UINT32_C(1) << amount) >> 1), amount > 0 ? -1 : 0};
-    return rounding;
+    return (NeutronRounding){amount, (int32_t)((UINT32_C(1) << amount) >> 1), amount > 0 ? -1 : 0};
 }
 
 static NEUTRON_INLINE int32_t neutron_shift_rounding(int32_t x, NeutronRounding by) {

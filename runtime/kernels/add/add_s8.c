@@ -66,8 +66,7 @@ typedef struct {
 } Operand;
 
 static Operand operand(int32_t zero_point, int32_t multiplier, int32_t shift) {
-    const Operand scaling = {zero_point, multiplier >> 11, multiplier & 2047, neutron_rounding(-shift)};
-    return scaling;
+    return (Operand){zero_point, multiplier >> 11, multiplier & 2047, neutron_rounding(-shift)};
 }
 
 /* The doubling high product of (value - zero point) * 2^20 and the multiplier, which is
@@ -87,7 +86,7 @@ typedef struct {
 } Numbers;
 
 static Numbers numbers_of(const NeutronAddS8 *p) {
-    const Numbers numbers = {
+    return (Numbers){
         .a = operand(p->a_zero_point, p->a_multiplier, p->a_shift),
         .b = operand(p->b_zero_point, p->b_multiplier < 0 ? -p->b_multiplier : p->b_multiplier, p->b_shift),
         .b_sign = p->b_multiplier < 0 ? -1 : 1,
@@ -98,7 +97,6 @@ static Numbers numbers_of(const NeutronAddS8 *p) {
         .low = p->clamp_min - p->output_zero_point,
         .high = p->clamp_max - p->output_zero_point,
     };
-    return numbers;
 }
 
 static NEUTRON_INLINE void add_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
@@ -123,9 +121,8 @@ typedef struct {
 } OperandAvx2;
 
 NEUTRON_AVX2_INLINE OperandAvx2 operand_avx2(const Operand *operand) {
-    const OperandAvx2 wide = {_mm256_set1_epi32(operand->zero_point), _mm256_set1_epi32(operand->multiplier_high),
-                              _mm256_set1_epi32(operand->multiplier_low), neutron_rounding_avx2(operand->rounding)};
-    return wide;
+    return (OperandAvx2){_mm256_set1_epi32(operand->zero_point), _mm256_set1_epi32(operand->multiplier_high),
+                         _mm256_set1_epi32(operand->multiplier_low), neutron_rounding_avx2(operand->rounding)};
 }
 
 NEUTRON_AVX2_INLINE __m256i scaled_avx2(__m256i stored, const OperandAvx2 *operand) {
@@ -173,9 +170,8 @@ typedef struct {
 } OperandAvx512;
 
 NEUTRON_AVX512_INLINE OperandAvx512 operand_avx512(const Operand *operand) {
-    const OperandAvx512 wide = {_mm512_set1_epi32(operand->zero_point), _mm512_set1_epi32(operand->multiplier_high),
-                                _mm512_set1_epi32(operand->multiplier_low), neutron_rounding_avx512(operand->rounding)};
-    return wide;
+    return (OperandAvx512){_mm512_set1_epi32(operand->zero_point), _mm512_set1_epi32(operand->multiplier_high),
+                           _mm512_set1_epi32(operand->multiplier_low), neutron_rounding_avx512(operand->rounding)};
 }
 
 NEUTRON_AVX512_INLINE __m512i scaled_avx512(__m512i stored, const OperandAvx512 *operand) {

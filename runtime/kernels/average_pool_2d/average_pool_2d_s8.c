@@ -27,11 +27,7 @@ static void average(const NeutronPool *pool, const NeutronPoolPoint *point) {
         const uint32_t word =
             neutron_min_bytes(neutron_max_bytes(neutron_stored_word(x[0], x[1], x[2], x[3]), low), high);
         uint8_t *to = point->to + (ptrdiff_t)done * out_pitch;
-        if (out_pitch == 1 && point->channels - done >= 4) {
-            neutron_store_word(to, word);
-        } else {
-            neutron_store_some_dsp(to, out_pitch, word, point->channels - done);
-        }
+        neutron_store_four_dsp(to, out_pitch, word, point->channels - done);
     }
 }
 

@@ -91,11 +91,7 @@ static void store(const Product *product, uint8_t *to) {
         x[c] = product->scale_fits ? neutron_dsp_rounded_twice(sum, product->scale) : rescaled(product->p, sum);
     }
     const uint32_t word = neutron_stored_word(x[0], x[1], x[2], x[3]);
-    if (pitch == 1 && product->columns == COLUMNS) {
-        neutron_store_word(to, word);
-    } else {
-        neutron_store_some_dsp(to, pitch, word, product->columns);
-    }
+    neutron_store_four_dsp(to, pitch, word, product->columns);
 }
 
 static void compute_columns(Product *product) {

@@ -31,11 +31,7 @@ static void max(const NeutronPool *pool, const NeutronPoolPoint *point) {
         }
         largest = neutron_min_bytes(largest, high);
         uint8_t *to = point->to + (ptrdiff_t)done * out_pitch;
-        if (left >= 4 && out_pitch == 1) {
-            neutron_store_word(to, largest);
-        } else {
-            neutron_store_some_dsp(to, out_pitch, largest, left);
-        }
+        neutron_store_four_dsp(to, out_pitch, largest, left);
     }
 }
 

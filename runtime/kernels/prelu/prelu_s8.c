@@ -22,8 +22,7 @@ typedef struct {
 } Numbers;
 
 static Scale scale(int32_t multiplier, int32_t shift) {
-    const Scale made = {multiplier, shift > 0 ? shift : 0, neutron_rounding(shift > 0 ? 0 : -shift)};
-    return made;
+    return (Scale){multiplier, shift > 0 ? shift : 0, neutron_rounding(shift > 0 ? 0 : -shift)};
 }
 
 static NEUTRON_INLINE int32_t scaled(int32_t x, const Scale *by) {

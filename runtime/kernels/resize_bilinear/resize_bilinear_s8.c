@@ -24,12 +24,11 @@ typedef struct {
 /* Entry `position` of a map of `outputs` entries, inside the input's extent whatever the map says. */
 static Between between(const int32_t *map, int32_t outputs, int32_t position, int32_t extent) {
     const int32_t *entry = map + position;
-    const Between made = {
+    return (Between){
         neutron_bound(entry[0], 0, extent - 1),
         neutron_bound(entry[outputs], 0, extent - 1),
         neutron_bound(entry[(ptrdiff_t)2 * outputs], 0, WHOLE),
     };
-    return made;
 }
 
 /* The four elements around an output element, in the window's first channel, and their weights. */

@@ -67,8 +67,7 @@ typedef struct {
 } Numbers;
 
 static Scale scale(int32_t zero_point, int32_t multiplier, int32_t shift) {
-    const Scale made = {zero_point, multiplier, neutron_rounding(-shift)};
-    return made;
+    return (Scale){zero_point, multiplier, neutron_rounding(-shift)};
 }
 
 static NEUTRON_INLINE int32_t scaled(int32_t x, const Scale *by) {
