@@ -167,15 +167,14 @@ static NEUTRON_INLINE int32_t product_blocks(const NeutronKernelCall *call, int3
     return done;
 }
 
-static void product_row(const NeutronKernelCall *call, int32_t n, int32_t r) {
+static NEUTRON_INLINE void product_row(const NeutronKernelCall *call, int32_t n, int32_t r) {
     const int32_t done = NEUTRON_BLOCK > 1 ? product_blocks(call, n, r, 0, NEUTRON_BLOCK) : 0;
     product_blocks(call, n, r, done, 1);
 }
 
 #ifdef NEUTRON_AVX2
 NEUTRON_AVX2 static void product_row_avx2(const NeutronKernelCall *call, int32_t n, int32_t r) {
-    const int32_t done = product_blocks(call, n, r, 0, NEUTRON_BLOCK);
-    product_blocks(call, n, r, done, 1);
+    product_row(call, n, r);
 }
 #endif
 

@@ -72,16 +72,13 @@ static NEUTRON_INLINE int32_t max_blocks(const NeutronKernelCall *call, int32_t 
     return done;
 }
 
-static void max_batch(const NeutronKernelCall *call, int32_t n) {
+static NEUTRON_INLINE void max_batch(const NeutronKernelCall *call, int32_t n) {
     const int32_t done = NEUTRON_BLOCK > 1 ? max_blocks(call, n, 0, NEUTRON_BLOCK) : 0;
     max_blocks(call, n, done, 1);
 }
 
 #ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void max_batch_avx2(const NeutronKernelCall *call, int32_t n) {
-    const int32_t done = max_blocks(call, n, 0, NEUTRON_BLOCK);
-    max_blocks(call, n, done, 1);
-}
+NEUTRON_AVX2 static void max_batch_avx2(const NeutronKernelCall *call, int32_t n) { max_batch(call, n); }
 #endif
 
 void reduce_max_s8_run(const NeutronKernelCall *call) {

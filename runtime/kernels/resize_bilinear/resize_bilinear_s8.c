@@ -60,15 +60,14 @@ static NEUTRON_INLINE int32_t mix_blocks(const Corners *corners, uint8_t *to, in
     return done;
 }
 
-static void mix(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels) {
+static NEUTRON_INLINE void mix(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels) {
     const int32_t done = NEUTRON_BLOCK > 1 ? mix_blocks(corners, to, to_pitch, channels, 0, NEUTRON_BLOCK) : 0;
     mix_blocks(corners, to, to_pitch, channels, done, 1);
 }
 
 #ifdef NEUTRON_AVX2
 NEUTRON_AVX2 static void mix_avx2(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels) {
-    const int32_t done = mix_blocks(corners, to, to_pitch, channels, 0, NEUTRON_BLOCK);
-    mix_blocks(corners, to, to_pitch, channels, done, 1);
+    mix(corners, to, to_pitch, channels);
 }
 #endif
 
