@@ -64,22 +64,14 @@ void log_driver(const char* step, NeutronError error, uint32_t detail) {
     ET_LOG(
         Error,
         "NeutronBackend: %s failed with 0x%" PRIx32 ": %s %s (%" PRIu32 ") is not registered: link the kernel selection "
-        "of this model.",
-        step,
-        static_cast<uint32_t>(error),
+        "of this model.", step, static_cast<uint32_t>(error),
         isNeutronErrorOfVariant(error) ? "a variant that the model calls of kernel" : "kernel",
-        name != nullptr ? name : "of an unknown name",
-        getNeutronErrorKernel(error));
+        name != nullptr ? name : "of an unknown name", getNeutronErrorKernel(error));
     return;
   }
   ET_LOG(
-      Error,
-      "NeutronBackend: %s failed with 0x%" PRIx32 " (%s, detail 0x%" PRIx32 "): %s.",
-      step,
-      static_cast<uint32_t>(error),
-      getNeutronErrorCategory(error),
-      detail,
-      neutronErrorText(error));
+      Error, "NeutronBackend: %s failed with 0x%" PRIx32 " (%s, detail 0x%" PRIx32 "): %s.", step,
+      static_cast<uint32_t>(error), getNeutronErrorCategory(error), detail, neutronErrorText(error));
 }
 
 // The application's choice, or the build's.
@@ -87,10 +79,9 @@ Result<uint32_t> timeout_seconds(const BackendInitContext& context) {
 #ifdef NEUTRON_RUNTIME_SPECS
   const Result<int> chosen = context.get_runtime_spec<int>("timeout_seconds");
   if (chosen.error() != Error::NotFound) {
-    if (!chosen.ok() || *chosen < 0) {
-      ET_LOG(Error, "NeutronBackend: the runtime spec timeout_seconds must be a number of seconds, 0 or more.");
-      return Error::InvalidArgument;
-    }
+    ET_CHECK_OR_RETURN_ERROR(
+        chosen.ok() && *chosen >= 0, InvalidArgument,
+        "NeutronBackend: the runtime spec timeout_seconds must be a number of seconds, 0 or more.");
     return static_cast<uint32_t>(*chosen);
   }
 #else
@@ -107,22 +98,15 @@ Error check_program(const Payload& payload, const NeutronModelConfig& config) {
     return Error::InvalidProgram;
   }
   const auto* header = static_cast<const NeutronHeader*>(config.microcode);
-  if (header->input_count != payload.inputs || header->output_count != payload.outputs) {
-    ET_LOG(
-        Error,
-        "NeutronBackend: the payload has %d inputs and %d outputs, its microcode %" PRIu32 " and %" PRIu32
-        ". The file is corrupt.",
-        static_cast<int>(payload.inputs),
-        static_cast<int>(payload.outputs),
-        header->input_count,
-        header->output_count);
-    return Error::InvalidProgram;
-  }
+  ET_CHECK_OR_RETURN_ERROR(
+      header->input_count == payload.inputs && header->output_count == payload.outputs, InvalidProgram,
+      "NeutronBackend: the payload has %d inputs and %d outputs, its microcode %" PRIu32 " and %" PRIu32
+      ". The file is corrupt.",
+      static_cast<int>(payload.inputs), static_cast<int>(payload.outputs), header->input_count, header->output_count);
 #ifdef NEUTRON_CHECK_WEIGHTS
-  if (checksum(payload.weights, header->weights_size) != header->weights_crc) {
-    ET_LOG(Error, "NeutronBackend: the weights' checksum is wrong. The file is corrupt.");
-    return Error::InvalidProgram;
-  }
+  ET_CHECK_OR_RETURN_ERROR(
+      checksum(payload.weights, header->weights_size) == header->weights_crc, InvalidProgram,
+      "NeutronBackend: the weights' checksum is wrong. The file is corrupt.");
 #endif
   return Error::Ok;
 }
@@ -172,26 +156,21 @@ class NeutronBackend final : public BackendInterface {
   Result<DelegateHandle*> init(BackendInitContext& context, FreeableBuffer* processed, ArrayRef<CompileSpec>)
       const override {
     void* memory = context.get_runtime_allocator()->allocate(sizeof(Model), alignof(Model));
-    if (memory == nullptr) {
-      ET_LOG(Error, "NeutronBackend: no memory for the model's handle.");
-      return Error::MemoryAllocationFailed;
-    }
+    ET_CHECK_OR_RETURN_ERROR(
+        memory != nullptr, MemoryAllocationFailed,
+        "NeutronBackend: no memory for the model's handle.");
     auto* model = new (memory) Model;
     Payload& payload = model->payload;
     ET_CHECK_OK_OR_RETURN_ERROR(parse(static_cast<const uint8_t*>(processed->data()), processed->size(), payload));
     ET_CHECK_OK_OR_RETURN_ERROR(align_blobs(context, payload));
-    const Result<uint32_t> timeout = timeout_seconds(context);
-    if (!timeout.ok()) {
-      return timeout.error();
-    }
-    const NeutronModelConfig config = {payload.microcode, payload.weights, nullptr, *timeout};
+    const uint32_t timeout = ET_UNWRAP(timeout_seconds(context));
+    const NeutronModelConfig config = {payload.microcode, payload.weights, nullptr, timeout};
     ET_CHECK_OK_OR_RETURN_ERROR(check_program(payload, config));
 #if NO_HEAP_USAGE
     model->handle = context.get_runtime_allocator()->allocate(neutronGetModelContextSize(), kAlignment);
-    if (model->handle == nullptr) {
-      ET_LOG(Error, "NeutronBackend: no memory for the driver's context.");
-      return Error::MemoryAllocationFailed;
-    }
+    ET_CHECK_OR_RETURN_ERROR(
+        model->handle != nullptr, MemoryAllocationFailed,
+        "NeutronBackend: no memory for the driver's context.");
 #endif
     const NeutronError error = neutronModelPrepare(&config, &model->handle);
     if (error != ENONE) {
@@ -207,15 +186,10 @@ class NeutronBackend final : public BackendInterface {
     const auto* model = static_cast<const Model*>(handle);
     const Payload& payload = model->payload;
     const size_t wanted = static_cast<size_t>(payload.arguments) + payload.outputs;
-    if (args.size() != wanted) {
-      ET_LOG(
-          Error,
-          "NeutronBackend: the call has %zu arguments; the program was compiled for %d inputs and %d outputs.",
-          args.size(),
-          static_cast<int>(payload.arguments),
-          static_cast<int>(payload.outputs));
-      return Error::InvalidArgument;
-    }
+    ET_CHECK_OR_RETURN_ERROR(
+        args.size() == wanted, InvalidArgument,
+        "NeutronBackend: the call has %zu arguments; the program was compiled for %d inputs and %d outputs.",
+        args.size(), static_cast<int>(payload.arguments), static_cast<int>(payload.outputs));
     auto** inputs = allocate<const void*>(context, payload.inputs + 1u, "inputs' addresses");
     auto** outputs = allocate<void*>(context, payload.outputs + 3u, "outputs' addresses");
     if (inputs == nullptr || outputs == nullptr) {
@@ -285,10 +259,9 @@ class NeutronBackend final : public BackendInterface {
   }
 
   static Result<Passing> check_argument(const Port& port, const EValue& argument) {
-    if (!argument.isTensor()) {
-      ET_LOG(Error, "NeutronBackend: %s %zu is not a tensor.", port.what, port.index);
-      return Error::InvalidArgument;
-    }
+    ET_CHECK_OR_RETURN_ERROR(
+        argument.isTensor(), InvalidArgument,
+        "NeutronBackend: %s %zu is not a tensor.", port.what, port.index);
     return check_tensor(port, argument.toTensor());
   }
 
@@ -299,13 +272,10 @@ class NeutronBackend final : public BackendInterface {
       const EValue& argument,
       const void*& place) {
     const Port port = {"input", index, model.payload.input_formats[index], model.bindings[index].size};
-    const Result<Passing> passing = check_argument(port, argument);
-    if (!passing.ok()) {
-      return passing.error();
-    }
+    const Passing passing = ET_UNWRAP(check_argument(port, argument));
     const Tensor& tensor = argument.toTensor();
     place = tensor.const_data_ptr();
-    if (*passing == Passing::kTransposed) {
+    if (passing == Passing::kTransposed) {
       auto* copy = allocate<uint8_t>(context, port.size, "transposed input");
       if (copy == nullptr) {
         return Error::MemoryAllocationFailed;
@@ -325,12 +295,9 @@ class NeutronBackend final : public BackendInterface {
       void*& place) {
     const Port port = {
         "output", index, model.payload.output_formats[index], model.bindings[model.payload.inputs + index].size};
-    const Result<Passing> passing = check_argument(port, argument);
-    if (!passing.ok()) {
-      return passing.error();
-    }
+    const Passing passing = ET_UNWRAP(check_argument(port, argument));
     place = argument.toTensor().mutable_data_ptr();
-    if (*passing == Passing::kTransposed) {
+    if (passing == Passing::kTransposed) {
       place = allocate<uint8_t>(context, port.size, "output before its transposition");
       if (place == nullptr) {
         return Error::MemoryAllocationFailed;

@@ -52,29 +52,20 @@ inline Error refuse_truncated(const char* part, size_t needed, size_t size) {
   ET_LOG(
       Error,
       "NeutronBackend: the payload is %zu bytes; with its %s it has at least %zu. The file is truncated or corrupt.",
-      size,
-      part,
-      needed);
+      size, part, needed);
   return Error::InvalidProgram;
 }
 
 inline Error check_map(const char* what, const uint8_t* map, size_t count, size_t bound) {
   for (size_t i = 0; i < count; ++i) {
-    if (map[i] >= bound) {
-      ET_LOG(
-          Error,
-          "NeutronBackend: the payload maps %s %zu to argument %d; there are %zu. The file is corrupt.",
-          what,
-          i,
-          static_cast<int>(map[i]),
-          bound);
-      return Error::InvalidProgram;
-    }
+    ET_CHECK_OR_RETURN_ERROR(
+        map[i] < bound, InvalidProgram,
+        "NeutronBackend: the payload maps %s %zu to argument %d; there are %zu. The file is corrupt.",
+        what, i, static_cast<int>(map[i]), bound);
     for (size_t j = 0; j < i; ++j) {
-      if (map[i] == map[j]) {
-        ET_LOG(Error, "NeutronBackend: the payload maps %ss %zu and %zu to one argument. The file is corrupt.", what, j, i);
-        return Error::InvalidProgram;
-      }
+      ET_CHECK_OR_RETURN_ERROR(
+          map[i] != map[j], InvalidProgram,
+          "NeutronBackend: the payload maps %ss %zu and %zu to one argument. The file is corrupt.", what, j, i);
     }
   }
   return Error::Ok;
@@ -82,15 +73,10 @@ inline Error check_map(const char* what, const uint8_t* map, size_t count, size_
 
 inline Error check_formats(const char* what, const uint8_t* formats, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    if (formats[i] > kChannelsLast) {
-      ET_LOG(
-          Error,
-          "NeutronBackend: the payload gives %s %zu format %d; 0 and 1 are known. Update the backend.",
-          what,
-          i,
-          static_cast<int>(formats[i]));
-      return Error::InvalidProgram;
-    }
+    ET_CHECK_OR_RETURN_ERROR(
+        formats[i] <= kChannelsLast, InvalidProgram,
+        "NeutronBackend: the payload gives %s %zu format %d; 0 and 1 are known. Update the backend.",
+        what, i, static_cast<int>(formats[i]));
   }
   return Error::Ok;
 }
@@ -116,19 +102,14 @@ inline Error parse(const uint8_t* data, size_t size, Payload& payload) {
   }
   payload.microcode = data + aligned(header);
   payload.microcode_space = size - aligned(header);
-  if (is_foreign(payload.microcode)) {
-    ET_LOG(Error, "NeutronBackend: %s.", neutronErrorText(ENEUTRON_FOREIGN));
-    return Error::InvalidProgram;
-  }
+  ET_CHECK_OR_RETURN_ERROR(
+      !is_foreign(payload.microcode), InvalidProgram,
+      "NeutronBackend: %s.", neutronErrorText(ENEUTRON_FOREIGN));
   const uint8_t version = data[header - 1];
-  if (version != kPayloadVersion) {
-    ET_LOG(
-        Error,
-        "NeutronBackend: the payload's version is %d; this backend reads version %d. Update the backend, or compile the model again.",
-        static_cast<int>(version),
-        static_cast<int>(kPayloadVersion));
-    return Error::InvalidProgram;
-  }
+  ET_CHECK_OR_RETURN_ERROR(
+      version == kPayloadVersion, InvalidProgram,
+      "NeutronBackend: the payload's version is %d; this backend reads version %d. Update the backend, or compile the model again.",
+      static_cast<int>(version), static_cast<int>(kPayloadVersion));
   payload.input_formats = data + 3;
   payload.output_formats = payload.input_formats + payload.inputs;
   payload.input_map = payload.output_formats + payload.outputs;
@@ -138,10 +119,9 @@ inline Error parse(const uint8_t* data, size_t size, Payload& payload) {
   ET_CHECK_OK_OR_RETURN_ERROR(check_map("input", payload.input_map, payload.inputs, payload.arguments));
   ET_CHECK_OK_OR_RETURN_ERROR(check_map("output", payload.output_map, payload.outputs, payload.outputs));
 
-  if (word_at(payload.microcode, offsetof(NeutronHeader, magic) / 4) != NEUTRON_MAGIC) {
-    ET_LOG(Error, "NeutronBackend: the payload does not contain Neutron microcode.");
-    return Error::InvalidProgram;
-  }
+  ET_CHECK_OR_RETURN_ERROR(
+      word_at(payload.microcode, offsetof(NeutronHeader, magic) / 4) == NEUTRON_MAGIC, InvalidProgram,
+      "NeutronBackend: the payload does not contain Neutron microcode.");
   const uint64_t microcode_size = word_at(payload.microcode, offsetof(NeutronHeader, microcode_size) / 4);
   const uint64_t weights_size = word_at(payload.microcode, offsetof(NeutronHeader, weights_size) / 4);
   const uint64_t weights_at = aligned(header) + aligned(microcode_size);
@@ -161,10 +141,9 @@ inline Error align_blobs(BackendInitContext& context, Payload& payload) {
   }
   const size_t size = payload.microcode_space;
   auto* copy = static_cast<uint8_t*>(context.get_runtime_allocator()->allocate(size, kAlignment));
-  if (copy == nullptr) {
-    ET_LOG(Error, "NeutronBackend: no memory for %zu bytes of an unaligned payload.", size);
-    return Error::MemoryAllocationFailed;
-  }
+  ET_CHECK_OR_RETURN_ERROR(
+      copy != nullptr, MemoryAllocationFailed,
+      "NeutronBackend: no memory for %zu bytes of an unaligned payload.", size);
   std::memcpy(copy, payload.microcode, size);
   payload.weights = copy + (payload.weights - payload.microcode);
   payload.microcode = copy;

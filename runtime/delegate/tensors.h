@@ -73,31 +73,19 @@ struct Port {
 
 // How a tensor gets to or from the program.
 inline Result<Passing> check_tensor(const Port& port, const Tensor& tensor) {
-  if (tensor.nbytes() != port.size) {
-    ET_LOG(
-        Error,
-        "NeutronBackend: %s %zu has %zu bytes; the program has %" PRIu32
-        ". Call the method with the dtypes and shapes it was exported with.",
-        port.what,
-        port.index,
-        static_cast<size_t>(tensor.nbytes()),
-        port.size);
-    return Error::InvalidArgument;
-  }
-  if (port.size > 0 && tensor.const_data_ptr() == nullptr) {
-    ET_LOG(Error, "NeutronBackend: %s %zu has no memory.", port.what, port.index);
-    return Error::InvalidArgument;
-  }
+  ET_CHECK_OR_RETURN_ERROR(
+      tensor.nbytes() == port.size, InvalidArgument,
+      "NeutronBackend: %s %zu has %zu bytes; the program has %" PRIu32
+      ". Call the method with the dtypes and shapes it was exported with.",
+      port.what, port.index, static_cast<size_t>(tensor.nbytes()), port.size);
+  ET_CHECK_OR_RETURN_ERROR(
+      port.size == 0 || tensor.const_data_ptr() != nullptr, InvalidArgument,
+      "NeutronBackend: %s %zu has no memory.", port.what, port.index);
   const bool channels_last = port.format == kChannelsLast;
-  if (channels_last && tensor.dim() < 3) {
-    ET_LOG(
-        Error,
-        "NeutronBackend: %s %zu is channels-last and has %zd dimensions; that takes at least 3.",
-        port.what,
-        port.index,
-        static_cast<ssize_t>(tensor.dim()));
-    return Error::InvalidArgument;
-  }
+  ET_CHECK_OR_RETURN_ERROR(
+      !channels_last || tensor.dim() >= 3, InvalidArgument,
+      "NeutronBackend: %s %zu is channels-last and has %zd dimensions; that takes at least 3.",
+      port.what, port.index, static_cast<ssize_t>(tensor.dim()));
   if (lies_as(tensor, channels_last)) {
     return Passing::kAsIs;
   }
@@ -105,11 +93,8 @@ inline Result<Passing> check_tensor(const Port& port, const Tensor& tensor) {
     return Passing::kTransposed;
   }
   ET_LOG(
-      Error,
-      "NeutronBackend: %s %zu has a dim order that is neither %s. Pass a contiguous tensor.",
-      port.what,
-      port.index,
-      channels_last ? "channels-last nor contiguous" : "contiguous nor the same in memory");
+      Error, "NeutronBackend: %s %zu has a dim order that is neither %s. Pass a contiguous tensor.", port.what,
+      port.index, channels_last ? "channels-last nor contiguous" : "contiguous nor the same in memory");
   return Error::InvalidArgument;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The driver's API: models and runs. Nothing here allocates or logs while a program runs, and a run keeps all it needs
- * on its own stack, so that handles can be used from several threads. */
+/* The driver's API: settings, models and runs. Nothing here allocates or logs while a program runs, and a run keeps all it
+ * needs on its own stack, so that handles can be used from several threads. */
 #include "driver.h"
 
 #include <string.h>
@@ -27,6 +27,59 @@ static Model *model_of(NeutronModelHandle handle) {
     return model != NULL && model->tag == MODEL_TAG ? model : NULL;
 }
 
+/* ---- what holds for all models: callbacks, port and power ------------------------------------------------------------ */
+
+typedef enum { NEUTRON_OFF, NEUTRON_SUSPENDED, NEUTRON_ON } NeutronState;
+
+/* A run takes config and port as they are when it begins. */
+static struct {
+    NeutronConfig config;
+    NeutronPort port;
+    NeutronState state;
+} settings;
+
+/* The port hears of changes alone. */
+static void enter(NeutronState state) {
+    const bool was_on = settings.state == NEUTRON_ON;
+    const bool is_on = state == NEUTRON_ON;
+    settings.state = state;
+    if (is_on != was_on && settings.port.power != NULL) settings.port.power(is_on);
+}
+
+NeutronError neutronInit(void) {
+    enter(NEUTRON_ON);
+    return ENONE;
+}
+
+NeutronError neutronDeinit(void) {
+    enter(NEUTRON_OFF);
+    return ENONE;
+}
+
+NeutronError neutronSuspend(void) {
+    if (settings.state == NEUTRON_OFF) return ENEUTRON_STATE;
+    enter(NEUTRON_SUSPENDED);
+    return ENONE;
+}
+
+NeutronError neutronResume(void) {
+    if (settings.state == NEUTRON_OFF) return ENEUTRON_STATE;
+    enter(NEUTRON_ON);
+    return ENONE;
+}
+
+NeutronError neutronSetConfig(const NeutronConfig *config) {
+    if (config == NULL) return ENEUTRON_NULL;
+    settings.config = *config;
+    return ENONE;
+}
+
+NeutronError neutronSetPort(const NeutronPort *port) {
+    const NeutronPort none = {0};
+    settings.port = port != NULL ? *port : none;
+    return ENONE;
+}
+
 /* ---- models --------------------------------------------------------------------------------------------------------- */
 
 NeutronError neutronModelCheck(const NeutronModelConfig *config, size_t microcode_size, size_t weights_size,
@@ -44,7 +97,7 @@ NeutronError neutronModelCheck(const NeutronModelConfig *config, size_t microcod
 size_t neutronGetModelContextSize(void) { return sizeof(Model); }
 
 NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelHandle *handle) {
-    if (neutron_settings.state == NEUTRON_OFF) return ENEUTRON_STATE;
+    if (settings.state == NEUTRON_OFF) return ENEUTRON_STATE;
     if (config == NULL || config->microcode == NULL || handle == NULL) return ENEUTRON_NULL;
     if (!is_aligned(config->microcode)) return ENEUTRON_ALIGNMENT;
     const NeutronHeader *header = config->microcode;
@@ -109,7 +162,7 @@ static uint32_t run_cycles(const Run *run) {
 
 /* Whether the next kernel call may begin: nobody took the NPU's power, and the time is not up. */
 static NeutronError may_go_on(const Run *run) {
-    if (neutron_settings.state != NEUTRON_ON) return ENEUTRON_STATE;
+    if (settings.state != NEUTRON_ON) return ENEUTRON_STATE;
     if (run->port.now_seconds == NULL || run->model->timeout_seconds == 0) return ENONE;
     const uint32_t seconds = run->port.now_seconds() - run->start_seconds; /* right across a wrap of the clock */
     return seconds > run->model->timeout_seconds ? ENEUTRON_TIMEOUT : ENONE;
@@ -264,8 +317,8 @@ static void give_outputs(const Run *run) {
 NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConfig *data) {
     const Model *model = model_of(handle);
     if (model == NULL) return ENEUTRON_HANDLE;
-    if (neutron_settings.state != NEUTRON_ON) return ENEUTRON_STATE;
-    Run run = {.model = model, .config = neutron_settings.config, .port = neutron_settings.port};
+    if (settings.state != NEUTRON_ON) return ENEUTRON_STATE;
+    Run run = {.model = model, .config = settings.config, .port = settings.port};
     neutron_open(model->microcode, &run.program);
     const NeutronHeader *header = run.program.header;
     const NeutronProgramView *view = &run.program.view;

@@ -28,15 +28,6 @@
 #error "NEUTRON_MAX_CHECKS: with a loop's count added it stays inside 32 bits up to 2^31 - 1"
 #endif
 
-/* What holds for every model. A run takes config and port as they are when it begins. */
-typedef enum { NEUTRON_OFF, NEUTRON_SUSPENDED, NEUTRON_ON } NeutronState;
-typedef struct {
-    NeutronConfig config;
-    NeutronPort port;
-    NeutronState state;
-} NeutronSettings;
-extern NeutronSettings neutron_settings;
-
 #define NEUTRON_MAX_LOOP_COUNT 65535u
 #define NEUTRON_CHANNELS 16u
 

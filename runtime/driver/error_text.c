@@ -1,93 +1,76 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <stddef.h>
+
 #include "NeutronDriver.h"
 
+typedef struct {
+    NeutronError error;
+    const char *text;
+} Text;
+
+static const Text texts[] = {
+    {ENONE, "no error"},
+    {ENEUTRON_MAGIC, "this is not Neutron microcode"},
+    {ENEUTRON_VERSION, "the microcode has another version of OpenNeutron's format than the one this driver runs; compile the "
+                       "model with the OpenNeutron release that the driver comes from"},
+    {ENEUTRON_TRUNCATED, "the microcode or the weights are shorter than the header says; the file is truncated"},
+    {ENEUTRON_CHECKSUM, "the microcode's checksum is wrong; the file is corrupt"},
+    {ENEUTRON_LAYOUT, "the microcode has a header word, section or record that is out of its bounds"},
+    {ENEUTRON_KERNEL,
+     "the microcode calls a kernel that is not registered; link the kernel selection of this model"},
+    {ENEUTRON_BUFFER, "the microcode has a buffer or binding that does not lie inside its memory"},
+    {ENEUTRON_CALL, "the microcode has a call whose parameters or window its kernel refuses"},
+    {ENEUTRON_INSTRUCTION, "the microcode has an unknown or malformed instruction"},
+    {ENEUTRON_NULL, "a pointer is null that must not be"},
+    {ENEUTRON_ALIGNMENT, "microcode, weights, scratch and prefetch buffers must be aligned to 16 bytes"},
+    {ENEUTRON_HANDLE, "the handle is not that of a prepared model"},
+    {ENEUTRON_MEMORY, "there is no memory for the model's context"},
+    {ENEUTRON_STATE, "neutronInit was not called, or the NPU is suspended"},
+    {ENEUTRON_TIMEOUT, "the run took longer than timeoutSeconds"},
+    {ENEUTRON_WORK, "a run of the microcode, or checking it, would take longer than this driver was built to allow "
+                    "(NEUTRON_MAX_WORK, NEUTRON_MAX_CHECKS)"},
+    {ENEUTRON_INDEX, "an index that was given or computed is outside the tensor that it takes values from"},
+    {ENEUTRON_FOREIGN,
+     "this is microcode of another compiler, such as NXP's eIQ Neutron converter, which NXP's firmware runs and "
+     "OpenNeutron's driver does not; compile the model with OpenNeutron, or link NXP's driver"},
+};
+
 const char *neutronErrorText(NeutronError error) {
-    switch (getNeutronErrorCause(error)) {
-        case ENONE:
-            return "no error";
-        case ENEUTRON_MAGIC:
-            return "this is not Neutron microcode";
-        case ENEUTRON_VERSION:
-            return "the microcode has another version of OpenNeutron's format than the one this driver runs; compile the model "
-                   "with the OpenNeutron release that the driver comes from";
-        case ENEUTRON_TRUNCATED:
-            return "the microcode or the weights are shorter than the header says; the file is truncated";
-        case ENEUTRON_CHECKSUM:
-            return "the microcode's checksum is wrong; the file is corrupt";
-        case ENEUTRON_LAYOUT:
-            return "the microcode has a header word, section or record that is out of its bounds";
-        case ENEUTRON_KERNEL:
-            return isNeutronErrorOfVariant(error)
-                       ? "the microcode calls a kernel of which no registered variant takes the call; link the kernel "
-                         "selection of this model"
-                       : "the microcode calls a kernel that is not registered; link the kernel selection of this model";
-        case ENEUTRON_BUFFER:
-            return "the microcode has a buffer or binding that does not lie inside its memory";
-        case ENEUTRON_CALL:
-            return "the microcode has a call whose parameters or window its kernel refuses";
-        case ENEUTRON_INSTRUCTION:
-            return "the microcode has an unknown or malformed instruction";
-        case ENEUTRON_NULL:
-            return "a pointer is null that must not be";
-        case ENEUTRON_ALIGNMENT:
-            return "microcode, weights, scratch and prefetch buffers must be aligned to 16 bytes";
-        case ENEUTRON_HANDLE:
-            return "the handle is not that of a prepared model";
-        case ENEUTRON_MEMORY:
-            return "there is no memory for the model's context";
-        case ENEUTRON_STATE:
-            return "neutronInit was not called, or the NPU is suspended";
-        case ENEUTRON_TIMEOUT:
-            return "the run took longer than timeoutSeconds";
-        case ENEUTRON_WORK:
-            return "a run of the microcode, or checking it, would take longer than this driver was built to allow "
-                   "(NEUTRON_MAX_WORK, NEUTRON_MAX_CHECKS)";
-        case ENEUTRON_INDEX:
-            return "an index that was given or computed is outside the tensor that it takes values from";
-        case ENEUTRON_FOREIGN:
-            return "this is microcode of another compiler, such as NXP's eIQ Neutron converter, which NXP's firmware runs and "
-                   "OpenNeutron's driver does not; compile the model with OpenNeutron, or link NXP's driver";
-        default:
-            return "unknown error";
+    if (getNeutronErrorCause(error) == ENEUTRON_KERNEL && isNeutronErrorOfVariant(error)) {
+        return "the microcode calls a kernel of which no registered variant takes the call; link the kernel selection of "
+               "this model";
     }
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; ++i) {
+        if (texts[i].error == getNeutronErrorCause(error)) return texts[i].text;
+    }
+    return "unknown error";
+}
+
+static const char *name_of(const char *const *names, size_t count, NeutronError place) {
+    return (size_t)place < count && names[place] != NULL ? names[place] : "none";
 }
 
 const char *getNeutronErrorComponent(NeutronError error) {
-    switch (GET_ERROR_COMPONENT(error)) {
-        case ERROR_COMPONENT_LIBRARY:
-            return "library";
-        case ERROR_COMPONENT_FIRMWARE:
-            return "firmware";
-        case ERROR_COMPONENT_DRIVER:
-            return "driver";
-        default:
-            return "none";
-    }
+    static const char *const names[] = {
+        [ERROR_COMPONENT_LIBRARY] = "library",
+        [ERROR_COMPONENT_FIRMWARE] = "firmware",
+        [ERROR_COMPONENT_DRIVER] = "driver",
+    };
+    return name_of(names, sizeof names / sizeof *names, GET_ERROR_COMPONENT(error));
 }
 
 const char *getNeutronErrorCategory(NeutronError error) {
-    switch (GET_ERROR_CATEGORY(error)) {
-        case ERROR_CATEGORY_DRIVER_GENERIC:
-            return "generic";
-        case ERROR_CATEGORY_DRIVER_UNSUPPORTED:
-            return "unsupported";
-        case ERROR_CATEGORY_DRIVER_UCODE:
-            return "microcode";
-        case ERROR_CATEGORY_DRIVER_INVALID:
-            return "invalid argument";
-        case ERROR_CATEGORY_DRIVER_BAD_HANDLE:
-            return "bad handle";
-        case ERROR_CATEGORY_DRIVER_NO_MEMORY:
-            return "no memory";
-        case ERROR_CATEGORY_DRIVER_INTERNAL_FAULT:
-            return "internal fault";
-        case ERROR_CATEGORY_DRIVER_UNKNOWN_ARCH:
-            return "unknown architecture";
-        case ERROR_CATEGORY_DRIVER_TRACE_NOT_RUN:
-            return "trace not run";
-        case ERROR_CATEGORY_DRIVER_TIMEOUT:
-            return "time-out";
-        default:
-            return "none";
-    }
+    static const char *const names[] = {
+        [ERROR_CATEGORY_DRIVER_GENERIC] = "generic",
+        [ERROR_CATEGORY_DRIVER_UNSUPPORTED] = "unsupported",
+        [ERROR_CATEGORY_DRIVER_UCODE] = "microcode",
+        [ERROR_CATEGORY_DRIVER_INVALID] = "invalid argument",
+        [ERROR_CATEGORY_DRIVER_BAD_HANDLE] = "bad handle",
+        [ERROR_CATEGORY_DRIVER_NO_MEMORY] = "no memory",
+        [ERROR_CATEGORY_DRIVER_INTERNAL_FAULT] = "internal fault",
+        [ERROR_CATEGORY_DRIVER_UNKNOWN_ARCH] = "unknown architecture",
+        [ERROR_CATEGORY_DRIVER_TRACE_NOT_RUN] = "trace not run",
+        [ERROR_CATEGORY_DRIVER_TIMEOUT] = "time-out",
+    };
+    return name_of(names, sizeof names / sizeof *names, GET_ERROR_CATEGORY(error));
 }

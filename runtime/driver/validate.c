@@ -208,24 +208,12 @@ static NeutronError check_fetch(Validation *v, const uint32_t *fields, uint32_t 
 }
 
 static uint32_t instruction_words(uint32_t opcode) {
-    switch (opcode) {
-        case NEUTRON_OP_CALL:
-            return sizeof(NeutronCall) / 4;
-        case NEUTRON_OP_ROWS:
-            return sizeof(NeutronRows) / 4;
-        case NEUTRON_OP_WINDOW:
-            return sizeof(NeutronWindow) / 4;
-        case NEUTRON_OP_LOOP:
-            return sizeof(NeutronLoop) / 4;
-        case NEUTRON_OP_FETCH:
-            return sizeof(NeutronFetch) / 4;
-        case NEUTRON_OP_WAIT:
-            return sizeof(NeutronWait) / 4;
-        case NEUTRON_OP_END:
-            return 0;
-        default:
-            return UINT32_MAX;
-    }
+    static const uint8_t words[] = {
+        [NEUTRON_OP_CALL] = sizeof(NeutronCall) / 4,     [NEUTRON_OP_ROWS] = sizeof(NeutronRows) / 4,
+        [NEUTRON_OP_WINDOW] = sizeof(NeutronWindow) / 4, [NEUTRON_OP_LOOP] = sizeof(NeutronLoop) / 4,
+        [NEUTRON_OP_FETCH] = sizeof(NeutronFetch) / 4,   [NEUTRON_OP_WAIT] = sizeof(NeutronWait) / 4,
+    }; /* END has none */
+    return opcode < sizeof words ? words[opcode] : UINT32_MAX;
 }
 
 static NeutronError check_wait(Validation *v, const uint32_t *fields) {

@@ -109,8 +109,7 @@ static inline bool neutron_dsp_scale_fits(int32_t multiplier, int32_t shift) {
 }
 
 static inline NeutronDspScale neutron_dsp_scale(int32_t multiplier, int32_t shift, int32_t zero_point) {
-    const NeutronDspScale scale = {multiplier, INT32_C(1) << (-2 - shift), -1 - shift, zero_point};
-    return scale;
+    return (NeutronDspScale){multiplier, INT32_C(1) << (-2 - shift), -1 - shift, zero_point};
 }
 
 /* neutron_requantize() + zero_point: rounded twice. Both roundings together are

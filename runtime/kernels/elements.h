@@ -43,6 +43,14 @@ static inline const NeutronBuffer *neutron_window_buffer(const NeutronProgramVie
     return held ? buffer : NULL;
 }
 
+/* Both operands and the output have all elements of the window. */
+static inline bool neutron_two_operands_are_sound(const NeutronProgramView *program, uint32_t a, uint32_t b,
+                                                  uint32_t output, const NeutronWindowExtents *window) {
+    return neutron_window_buffer(program, a, false, window) != NULL &&
+           neutron_window_buffer(program, b, false, window) != NULL &&
+           neutron_window_buffer(program, output, true, window) != NULL;
+}
+
 static inline bool neutron_is_stored(int32_t value) { return value >= INT8_MIN && value <= INT8_MAX; }
 
 /* Bounds of a fused activation. */
@@ -156,8 +164,7 @@ typedef struct {
 } NeutronRounding;
 
 static inline NeutronRounding neutron_rounding(int32_t amount) {
-    const NeutronRounding rounding = {amount, (int32_t)((UINT32_C(1) << amount) >> 1), amount > 0 ? -1 : 0};
-    return rounding;
+    return (NeutronRounding){amount, (int32_t)((UINT32_C(1) << amount) >> 1), amount > 0 ? -1 : 0};
 }
 
 static NEUTRON_INLINE int32_t neutron_shift_rounding(int32_t x, NeutronRounding by) {

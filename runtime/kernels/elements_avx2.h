@@ -35,9 +35,8 @@ typedef struct {
 } NeutronRoundingAvx2;
 
 NEUTRON_AVX2_INLINE NeutronRoundingAvx2 neutron_rounding_avx2(NeutronRounding by) {
-    const NeutronRoundingAvx2 wide = {_mm256_set1_epi32(by.half), _mm256_set1_epi32(by.any),
-                                      _mm_cvtsi32_si128(by.amount)};
-    return wide;
+    return (NeutronRoundingAvx2){_mm256_set1_epi32(by.half), _mm256_set1_epi32(by.any),
+                                 _mm_cvtsi32_si128(by.amount)};
 }
 
 /* neutron_shift_rounding */

@@ -43,9 +43,8 @@ typedef struct {
 } NeutronRoundingAvx512;
 
 NEUTRON_AVX512_INLINE NeutronRoundingAvx512 neutron_rounding_avx512(NeutronRounding by) {
-    const NeutronRoundingAvx512 wide = {_mm512_set1_epi32(by.half), _mm512_set1_epi32(by.any),
-                                        _mm_cvtsi32_si128(by.amount)};
-    return wide;
+    return (NeutronRoundingAvx512){_mm512_set1_epi32(by.half), _mm512_set1_epi32(by.any),
+                                   _mm_cvtsi32_si128(by.amount)};
 }
 
 /* neutron_shift_rounding */

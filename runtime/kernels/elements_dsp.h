@@ -59,6 +59,15 @@ static inline void neutron_store_word(uint8_t *to, uint32_t word) { memcpy(to, &
 uint32_t neutron_load_some_dsp(const uint8_t *from, int32_t pitch, int32_t count);
 void neutron_store_some_dsp(uint8_t *to, int32_t pitch, uint32_t word, int32_t count);
 
+/* neutron_store_some_dsp, mostly of four elements side by side. */
+static inline void neutron_store_four_dsp(uint8_t *to, int32_t pitch, uint32_t word, int32_t count) {
+    if (pitch == 1 && count >= 4) {
+        neutron_store_word(to, word);
+    } else {
+        neutron_store_some_dsp(to, pitch, word, count);
+    }
+}
+
 /* Sums over rows and columns of four channels, or of `count` where that is less. from: the first row's first column, in the
  * first of the channels. */
 void neutron_sum_dsp(int32_t *sums, const NeutronBuffer *in, const uint8_t *from, int32_t first_row, int32_t rows,

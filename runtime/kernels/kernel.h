@@ -81,6 +81,17 @@ typedef struct {
 
 #define NEUTRON_TAPS_INPUT_PLANE 0x80000000u
 
+/* The functions of all kernels, and of their variants. */
+#define NEUTRON_KERNEL_DECLARATION(id, name, params, taps)                                                             \
+    bool name##_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window); \
+    void name##_run(const NeutronKernelCall *call);
+
+#define NEUTRON_KERNEL NEUTRON_KERNEL_DECLARATION
+#define NEUTRON_VARIANT(id, name, variant, ...) void name##_run_##variant(const NeutronKernelCall *call);
+#include "kernels.def"
+#undef NEUTRON_KERNEL
+#undef NEUTRON_VARIANT
+
 /* The registered kernels. The library's own definition is weak: a generated kernel selection takes its place. */
 extern const NeutronKernel neutron_kernels[];
 extern const uint32_t neutron_kernel_count;

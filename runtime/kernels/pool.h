@@ -16,8 +16,7 @@ enum { NEUTRON_POOL_MAX = 1 << 15 };
 /* For positions that neutron_pool_axis_is_sound has accepted. */
 static inline NeutronTaps neutron_taps(int32_t position, int32_t kernel, int32_t stride, int32_t pad, int32_t extent) {
     const int32_t origin = position * stride - pad;
-    const NeutronTaps taps = {origin > 0 ? origin : 0, origin >= extent - kernel ? extent : origin + kernel};
-    return taps;
+    return (NeutronTaps){origin > 0 ? origin : 0, origin >= extent - kernel ? extent : origin + kernel};
 }
 
 /* Output positions [first, end), of which there is one, can be computed; unless `empty` is allowed, all have a tap. */

@@ -9,20 +9,14 @@
 
 #include "kernel.h"
 
-#define NEUTRON_KERNEL_DECLARATION(id, name, params, taps)                                                             \
-    bool name##_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window); \
-    void name##_run(const NeutronKernelCall *call);
-
 #define NEUTRON_KERNEL_ENTRY(id, name, params, taps) \
     {(id), sizeof(params) / 4, offsetof(params, output) / 4, (taps), NULL, name##_check, name##_run},
 
-#define NEUTRON_VARIANT_DECLARATION(id, name, variant, params, taps, condition)                                        \
-    bool name##_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window); \
-    void name##_run_##variant(const NeutronKernelCall *call);                                                          \
-    static bool name##_takes_##variant(const NeutronBuffer *buffers, const void *params_block) {                       \
-        const params *p = params_block;                                                                                \
-        (void)buffers, (void)p;                                                                                        \
-        return (condition);                                                                                            \
+#define NEUTRON_VARIANT_DECLARATION(id, name, variant, params, taps, condition)                  \
+    static bool name##_takes_##variant(const NeutronBuffer *buffers, const void *params_block) { \
+        const params *p = params_block;                                                          \
+        (void)buffers, (void)p;                                                                  \
+        return (condition);                                                                      \
     }
 
 #define NEUTRON_VARIANT_ENTRY(id, name, variant, params, taps, condition)                   \

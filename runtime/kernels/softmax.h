@@ -28,6 +28,12 @@ enum { SUM_INTEGER_BITS = 12 };
 /* Of x > 0. */
 static inline int32_t softmax_leading_zeros(uint32_t x) { return __builtin_clz(x); }
 
+/* x * 2^exponent, saturated. */
+static inline int32_t softmax_scaled_up(int32_t x, int32_t exponent) {
+    const int64_t scaled = (int64_t)x * (INT64_C(1) << exponent);
+    return scaled > INT32_MAX ? INT32_MAX : (scaled < INT32_MIN ? INT32_MIN : (int32_t)scaled);
+}
+
 /* 1 / (1 + x) for x in [0, 1), both with 31 fractional bits: three Newton-Raphson steps with 2 integer bits (gemmlowp's
  * one_over_one_plus_x_for_x_in_0_1). */
 static inline int32_t softmax_reciprocal_above_one(int32_t x) {

@@ -7,10 +7,6 @@
 /* All of a kernel takes every call. */
 #define NEUTRON_VARIANT(...)
 
-#define NEUTRON_KERNEL NEUTRON_KERNEL_DECLARATION
-#include "kernels.def"
-#undef NEUTRON_KERNEL
-
 #define NEUTRON_KERNEL NEUTRON_KERNEL_ENTRY
 NEUTRON_WEAK const NeutronKernel neutron_kernels[] = {
 #include "kernels.def"

@@ -17,9 +17,10 @@ typedef struct {
 typedef void (*NeutronTwoOperandRun)(const void *numbers, const NeutronTwoOperandRow *row);
 
 /* run() for each row of the window, with columns joined to one line where all three buffers allow it. */
-static inline void neutron_for_each_row(const NeutronKernelCall *call, const NeutronBuffer *a, const NeutronBuffer *b,
-                                        const NeutronBuffer *out, const void *numbers, NeutronTwoOperandRun run) {
+static NEUTRON_INLINE void neutron_for_each_row(const NeutronKernelCall *call, uint32_t input_a, uint32_t input_b,
+                                        uint32_t output, const void *numbers, NeutronTwoOperandRun run) {
     const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *a = &call->buffers[input_a], *b = &call->buffers[input_b], *out = &call->buffers[output];
     NeutronTwoOperandRow row = {
         .a_pitch = a->channel_pitch,
         .b_pitch = b->channel_pitch,

@@ -55,7 +55,7 @@ static void run_row(const void *context, const NeutronTwoOperandRow *row) {
 void neutron_two_operands_dsp(const NeutronKernelCall *call, uint32_t a, uint32_t b, uint32_t out, const void *numbers,
                               NeutronTwoOperandWords words) {
     const Context context = {numbers, words};
-    neutron_for_each_row(call, &call->buffers[a], &call->buffers[b], &call->buffers[out], &context, run_row);
+    neutron_for_each_row(call, a, b, out, &context, run_row);
 }
 
 #endif

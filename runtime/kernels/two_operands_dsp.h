@@ -15,8 +15,7 @@ typedef struct {
 } NeutronOperandDsp;
 
 static inline NeutronOperandDsp neutron_operand_dsp(int32_t zero_point, int32_t multiplier, int32_t shift) {
-    const NeutronOperandDsp operand = {neutron_twice(-zero_point), multiplier, neutron_rounding(-shift)};
-    return operand;
+    return (NeutronOperandDsp){neutron_twice(-zero_point), multiplier, neutron_rounding(-shift)};
 }
 
 /* `doubled` is twice what is multiplied. */

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::AddFunc (integer_ops/add.h), and its quantized SUB (sub.h): there the scaled b is
  * subtracted, which is not the same as a multiplier of the other sign where a product lies halfway between two values. */
-#include "dsp.h"
 #include "elements_avx512.h"
 #include "two_operands.h"
-
-bool add_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void add_s8_run(const NeutronKernelCall *call);
+#include "two_operands_dsp.h"
 
 bool add_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronAddS8 *p = params_block;
@@ -16,12 +13,52 @@ bool add_s8_check(const NeutronProgramView *program, const void *params_block, c
                           p->b_multiplier != INT32_MIN;
     const bool output = neutron_shift_is_sound(p->output_shift) && neutron_is_stored(p->output_zero_point) &&
                         neutron_bounds_are_sound(p->clamp_min, p->clamp_max);
-    return operands && output && neutron_window_buffer(program, p->input_a, false, window) != NULL &&
-           neutron_window_buffer(program, p->input_b, false, window) != NULL &&
-           neutron_window_buffer(program, p->output, true, window) != NULL;
+    return operands && output && neutron_two_operands_are_sound(program, p->input_a, p->input_b, p->output, window);
 }
 
-#if !NEUTRON_DSP
+#if NEUTRON_DSP
+
+/* Bits that both operands are shifted left by. */
+enum { LEFT_SHIFT = 20 };
+
+typedef struct {
+    NeutronOperandDsp a, b;
+    int32_t b_sign;
+    NeutronResultScaleDsp scale;
+    uint32_t low, high;
+} Numbers;
+
+static void add_words(const void *numbers, const uint8_t *a, const uint8_t *b, uint8_t *out, int32_t words) {
+    const Numbers *p = numbers;
+    for (; words > 0; words--, a += 4, b += 4, out += 4) {
+        int32_t x[4], y[4];
+        neutron_scale_word_dsp(x, neutron_load_word(a), &p->a, LEFT_SHIFT);
+        neutron_scale_word_dsp(y, neutron_load_word(b), &p->b, LEFT_SHIFT);
+        NEUTRON_UNROLL
+        for (int i = 0; i < 4; i++) {
+            x[i] += y[i] * p->b_sign;
+            x[i] = neutron_result_dsp(x[i], &p->scale);
+        }
+        const uint32_t word = neutron_stored_word(x[0], x[1], x[2], x[3]);
+        neutron_store_word(out, neutron_min_bytes(neutron_max_bytes(word, p->low), p->high));
+    }
+}
+
+void add_s8_run(const NeutronKernelCall *call) {
+    const NeutronAddS8 *p = call->params;
+    const Numbers numbers = {
+        .a = neutron_operand_dsp(p->a_zero_point, p->a_multiplier, p->a_shift),
+        .b = neutron_operand_dsp(p->b_zero_point, p->b_multiplier < 0 ? -p->b_multiplier : p->b_multiplier,
+                                 p->b_shift),
+        .b_sign = p->b_multiplier < 0 ? -1 : 1,
+        .scale = neutron_result_scale_dsp(p->output_multiplier, p->output_shift, p->output_zero_point),
+        .low = neutron_four_bytes(p->clamp_min),
+        .high = neutron_four_bytes(p->clamp_max),
+    };
+    neutron_two_operands_dsp(call, p->input_a, p->input_b, p->output, &numbers, add_words);
+}
+
+#else
 
 typedef struct {
     int32_t zero_point, multiplier_high, multiplier_low;
@@ -29,8 +66,7 @@ typedef struct {
 } Operand;
 
 static Operand operand(int32_t zero_point, int32_t multiplier, int32_t shift) {
-    const Operand scaling = {zero_point, multiplier >> 11, multiplier & 2047, neutron_rounding(-shift)};
-    return scaling;
+    return (Operand){zero_point, multiplier >> 11, multiplier & 2047, neutron_rounding(-shift)};
 }
 
 /* The doubling high product of (value - zero point) * 2^20 and the multiplier, which is
@@ -50,7 +86,7 @@ typedef struct {
 } Numbers;
 
 static Numbers numbers_of(const NeutronAddS8 *p) {
-    const Numbers numbers = {
+    return (Numbers){
         .a = operand(p->a_zero_point, p->a_multiplier, p->a_shift),
         .b = operand(p->b_zero_point, p->b_multiplier < 0 ? -p->b_multiplier : p->b_multiplier, p->b_shift),
         .b_sign = p->b_multiplier < 0 ? -1 : 1,
@@ -61,7 +97,6 @@ static Numbers numbers_of(const NeutronAddS8 *p) {
         .low = p->clamp_min - p->output_zero_point,
         .high = p->clamp_max - p->output_zero_point,
     };
-    return numbers;
 }
 
 static NEUTRON_INLINE void add_block(const void *numbers, const int8_t *a, const int8_t *b, int8_t *out,
@@ -86,9 +121,8 @@ typedef struct {
 } OperandAvx2;
 
 NEUTRON_AVX2_INLINE OperandAvx2 operand_avx2(const Operand *operand) {
-    const OperandAvx2 wide = {_mm256_set1_epi32(operand->zero_point), _mm256_set1_epi32(operand->multiplier_high),
-                              _mm256_set1_epi32(operand->multiplier_low), neutron_rounding_avx2(operand->rounding)};
-    return wide;
+    return (OperandAvx2){_mm256_set1_epi32(operand->zero_point), _mm256_set1_epi32(operand->multiplier_high),
+                         _mm256_set1_epi32(operand->multiplier_low), neutron_rounding_avx2(operand->rounding)};
 }
 
 NEUTRON_AVX2_INLINE __m256i scaled_avx2(__m256i stored, const OperandAvx2 *operand) {
@@ -136,9 +170,8 @@ typedef struct {
 } OperandAvx512;
 
 NEUTRON_AVX512_INLINE OperandAvx512 operand_avx512(const Operand *operand) {
-    const OperandAvx512 wide = {_mm512_set1_epi32(operand->zero_point), _mm512_set1_epi32(operand->multiplier_high),
-                                _mm512_set1_epi32(operand->multiplier_low), neutron_rounding_avx512(operand->rounding)};
-    return wide;
+    return (OperandAvx512){_mm512_set1_epi32(operand->zero_point), _mm512_set1_epi32(operand->multiplier_high),
+                           _mm512_set1_epi32(operand->multiplier_low), neutron_rounding_avx512(operand->rounding)};
 }
 
 NEUTRON_AVX512_INLINE __m512i scaled_avx512(__m512i stored, const OperandAvx512 *operand) {
@@ -186,8 +219,7 @@ void add_s8_run(const NeutronKernelCall *call) {
     if (neutron_has_avx2()) run = add_row_avx2;
     if (neutron_has_avx512()) run = add_row_avx512;
 #endif
-    neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
-                         &numbers, run);
+    neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, run);
 }
 
 #endif

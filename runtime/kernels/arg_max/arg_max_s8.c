@@ -2,9 +2,6 @@
 /* LiteRT's ARG_MAX and ARG_MIN (reference/arg_min_max.h), on stored values: of several equal ones the first. */
 #include "elements.h"
 
-bool arg_max_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void arg_max_s8_run(const NeutronKernelCall *call);
-
 bool arg_max_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronArgMaxS8 *p = params_block;
     const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);

@@ -2,15 +2,6 @@
 /* LiteRT's comparisons of quantized tensors (ComparisonWithScaling of reference/comparisons.h). */
 #include "two_operands.h"
 
-bool compare_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void compare_s8_run(const NeutronKernelCall *call);
-void compare_s8_run_equal(const NeutronKernelCall *call);
-void compare_s8_run_not_equal(const NeutronKernelCall *call);
-void compare_s8_run_less(const NeutronKernelCall *call);
-void compare_s8_run_less_equal(const NeutronKernelCall *call);
-void compare_s8_run_greater(const NeutronKernelCall *call);
-void compare_s8_run_greater_equal(const NeutronKernelCall *call);
-
 /* LiteRT shifts both operands left by so many bits before it rescales them. */
 enum { LEFT_SHIFT = 8 };
 
@@ -20,9 +11,8 @@ static bool scale_is_sound(int32_t zero_point, int32_t multiplier, int32_t shift
 
 bool compare_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronCompareS8 *p = params_block;
-    return neutron_window_buffer(program, p->input_a, false, window) != NULL &&
-           neutron_window_buffer(program, p->input_b, false, window) != NULL &&
-           neutron_window_buffer(program, p->output, true, window) != NULL && p->relation >= 0 && p->relation <= 5 &&
+    return neutron_two_operands_are_sound(program, p->input_a, p->input_b, p->output, window) &&
+           p->relation >= 0 && p->relation <= 5 &&
            scale_is_sound(p->a_zero_point, p->a_multiplier, p->a_shift) &&
            scale_is_sound(p->b_zero_point, p->b_multiplier, p->b_shift);
 }
@@ -47,8 +37,7 @@ static void compare(const NeutronKernelCall *call, NeutronTwoOperandRun row) {
         {p->a_zero_point, p->a_multiplier, neutron_rounding(-p->a_shift)},
         {p->b_zero_point, p->b_multiplier, neutron_rounding(-p->b_shift)},
     };
-    neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
-                         &numbers, row);
+    neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, row);
 }
 
 /* A variant for each relation, so that it is a constant in a block. */

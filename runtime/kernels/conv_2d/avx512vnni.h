@@ -176,14 +176,40 @@ NEUTRON_AVX512VNNI static inline NeutronRescaleKind512 neutron_prepare_groups_51
 /* How many groups of 8 channels to take together when `left` remain: 3, but no single one is left over. */
 static inline size_t neutron_groups_at_once_512(size_t left) { return left == 4 || left == 2 ? 2 : (left < 3 ? left : 3); }
 
-/* 8 inputs of one pixel, unsigned, in each 64-bit lane. `mask`: those that the pixel has. */
-NEUTRON_AVX512VNNI_INLINE __m512i neutron_inputs_512(const uint8_t *pixel) {
-    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)pixel);
+/* 8 inputs of one pixel, unsigned, in each 64-bit lane; where `rest` is not 0, so many that the pixel has. */
+NEUTRON_AVX512VNNI_INLINE __m512i neutron_inputs_512(const uint8_t *pixel, size_t rest) {
+    const __m128i bytes = rest != 0 ? _mm_maskz_loadu_epi8((__mmask16)((1u << rest) - 1), pixel)
+                                    : _mm_loadl_epi64((const __m128i *)(const void *)pixel);
     return _mm512_xor_si512(_mm512_broadcastq_epi64(bytes), _mm512_set1_epi8(-128));
 }
-NEUTRON_AVX512VNNI_INLINE __m512i neutron_masked_inputs_512(const uint8_t *pixel, __mmask16 mask) {
-    const __m128i bytes = _mm_maskz_loadu_epi8(mask, pixel);
-    return _mm512_xor_si512(_mm512_broadcastq_epi64(bytes), _mm512_set1_epi8(-128));
+
+/* Adds the products of block `b` of each pixel's inputs with a block of weights of each group. */
+NEUTRON_AVX512VNNI_INLINE void neutron_multiply_block_512(__m512i accumulators[8][3], const uint8_t *const pixel[8],
+                                                          const size_t *steps, size_t b, const int8_t *weights,
+                                                          size_t group_bytes, size_t rest, const int pixels,
+                                                          const int count) {
+    __m512i w[3];
+    NEUTRON_UNROLL
+    for (int g = 0; g < count; g++) w[g] = _mm512_loadu_si512(weights + (size_t)g * group_bytes);
+    NEUTRON_UNROLL
+    for (int p = 0; p < pixels; p++) {
+        const __m512i x = neutron_inputs_512(pixel[p] + b * (steps != NULL ? steps[p] : 8), rest);
+        NEUTRON_UNROLL
+        for (int g = 0; g < count; g++) accumulators[p][g] = _mm512_dpbusd_epi32(accumulators[p][g], x, w[g]);
+    }
+}
+
+/* Adds the products of all `inputs` of each pixel. steps: bytes from 8 inputs of a pixel to the next; NULL: 8. */
+NEUTRON_AVX512VNNI_INLINE void neutron_multiply_pixels_512(__m512i accumulators[8][3], const uint8_t *const pixel[8],
+                                                           const size_t *steps, size_t inputs, const int8_t *weights,
+                                                           size_t group_bytes, const int pixels, const int count) {
+    const size_t whole = inputs / 8, rest = inputs % 8;
+    for (size_t b = 0; b < whole; b++, weights += 64) {
+        neutron_multiply_block_512(accumulators, pixel, steps, b, weights, group_bytes, 0, pixels, count);
+    }
+    if (rest != 0) {
+        neutron_multiply_block_512(accumulators, pixel, steps, whole, weights, group_bytes, rest, pixels, count);
+    }
 }
 
 /* Where a block of pixels and groups writes, and how. */

@@ -47,40 +47,12 @@ NEUTRON_AVX512VNNI_INLINE void find_taps(Taps *taps, const Layer *layer, const u
     }
 }
 
-NEUTRON_AVX512VNNI_INLINE void multiply_tap(__m512i accumulators[8][3], const Layer *layer, const Taps *taps,
-                                            const int8_t *weights, bool inside, const int pixels, const int count) {
-    const size_t inputs = (size_t)layer->p->group_inputs, whole = inputs / 8;
-    for (size_t b = 0; b < whole; b++, weights += 64) {
-        __m512i w[3];
-        NEUTRON_UNROLL
-        for (int g = 0; g < count; g++) w[g] = _mm512_loadu_si512(weights + (size_t)g * layer->group_bytes);
-        NEUTRON_UNROLL
-        for (int p = 0; p < pixels; p++) {
-            const __m512i x = neutron_inputs_512(taps->pixel[p] + b * (inside ? 8 : taps->step[p]));
-            NEUTRON_UNROLL
-            for (int g = 0; g < count; g++) accumulators[p][g] = _mm512_dpbusd_epi32(accumulators[p][g], x, w[g]);
-        }
-    }
-    if (inputs % 8 != 0) {
-        const __mmask16 mask = (__mmask16)((1u << inputs % 8) - 1);
-        __m512i w[3];
-        NEUTRON_UNROLL
-        for (int g = 0; g < count; g++) w[g] = _mm512_loadu_si512(weights + (size_t)g * layer->group_bytes);
-        NEUTRON_UNROLL
-        for (int p = 0; p < pixels; p++) {
-            const __m512i x =
-                neutron_masked_inputs_512(taps->pixel[p] + whole * (inside ? 8 : taps->step[p]), mask);
-            NEUTRON_UNROLL
-            for (int g = 0; g < count; g++) accumulators[p][g] = _mm512_dpbusd_epi32(accumulators[p][g], x, w[g]);
-        }
-    }
-}
-
 NEUTRON_AVX512VNNI_INLINE void multiply_block(const Layer *layer, const Origin *at, const int8_t *weights,
                                               const NeutronGroup512 *groups, const NeutronStore512 *to,
                                               const int pixels, const int count) {
     const NeutronConv2dS8 *p = layer->p;
     const NeutronBuffer *input = layer->input;
+    const size_t inputs = (size_t)p->group_inputs;
     uint8_t padding[8];
     memset(padding, p->input_zero_point, sizeof padding);
     __m512i accumulators[8][3];
@@ -99,9 +71,11 @@ NEUTRON_AVX512VNNI_INLINE void multiply_block(const Layer *layer, const Origin *
             Taps taps;
             find_taps(&taps, layer, line, at->col + j * p->dilation_w, padding, to->pixels, pixels);
             if (taps.inside) {
-                multiply_tap(accumulators, layer, &taps, weights, true, pixels, count);
+                neutron_multiply_pixels_512(accumulators, taps.pixel, NULL, inputs, weights, layer->group_bytes, pixels,
+                                            count);
             } else {
-                multiply_tap(accumulators, layer, &taps, weights, false, pixels, count);
+                neutron_multiply_pixels_512(accumulators, taps.pixel, taps.step, inputs, weights, layer->group_bytes,
+                                            pixels, count);
             }
         }
     }

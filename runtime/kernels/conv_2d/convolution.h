@@ -28,18 +28,8 @@
 #define NEUTRON_X86_VARIANTS 0
 #endif
 
-bool conv_2d_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window);
-void conv_2d_s8_run(const NeutronKernelCall *call);
 void conv_2d_s8_run_portable(const NeutronKernelCall *call);
-
-bool conv_2d_1x1_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window);
-void conv_2d_1x1_s8_run(const NeutronKernelCall *call);
-void conv_2d_1x1_s8_run_vector(const NeutronKernelCall *call);
 void conv_2d_1x1_s8_run_portable(const NeutronKernelCall *call);
-
-bool depthwise_conv_2d_s8_check(const NeutronProgramView *program, const void *params,
-                                const NeutronWindowExtents *window);
-void depthwise_conv_2d_s8_run(const NeutronKernelCall *call);
 void depthwise_conv_2d_s8_run_portable(const NeutronKernelCall *call);
 
 #if NEUTRON_X86_VARIANTS
@@ -110,14 +100,13 @@ static inline NeutronLine neutron_line_of_row(const NeutronKernelCall *call, int
     const NeutronConv2d1x1S8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
-    const NeutronLine line = {
+    return (NeutronLine){
         .in = neutron_element_address(call->bases, input, n, r * p->stride_h, w->col0 * p->stride_w, 0),
         .out = neutron_element_address(call->bases, output, n, r, w->col0, k),
         .in_pitch = (ptrdiff_t)p->stride_w * input->col_pitch,
         .out_pitch = output->col_pitch,
         .pixels = (int64_t)(w->col1 - w->col0) * (joined ? w->row1 - w->row0 : 1),
     };
-    return line;
 }
 
 /* Pixels whose inputs stay in a first-level cache while all output channels pass by. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::ConvPerChannel (integer_ops/conv.h) with a kernel of one point, and FullyConnected and
  * FullyConnectedPerChannel (integer_ops/fully_connected.h) with a column for each input vector. */
+#include "conv_2d/convolution_dsp.h"
 #include "conv_2d/portable.h"
 
 bool conv_2d_1x1_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) {
@@ -14,7 +15,32 @@ bool conv_2d_1x1_s8_check(const NeutronProgramView *program, const void *params,
            (int64_t)(window->col1 - 1) * p->stride_w < input->cols;
 }
 
-#if !NEUTRON_DSP
+#if NEUTRON_DSP
+
+/* One tap, and no padding. */
+static void fill(const NeutronLayerDsp *layer, const NeutronPixelDsp *pixel, const NeutronPartDsp *part, uint32_t *to,
+                 size_t pitch) {
+    const NeutronConv2d1x1S8 *p = layer->call->params;
+    const NeutronBuffer *input = &layer->call->buffers[p->input];
+    const int32_t channel = (int32_t)part->first * NEUTRON_LANES;
+    const uint8_t *const from = neutron_place_dsp(layer->input, input, pixel->n, pixel->row, pixel->col);
+    neutron_widen_dsp(to, pitch, from + channel * input->channel_pitch, input->channel_pitch, p->group_inputs - channel,
+                      2 * part->count);
+}
+
+void conv_2d_1x1_s8_run(const NeutronKernelCall *call) {
+    const NeutronConv2d1x1S8 *p = call->params;
+    NeutronLayerDsp layer = {
+        .call = call,
+        .fill = fill,
+        .multiply = neutron_multiply_dsp,
+        .blocks = (uint32_t)neutron_blocks_of(p->group_inputs),
+        .words = 2,
+    };
+    neutron_convolution_dsp(&layer);
+}
+
+#else
 
 static void compute_block(const NeutronTapPosition *at, int32_t channel, int32_t count, const int8_t *weights,
                           const NeutronRequantBlock *table, uint8_t *out, int32_t out_pitch) {

@@ -16,30 +16,8 @@ NEUTRON_AVX512VNNI_INLINE void multiply_block(const NeutronPointwise512 *layer, 
         NEUTRON_UNROLL
         for (int g = 0; g < count; g++) accumulators[p][g] = groups[g].start;
     }
-    const size_t inputs = (size_t)layer->inputs, whole = inputs & ~(size_t)7;
-    for (size_t i = 0; i < whole; i += 8, weights += 64) {
-        __m512i w[3];
-        NEUTRON_UNROLL
-        for (int g = 0; g < count; g++) w[g] = _mm512_loadu_si512(weights + (size_t)g * layer->group_bytes);
-        NEUTRON_UNROLL
-        for (int p = 0; p < pixels; p++) {
-            const __m512i x = neutron_inputs_512(pixel[p] + i);
-            NEUTRON_UNROLL
-            for (int g = 0; g < count; g++) accumulators[p][g] = _mm512_dpbusd_epi32(accumulators[p][g], x, w[g]);
-        }
-    }
-    if (whole < inputs) {
-        const __mmask16 mask = (__mmask16)((1u << (inputs - whole)) - 1);
-        NEUTRON_UNROLL
-        for (int p = 0; p < pixels; p++) {
-            const __m512i x = neutron_masked_inputs_512(pixel[p] + whole, mask);
-            NEUTRON_UNROLL
-            for (int g = 0; g < count; g++) {
-                const __m512i w = _mm512_loadu_si512(weights + (size_t)g * layer->group_bytes);
-                accumulators[p][g] = _mm512_dpbusd_epi32(accumulators[p][g], x, w);
-            }
-        }
-    }
+    neutron_multiply_pixels_512(accumulators, pixel, NULL, (size_t)layer->inputs, weights, layer->group_bytes, pixels,
+                                count);
     neutron_store_block_512(accumulators, groups, &layer->range, layer->kind, to, pixels, count);
 }
 

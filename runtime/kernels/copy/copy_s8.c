@@ -2,9 +2,6 @@
 /* Element by element from view to view, in ascending order of batch, row and column: whatever moves values. */
 #include "elements.h"
 
-bool copy_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void copy_s8_run(const NeutronKernelCall *call);
-
 bool copy_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronCopyS8 *p = params_block;
     return neutron_window_buffer(program, p->input, false, window) != NULL &&

@@ -3,9 +3,6 @@
  * from the end, as in PyTorch's indexing. */
 #include "elements.h"
 
-bool gather_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void gather_s8_run(const NeutronKernelCall *call);
-
 bool gather_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronGatherS8 *p = params_block;
     const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);

@@ -5,20 +5,10 @@
 #include "softmax.h"
 
 bool l2_normalization_s8_check(const NeutronProgramView *program, const void *params_block,
-                               const NeutronWindowExtents *window);
-void l2_normalization_s8_run(const NeutronKernelCall *call);
-
-bool l2_normalization_s8_check(const NeutronProgramView *program, const void *params_block,
                                const NeutronWindowExtents *window) {
     const NeutronL2NormalizationS8 *p = params_block;
     return softmax_tensors_are_sound(program, p->input, p->output, p->channels, window) &&
            neutron_is_stored(p->input_zero_point);
-}
-
-/* x * 2^exponent, saturated. */
-static int32_t scaled_up(int32_t x, int32_t exponent) {
-    const int64_t scaled = (int64_t)x * (INT64_C(1) << exponent);
-    return scaled > INT32_MAX ? INT32_MAX : (scaled < INT32_MIN ? INT32_MIN : (int32_t)scaled);
 }
 
 /* 1 / sqrt(x) of x >= 0 as a multiplier with 31 fractional bits and the shift that goes with it: LiteRT's
@@ -34,8 +24,8 @@ static int32_t inverse_root(int32_t x, int32_t *shift) {
     const int32_t half_input = neutron_rounding_shift_right((int32_t)((uint32_t)x << (2 * pairs) >> 1), 1);
     int32_t root = INT32_C(1) << 28;
     for (int32_t i = 0; i < 5; i++) {
-        const int32_t cubed = scaled_up(neutron_high_mul(neutron_high_mul(root, root), root), 6);
-        root = scaled_up(neutron_high_mul(half_three, root) - neutron_high_mul(half_input, cubed), 3);
+        const int32_t cubed = softmax_scaled_up(neutron_high_mul(neutron_high_mul(root, root), root), 6);
+        root = softmax_scaled_up(neutron_high_mul(half_three, root) - neutron_high_mul(half_input, cubed), 3);
     }
     root = neutron_high_mul(root, root_of_half);
     if (right < 0) return (int32_t)((uint32_t)root << -right);
@@ -66,8 +56,7 @@ void l2_normalization_s8_run(const NeutronKernelCall *call) {
                 for (int32_t k = w->channel0; k < w->channel1; k++) {
                     const int32_t value = (int8_t)from[k * in_pitch] - p->input_zero_point;
                     const int32_t result = neutron_requantize(value, multiplier, shift + RESULT_BITS);
-                    to[(k - w->channel0) * out_pitch] =
-                        (uint8_t)(int8_t)(result < INT8_MIN ? INT8_MIN : (result > INT8_MAX ? INT8_MAX : result));
+                    to[(k - w->channel0) * out_pitch] = (uint8_t)neutron_bound(result, INT8_MIN, INT8_MAX);
                 }
                 from += in->col_pitch;
                 to += out->col_pitch;

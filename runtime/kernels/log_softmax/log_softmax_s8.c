@@ -4,9 +4,6 @@
 #include "elements.h"
 #include "softmax.h"
 
-bool log_softmax_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void log_softmax_s8_run(const NeutronKernelCall *call);
-
 bool log_softmax_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronLogSoftmaxS8 *p = params_block;
     return softmax_tensors_are_sound(program, p->input, p->output, p->channels, window) &&
@@ -16,22 +13,16 @@ bool log_softmax_s8_check(const NeutronProgramView *program, const void *params_
 /* Bits before the point: of rescaled differences and of the logarithm, and of what the logarithm is summed up in. */
 enum { DIFFERENCE_INTEGER_BITS = 5, LOG_INTEGER_BITS = DIFFERENCE_INTEGER_BITS + 1 };
 
-/* x * 2^exponent, saturated. */
-static int32_t scaled_up(int32_t x, int32_t exponent) {
-    const int64_t scaled = (int64_t)x * (INT64_C(1) << exponent);
-    return scaled > INT32_MAX ? INT32_MAX : (scaled < INT32_MIN ? INT32_MIN : (int32_t)scaled);
-}
-
 /* ln(x) with 5 integer bits, of x with 12: TensorFlow Lite's log_x_for_x_greater_than_or_equal_to_1 (kernels/internal/
  * common.h). x is r * 2^n, with n in halves so that r is near 2^(-1/4); a rational function of r gives the rest. */
 static int32_t logarithm(int32_t x) {
     const int32_t root_of_half = 1518500250, fourth_root_of_half = 1805811301, ln_2 = 1488522236;
     const int32_t quarter = INT32_C(1) << (31 - LOG_INTEGER_BITS - 2), unit = INT32_C(1) << (31 - LOG_INTEGER_BITS);
     const int32_t zeros = softmax_leading_zeros((uint32_t)x);
-    const int32_t r_a = scaled_up(neutron_doubling_high_mul(scaled_up(x, zeros - 1), root_of_half), 1);
+    const int32_t r_a = softmax_scaled_up(neutron_doubling_high_mul(softmax_scaled_up(x, zeros - 1), root_of_half), 1);
     const int32_t n_a = (SUM_INTEGER_BITS - zeros) * unit + quarter;
     const int32_t headroom = softmax_leading_zeros((uint32_t)neutron_doubling_high_mul(x, root_of_half)) - 1;
-    const int32_t r_b = scaled_up(x, headroom);
+    const int32_t r_b = softmax_scaled_up(x, headroom);
     const int32_t n_b = (SUM_INTEGER_BITS - headroom) * unit - quarter;
     const int32_t r = r_a < r_b ? r_a : r_b, n = n_a > n_b ? n_a : n_b;
 
@@ -45,7 +36,7 @@ static int32_t logarithm(int32_t x) {
     const int32_t denominator = neutron_doubling_high_mul(p, inner) + neutron_doubling_high_mul(638450708, q);
     const int32_t reciprocal = softmax_reciprocal_above_one(denominator);
     const int32_t fraction = neutron_doubling_high_mul(neutron_rounding_shift_right(numerator, LOG_INTEGER_BITS), reciprocal);
-    return scaled_up(neutron_doubling_high_mul(n, ln_2) + fraction, 1);
+    return softmax_scaled_up(neutron_doubling_high_mul(n, ln_2) + fraction, 1);
 }
 
 /* A difference less the logarithm, in steps of 1/16 from the zero point 127; ties away from 0. */

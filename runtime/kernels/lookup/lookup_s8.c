@@ -3,9 +3,6 @@
 #include "elements_avx2.h"
 #include "elements_dsp.h"
 
-bool lookup_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void lookup_s8_run(const NeutronKernelCall *call);
-
 bool lookup_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronLookupS8 *p = params_block;
     return neutron_window_buffer(program, p->input, false, window) != NULL &&

@@ -1,19 +1,43 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::MaxPool (integer_ops/pooling.h). */
-#include "dsp.h"
 #include "elements_avx2.h"
+#include "elements_dsp.h"
 #include "pool.h"
-
-bool max_pool_2d_s8_check(const NeutronProgramView *program, const void *params_block,
-                          const NeutronWindowExtents *window);
-void max_pool_2d_s8_run(const NeutronKernelCall *call);
 
 bool max_pool_2d_s8_check(const NeutronProgramView *program, const void *params_block,
                           const NeutronWindowExtents *window) {
     return neutron_pool_is_sound(program, params_block, window, true);
 }
 
-#if !NEUTRON_DSP
+#if NEUTRON_DSP
+
+/* Four channels at a time. */
+static void max(const NeutronPool *pool, const NeutronPoolPoint *point) {
+    const uint32_t low = neutron_four_bytes(pool->clamp_min), high = neutron_four_bytes(pool->clamp_max);
+    const int32_t in_pitch = pool->in->channel_pitch, out_pitch = pool->out->channel_pitch;
+    const int32_t rows = point->cols > 0 ? point->rows : 0;
+    for (int32_t done = 0; done < point->channels; done += 4) {
+        const int32_t left = point->channels - done;
+        const bool whole = left >= 4 && in_pitch == 1;
+        const uint8_t *row = rows > 0 ? point->from + (ptrdiff_t)done * in_pitch : NULL;
+        uint32_t largest = low;
+        for (int32_t r = 0; r < rows; r++) {
+            const uint8_t *from = row;
+            for (int32_t c = point->cols; c > 0; c--, from += pool->in->col_pitch) {
+                const uint32_t word = whole ? neutron_load_word(from) : neutron_load_some_dsp(from, in_pitch, left);
+                largest = neutron_max_bytes(largest, word);
+            }
+            row += neutron_pool_next_row(pool, point->first_row + r);
+        }
+        largest = neutron_min_bytes(largest, high);
+        uint8_t *to = point->to + (ptrdiff_t)done * out_pitch;
+        neutron_store_four_dsp(to, out_pitch, largest, left);
+    }
+}
+
+void max_pool_2d_s8_run(const NeutronKernelCall *call) { neutron_for_each_point(call, max); }
+
+#else
 
 /* Channels from `done` on, by blocks of this size. */
 static NEUTRON_INLINE int32_t max_blocks(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,

@@ -3,14 +3,10 @@
 #include "two_operands_dsp.h"
 #include "two_operands.h"
 
-bool maximum_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void maximum_s8_run(const NeutronKernelCall *call);
-
 bool maximum_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronMaximumS8 *p = params_block;
-    return (p->smaller == 0 || p->smaller == 1) && neutron_window_buffer(program, p->input_a, false, window) != NULL &&
-           neutron_window_buffer(program, p->input_b, false, window) != NULL &&
-           neutron_window_buffer(program, p->output, true, window) != NULL;
+    return (p->smaller == 0 || p->smaller == 1) &&
+           neutron_two_operands_are_sound(program, p->input_a, p->input_b, p->output, window);
 }
 
 #if NEUTRON_DSP
@@ -72,8 +68,7 @@ void maximum_s8_run(const NeutronKernelCall *call) {
 #ifdef NEUTRON_AVX2
     if (neutron_has_avx2()) run = p->smaller ? smaller_row_avx2 : larger_row_avx2;
 #endif
-    neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output], NULL,
-                         run);
+    neutron_for_each_row(call, p->input_a, p->input_b, p->output, NULL, run);
 }
 
 #endif

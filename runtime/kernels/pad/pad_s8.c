@@ -2,9 +2,6 @@
 /* LiteRT's PAD and PADV2. */
 #include "elements.h"
 
-bool pad_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void pad_s8_run(const NeutronKernelCall *call);
-
 typedef struct {
     int32_t first, end;
 } Range;

@@ -3,17 +3,12 @@
 #include "two_operands.h"
 #include "two_operands_dsp.h"
 
-bool prelu_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void prelu_s8_run(const NeutronKernelCall *call);
-
 bool prelu_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronPreluS8 *p = params_block;
     const bool numbers = neutron_is_stored(p->a_zero_point) && neutron_is_stored(p->b_zero_point) &&
                          neutron_shift_is_sound(p->positive_shift) && neutron_shift_is_sound(p->negative_shift) &&
                          neutron_is_stored(p->output_zero_point);
-    return numbers && neutron_window_buffer(program, p->input_a, false, window) != NULL &&
-           neutron_window_buffer(program, p->input_b, false, window) != NULL &&
-           neutron_window_buffer(program, p->output, true, window) != NULL;
+    return numbers && neutron_two_operands_are_sound(program, p->input_a, p->input_b, p->output, window);
 }
 
 typedef struct {
@@ -27,8 +22,7 @@ typedef struct {
 } Numbers;
 
 static Scale scale(int32_t multiplier, int32_t shift) {
-    const Scale made = {multiplier, shift > 0 ? shift : 0, neutron_rounding(shift > 0 ? 0 : -shift)};
-    return made;
+    return (Scale){multiplier, shift > 0 ? shift : 0, neutron_rounding(shift > 0 ? 0 : -shift)};
 }
 
 static NEUTRON_INLINE int32_t scaled(int32_t x, const Scale *by) {
@@ -101,7 +95,6 @@ void prelu_s8_run(const NeutronKernelCall *call) {
 #ifdef NEUTRON_AVX2
     if (neutron_has_avx2()) run = prelu_row_avx2;
 #endif
-    neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
-                         &numbers, run);
+    neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, run);
 #endif
 }

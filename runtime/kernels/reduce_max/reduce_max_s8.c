@@ -4,10 +4,6 @@
 #include "elements_dsp.h"
 
 bool reduce_max_s8_check(const NeutronProgramView *program, const void *params_block,
-                         const NeutronWindowExtents *window);
-void reduce_max_s8_run(const NeutronKernelCall *call);
-
-bool reduce_max_s8_check(const NeutronProgramView *program, const void *params_block,
                          const NeutronWindowExtents *window) {
     const NeutronReduceMaxS8 *p = params_block;
     const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);
@@ -76,16 +72,13 @@ static NEUTRON_INLINE int32_t max_blocks(const NeutronKernelCall *call, int32_t 
     return done;
 }
 
-static void max_batch(const NeutronKernelCall *call, int32_t n) {
+static NEUTRON_INLINE void max_batch(const NeutronKernelCall *call, int32_t n) {
     const int32_t done = NEUTRON_BLOCK > 1 ? max_blocks(call, n, 0, NEUTRON_BLOCK) : 0;
     max_blocks(call, n, done, 1);
 }
 
 #ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void max_batch_avx2(const NeutronKernelCall *call, int32_t n) {
-    const int32_t done = max_blocks(call, n, 0, NEUTRON_BLOCK);
-    max_blocks(call, n, done, 1);
-}
+NEUTRON_AVX2 static void max_batch_avx2(const NeutronKernelCall *call, int32_t n) { max_batch(call, n); }
 #endif
 
 void reduce_max_s8_run(const NeutronKernelCall *call) {

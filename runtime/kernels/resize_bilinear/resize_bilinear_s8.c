@@ -2,10 +2,6 @@
 /* LiteRT's ResizeBilinearInteger (reference/resize_bilinear.h); positions and weights have become maps. */
 #include "elements.h"
 
-bool resize_bilinear_s8_check(const NeutronProgramView *program, const void *params_block,
-                              const NeutronWindowExtents *window);
-void resize_bilinear_s8_run(const NeutronKernelCall *call);
-
 enum { WEIGHT_BITS = 10, WHOLE = 1 << WEIGHT_BITS };
 
 bool resize_bilinear_s8_check(const NeutronProgramView *program, const void *params_block,
@@ -28,12 +24,11 @@ typedef struct {
 /* Entry `position` of a map of `outputs` entries, inside the input's extent whatever the map says. */
 static Between between(const int32_t *map, int32_t outputs, int32_t position, int32_t extent) {
     const int32_t *entry = map + position;
-    const Between made = {
+    return (Between){
         neutron_bound(entry[0], 0, extent - 1),
         neutron_bound(entry[outputs], 0, extent - 1),
         neutron_bound(entry[(ptrdiff_t)2 * outputs], 0, WHOLE),
     };
-    return made;
 }
 
 /* The four elements around an output element, in the window's first channel, and their weights. */
@@ -65,15 +60,14 @@ static NEUTRON_INLINE int32_t mix_blocks(const Corners *corners, uint8_t *to, in
     return done;
 }
 
-static void mix(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels) {
+static NEUTRON_INLINE void mix(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels) {
     const int32_t done = NEUTRON_BLOCK > 1 ? mix_blocks(corners, to, to_pitch, channels, 0, NEUTRON_BLOCK) : 0;
     mix_blocks(corners, to, to_pitch, channels, done, 1);
 }
 
 #ifdef NEUTRON_AVX2
 NEUTRON_AVX2 static void mix_avx2(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels) {
-    const int32_t done = mix_blocks(corners, to, to_pitch, channels, 0, NEUTRON_BLOCK);
-    mix_blocks(corners, to, to_pitch, channels, done, 1);
+    mix(corners, to, to_pitch, channels);
 }
 #endif
 

@@ -3,10 +3,6 @@
 #include "elements.h"
 
 bool resize_nearest_neighbor_s8_check(const NeutronProgramView *program, const void *params_block,
-                                      const NeutronWindowExtents *window);
-void resize_nearest_neighbor_s8_run(const NeutronKernelCall *call);
-
-bool resize_nearest_neighbor_s8_check(const NeutronProgramView *program, const void *params_block,
                                       const NeutronWindowExtents *window) {
     const NeutronResizeNearestNeighborS8 *p = params_block;
     const NeutronBuffer *in = neutron_checked_buffer(program, p->input, false);

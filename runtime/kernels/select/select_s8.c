@@ -2,15 +2,10 @@
 /* LiteRT's SELECT_V2 (reference/select.h), on stored values. */
 #include "elements.h"
 
-bool select_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void select_s8_run(const NeutronKernelCall *call);
-
 bool select_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronSelectS8 *p = params_block;
     return neutron_window_buffer(program, p->condition, false, window) != NULL &&
-           neutron_window_buffer(program, p->input_a, false, window) != NULL &&
-           neutron_window_buffer(program, p->input_b, false, window) != NULL &&
-           neutron_window_buffer(program, p->output, true, window) != NULL;
+           neutron_two_operands_are_sound(program, p->input_a, p->input_b, p->output, window);
 }
 
 typedef struct {

@@ -8,9 +8,6 @@
 /* Of what a probability of 16 fractional bits is multiplied by: keeps the product below 2^25. */
 enum { LARGEST_SHIFT = 9 };
 
-bool softmax_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window);
-void softmax_s8_run(const NeutronKernelCall *call);
-
 bool softmax_s8_check(const NeutronProgramView *program, const void *params_block, const NeutronWindowExtents *window) {
     const NeutronSoftmaxS8 *p = params_block;
     return softmax_tensors_are_sound(program, p->input, p->output, p->channels, window) &&

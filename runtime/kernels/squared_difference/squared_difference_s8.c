@@ -3,10 +3,6 @@
 #include "two_operands.h"
 #include "two_operands_dsp.h"
 
-bool squared_difference_s8_check(const NeutronProgramView *program, const void *params_block,
-                                 const NeutronWindowExtents *window);
-void squared_difference_s8_run(const NeutronKernelCall *call);
-
 /* Bits that both operands are shifted left by. */
 enum { FRACTION_BITS = 7 };
 
@@ -22,9 +18,7 @@ bool squared_difference_s8_check(const NeutronProgramView *program, const void *
     const bool numbers = operand_is_sound(p->a_zero_point, p->a_multiplier, p->a_shift) &&
                          operand_is_sound(p->b_zero_point, p->b_multiplier, p->b_shift) && p->output_shift >= -31 &&
                          p->output_shift <= 0 && neutron_is_stored(p->output_zero_point);
-    return numbers && neutron_window_buffer(program, p->input_a, false, window) != NULL &&
-           neutron_window_buffer(program, p->input_b, false, window) != NULL &&
-           neutron_window_buffer(program, p->output, true, window) != NULL;
+    return numbers && neutron_two_operands_are_sound(program, p->input_a, p->input_b, p->output, window);
 }
 
 #if NEUTRON_DSP
@@ -73,8 +67,7 @@ typedef struct {
 } Numbers;
 
 static Scale scale(int32_t zero_point, int32_t multiplier, int32_t shift) {
-    const Scale made = {zero_point, multiplier, neutron_rounding(-shift)};
-    return made;
+    return (Scale){zero_point, multiplier, neutron_rounding(-shift)};
 }
 
 static NEUTRON_INLINE int32_t scaled(int32_t x, const Scale *by) {
@@ -115,8 +108,7 @@ void squared_difference_s8_run(const NeutronKernelCall *call) {
 #ifdef NEUTRON_AVX2
     if (neutron_has_avx2()) run = squared_difference_row_avx2;
 #endif
-    neutron_for_each_row(call, &call->buffers[p->input_a], &call->buffers[p->input_b], &call->buffers[p->output],
-                         &numbers, run);
+    neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, run);
 }
 
 #endif
