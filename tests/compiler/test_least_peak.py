@@ -7,7 +7,7 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.cascade import search
 from openneutron.compiler.search.fit import cascade_searches
 from openneutron.compiler.select.select import select_calls

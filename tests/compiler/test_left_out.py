@@ -8,10 +8,8 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.schedule.in_place import in_place
-from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.schedule.timeline import spent_on_calls
-from openneutron.compiler.schedule.unread import may_leave_out
+from openneutron.compiler.schedule.needs import in_place, may_leave_out
+from openneutron.compiler.schedule.schedule import spent_on_calls, whole_schedule
 from openneutron.compiler.search.fit import cascade_searches
 from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Tensor, per_tensor

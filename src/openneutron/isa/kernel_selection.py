@@ -10,15 +10,14 @@ Kernels are registered whole, or by those of their variants that the programs' c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
 from openneutron.isa.c_header import kernel_line, variant_line
-from openneutron.isa.kernels.row import Row
-from openneutron.isa.microcode import Program, decode
-from openneutron.isa.variants import variant_of
+from openneutron.isa.kernels.row import Condition, Row, Variant
+from openneutron.isa.microcode import Program, Record, decode
 
 _MADE_BY = re.compile(
     r"^/\* compiler: (?P<compiler>.+); microcode format: 0x(?P<format>[0-9A-F]{8}) \*/$", re.MULTILINE
@@ -183,3 +182,26 @@ def _is_whole(row: Row, found: set[str]) -> bool:
     taken = [item for item in row.variants if _name(row.name, item.name) in found]
     every = len(taken) == len(row.variants) > 1
     return row.name in found or every or any(not kernels.isdisjoint(item.not_beside) for item in taken)
+
+
+def variant_of(operator: Record, buffers: Sequence[Record]) -> Variant | None:
+    """The first variant that takes the operator; None where that is left to all of the kernel.
+
+    Raises InvalidProgramError where the operator refers to a buffer that is not there: the driver refuses such a program.
+    """
+    for variant in operator.row.variants:
+        if all(_is_met(condition, operator, buffers) for condition in variant.conditions):
+            return variant
+    return None
+
+
+def _is_met(condition: Condition, operator: Record, buffers: Sequence[Record]) -> bool:
+    field, dot, of_buffer = condition.field.partition(".")
+    value = operator[field]
+    if dot:
+        if value >= len(buffers):
+            raise InvalidProgramError(
+                f"microcode: {operator.row.name} refers to buffer {value}; there are {len(buffers)}."
+            )
+        value = buffers[value][of_buffer]
+    return value == condition.value

@@ -20,8 +20,8 @@ from openneutron.compiler.schedule.schedule import (
     Whole,
     Window,
     constant_operands,
+    part_cycles,
 )
-from openneutron.compiler.schedule.timeline import part_cycles
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.storage import Storages
 from openneutron.ir import Graph

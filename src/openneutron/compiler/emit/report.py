@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The facts that a compile reports: cycles by operator, buffers with their addresses, and sizes."""
+"""The result of a compile, and its facts: cycles by operator, buffers with their addresses, and sizes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from openneutron.compiler.cost.bottleneck import bottleneck, idle_reason
-from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.cost.cycles import bottleneck, call_cost, idle_reason
 from openneutron.compiler.memory.layout import Layout, io_outside, lay_out
 from openneutron.compiler.memory.prefetch_plans import fetched_sizes
-from openneutron.compiler.schedule.schedule import Fetch, Schedule
-from openneutron.compiler.schedule.timeline import copy_cycles, durations, overlapped_cycles, spent_on_calls
+from openneutron.compiler.schedule.schedule import (
+    Fetch,
+    Schedule,
+    copy_cycles,
+    durations,
+    overlapped_cycles,
+    spent_on_calls,
+)
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.storage import Storages
-from openneutron.ir import Graph
+from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program, aligned
 from openneutron.options import ARENA, CALLER, CompileOptions
 from openneutron.targets import Target
@@ -187,3 +192,35 @@ def _memory(layout: Layout) -> tuple[MemoryItem, ...]:
     offsets = layout.placement.offsets
     ordered = sorted(layout.items, key=lambda item: (item.first, offsets[item.name]))
     return tuple(MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last) for i in ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program, the graph it computes (its inputs and outputs and their quantization), and the report.
+
+    ``schedule`` and ``layout`` give each tensor its steps and its address; ``legalized`` is the graph the calls were selected
+    from.
+    """
+
+    program: Program
+    graph: Graph
+    report: Report
+    legalized: Graph = field(repr=False)
+    schedule: Schedule = field(repr=False)
+    storages: Storages = field(repr=False)
+    layout: Layout = field(repr=False)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The graph's inputs, in the order of a run's."""
+        return tuple(self.graph[name] for name in self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The graph's outputs, in the order of a run's."""
+        return tuple(self.graph[name] for name in self.graph.outputs)
+
+    def __str__(self) -> str:
+        """Return calls, steps, buffers and the report's headline numbers."""
+        shared = str(self.storages)
+        return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from openneutron.compiler.memory.layout import Layout, with_steps_of
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchSearch
 from openneutron.compiler.memory.prefetch_trial import ORDERS, PrefetchTrial
-from openneutron.compiler.schedule.schedule import Fetch, Schedule, fetched_bytes
-from openneutron.compiler.schedule.timeline import copy_cycles, durations
+from openneutron.compiler.schedule.schedule import Fetch, Schedule, copy_cycles, durations, fetched_bytes
 from openneutron.compiler.select.storage import Storages
 from openneutron.isa import aligned
 

@@ -9,8 +9,7 @@ from types import MappingProxyType
 from openneutron.compiler.graph.legalize import VIEWS
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall
-from openneutron.compiler.select.copies_as_views import copies_as_views
-from openneutron.compiler.select.fold_moves import fold_moves
+from openneutron.compiler.select.fold_moves import copies_as_views, fold_moves
 from openneutron.compiler.select.storage import Storages, share
 from openneutron.ir import Graph, Node
 

@@ -5,8 +5,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from openneutron.isa.kernels.fields import INPUT_AND_OUTPUT, OPERANDS, OUTPUT_RANGE
-from openneutron.isa.kernels.row import Condition, Row, Variant, buffer, signed, unsigned
+from openneutron.isa.kernels.row import (
+    INPUT_AND_OUTPUT,
+    OPERANDS,
+    OUTPUT_RANGE,
+    Condition,
+    Row,
+    Variant,
+    buffer,
+    signed,
+    unsigned,
+)
 from openneutron.isa.kernels.traits import (
     BOOL,
     INT8,

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from openneutron.isa.kernels.fields import CLAMP, INPUT_AND_OUTPUT, OUTPUT_RANGE
-from openneutron.isa.kernels.row import Row, buffer, signed
+from openneutron.isa.kernels.row import CLAMP, INPUT_AND_OUTPUT, OUTPUT_RANGE, Row, buffer, signed
 from openneutron.isa.kernels.traits import BOOL, INT8, Channels, CostClass, Operand, Result, Traits, Window, Work
 
 _POOL_FIELDS = (

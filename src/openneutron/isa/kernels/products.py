@@ -5,8 +5,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from openneutron.isa.kernels.fields import OPERANDS, OUTPUT_RANGE
-from openneutron.isa.kernels.row import Condition, Packing, Row, Variant, buffer, signed, unsigned
+from openneutron.isa.kernels.row import (
+    OPERANDS,
+    OUTPUT_RANGE,
+    Condition,
+    Packing,
+    Row,
+    Variant,
+    buffer,
+    signed,
+    unsigned,
+)
 from openneutron.isa.kernels.traits import (
     INT8,
     Channels,

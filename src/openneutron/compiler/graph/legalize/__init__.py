@@ -5,16 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from openneutron.compiler.graph.legalize.drop_zero_sums import drop_zero_sums, unchanged_operand
-from openneutron.compiler.graph.legalize.fuse_activation import fuse_activation
-from openneutron.compiler.graph.legalize.fuse_crop import fuse_crop
+from openneutron.compiler.graph.legalize.fuse import (
+    fuse_activation,
+    fuse_crop,
+    fuse_padding,
+    view_before_pad,
+)
 from openneutron.compiler.graph.legalize.fuse_dilation import fuse_dilation
-from openneutron.compiler.graph.legalize.fuse_padding import fuse_padding
-from openneutron.compiler.graph.legalize.rename_identities import VIEWS, rename_identities
-from openneutron.compiler.graph.legalize.rescale_joined import rescale_joined
+from openneutron.compiler.graph.legalize.simplify import (
+    VIEWS,
+    drop_zero_sums,
+    rename_identities,
+    rescale_joined,
+    take_apart,
+    unchanged_operand,
+)
 from openneutron.compiler.graph.legalize.split_weights import split_weights
-from openneutron.compiler.graph.legalize.take_apart import take_apart
-from openneutron.compiler.graph.legalize.view_before_pad import view_before_pad
 from openneutron.ir import Graph
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from openneutron import ops
-from openneutron.compiler.graph.legalize.rename_identities import VIEWS
+from openneutron.compiler.graph.legalize.simplify import VIEWS
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.blocks import amounts_of, block_of
 from openneutron.ops.conv import Padding, explicit_padding

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from openneutron.compiler.select.boxes import boxes, dense
-from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, selects, whole
+from openneutron.compiler.select.calls import KernelCall, View, boxes, dense, dense_pitches, selects, whole
 from openneutron.compiler.select.rules.elementwise import broadcast
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, per_tensor
 from openneutron.ops.choice import COMPARISONS, arg_axis

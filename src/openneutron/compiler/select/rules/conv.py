@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, selects, whole
-from openneutron.compiler.select.requantization import requantization, sums_of_weights
+from openneutron.compiler.select.constants import requantization, sums_of_weights
 from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.ops.conv import explicit_padding
 from openneutron.ops.fixed_point import Multipliers, fit_multipliers, quantize_multipliers

@@ -7,15 +7,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from openneutron.compiler.select.boxes import Walk, boxes, dense, merged, row_major, with_rows
 from openneutron.compiler.select.calls import (
     KernelCall,
     View,
+    Walk,
+    boxes,
+    dense,
     dense_pitches,
     extents_of,
+    merged,
+    row_major,
     selects,
     shape_in_bytes,
     whole,
+    with_rows,
 )
 from openneutron.compiler.select.constants import Maps
 from openneutron.ir import DType, Graph, Node, Tensor

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from openneutron.compiler.select.boxes import Walk, boxes, dense
-from openneutron.compiler.select.calls import KernelCall, View, selects
+from openneutron.compiler.select.calls import KernelCall, View, Walk, boxes, dense, selects
 from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.ops.elementwise import prelu_factors, squared_difference_factor, sum_factor
 from openneutron.ops.fixed_point import quantize_multiplier

@@ -6,8 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from openneutron.compiler.select.boxes import Walk, merged, row_major
-from openneutron.compiler.select.calls import KernelCall, View, selects
+from openneutron.compiler.select.calls import KernelCall, View, Walk, merged, row_major, selects
 from openneutron.ir import Graph, Node
 from openneutron.ops.fixed_point import quantize_multiplier
 from openneutron.ops.matmul import matrices

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, extents_of, selects, whole
-from openneutron.compiler.select.requantization import requantization, sums_of_weights
+from openneutron.compiler.select.constants import requantization, sums_of_weights
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.fixed_point import quantize_multipliers
 from openneutron.ops.rescaling import activation_range, of_convolution
