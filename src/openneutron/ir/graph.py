@@ -80,6 +80,12 @@ class Graph:
         name = node.inputs[index]
         return None if name is None else self.tensors[name]
 
+    def given(self, node: Node, index: int) -> Tensor:
+        """Return the node's operand at ``index``; asserts that it is there."""
+        tensor = self.operand(node, index)
+        assert tensor is not None
+        return tensor
+
     def producers(self) -> dict[str, Node]:
         """Tensor name to the node that computes it."""
         return {name: node for node in self.nodes for name in node.outputs}
@@ -91,6 +97,12 @@ class Graph:
             for name in dict.fromkeys(name for name in node.inputs if name is not None):
                 users.setdefault(name, []).append(node)
         return users
+
+    def free_name(self, name: str) -> str:
+        """Return the name, with underscores behind it until no tensor has it."""
+        while name in self.tensors:
+            name += "_"
+        return name
 
     def rebuilt(self, nodes: Iterable[Node], new_tensors: Iterable[Tensor] = ()) -> Graph:
         """The same graph with these nodes, with ``new_tensors`` added or replaced and unnamed tensors dropped."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from openneutron.compiler.select.constants import Constant, are_equal, packed_bytes
-from openneutron.ir import Graph, Node, Tensor
+from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.isa import rows
 from openneutron.isa.kernels.row import Packing
 from openneutron.isa.kernels.traits import Traits
@@ -70,6 +70,12 @@ def whole(tensor: Tensor) -> View:
     """The whole tensor, dense, byte by byte."""
     extents = extents_of(shape_in_bytes(tensor))
     return View(tensor.name, extents, dense_pitches(extents))
+
+
+def quant_of(tensor: Tensor) -> QuantParams:
+    """Return the tensor's quantization parameters, which it has."""
+    assert tensor.quant is not None, f"{tensor.name} has no quantization parameters"
+    return tensor.quant
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,6 +145,18 @@ class KernelCall:
         params = "".join(f" {name}={value}" for name, value in self.params.items())
         constants = "".join(f" {name}=<{size} B>" for name, size in self.packed_bytes().items())
         return f"{self.kernel}({views}){params}{constants} ; {self.name}"
+
+
+def call_on_whole(
+    kernel: str,
+    graph: Graph,
+    node: Node,
+    params: Mapping[str, int] = MappingProxyType({}),
+    constants: Mapping[str, Constant] = MappingProxyType({}),
+) -> list[KernelCall]:
+    """Return the call of a kernel that reads the whole first operand and writes the whole result of a node."""
+    views = {"input": whole(graph.given(node, 0)), "output": whole(graph[node.name])}
+    return [KernelCall(kernel, node.name, views, params, constants)]
 
 
 SelectRule = Callable[[Graph, Node], list[KernelCall]]

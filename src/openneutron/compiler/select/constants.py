@@ -75,12 +75,6 @@ def are_equal(one: Constant, other: Constant) -> bool:
     return not isinstance(one, Maps) and not isinstance(other, Maps) and np.array_equal(one, other)
 
 
-def sums_of_weights(weights: npt.NDArray[np.int8], channel_axis: int) -> npt.NDArray[np.int64]:
-    """The sum of each output channel's weights."""
-    others = tuple(axis for axis in range(weights.ndim) if axis != channel_axis)
-    return np.asarray(weights.sum(axis=others, dtype=np.int64))
-
-
 def requantization(
     bias: npt.NDArray[np.int32] | None,
     weight_sums: npt.NDArray[np.int64],
