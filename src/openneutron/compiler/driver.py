@@ -92,7 +92,7 @@ def finish(
     sram = sram_bytes(graph, schedule, layout, options)
     if sram > budget:
         raise over_budget(graph.name, [Shortfall(sram, {})], 1, budget)
-    program = emit(legal, schedule, storages, layout, target, options.place, options.profile)
+    program = emit(legal, schedule, storages, layout, target, options.profile)
     facts = report(graph, schedule, storages, layout, program, target, options, budget)
     return Compiled(program, graph, facts, legal, schedule, storages, layout)
 

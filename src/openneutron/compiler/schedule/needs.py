@@ -21,7 +21,7 @@ from openneutron.isa.kernels.traits import Access, CostClass, Everything, Mapped
 from openneutron.targets import Target
 
 NEVER = 1 << 30
-"""A row beyond every tensor's last: what outputs without a need need first."""
+"""The first row that is needed where no row is: beyond the last row of every tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +151,14 @@ def _place(view: View) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     return view.extents, view.pitches, view.offset
 
 
-def may_leave_out(calls: Sequence[KernelCall], storages: Storages, target: Target) -> bool:
-    """Whether some call in parts might take fewer cycles than whole; never false where one does.
+def parts_may_be_faster(calls: Sequence[KernelCall], storages: Storages, target: Target) -> bool:
+    """Return whether some call in parts might take fewer cycles than whole; never false where one does.
 
-    A cascade leaves out what nobody reads of a tensor. And of a convolution whose channels do not fill the pipelines, parts may each
-    suit the pipelines better than the whole.
+    A cascade does not compute unread regions. And of a convolution whose channels do not fill the pipelines, parts may each suit
+    the pipelines better than the whole.
     """
     written = {storages.of[call.views["output"].tensor] for call in calls}
-    return any(_is_uneven(call, target) or _leaves_out(call, storages, written) for call in calls)
+    return any(_is_uneven(call, target) or _has_unread_region(call, storages, written) for call in calls)
 
 
 def _is_uneven(call: KernelCall, target: Target) -> bool:
@@ -166,20 +166,20 @@ def _is_uneven(call: KernelCall, target: Target) -> bool:
     return cost.kind is CostClass.PRODUCTS and call.params[cost.outputs] % target.pipelines != 0 and rows * cols > 1
 
 
-def _leaves_out(call: KernelCall, storages: Storages, written: set[str]) -> bool:
-    """Whether the call leaves out some of what another one writes."""
+def _has_unread_region(call: KernelCall, storages: Storages, written: set[str]) -> bool:
+    """Return whether the call leaves some of a tensor that another call writes unread."""
     for name, view in call.views.items():
         if name == "output" or storages.of[view.tensor] not in written:
             continue
         if math.prod(view.extents) < storages[view.tensor].size_bytes:
             return True
-        if any(_passes_over(call, name, axis) for axis in (1, 2)):
+        if any(_skips(call, name, axis) for axis in (1, 2)):
             return True
     return False
 
 
-def _passes_over(call: KernelCall, name: str, axis: int) -> bool:
-    """Whether there are rows (or columns) of an input that no row (or column) of the output reads."""
+def _skips(call: KernelCall, name: str, axis: int) -> bool:
+    """Return whether there are rows (or columns) of an input that no row (or column) of the output reads."""
     reads = reads_along(call, name, axis)
     end = 0
     for first, last in sorted(map(reads, range(call.views["output"].extents[axis]))) if reads is not None else ():

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import io_outside
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.call_lists import for_cascades
+from openneutron.compiler.search.cascade.least_peak import boundary_bytes
 from openneutron.compiler.search.cascade.network import Network, network
 from openneutron.compiler.search.cascade.search import PlanSearch, count_of_all
 from openneutron.compiler.search.cascade.segment import segment, window_rows
@@ -49,9 +49,11 @@ def bounds(network: Network) -> Bounds:
     the rows that one row of a reader needs of each piece between its calls. For a run of one call, stripes of one row are best:
     they allow the largest overlap. Of a small network every candidate is evaluated instead, and the bound is exact.
     """
-    any_plan = _least_path(network, partial(_boundary_bytes, network))
+    count = len(network.calls)
+    boundary = boundary_bytes(network, [range(first + 1, count + 1) for first in range(count)])
+    any_plan = _least_path(network, lambda first, end: boundary[first, end])
     if count_of_all(network) <= EXHAUSTIVE:
-        effort = replace(DEFAULT, longest=len(network.calls), everything=EXHAUSTIVE, patches=())
+        effort = replace(DEFAULT, longest=count, everything=EXHAUSTIVE, patches=())
         return Bounds(PlanSearch(network, effort=effort).least().peak_bytes, True, any_plan)
     held = window_rows(network)
 
@@ -62,17 +64,6 @@ def bounds(network: Network) -> Bounds:
         return evaluate(run, first, 1).peak_bytes if end - first == 1 else run.least_bytes(held)
 
     return Bounds(_least_path(network, row_by_row), False, any_plan)
-
-
-def _boundary_bytes(network: Network, first: int, end: int) -> int:
-    through = dying = made = 0
-    for piece in network.pieces.values():
-        begins, ends = piece.first < first, piece.last >= end
-        if piece.first < end and piece.last >= first:
-            through += piece.size if begins and ends else 0
-            dying += piece.size if begins and not ends else 0
-            made += piece.size if ends and not begins else 0
-    return through + max(dying, made)
 
 
 def _least_path(network: Network, at_least: Callable[[int, int], int | None]) -> int:

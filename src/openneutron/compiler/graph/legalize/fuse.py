@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,14 +36,17 @@ def fuse_activation(graph: Graph) -> Graph:
         takes = any(attribute.name == "activation" for attribute in BY_NAME[producer.op].attributes)
         if not takes or producer.op == "concatenation" or producer["activation"] != "NONE":
             continue
-        if len(consumers[producer.name]) > 1 or producer.name in graph.outputs:
-            continue
-        if graph[producer.name].quant != graph[node.name].quant:
+        if not read_once(graph, consumers, producer) or graph[producer.name].quant != graph[node.name].quant:
             continue
         changed = producer.with_attrs(activation=activation)
         renamed[producer.name] = Node(producer.op, producer.inputs, node.outputs, changed.attrs, producer.source)
         gone.add(node.name)
     return graph.rebuilt(renamed.get(node.name, node) for node in graph.nodes if node.name not in gone)
+
+
+def read_once(graph: Graph, consumers: Mapping[str, Sequence[Node]], node: Node) -> bool:
+    """Return whether one node alone reads the result of this node, which is no output of the graph."""
+    return len(consumers[node.name]) == 1 and node.name not in graph.outputs
 
 
 _CONVOLUTIONS = ("conv_2d", "depthwise_conv_2d")
@@ -62,7 +66,7 @@ def fuse_padding(graph: Graph) -> Graph:
     for node in graph.nodes:
         source = node.inputs[0] if node.inputs else None
         pad = padding_of.get(source or "")
-        if pad is None or len(consumers[pad.name]) > 1 or pad.name in graph.outputs or not _fits(graph, pad, node):
+        if pad is None or not read_once(graph, consumers, pad) or not _fits(graph, pad, node):
             continue
         changed = node.with_attrs(padding=_total_padding(graph, pad, node))
         fused[node.name] = Node(node.op, (pad.inputs[0], *node.inputs[1:]), node.outputs, changed.attrs, node.source)
@@ -71,7 +75,6 @@ def fuse_padding(graph: Graph) -> Graph:
 
 
 def _total_padding(graph: Graph, pad: Node, node: Node) -> Padding:
-    """The pad's rows and columns and the window's own, together."""
     _, rows, cols, _ = pads(graph, pad)
     _, height, width, _ = graph[pad.name].shape
     top, bottom, left, right = explicit_padding(node, height, width, *_kernel(graph, node))
@@ -81,9 +84,7 @@ def _total_padding(graph: Graph, pad: Node, node: Node) -> Padding:
 def _kernel(graph: Graph, node: Node) -> tuple[int, int]:
     if node.op == "max_pool_2d":
         return node["kernel_h"], node["kernel_w"]
-    weights = graph.operand(node, 1)
-    assert weights is not None
-    return weights.shape[1], weights.shape[2]
+    return graph.given(node, 1).shape[1], graph.given(node, 1).shape[2]
 
 
 def _fits(graph: Graph, pad: Node, node: Node) -> bool:
@@ -112,14 +113,12 @@ def fuse_crop(graph: Graph) -> Graph:
         producer = producers.get(node.inputs[0] or "") if node.op == "slice" else None
         if producer is None or producer.op != "transpose_conv" or producer.name in renamed:
             continue
-        if len(consumers[producer.name]) > 1 or producer.name in graph.outputs:
+        if not read_once(graph, consumers, producer):
             continue
         padding = _total_crop(graph, producer, node)
         if padding is None:
             continue
-        name = f"{node.name}_shape"
-        while name in graph.tensors or name in shapes:
-            name += "_"
+        name = graph.free_name(f"{node.name}_shape")
         shapes[name] = constant(name, np.asarray(graph[node.name].shape, np.int32))
         inputs = (*producer.inputs[:OUTPUT_SHAPE], name, *producer.inputs[OUTPUT_SHAPE + 1 :])
         changed = producer.with_attrs(padding=padding)
@@ -130,14 +129,12 @@ def fuse_crop(graph: Graph) -> Graph:
 
 
 def _total_crop(graph: Graph, node: Node, after: Node) -> Padding | None:
-    """What the slice and the convolution together leave out; None where the slice takes batches or channels away."""
+    """Return the rows and columns that the slice and the convolution crop; None where the slice takes batches or channels away."""
     whole, part = graph[node.name].shape, graph[after.name].shape
     if (whole[0], whole[3]) != (part[0], part[3]):
         return None
     begin, _ = slice_window(graph, after)
-    data, weights = graph.operand(node, INPUT), graph.operand(node, WEIGHTS)
-    assert data is not None and weights is not None
-    top, bottom, left, right = cropped(node, data.shape, weights.shape, whole)
+    top, bottom, left, right = cropped(node, graph.given(node, INPUT).shape, graph.given(node, WEIGHTS).shape, whole)
     rows, columns = (whole[axis] - part[axis] - begin[axis] for axis in (1, 2))
     return top + begin[1], bottom + rows, left + begin[2], right + columns
 
@@ -157,7 +154,7 @@ def view_before_pad(graph: Graph) -> Graph:
     tensors: dict[str, Tensor] = {}
     for view in graph.nodes:
         pad = padding_of.get(view.inputs[0] or "") if view.op == "reshape" else None
-        if pad is None or len(consumers[pad.name]) > 1 or pad.name in graph.outputs or view.name in graph.outputs:
+        if pad is None or not read_once(graph, consumers, pad) or view.name in graph.outputs:
             continue
         if any(user.op not in _WINDOWS for user in consumers.get(view.name, ())):
             continue
@@ -169,9 +166,7 @@ def view_before_pad(graph: Graph) -> Graph:
         shape = tuple(1 if axis is None else source.shape[axis] for axis in axes)
         # The pad's name is free: nobody but the reshape read it.
         narrow = replace(source, name=pad.name, shape=shape)
-        name = f"{pad.name}_of_view"
-        while name in graph.tensors or name in tensors:
-            name += "_"
+        name = graph.free_name(f"{pad.name}_of_view")
         widths = [(0, 0) if axis is None else amounts[axis] for axis in axes]
         tensors |= {pad.name: narrow, name: constant(name, np.asarray(widths, np.int32))}
         inputs = (pad.name, name, *pad.inputs[2:])
@@ -182,8 +177,8 @@ def view_before_pad(graph: Graph) -> Graph:
 
 
 def _axes(before: tuple[int, ...], after: tuple[int, ...]) -> list[int | None] | None:
-    """For each axis of ``after`` the axis of ``before`` it is, or None where it has one element; None where the shapes
-    differ in more than axes of one."""
+    """Return for each axis of ``after`` the same axis of ``before``, or None where the axis has one element; None where the
+    shapes differ in more than axes of one."""
     left = [axis for axis, extent in enumerate(before) if extent != 1]
     if [before[axis] for axis in left] != [extent for extent in after if extent != 1]:
         return None

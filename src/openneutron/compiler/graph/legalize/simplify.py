@@ -19,7 +19,7 @@ VIEWS = ("reshape", "squeeze", "expand_dims", "bitcast")
 
 
 def rename_identities(graph: Graph) -> Graph:
-    """The graph with every operator that leaves all bytes where they are turned into a reshape."""
+    """Return the graph with every operator that leaves all bytes in place turned into a reshape, which costs nothing."""
     return graph.rebuilt(
         Node("reshape", node.inputs[:1], node.outputs, {"new_shape": graph[node.name].shape}, node.source)
         if node.op in VIEWS or _moves_nothing(graph, node)
@@ -29,8 +29,7 @@ def rename_identities(graph: Graph) -> Graph:
 
 
 def _moves_nothing(graph: Graph, node: Node) -> bool:
-    data = graph.operand(node, 0)
-    assert data is not None
+    data = graph.given(node, 0)
     if node.op == "transpose":
         permutation = constant_values(graph, node, 1)
         moved = [axis for axis in permutation if data.shape[axis] != 1]
@@ -128,7 +127,7 @@ def rescale_joined(graph: Graph) -> Graph:
                 continue
             source = graph[name]
             assert source.quant is not None and result.quant is not None
-            made, entries = (_free_name(graph, f"{node.name}/{part}{place}") for part in ("rescaled", "table"))
+            made, entries = (graph.free_name(f"{node.name}/{part}{place}") for part in ("rescaled", "table"))
             tensors[made] = replace(source, name=made, quant=result.quant, data=None)
             tensors[entries] = constant(entries, _table(source.quant, result.quant), result.quant)
             nodes.append(Node("lookup", (name, entries), (made,), {}, node.source))
@@ -144,9 +143,3 @@ def _table(source: QuantParams, result: QuantParams) -> npt.NDArray[np.int8]:
     reals = np.arange(256, dtype=np.float32) * scale + bias
     steps = np.array([steps_of(float(real), 1.0) for real in reals]) + (result.zero_point + _OFFSET)
     return np.asarray(np.clip(steps, 0, 255) - _OFFSET, np.int8)
-
-
-def _free_name(graph: Graph, name: str) -> str:
-    while name in graph.tensors:
-        name += "_"
-    return name
