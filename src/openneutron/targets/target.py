@@ -59,11 +59,11 @@ class Target:
         return self.units * self.pipelines * self.macs
 
     def milliseconds(self, cycles: float) -> float:
-        """Time of so many cycles at the NPU's clock."""
+        """Return the time of so many cycles at the NPU's clock."""
         return cycles / (self.clock.value * 1e6) * 1e3
 
     def band(self, cycles: float) -> tuple[float, float]:
-        """The milliseconds between which so many modelled cycles are expected to be on the chip: those from which they are
+        """Return the milliseconds between which so many modelled cycles are expected to be on the chip: those from which they are
         off by no more than the error."""
         assert self.costs is not None, f"{self.name} has no cost constants"
         time, share = self.milliseconds(cycles), self.costs.error.value / 100

@@ -158,7 +158,7 @@ def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: Compil
 def _other_io_bytes(
     graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, options: CompileOptions
 ) -> int:
-    """What the schedule takes with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
+    """Return the SRAM of the schedule with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
     elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
     anew = lay_out(schedule, storages, elsewhere.place, work=0).scratch_bytes
     outer = {piece.name for piece in storages.storages.values() if piece.input is not None or piece.output is not None}
@@ -212,12 +212,12 @@ class Compiled:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """The graph's inputs, in the order of a run's."""
+        """Return the graph's inputs, in the order of a run's."""
         return tuple(self.graph[name] for name in self.graph.inputs)
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The graph's outputs, in the order of a run's."""
+        """Return the graph's outputs, in the order of a run's."""
         return tuple(self.graph[name] for name in self.graph.outputs)
 
     def __str__(self) -> str:

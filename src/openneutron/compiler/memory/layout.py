@@ -25,7 +25,7 @@ class Layout:
 
     @property
     def scratch_bytes(self) -> int:
-        """The arena: up to the end of its last buffer."""
+        """Return the arena: up to the end of its last buffer."""
         return self.placement.size
 
     def __str__(self) -> str:

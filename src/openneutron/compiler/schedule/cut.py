@@ -23,38 +23,38 @@ from openneutron.targets import Target
 
 
 def columns_of(view: View, span: Span) -> View:
-    """Some columns of a view."""
+    """Return some columns of a view."""
     batches, rows, _, channels = view.extents
     extents = (batches, rows, span[1] - span[0], channels)
     return replace(view, extents=extents, offset=view.offset + span[0] * view.pitches[2])
 
 
 def channels_of(view: View, span: Span) -> View:
-    """Some channels of a view."""
+    """Return some channels of a view."""
     extents = (*view.extents[:3], span[1] - span[0])
     return replace(view, extents=extents, offset=view.offset + span[0] * view.pitches[3])
 
 
 def only_input(call: KernelCall) -> str:
-    """The name of the only input; empty where there are several, or the kernel declares none."""
+    """Return the name of the only input; empty where there are several, or the kernel declares none."""
     operands = call.traits.operands
     return operands[0].name if len(operands) == 1 else ""
 
 
 def takes_columns(call: KernelCall) -> bool:
-    """Whether ``some_columns`` is for this call."""
+    """Return whether ``some_columns`` is for this call."""
     return isinstance(call.traits.access(only_input(call)), Window | SameElement)
 
 
 def columns_needed(call: KernelCall, span: Span) -> Span:
-    """The columns of its input that these columns of a call's output take; empty where padding is all they see."""
+    """Return the columns of its input that these columns of a call's output take; empty where padding is all they see."""
     reads = reads_along(call, only_input(call), 2)
     assert reads is not None, f"{call.name} does not take columns"
     return reads(span[0])[0], reads(span[1] - 1)[1]
 
 
 def some_columns(call: KernelCall, span: Span) -> KernelCall:
-    """The call that computes these columns alone, from no more columns of its input than it needs.
+    """Return the call that computes these columns alone, from no more columns of its input than it needs.
 
     Its padding on the left is what of the window lies before them; on the right it follows from the extents.
     """
@@ -68,7 +68,7 @@ def some_columns(call: KernelCall, span: Span) -> KernelCall:
 
 
 def takes_channels(call: KernelCall) -> bool:
-    """Whether ``some_channels`` is for this call: from all channels of its input, or from the same ones."""
+    """Return whether ``some_channels`` is for this call: from all channels of its input, or from the same ones."""
     channels, count = call.traits.channels, call.views["output"].extents[3]
     return (
         channels is not None
@@ -78,13 +78,13 @@ def takes_channels(call: KernelCall) -> bool:
 
 
 def channel_by_channel(call: KernelCall) -> bool:
-    """Whether each channel of the call's output comes from the same channel of its input alone."""
+    """Return whether each channel of the call's output comes from the same channel of its input alone."""
     channels = call.traits.channels
     return channels is not None and channels.same and takes_channels(call)
 
 
 def some_channels(call: KernelCall, span: Span) -> KernelCall:
-    """The call that computes these channels alone; the first is a multiple of 8, as the packed constants are blocks of 8."""
+    """Return the call that computes these channels alone; the first is a multiple of 8, as the packed constants are blocks of 8."""
     first, end = span
     channels, name, output = call.traits.channels, only_input(call), call.views["output"]
     assert channels is not None and first % LANES == 0, f"{call.name}: channels from {first} on"
@@ -97,7 +97,7 @@ def some_channels(call: KernelCall, span: Span) -> KernelCall:
 
 
 def merge_columns(calls: Sequence[KernelCall], target: Target) -> list[KernelCall]:
-    """The calls with every convolution in pieces that is faster so."""
+    """Return the calls with every convolution in pieces that is faster so."""
     result: list[KernelCall] = []
     for call in calls:
         pieces = _pieces(call) if _is_mergeable(call, target) else []
@@ -107,7 +107,7 @@ def merge_columns(calls: Sequence[KernelCall], target: Target) -> list[KernelCal
 
 
 def _window(call: KernelCall) -> Window | None:
-    """The window of the call's input where its columns may be stated as channels."""
+    """Return the window of the call's input where its columns may be stated as channels."""
     window = call.traits.access(only_input(call))
     return window if isinstance(window, Window) and window.summed else None
 
@@ -123,7 +123,7 @@ def _is_mergeable(call: KernelCall, target: Target) -> bool:
 
 
 def _pieces(call: KernelCall) -> list[KernelCall]:
-    """Left edge, middle and right edge; nothing where there is no middle, or an edge sees padding alone."""
+    """Return the left edge, the middle and the right edge; no pieces where there is no middle, or an edge sees padding alone."""
     window, p, source = _window(call), call.params, call.views[only_input(call)]
     assert window is not None
     stride, before, width = p[window.stride[1]], p[window.pad[1]], p[window.kernel[1]]
@@ -150,13 +150,13 @@ def _pieces(call: KernelCall) -> list[KernelCall]:
 
 
 def _piece(call: KernelCall, side: str, span: Span, source: View, params: dict[str, int]) -> KernelCall:
-    """The call for some columns of its output."""
+    """Return the call for some columns of its output."""
     views = {only_input(call): source, "output": columns_of(call.views["output"], span)}
     return replace(call, name=f"{call.name}/{side}", views=views, params={**call.params, **params})
 
 
 def _merged(packing: Packing, constant: Constant) -> Constant:
-    """Weights [output, height, width, input] with each column's inputs behind those of the one before it."""
+    """Return weights [output, height, width, input] with each column's inputs behind those of the one before it."""
     if isinstance(constant, Maps) or packing is not Packing.WEIGHT_BLOCKS:
         return constant
     outputs, height, _, _ = constant.shape

@@ -36,17 +36,17 @@ class RowNeeds:
     high: tuple[int, ...]
 
     def moved(self, rows: int) -> RowNeeds:
-        """The same needs, counted from ``rows`` rows earlier."""
+        """Return the same needs, counted from ``rows`` rows earlier."""
         return RowNeeds((*(row + rows for row in self.low[:-1]), NEVER), (0, *(row + rows for row in self.high[1:])))
 
     def mirrored(self, rows: int) -> RowNeeds:
-        """The same needs where both the output and the input, of ``rows`` rows, are counted from the last row on."""
+        """Return the same needs where both the output and the input, of ``rows`` rows, are counted from the last row on."""
         low = (*(rows - end for end in reversed(self.high[1:])), NEVER)
         high = (0, *(rows - first for first in reversed(self.low[:-1])))
         return RowNeeds(low, high)
 
     def joined(self, other: RowNeeds) -> RowNeeds:
-        """What either needs."""
+        """Return the needs of both."""
         return RowNeeds(tuple(map(min, self.low, other.low)), tuple(map(max, self.high, other.high)))
 
 
@@ -114,13 +114,13 @@ RULES: Mapping[type[Access], Rule] = {
 
 
 def reads_along(call: KernelCall, name: str, axis: int) -> Reads | None:
-    """The rows (axis 1) or columns (axis 2) that each of the output's reads of an input; None: it may be all of them."""
+    """Return the rows (axis 1) or columns (axis 2) that each of the output's reads of an input; None: it may be all of them."""
     access = call.traits.access(name)
     return RULES[type(access)](call, name, access, axis)
 
 
 def row_needs(call: KernelCall, name: str) -> RowNeeds | None:
-    """The rows that a call needs of its input ``name``, in rows of that view; None: all, for any of its output."""
+    """Return the rows that a call needs of its input ``name``, in rows of that view; None: all, for any of its output."""
     reads, view = reads_along(call, name, 1), call.views[name]
     if reads is None or (view.pitches[1] == 0 and view.extents[1] > 1):
         return None
@@ -130,7 +130,7 @@ def row_needs(call: KernelCall, name: str) -> RowNeeds | None:
 
 
 def written_in_place(call: KernelCall, name: str, of: Mapping[str, str]) -> bool:
-    """Whether the call's output may take the memory of its input ``name`` element by element.
+    """Return whether the call's output may take the memory of its input ``name`` element by element.
 
     Everything that the call reads of that memory, by whatever tensor's name, then lies as the output does. ``of``: the
     storage of each tensor.
@@ -190,7 +190,7 @@ def _skips(call: KernelCall, name: str, axis: int) -> bool:
 
 
 def in_place(storages: Storages, calls: Sequence[KernelCall]) -> Storages:
-    """The storages with each such output and its input as one.
+    """Return the storages with each such output and its input as one.
 
     The input is scratch that the call alone reads; the output is written by the call alone and has as many bytes. A graph
     output that is computed so lies where the graph's outputs do, and so does the input then.

@@ -109,7 +109,7 @@ class Schedule:
     allocations: Mapping[str, tuple[str, int]] = field(default_factory=lambda: MappingProxyType({}))
 
     def calls_of(self, step: Step) -> Iterator[KernelCall]:
-        """The calls a step runs."""
+        """Return the calls a step runs."""
         return (self.calls[call] for call in calls_in(step))
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ class Schedule:
         return "\n".join([*lines, *(["memory", *notes] if notes else [])])
 
     def verify(self) -> None:
-        """Asserts that every call is run by a step and every fetched constant has its place."""
+        """Assert that every call is run by a step and every fetched constant has its place."""
         run = {id(call) for step in self.steps for call in self.calls_of(step)}
         assert all(id(call) in run for call in self.calls), "a call is never run"
         for call in self.calls:
@@ -140,19 +140,19 @@ def _advance(step: int) -> str:
 
 
 def calls_in(step: Step) -> tuple[int, ...]:
-    """The numbers of the calls that a step runs."""
+    """Return the numbers of the calls that a step runs."""
     if isinstance(step, Loop):
         return tuple(part.call for part in step.body)
     return (step.call,) if isinstance(step, Whole | Rows | Window) else ()
 
 
 def whole_schedule(calls: Sequence[KernelCall]) -> Schedule:
-    """Every call once, whole, in the order given."""
+    """Return every call once, whole, in the order given."""
     return Schedule(tuple(calls), tuple(Whole(index) for index in range(len(calls))))
 
 
 def constant_operands(call: KernelCall, storages: Storages) -> dict[str, bytes]:
-    """The constant operands that a call reads of the weights, by their storages' names.
+    """Return the constant operands that a call reads of the weights, by their storages' names.
 
     An operand is there whole, though a view may leave out some of it.
     """
@@ -161,13 +161,13 @@ def constant_operands(call: KernelCall, storages: Storages) -> dict[str, bytes]:
 
 
 def fetched_bytes(call: KernelCall, storages: Storages) -> int:
-    """What a call's constants take in the prefetch buffer."""
+    """Return the bytes of a call's constants in the prefetch buffer."""
     operands = map(len, constant_operands(call, storages).values())
     return sum(map(aligned, (*call.packed_bytes().values(), *operands)))
 
 
 def part_cycles(step: Whole | Rows | Window, call: KernelCall, target: Target) -> int:
-    """Cycles of a call that computes all of its output, some rows, or a window."""
+    """Return the cycles of a call that computes all of its output, some rows, or a window."""
     extents = call.views["output"].extents
     if isinstance(step, Whole):
         return call_cost(call, target).cycles
@@ -187,7 +187,7 @@ def _area(step: Window, extents: tuple[int, int, int, int]) -> int:
 
 
 def compute_cycles(step: Step, schedule: Schedule, target: Target) -> int:
-    """Cycles of the kernel calls that a step runs."""
+    """Return the cycles of the kernel calls that a step runs."""
     if isinstance(step, Loop):
         return step.count * sum(part_cycles(part, schedule.calls[part.call], target) for part in step.body)
     if isinstance(step, Whole | Rows | Window):
@@ -196,12 +196,12 @@ def compute_cycles(step: Step, schedule: Schedule, target: Target) -> int:
 
 
 def durations(schedule: Schedule, target: Target) -> dict[Step, int]:
-    """Cycles of each step that runs kernel calls."""
+    """Return the cycles of each step that runs kernel calls."""
     return {step: compute_cycles(step, schedule, target) for step in schedule.steps if calls_in(step)}
 
 
 def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
-    """For each call of the schedule how often it runs, and its cycles in all."""
+    """Return for each call of the schedule how often it runs, and its cycles in all."""
     runs, cycles = [0] * len(schedule.calls), [0] * len(schedule.calls)
     for step in schedule.steps:
         count, parts = (step.count, step.body) if isinstance(step, Loop) else (1, (step,))
@@ -215,9 +215,9 @@ def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
 def overlapped_cycles(
     schedule: Schedule, sizes: Mapping[int, int], computed: Mapping[Step, int], target: Target
 ) -> int:
-    """Cycles of a run with a port that copies in the background, one transfer after the other.
+    """Return the cycles of a run with a port that copies in the background, one transfer after the other.
 
-    ``sizes`` are the bytes of each call's constants, by the call's index; ``computed`` is what ``durations`` says. A copy starts
+    ``sizes`` are the bytes of each call's constants, by the call's index; ``computed`` is the result of ``durations``. A copy starts
     when its FETCH is reached and the copies before it are done; what starting one costs the host is not known and not counted.
     """
     now = copied = 0
@@ -234,5 +234,5 @@ def overlapped_cycles(
 
 
 def copy_cycles(schedule: Schedule, sizes: Mapping[int, int], target: Target) -> int:
-    """Cycles that all copies of a run take together."""
+    """Return the cycles that all copies of a run take together."""
     return sum(fetch_cycles(sizes[step.call], target) for step in schedule.steps if isinstance(step, Fetch))

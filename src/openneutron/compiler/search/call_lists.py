@@ -88,19 +88,19 @@ def _orders(flow: Flow) -> list[tuple[int, ...]]:
 
 
 def by_rows(calls: Sequence[KernelCall]) -> tuple[KernelCall, ...]:
-    """The calls with every sequence by rows; the same calls where there is none."""
+    """Return the calls with every sequence by rows; the same calls where there is none."""
     return tuple(turned(call) if is_sequence(call) else call for call in calls)
 
 
 def is_sequence(call: KernelCall) -> bool:
-    """Whether the call has one row of several columns, in all of its tensors."""
+    """Return whether the call has one row of several columns, in all of its tensors."""
     views = call.views.values()
     long = any(view.extents[2] > 1 for view in views)
     return long and call.traits.exchanged is not None and all(view.extents[1] == 1 for view in views)
 
 
 def apart(calls: Sequence[KernelCall], storages: Storages) -> bool:
-    """Whether no tensor between calls is one sequence to some of them and something else to others: then nothing that can be
+    """Return whether no tensor between calls is one sequence to some of them and something else to others: then nothing that can be
     computed stripe by stripe is lost with every sequence by rows."""
     seen: dict[str, bool] = {}
     for call in calls:
@@ -113,7 +113,7 @@ def apart(calls: Sequence[KernelCall], storages: Storages) -> bool:
 
 
 def turned(call: KernelCall) -> KernelCall:
-    """The call with rows for columns and columns for rows."""
+    """Return the call with rows for columns and columns for rows."""
     params = dict(call.params)
     for one, other in call.traits.exchanged or ():
         params[one], params[other] = params[other], params[one]

@@ -31,7 +31,7 @@ class Fitted:
 
     @property
     def sram_bytes(self) -> int:
-        """The SRAM of a run beside the caller's inputs and outputs."""
+        """Return the SRAM of a run beside the caller's inputs and outputs."""
         return self.layout.scratch_bytes + self.schedule.prefetch_bytes
 
     def cycles(self, target: Target) -> int:

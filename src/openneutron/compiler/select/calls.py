@@ -43,13 +43,13 @@ class View:
 
 
 def dense_pitches(extents: Extents) -> Extents:
-    """Pitches of a tensor that lies in memory without gaps, channels innermost."""
+    """Return the pitches of a tensor that lies in memory without gaps, channels innermost."""
     _, height, width, channels = extents
     return height * width * channels, width * channels, channels, 1
 
 
 def extents_of(shape: tuple[int, ...]) -> Extents:
-    """A shape of any rank as (batches, rows, columns, channels).
+    """Return a shape of any rank as (batches, rows, columns, channels).
 
     Shorter shapes get leading ones; longer ones have their leading dimensions folded into batches.
     """
@@ -61,13 +61,13 @@ def extents_of(shape: tuple[int, ...]) -> Extents:
 
 
 def shape_in_bytes(tensor: Tensor) -> tuple[int, ...]:
-    """The tensor's shape; where an element has several bytes, with one axis more for them."""
+    """Return the tensor's shape; where an element has several bytes, with one axis more for them."""
     size = tensor.dtype.size_bytes
     return tensor.shape if size == 1 else (*tensor.shape, size)
 
 
 def whole(tensor: Tensor) -> View:
-    """The whole tensor, dense, byte by byte."""
+    """Return the whole tensor, dense, byte by byte."""
     extents = extents_of(shape_in_bytes(tensor))
     return View(tensor.name, extents, dense_pitches(extents))
 
@@ -97,7 +97,7 @@ class KernelCall:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def __eq__(self, other: object) -> bool:
-        """Equal constants are those of equal values."""
+        """Return True for equal calls; equal constants are those of equal values."""
         if self is other or not isinstance(other, KernelCall):
             return self is other
         same = (self.kernel, self.name, self.views, self.params) == (
@@ -116,19 +116,19 @@ class KernelCall:
 
     @property
     def traits(self) -> Traits:
-        """What may be assumed of its kernel."""
+        """Return the traits of its kernel."""
         return rows.KERNEL_BY_NAME[self.kernel].traits
 
     def packing(self, key: str) -> Packing:
-        """The layout of a constant once it is packed."""
+        """Return the layout of a constant once it is packed."""
         return rows.KERNEL_BY_NAME[self.kernel].packing(key)
 
     def packed_bytes(self) -> dict[str, int]:
-        """The bytes that each constant takes once it is packed."""
+        """Return the bytes that each constant takes once it is packed."""
         return {key: packed_bytes(self.packing(key), constant) for key, constant in self.constants.items()}
 
     def verify(self) -> None:
-        """Asserts that every field of the kernel's row is given, once, and that a fused activation's bounds are in order."""
+        """Assert that every field of the kernel's row is given, once, and that a fused activation's bounds are in order."""
         row = rows.KERNEL_BY_NAME[self.kernel]
         given = [*self.views, *self.params]
         given += [f"{stem}_{part}" for stem in self.constants for part in ("base", "offset")]
@@ -164,7 +164,7 @@ SELECT_RULES: dict[str, SelectRule] = {}
 
 
 def selects(*ops: str) -> Callable[[SelectRule], SelectRule]:
-    """Registers the rule that turns a legalized node of these operators into kernel calls."""
+    """Register the rule that turns a legalized node of these operators into kernel calls."""
 
     def register(rule: SelectRule) -> SelectRule:
         for op in ops:
@@ -185,7 +185,7 @@ class Walk:
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Pitches of a tensor without gaps, the last dimension innermost."""
+    """Return the pitches of a tensor without gaps, the last dimension innermost."""
     pitches = [1]
     for extent in reversed(shape[1:]):
         pitches.append(pitches[-1] * extent)
@@ -193,12 +193,12 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def dense(tensor: Tensor) -> Walk:
-    """The whole tensor, byte after byte."""
+    """Return the whole tensor, byte after byte."""
     return Walk(tensor.name, row_major(shape_in_bytes(tensor)))
 
 
 def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[str, View]]:
-    """Views that together walk the box once, each of at most four dimensions.
+    """Yield views that together walk the box once, each of at most four dimensions.
 
     Up to rank 4 that is one set of views with the box's own extents. Above it, dimensions that all tensors walk as one are
     merged; where more than four are left, there is a set for each index into the leading ones.
@@ -220,7 +220,7 @@ def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[st
 
 
 def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int, ...], Mapping[str, Walk]]:
-    """The same walk without dimensions of one element, and with neighbours joined that every tensor walks as one."""
+    """Return the same walk without dimensions of one element, and with neighbours joined that every tensor walks as one."""
     kept: list[int] = []
     pitches: dict[str, list[int]] = {name: [] for name in walks}
     for axis, extent in enumerate(extents):
@@ -241,7 +241,7 @@ def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int
 def with_rows(
     extents: Sequence[int], walks: Mapping[str, Walk], side: str, rows: int, pitch: int
 ) -> tuple[tuple[int, ...], Mapping[str, Walk]] | None:
-    """The same walk of a plane or a box with the rows of one of its tensors as its first dimension, and two behind it.
+    """Return the same walk of a plane or a box with the rows of one of its tensors as its first dimension, and two behind it.
 
     ``rows`` and ``pitch`` (bytes) are of the tensor that ``walks[side]`` goes through; None where no dimension holds all its
     rows, or there are more dimensions than that.

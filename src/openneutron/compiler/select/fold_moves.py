@@ -37,7 +37,7 @@ class _Calls:
     readers: dict[str, list[Use]] = field(default_factory=dict)
 
     def count(self) -> None:
-        """Finds writers and readers anew."""
+        """Find writers and readers anew."""
         self.writers, self.readers = {}, {}
         for place, call in enumerate(self.calls):
             for name, view in call.views.items() if call else ():
@@ -48,17 +48,17 @@ class _Calls:
                     self.readers.setdefault(storage, []).append((place, name))
 
     def is_scratch(self, storage: str) -> bool:
-        """Whether nothing but these calls knows the memory."""
+        """Return whether nothing but these calls knows the memory."""
         piece = self.storages.storages[storage]
         return piece.input is None and piece.output is None and piece.constant is None
 
     def left(self) -> list[KernelCall]:
-        """Those that are left, in order."""
+        """Return the calls that are left, in order."""
         return [call for call in self.calls if call is not None]
 
 
 def fold_moves(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
-    """The calls that are left, in order; tensors between calls that became one are not computed any more."""
+    """Return the calls that are left, in order; tensors between calls that became one are not computed any more."""
     work = _Calls(storages, list(calls))
     changed = True
     while changed:
@@ -76,7 +76,7 @@ def fold_moves(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCa
 
 
 def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
-    """Joins the call at ``place`` with what reads its result; False where it stays."""
+    """Join the call at ``place`` with what reads its result; False where it stays."""
     writer = work.calls[place]
     assert writer is not None
     between = writer.views["output"]
@@ -108,7 +108,7 @@ def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
 
 
 def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
-    """What a call and the copy or table behind it do together."""
+    """Return the call that replaces a call and the copy or table behind it."""
     views = {**writer.views, "output": reader.views["output"]}
     moves = writer.traits.function is not None
     if reader.traits.function is Function.IDENTITY:
@@ -130,12 +130,12 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
 
 
 def _can_read(view: View, readers: Iterable[KernelCall | None]) -> bool:
-    """Whether kernels read there as fast as from a tensor of its own: those that sum channels want them side by side."""
+    """Return whether kernels read there as fast as from a tensor of its own: those that sum channels want them side by side."""
     return view.pitches[3] == 1 or all(call is not None and call.traits.function is not None for call in readers)
 
 
 def _seen_as(reader: KernelCall, between: View) -> KernelCall:
-    """A table whose tensors lie without gaps, in the shape in which what it reads was written."""
+    """Return a table whose tensors lie without gaps, in the shape in which what it reads was written."""
     source, result = reader.views.get("input"), reader.views["output"]
     if reader.traits.function is not Function.TABLE or source is None or source.extents == between.extents:
         return reader
@@ -155,7 +155,7 @@ def _same(one: View, other: View) -> bool:
 
 
 def with_table(call: KernelCall, table: npt.NDArray[np.int8]) -> Mapping[str, int] | None:
-    """The call's parameters where it does along what the 256-entry table behind it does; None where it can't."""
+    """Return the call's parameters with the 256-entry table behind it included; None where the call can't include the table."""
     if "clamp_min" not in call.params:
         return None
     low, high = call.params["clamp_min"], call.params["clamp_max"]
@@ -197,7 +197,7 @@ def copies_as_views(storages: Storages, calls: Sequence[KernelCall]) -> list[Ker
 
 
 def _without(storages: Storages, calls: Sequence[KernelCall], copy: KernelCall) -> list[KernelCall] | None:
-    """The calls without this copy, its source in its result's place; None where that can't be."""
+    """Return the calls without this copy, its source in its result's place; None where that can't be."""
     source, result = copy.views["input"], copy.views["output"]
     name = storages.of[source.tensor]
     piece = storages.storages[name]
@@ -225,7 +225,7 @@ def _without(storages: Storages, calls: Sequence[KernelCall], copy: KernelCall) 
 
 
 def _seen(view: View, source: View, result: View) -> View | None:
-    """A view of a part of ``source``, in ``result``; None where it goes across the source's axes."""
+    """Return a view of a part of ``source``, in ``result``; None where it goes across the source's axes."""
     left, start = view.offset, result.offset
     pitches = []
     for axis in range(4):

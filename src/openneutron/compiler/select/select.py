@@ -28,7 +28,7 @@ def select_node(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def select_calls(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> Selection:
-    """The storages of a legalized graph and its kernel calls in execution order, copies for views included. ``known``: calls
+    """Return the storages of a legalized graph and its kernel calls in execution order, copies for views included. ``known``: calls
     of nodes that are selected already, by the nodes' names."""
     storages, copies = share(legal)
     calls: list[KernelCall] = []
@@ -43,7 +43,7 @@ def select_calls(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingPr
 
 
 def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> list[Selection]:
-    """What may be compiled: ``select_calls``, and where some of its copies can be views (copies_as_views) that too: it is
+    """Return the selections to compile: ``select_calls``, and where some of its copies can be views (copies_as_views) that too: it is
     faster, and in cascades may take more memory. Whatever the budget, they are the same."""
     storages, calls = select_calls(legal, known)
     fewer = copies_as_views(storages, calls)

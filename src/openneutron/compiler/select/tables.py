@@ -43,7 +43,7 @@ def tanhf(x: Floats) -> Floats:
 
 
 def _expm1f(x: Floats) -> Floats:
-    """exp(x) - 1 for |x| <= 44: x = k ln 2 + r, with a rational approximation on r."""
+    """Return exp(x) - 1 for |x| <= 44: x = k ln 2 + r, with a rational approximation on r."""
     magnitude = np.abs(x)
     half = np.where(x < 0, _F(-0.5), _F(0.5)).astype(np.float32)
     near = magnitude < _F(1.0397207)  # 1.5 ln 2: k is 1 or -1
@@ -76,7 +76,7 @@ def _expm1f(x: Floats) -> Floats:
 
 
 def _scaled(x: Floats, power: npt.NDArray[np.float64]) -> Floats:
-    """x times a power of two, exactly."""
+    """Return x times a power of two, exactly."""
     return (x.astype(np.float64) * power).astype(np.float32)
 
 
@@ -91,7 +91,7 @@ _INT16_MIN, _INT16_MAX = -(2**15), 2**15 - 1
 
 
 def table(op: str, source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """The table of operator ``op`` between tensors of these quantization parameters."""
+    """Return the table of operator ``op`` between tensors of these quantization parameters."""
     return TABLES[op](source, result, attrs)
 
 
@@ -186,7 +186,7 @@ def _rsqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
 
 
 def _inverse_root(value: int) -> tuple[int, int]:
-    """Multiplier and shift of 1 / sqrt(value): GetInvSqrtQuantizedMultiplierExp of LiteRT's internal/common.h.
+    """Return the multiplier and the shift of 1 / sqrt(value): GetInvSqrtQuantizedMultiplierExp of LiteRT's internal/common.h.
 
     Five steps of Newton's iteration with 3 integer bits, from a value shifted into [2^27, 2^29).
     """
@@ -284,7 +284,7 @@ def _of_float(transform: Callable[[Floats], Floats]) -> Callable[[QuantParams, Q
 
 
 def _exp(values: Floats) -> Floats:
-    """exp in double, rounded once: C libraries' own expf differ from it in one value of some hundred, by the last bit."""
+    """Return exp in double, rounded once: C libraries' own expf differ from it in one value of some hundred, by the last bit."""
     exact = [math.exp(value) if value < 700 else math.inf for value in values.astype(np.float64)]
     return np.array(exact).astype(np.float32)
 

@@ -82,7 +82,7 @@ class Row:
     packings: tuple[tuple[str, Packing], ...] = ()
 
     def packing(self, key: str) -> Packing:
-        """The layout of a constant."""
+        """Return the layout of a constant."""
         return next((packing for name, packing in self.packings if name == key), Packing.AS_IT_IS)
 
     def index(self, field: str) -> int:
@@ -114,4 +114,16 @@ INPUT_AND_OUTPUT = (buffer("input", "int8"), buffer("output", "int8"))
 OPERANDS = (
     buffer("input_a", "int8; a pitch of 0 broadcasts"),
     buffer("input_b", "int8; a pitch of 0 broadcasts"),
+)
+OPERANDS_AND_OUTPUT = (*OPERANDS, buffer("output", "int8"))
+ZERO_POINTS = (signed("a_zero_point", "subtracted from a"), signed("b_zero_point", "subtracted from b"))
+RESCALING = (
+    signed("output_multiplier", "fixed point, 31 fractional bits"),
+    signed("output_shift", "positive shifts left"),
+)
+KERNEL_AND_STRIDE = (
+    signed("kernel_h", "rows"),
+    signed("kernel_w", "columns"),
+    signed("stride_h", "rows"),
+    signed("stride_w", "columns"),
 )

@@ -164,7 +164,7 @@ class Traits:
     function: Function | None = None
 
     def access(self, name: str) -> Access:
-        """The access pattern of an operand."""
+        """Return the access pattern of an operand."""
         return next((operand.access for operand in self.operands if operand.name == name), EVERYTHING)
 
 

@@ -23,13 +23,13 @@ Rule = Callable[[KernelCall, str, Window], Window]
 
 
 def whole_window(call: KernelCall, name: str) -> Window:
-    """All of a view."""
+    """Return all of a view."""
     batches, rows, cols, channels = call.views[name].extents
     return (0, batches), (0, rows), (0, cols), (0, channels)
 
 
 def _taps(span: Span, stride: int, before: int, kernel: int, dilation: int, extent: int) -> Span:
-    """What a sliding window touches of an input's rows or columns."""
+    """Return the part that a sliding window touches of an input's rows or columns."""
     first = span[0] * stride - before
     end = (span[1] - 1) * stride - before + (kernel - 1) * dilation + 1
     return max(0, min(first, extent)), max(0, min(end, extent))
@@ -68,7 +68,7 @@ def _padded(call: KernelCall, name: str, window: Window) -> Window:
 
 
 def _mapped(call: KernelCall, name: str, window: Window, maps: int) -> Window:
-    """The first ``maps`` tables name input rows, and as many input columns."""
+    """Return the window of which the first ``maps`` tables name input rows, and as many input columns."""
     tables = call.constants["map"]
     assert isinstance(tables, Maps)
     _, rows, cols, _ = call.views[name].extents
@@ -88,24 +88,24 @@ def _bilinear(call: KernelCall, name: str, window: Window) -> Window:
 
 
 def _lines(call: KernelCall, name: str, window: Window) -> Window:
-    """All channels of the same places."""
+    """Return all channels of the same places."""
     return window[0], window[1], window[2], (0, call.views[name].extents[3])
 
 
 def _reduced(call: KernelCall, name: str, window: Window) -> Window:
-    """All rows and columns of the same batches and channels."""
+    """Return all rows and columns of the same batches and channels."""
     _, rows, cols, _ = call.views[name].extents
     return window[0], (0, rows), (0, cols), window[3]
 
 
 def _product(call: KernelCall, name: str, window: Window) -> Window:
-    """Of a the rows, of b the columns; both along the whole depth."""
+    """Return the rows of a, or the columns of b; both along the whole depth."""
     depth = (0, call.params["depth"])
     return (window[0], window[1], (0, 1), depth) if name == "input_a" else (window[0], depth, (0, 1), window[3])
 
 
 def _gathered(call: KernelCall, name: str, window: Window) -> Window:
-    """Any column of the same rows, by the indices of the same columns."""
+    """Return any column of the same rows, by the indices of the same columns."""
     _, _, cols, channels = call.views[name].extents
     if name == "indices":
         return window[0], (0, 1), window[2], (0, channels)
@@ -158,5 +158,5 @@ ELEMENT_BY_ELEMENT = frozenset(
 
 
 def read_window(call: KernelCall, name: str, window: Window) -> Window:
-    """What a call reads of its input ``name`` to compute a window of its output."""
+    """Return the window that a call reads of its input ``name`` to compute a window of its output."""
     return RULES[call.kernel](call, name, window)

@@ -184,25 +184,28 @@ class _Placing:
             self.smallest = self.as_it_is
         if self.smallest is None and self._directions is None:
             self._directions = self.search.directions(self.plan)
-            self._take(self._directions.near_bound(self.as_it_is.layout.placement, self.plan.tensor_bytes))
+            candidates, first_fit = self._directions.candidates, self.as_it_is.layout.placement
+            self._take(place_near_bound(candidates, first_fit, self.plan.tensor_bytes))
         if self.smallest is None and enough is not None and self.exceeds(enough):
             return self.as_it_is
         if self.smallest is None:
             assert self._directions is not None
-            self._take(self._directions.smallest(self.as_it_is.layout.placement, self.search.effort.exact_work))
+            candidates, first_fit = self._directions.candidates, self.as_it_is.layout.placement
+            self._take(place_smallest(candidates, first_fit, self.search.effort.exact_work))
         assert self.smallest is not None
         return self.smallest
 
     def exceeds(self, enough: int) -> bool:
         """Return True where it is proved that no arena takes ``enough`` bytes or less."""
         assert self._directions is not None
-        if self.exceeded < enough and self._directions.exceed(enough):
+        if self.exceeded < enough and exceed(self._directions.candidates, enough):
             self.exceeded = enough
         return enough <= self.exceeded
 
-    def _take(self, placed: Placed | None) -> None:
+    def _take(self, placed: tuple[Placement, tuple[int, ...]] | None) -> None:
         if placed is not None:
-            found = self.search.at(self.plan, *placed)
+            assert self._directions is not None
+            found = self.search.at(self.plan, *self._directions.placed(*placed))
             better = found.arena_bytes < self.as_it_is.arena_bytes or found.layout.placement.is_optimal
             self.smallest = found if better else self.as_it_is
 
@@ -222,20 +225,8 @@ class EitherWay:
     choices: Sequence[Sequence[Stripes]]
     candidates: Parts
 
-    def near_bound(self, best: Placement, enough: int) -> Placed | None:
-        """See ``place_near_bound``; ``best`` is a placement of the first direction of each part."""
-        found = place_near_bound(self.candidates, best, enough)
-        return None if found is None else self._placed(*found)
-
-    def smallest(self, best: Placement, work: float) -> Placed:
-        """See ``place_smallest``."""
-        return self._placed(*place_smallest(self.candidates, best, work))
-
-    def exceed(self, ceiling: int) -> bool:
-        """See ``exceed``."""
-        return exceed(self.candidates, ceiling)
-
-    def _placed(self, placement: Placement, numbers: Sequence[int]) -> Placed:
+    def placed(self, placement: Placement, numbers: Sequence[int]) -> Placed:
+        """Return the parts in these directions, and their addresses."""
         return tuple(part[number] for part, number in zip(self.choices, numbers, strict=True)), placement
 
 

@@ -45,12 +45,12 @@ class Phase:
 
     @property
     def geometry(self) -> tuple[int, int, int, int]:
-        """What the phases that run in one call have in common."""
+        """Return the geometry that the phases of one call share."""
         return self.count, len(self.taps), self.dilation, self.pad
 
 
 def phases(outputs: int, stride: int, before: int, taps: Sequence[int]) -> list[Phase]:
-    """The phases of an axis with ``outputs`` outputs, before whose first one ``before`` more are left out.
+    """Return the phases of an axis with ``outputs`` outputs, before whose first one ``before`` more are left out.
 
     ``taps`` are the weights' rows that are not 0, ascending.
     """
@@ -68,7 +68,7 @@ def phases(outputs: int, stride: int, before: int, taps: Sequence[int]) -> list[
 
 
 def groups_of(weights: Weights) -> int:
-    """The most groups for which the weights [output, height, width, input] are 0 wherever the groups differ."""
+    """Return the most groups for which the weights [output, height, width, input] are 0 wherever the groups differ."""
     outputs, _, _, inputs = weights.shape
     used = weights.any(axis=(1, 2))
     most = math.gcd(outputs, inputs)
@@ -82,7 +82,7 @@ def groups_of(weights: Weights) -> int:
 
 
 def _diagonal(weights: Weights, groups: int) -> Weights:
-    """The weights [output, height, width, input of the group] of each output's own group."""
+    """Return the weights [output, height, width, input of the group] of each output's own group."""
     outputs, height, width, inputs = weights.shape
     blocks = weights.reshape(groups, outputs // groups, height, width, groups, inputs // groups)
     own = np.arange(groups)
@@ -125,7 +125,7 @@ class _Layer:
         return phases(self.result.shape[axis], stride, padding[2 * axis - 2], taps)
 
     def call(self, rows: Phase, columns: Sequence[Phase]) -> KernelCall:
-        """The convolution of one phase of the rows and of phases of the columns that have one geometry."""
+        """Return the convolution of one phase of the rows and of phases of the columns that have one geometry."""
         window = np.concatenate([self._window(rows, phase) for phase in columns])
         pad, times = (rows.pad, columns[0].pad), len(columns)
         multipliers, shifts = quantize_multipliers(np.reshape(self.scales, -1))
@@ -156,7 +156,7 @@ class _Layer:
         return "conv_2d_1x1_s8" if point and rows <= height and columns <= width else "conv_2d_s8"
 
     def _window(self, rows: Phase, columns: Phase) -> Weights:
-        """The taps of one phase; a single 0 where there are none."""
+        """Return the taps of one phase; a single 0 where there are none."""
         if not rows.taps or not columns.taps:
             shape = (max(1, len(rows.taps)), max(1, len(columns.taps)))
             return np.zeros((self.weights.shape[0], *shape, self.weights.shape[3]), np.int8)
