@@ -22,7 +22,6 @@ from openneutron.compiler.memory.prefetch_plans import (
     PrefetchPlan,
     all_plans,
     fastest_plan,
-    fetched_sizes,
     good_plan,
 )
 from openneutron.compiler.memory.prefetch_trial import LOWEST, ORDERS, CutSteps, Simulation, Transfer
@@ -33,6 +32,7 @@ from openneutron.compiler.schedule.schedule import (
     calls_in,
     durations,
     fetched_bytes,
+    fetched_sizes,
     overlapped_cycles,
     whole_schedule,
 )

@@ -24,7 +24,7 @@ LIMIT = 256
 
 
 class Format(IntEnum):
-    """How a tensor at the border lies in memory."""
+    """The layout of an input or an output in memory."""
 
     CONTIGUOUS = 0
     """In the order of its dimensions; NXP calls it formatless."""
@@ -34,7 +34,7 @@ class Format(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What one delegate call carries. Formats and maps are in the order of the program's inputs and outputs."""
+    """The contents of one delegate call. Formats and maps are in the order of the program's inputs and outputs."""
 
     program: Program = field(repr=False)
     input_formats: tuple[Format, ...]

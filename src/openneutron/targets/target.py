@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a target file says of a chip. Every number carries its source."""
+"""The facts about a chip. Every number carries its source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Costs:
     """Constants of the cost model (compiler/cost/cycles.py)."""
 
     issue_cycles: Number
-    """What the host core spends on each kernel call."""
+    """The host core's cycles for each kernel call."""
     elementwise_bytes: Number
     """Bytes of output per cycle of kernels that only move or rescale values."""
     softmax_cycles: Number
@@ -31,7 +31,7 @@ class Costs:
     flash_bytes: Number
     """Bytes per cycle copied from flash to SRAM."""
     error: Number
-    """How far a modelled latency may be from a measured one, either way, in parts of the measured one."""
+    """The largest difference of a modelled latency from a measured one, either way, in parts of the measured one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Target:
     """A chip with a Neutron NPU.
 
     ``subsystem`` is true for Neutron-S (an NPU with a controller of its own); the fields down to ``hw_version`` are those
-    ExecuTorch's NXP backend shows. ``obstacle`` says why this project does not compile for the chip; None: it does.
+    ExecuTorch's NXP backend shows. ``obstacle``: the reason why this project does not compile for the chip; None: it does.
     """
 
     name: str

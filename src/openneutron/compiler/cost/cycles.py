@@ -49,7 +49,7 @@ def _groups_of(count: int, lanes: int) -> int:
 
 
 def _groups_of_columns(rows: int, cols: int, target: Target) -> int:
-    """Return the cycles of columns on the pipelines, row by row. Rows of one column lie in memory as the columns of one row do."""
+    """Return the cycles of columns on the pipelines, row by row. Rows of one column have the layout of the columns of one row."""
     return _groups_of(rows, target.pipelines) if cols == 1 else rows * _groups_of(cols, target.pipelines)
 
 
@@ -172,10 +172,10 @@ def fetch_cycles(size_bytes: int, target: Target) -> int:
 ISSUE, MEMORY, COMPUTE = "issue", "memory", "compute"
 
 LITTLE = 0.5
-"""The share of the multipliers at work below which a call says why."""
+"""The share of the multipliers at work below which a report names the reasons."""
 
 WORTH_SAYING = 0.8
-"""Losses that leave more than this are not spoken of."""
+"""The share above which what is left after a loss keeps the loss out of the report."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def emit(
         operands = {f"%{name}": content for name, content in constant_operands(call, storages).items()}
         constants = {**packed(call, known), **operands}
         if index in fetched:
-            # One FETCH brings them all: they must lie in one piece.
+            # One FETCH brings them all: they must be one piece.
             joined = b"".join(blob + bytes(aligned(len(blob)) - len(blob)) for blob in constants.values())
             sources[index] = (weights.add(joined), len(joined), *fetched[index])
         homes: dict[str, tuple[int, int]] = {}

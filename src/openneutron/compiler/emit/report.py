@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.cost.cycles import bottleneck, call_cost, idle_reason
 from openneutron.compiler.memory.layout import Layout, io_outside, lay_out
-from openneutron.compiler.memory.prefetch_plans import fetched_sizes
 from openneutron.compiler.schedule.schedule import (
     Fetch,
     Schedule,
     copy_cycles,
     durations,
+    fetched_sizes,
     overlapped_cycles,
     spent_on_calls,
 )
@@ -27,7 +27,7 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """What one operator of the program costs, modelled, in all its ``stripes`` (1 where it is computed whole).
+    """The modelled cost of one operator of the program, in all its ``stripes`` (1 where it is computed whole).
 
     ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: issue, memory or
     compute, whichever takes most. ``parallel``: what the pipelines share out among them.
@@ -58,7 +58,7 @@ class MemoryItem:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a compile came to. All sizes are bytes.
+    """The facts about a compiled program. All sizes are bytes.
 
     ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
     least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which nodes of a graph go to the NPU, in as few pieces as possible."""
+"""The nodes of a graph that go to the NPU, in as few pieces as possible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHARED_STATE = frozenset(
         "VAR_HANDLE",
     )
 )
-"""LiteRT operators whose state lies in the interpreter: variables and tables, which others of them find there."""
+"""LiteRT operators whose state is in the interpreter: variables and tables, which others of them read there."""
 
 EFFECTFUL = SHARED_STATE | {"CALL", "IF", "MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "WHILE"}
 """LiteRT operators that may do more than compute their outputs: they keep the order they have in the file."""

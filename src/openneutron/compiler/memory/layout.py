@@ -57,11 +57,6 @@ def lay_out(schedule: Schedule, storages: Storages, io: str, work: float = EXACT
     return _layout(items, homes, place(items, _overlaps(schedule, items), work), schedule)
 
 
-def with_steps_of(layout: Layout, schedule: Schedule, storages: Storages, io: str) -> Layout:
-    """Return the same addresses for a schedule with more steps (copies of constants, calls cut in pieces) in the same order."""
-    return laid_out_at(layout.placement, schedule, storages, io)
-
-
 def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io: str) -> Layout:
     """Return the homes of all storages at known addresses. The bound is the larger of the live bound and the proved one."""
     items, homes = _items(schedule, storages, io)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Batches one after the other: runs of calls that go through all batches become as many runs that go through one each.
 
-Most kernels compute each batch by itself. So a run of calls can be finished for one batch before the next one is begun, and what lies
-between them is held for one batch at a time. Each such call is issued once a batch, which is all it costs. Its pieces have one
+Most kernels compute each batch by itself. So a run of calls can be finished for one batch before the next one is begun, and the
+tensors between them are held for one batch at a time. Each such call is issued once a batch, which is all it costs. Its pieces have one
 batch, so that they can be part of cascades.
 """
 
@@ -121,7 +121,7 @@ def _is_scratch(storage: Storage) -> bool:
 
 
 def _one_batch_each(view: View, size_bytes: int, count: int) -> bool:
-    """Return whether the view's batches lie in as many equal parts of a storage, each in its own."""
+    """Return whether the view's batches are in as many equal parts of a storage, each in its own."""
     reach = view.offset + sum(
         (extent - 1) * pitch for extent, pitch in zip(view.extents[1:], view.pitches[1:], strict=True)
     )

@@ -56,7 +56,7 @@ def columns_needed(call: KernelCall, span: Span) -> Span:
 def some_columns(call: KernelCall, span: Span) -> KernelCall:
     """Return the call that computes these columns alone, from no more columns of its input than it needs.
 
-    Its padding on the left is what of the window lies before them; on the right it follows from the extents.
+    Its padding on the left is the part of the window before these columns; on the right it follows from the extents.
     """
     name, needed = only_input(call), columns_needed(call, span)
     views = {name: columns_of(call.views[name], needed), "output": columns_of(call.views["output"], span)}

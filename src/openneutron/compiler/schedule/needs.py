@@ -132,7 +132,7 @@ def row_needs(call: KernelCall, name: str) -> RowNeeds | None:
 def written_in_place(call: KernelCall, name: str, of: Mapping[str, str]) -> bool:
     """Return whether the call's output may take the memory of its input ``name`` element by element.
 
-    Everything that the call reads of that memory, by whatever tensor's name, then lies as the output does. ``of``: the
+    Everything that the call reads of that memory, by whatever tensor's name, then has the output's layout. ``of``: the
     storage of each tensor.
     """
     storage, output = of[call.views[name].tensor], _place(call.views["output"])

@@ -96,7 +96,7 @@ class Schedule:
     """Calls, the steps that run them, and how many rows are held of the tensors that are not held whole.
 
     ``overlaps``: of two storages (made, dying), the first may start at most so many bytes behind the second's start (below 0:
-    so many before it), though both are live: what is written to it then lies on what is not needed any more.
+    so many before it), though both are live: it is then written over bytes that are not needed any more.
     ``allocations``: storages that share an allocation, by name, each so many bytes behind its start. They are used one after the
     other, though a loop keeps all of them live.
     """
@@ -158,6 +158,12 @@ def constant_operands(call: KernelCall, storages: Storages) -> dict[str, bytes]:
     """
     operands = (storages[view.tensor] for view in call.views.values())
     return {storage.name: storage.constant for storage in operands if storage.constant is not None}
+
+
+def fetched_sizes(schedule: Schedule, storages: Storages) -> dict[int, int]:
+    """Return the SRAM of each call's constants in bytes, by the call's index, for the calls that have constants."""
+    sizes = {index: fetched_bytes(call, storages) for index, call in enumerate(schedule.calls)}
+    return {index: size for index, size in sizes.items() if size}
 
 
 def fetched_bytes(call: KernelCall, storages: Storages) -> int:

@@ -24,8 +24,8 @@ class View:
 
     ``pitches`` and ``offset`` are bytes inside the tensor's own dense storage. A pitch of 0 repeats (broadcasting);
     pitches in another order than the extents' are a transposed view. None is below 0: elements come in ascending order,
-    on which outputs that lie over inputs rely (``cascade/needs.py``), and the driver refuses others. What goes backwards,
-    such as REVERSE_V2, does so by maps.
+    on which in-place outputs rely (``schedule/needs.py``), and the driver refuses others. Operators that go backwards, such as
+    REVERSE_V2, do so by maps.
     """
 
     tensor: str
@@ -43,7 +43,7 @@ class View:
 
 
 def dense_pitches(extents: Extents) -> Extents:
-    """Return the pitches of a tensor that lies in memory without gaps, channels innermost."""
+    """Return the pitches of a tensor in memory without gaps, channels innermost."""
     _, height, width, channels = extents
     return height * width * channels, width * channels, channels, 1
 
@@ -100,14 +100,9 @@ class KernelCall:
         """Return True for equal calls; equal constants are those of equal values."""
         if self is other or not isinstance(other, KernelCall):
             return self is other
-        same = (self.kernel, self.name, self.views, self.params) == (
-            other.kernel,
-            other.name,
-            other.views,
-            other.params,
-        )
         return (
-            same
+            (self.kernel, self.name, self.views) == (other.kernel, other.name, other.views)
+            and self.params == other.params
             and self.constants.keys() == other.constants.keys()
             and all(are_equal(constant, other.constants[key]) for key, constant in self.constants.items())
         )
@@ -177,7 +172,7 @@ def selects(*ops: str) -> Callable[[SelectRule], SelectRule]:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How a tensor is walked through: a pitch in bytes for each dimension of the box, and where it starts."""
+    """The way through a tensor: a pitch in bytes for each dimension of the box, and the start."""
 
     tensor: str
     pitches: tuple[int, ...]

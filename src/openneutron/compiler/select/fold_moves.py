@@ -112,7 +112,7 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
     views = {**writer.views, "output": reader.views["output"]}
     moves = writer.traits.function is not None
     if reader.traits.function is Function.IDENTITY:
-        # Other kernels write channels that do not lie side by side one by one.
+        # Other kernels write channels that are not side by side one by one.
         return replace(writer, views=views) if moves or views["output"].pitches[3] == 1 else None
     if reader.traits.function is not Function.TABLE:
         return None
@@ -135,7 +135,7 @@ def _can_read(view: View, readers: Iterable[KernelCall | None]) -> bool:
 
 
 def _seen_as(reader: KernelCall, between: View) -> KernelCall:
-    """Return a table whose tensors lie without gaps, in the shape in which what it reads was written."""
+    """Return a table whose tensors have no gaps, in the shape in which its input was written."""
     source, result = reader.views.get("input"), reader.views["output"]
     if reader.traits.function is not Function.TABLE or source is None or source.extents == between.extents:
         return reader

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which tensors share memory, and what each piece of memory is."""
+"""The storages of a graph: tensors that share memory, and the kind of each piece of memory."""
 
 from __future__ import annotations
 

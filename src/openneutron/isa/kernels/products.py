@@ -19,17 +19,7 @@ from openneutron.isa.kernels.row import (
     signed,
     unsigned,
 )
-from openneutron.isa.kernels.traits import (
-    INT8,
-    Channels,
-    CostClass,
-    Operand,
-    Result,
-    SameRow,
-    Traits,
-    Window,
-    Work,
-)
+from openneutron.isa.kernels.traits import INT8, Channels, CostClass, Operand, Result, SameRow, Traits, Window, Work
 
 _CONV_FIELDS = (
     buffer("input", "int8 activations"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a row of the microcode is: a named record of 32-bit words, and of a kernel its variants."""
+"""A row of the microcode: a named record of 32-bit words, and of a kernel its variants."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Packing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """That a word of a kernel's parameter block, or of a buffer it refers to (``input.channel_pitch``), has a value."""
+    """The condition that a word of a kernel's parameter block, or of a buffer it refers to (``input.channel_pitch``), has a value."""
 
     field: str
     value: int

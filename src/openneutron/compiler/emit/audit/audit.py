@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A program gone through instruction by instruction, with what every byte of memory stands for instead of its value.
 
-It finds what a run with data may hide: bytes that are read before they are written, buffers that lie on one another while both
+It finds what a run with data may hide: bytes that are read before they are written, buffers that overlap while both
 are needed, rows that have left their rolling buffer, constants that have not arrived, and outputs that are not complete.
 """
 

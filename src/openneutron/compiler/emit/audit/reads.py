@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a kernel reads to compute a window of its output: one rule for each kernel.
+"""The window of each input that a kernel reads to compute a window of its output: one rule for each kernel.
 
 These rules are written from the kernels' definitions (docs/microcode.md) and shared with nothing that schedules, so that a
 mistake there does not hide itself here.
@@ -8,6 +8,7 @@ mistake there does not hide itself here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.constants import Maps
@@ -79,14 +80,6 @@ def _mapped(call: KernelCall, name: str, window: Window, maps: int) -> Window:
     return window[0], spans[0], spans[1], window[3]
 
 
-def _nearest(call: KernelCall, name: str, window: Window) -> Window:
-    return _mapped(call, name, window, 1)
-
-
-def _bilinear(call: KernelCall, name: str, window: Window) -> Window:
-    return _mapped(call, name, window, 2)
-
-
 def _lines(call: KernelCall, name: str, window: Window) -> Window:
     """Return all channels of the same places."""
     return window[0], window[1], window[2], (0, call.views[name].extents[3])
@@ -128,8 +121,8 @@ RULES: dict[str, Rule] = {
     "lookup_s8": _same,
     "copy_s8": _same,
     "pad_s8": _padded,
-    "resize_nearest_neighbor_s8": _nearest,
-    "resize_bilinear_s8": _bilinear,
+    "resize_nearest_neighbor_s8": partial(_mapped, maps=1),
+    "resize_bilinear_s8": partial(_mapped, maps=2),
     "softmax_s8": _lines,
     "log_softmax_s8": _lines,
     "l2_normalization_s8": _lines,
@@ -141,19 +134,7 @@ RULES: dict[str, Rule] = {
 }
 """One rule for each kernel of the microcode."""
 
-ELEMENT_BY_ELEMENT = frozenset(
-    (
-        "add_s8",
-        "mul_s8",
-        "maximum_s8",
-        "prelu_s8",
-        "squared_difference_s8",
-        "compare_s8",
-        "select_s8",
-        "lookup_s8",
-        "copy_s8",
-    )
-)
+ELEMENT_BY_ELEMENT = frozenset(kernel for kernel, rule in RULES.items() if rule is _same)
 """Kernels that have read an element of each input before they write that element, in ascending order."""
 
 

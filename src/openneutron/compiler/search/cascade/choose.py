@@ -127,16 +127,13 @@ class CascadeSearch:
 
         Where no arena of ``enough`` bytes is found, the result is some larger arena.
         """
-        return self._placing(plan).within(enough)
-
-    def _placing(self, plan: Plan) -> _Placing:
         placing = self._placed.get(plan.peak_bytes)
         if placing is None:
             # Of several plans of one speed and memory always the same, whatever budget led here.
             found = self.plans.plan(plan.peak_bytes)
             assert found is not None and found.cycles == plan.cycles
             placing = self._placed[plan.peak_bytes] = _Placing(self, found, self.at(found, found.parts, None))
-        return placing
+        return placing.within(enough)
 
     def at(self, plan: Plan, parts: Sequence[Stripes], placement: Placement | None) -> CascadeSchedule:
         """Return the plan's parts at the addresses of the placement; without a placement, by first fit."""

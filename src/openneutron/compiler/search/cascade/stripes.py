@@ -208,7 +208,7 @@ def _ring(segment: Segment, piece: Piece, done: Mapping[int, Progress]) -> int:
     for writer in piece.writers:
         held = max(held, *map(sub, done[writer], _still_needed(segment, piece, done, writer, False)))
         if segment.network.backwards:
-            # The kernel writes a stripe's last rows first, as they are counted here: none may lie on another.
+            # The kernel writes a stripe's last rows first, as they are counted here: none may overlap another.
             held = max(held, *map(sub, done[writer], (0, *done[writer])))
     return min(held, piece.rows)
 

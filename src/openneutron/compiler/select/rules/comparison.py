@@ -7,14 +7,7 @@ import math
 
 import numpy as np
 
-from openneutron.compiler.select.calls import (
-    KernelCall,
-    View,
-    call_on_whole,
-    dense_pitches,
-    quant_of,
-    selects,
-)
+from openneutron.compiler.select.calls import KernelCall, View, call_on_whole, dense_pitches, quant_of, selects
 from openneutron.compiler.select.rules.elementwise import views_of
 from openneutron.ir import DType, Graph, Node, per_tensor
 from openneutron.ops.choice import COMPARISONS, arg_axis

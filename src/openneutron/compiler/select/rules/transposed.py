@@ -50,7 +50,7 @@ class Phase:
 
 
 def phases(outputs: int, stride: int, before: int, taps: Sequence[int]) -> list[Phase]:
-    """Return the phases of an axis with ``outputs`` outputs, before whose first one ``before`` more are left out.
+    """Return the phases of an axis with ``outputs`` outputs, before whose first one ``before`` more are cropped.
 
     ``taps`` are the weights' rows that are not 0, ascending.
     """
@@ -94,7 +94,7 @@ def transpose_conv(graph: Graph, node: Node) -> list[KernelCall]:
     """conv_2d_s8 for each phase, conv_2d_1x1_s8 where it has one tap, depthwise_conv_2d_s8 where each group has one input.
 
     Neighbouring phases of the columns whose convolutions differ in their weights alone are one call with output channels
-    for each of them: what lies behind a column's channels in memory is the next column.
+    for each of them: behind a column's channels, memory has the next column.
     """
     layer = _layer(graph, node)
     vertical, horizontal = (layer.phases(axis) for axis in (1, 2))
