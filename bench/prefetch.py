@@ -11,8 +11,7 @@ from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import lay_out
 from openneutron.compiler.memory.prefetch import PrefetchSearch
 from openneutron.compiler.memory.prefetch_plans import all_plans
-from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.schedule.timeline import durations
+from openneutron.compiler.schedule.schedule import durations, whole_schedule
 from openneutron.compiler.select.select import select_calls
 from openneutron.options import ARENA
 from scripts.published_networks import cifarnet, mobilenet_v1

@@ -10,7 +10,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.batches import batch_by_batch
-from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.schedule.schedule import Whole, whole_schedule
 from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Tensor

@@ -7,9 +7,8 @@ import math
 from dataclasses import replace
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.compiler.cost.bottleneck import losses
-from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.schedule.timeline import spent_on_calls
+from openneutron.compiler.cost.cycles import call_cost, losses
+from openneutron.compiler.schedule.schedule import spent_on_calls
 from openneutron.errors import BudgetError
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
 from tests.support import random_graphs

@@ -7,7 +7,7 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.cascade import search
 from openneutron.compiler.search.fit import cascade_searches
 from openneutron.compiler.select.select import select_calls
@@ -20,7 +20,7 @@ from tests.support.random_images import image_graph
 @pytest.mark.parametrize("seed", range(12))
 def test_a_plan_takes_the_least_and_none_takes_a_byte_less(seed: int) -> None:
     storages, calls = select_calls(legalize(image_graph(seed)))
-    options = CompileOptions(io=("arena", "caller")[seed % 2])
+    options = CompileOptions(io_place=("arena", "caller")[seed % 2])
     for each in cascade_searches(calls, in_place(storages, calls), TARGET, options):
         found = each.plans
         least = found.least().peak_bytes

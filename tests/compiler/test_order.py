@@ -10,7 +10,7 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.schedule.order import (
     MOST_CALLS,
     Flow,

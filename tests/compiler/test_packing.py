@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openneutron.compiler.emit.packing import PACKERS
-from openneutron.compiler.select.constants import Constant, Maps, packed_bytes
-from openneutron.compiler.select.requantization import requantization
+from openneutron.compiler.select.constants import Constant, Maps, packed_bytes, requantization
 from openneutron.isa.kernels.row import Packing
 from openneutron.ops import fixed_point, rescaling
 

@@ -15,7 +15,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost, least_compute_cycles
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.cascade.network import Network, mirrored, network
 from openneutron.compiler.search.cascade.patched import (
     Chain,

@@ -15,7 +15,7 @@ from openneutron.compiler.memory.place import MANY_ITEMS, exceed, place, place_p
 from openneutron.compiler.memory.place_below import place_below
 from openneutron.compiler.memory.place_exact import place_exactly
 from openneutron.compiler.memory.placement import Candidate, Item, Overlaps, Parts, live_bound
-from openneutron.compiler.schedule.in_place import in_place
+from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.cascade import CascadeSearch
 from openneutron.compiler.select.select import select_calls
 from openneutron.isa.rows import ALIGNMENT

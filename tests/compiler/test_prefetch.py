@@ -22,13 +22,21 @@ from openneutron.compiler.memory.prefetch_plans import (
     PrefetchPlan,
     all_plans,
     fastest_plan,
-    fetched_sizes,
     good_plan,
 )
 from openneutron.compiler.memory.prefetch_trial import LOWEST, ORDERS, CutSteps, Simulation, Transfer
-from openneutron.compiler.schedule.schedule import Fetch, Schedule, Wait, calls_in, fetched_bytes, whole_schedule
+from openneutron.compiler.schedule.schedule import (
+    Fetch,
+    Schedule,
+    Wait,
+    calls_in,
+    durations,
+    fetched_bytes,
+    fetched_sizes,
+    overlapped_cycles,
+    whole_schedule,
+)
 from openneutron.compiler.schedule.split import Cuttable, edges, split_calls
-from openneutron.compiler.schedule.timeline import durations, overlapped_cycles
 from openneutron.compiler.select.select import select_calls
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph

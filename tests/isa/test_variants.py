@@ -11,9 +11,9 @@ import pytest
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
+from openneutron.isa.kernel_selection import variant_of
 from openneutron.isa.kernels.row import Row
 from openneutron.isa.microcode import Record
-from openneutron.isa.variants import variant_of
 from tests.support.runtime_builds import INCLUDES, WARNINGS, c_compiler
 
 TAKES = """

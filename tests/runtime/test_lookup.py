@@ -8,8 +8,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from openneutron.compiler.select.tables import STORED, TABLES, table
-from openneutron.compiler.select.tanhf import tanhf
+from openneutron.compiler.select.tables import STORED, TABLES, table, tanhf
 from openneutron.ir import Graph, Node, QuantParams, per_tensor
 from openneutron.ops import BY_NAME, reject
 from tests.runtime import element_calls

@@ -6,15 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron import ops
-from openneutron.compiler.emit.compiled import Compiled
 from openneutron.compiler.emit.emit import emit
-from openneutron.compiler.emit.report import report, sram_bytes
+from openneutron.compiler.emit.report import Compiled, report, sram_bytes
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.search.budget import Shortfall, budget_bytes, over_budget
+from openneutron.compiler.search.budget import Shortfall, budget_bytes, over_budget, within_budget
 from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.search.within_budget import within_budget
 from openneutron.compiler.select.select import selections
 from openneutron.compiler.select.storage import Storages
 from openneutron.compiler.select.trial import Trial
@@ -94,7 +92,7 @@ def finish(
     sram = sram_bytes(graph, schedule, layout, options)
     if sram > budget:
         raise over_budget(graph.name, [Shortfall(sram, {})], 1, budget)
-    program = emit(legal, schedule, storages, layout, target, options.place, options.profile)
+    program = emit(legal, schedule, storages, layout, target, options.profile)
     facts = report(graph, schedule, storages, layout, program, target, options, budget)
     return Compiled(program, graph, facts, legal, schedule, storages, layout)
 

@@ -228,6 +228,12 @@ class Graph:
                 users.setdefault(name, []).append(node)
         return users
 
+    def free_name(self, name: str) -> str:
+        """Return the name, with underscores behind it until no tensor has it."""
+        while name in self.tensors:
+            name += "_"
+        return name
+
     def rebuilt(self, nodes: Iterable[Node], new_tensors: Iterable[Tensor] = ()) -> Graph:
         """Return the graph with these nodes, with ``new_tensors`` added or replaced and unnamed tensors dropped."""
         nodes = tuple(nodes)

@@ -40,7 +40,7 @@ def struct_name(row: Row) -> str:
 
 
 def header_text() -> str:
-    """runtime/include/neutron_isa.h."""
+    """Return runtime/include/neutron_isa.h."""
     parts = [_TITLE, "#ifndef NEUTRON_ISA_H\n#define NEUTRON_ISA_H\n\n#include <stdint.h>\n"]
     parts.append(
         f"#define NEUTRON_MAGIC 0x{rows.MAGIC:08X}u\n"
@@ -77,12 +77,12 @@ def _taps(row: Row) -> int:
 
 
 def kernel_line(row: Row) -> str:
-    """A kernel's line in kernels.def."""
+    """Return a kernel's line in kernels.def."""
     return f"NEUTRON_KERNEL({row.code}, {row.name}, {struct_name(row)}, 0x{_taps(row):08X}u)"
 
 
 def variant_line(row: Row, variant: Variant) -> str:
-    """The line of a kernel's variant. Its condition is C: ``p`` is the parameter block, ``buffers`` the table of buffers."""
+    """Return the line of a kernel's variant. Its condition is C: ``p`` is the parameter block, ``buffers`` the table of buffers."""
     condition = " && ".join(_condition(row, item) for item in variant.conditions)
     return (
         f"NEUTRON_VARIANT({row.code}, {row.name}, {variant.name}, {struct_name(row)}, 0x{_taps(row):08X}u, {condition})"
@@ -104,7 +104,7 @@ def kernels_def_text() -> str:
 
 
 def write(runtime: Path) -> None:
-    """Writes both files below ``runtime``."""
+    """Write both files below ``runtime``."""
     (runtime / "include" / "neutron_isa.h").write_text(header_text())
     (runtime / "kernels" / "kernels.def").write_text(kernels_def_text())
 

@@ -134,7 +134,7 @@ def _fields(row: Row) -> str:
 
 
 def _header() -> str:
-    """The header's table with its reserved words as one line."""
+    """Return the header's table with its reserved words as one line."""
     used = tuple(column for column in rows.HEADER.fields if not column.name.startswith("reserved"))
     text = _fields(Row(rows.HEADER.name, rows.HEADER.doc, used))
     return f"{text}| {len(used)} to {len(rows.HEADER.fields) - 1} | | uint32 | reserved, 0 |\n"
@@ -146,7 +146,7 @@ def _variants(row: Row) -> str:
 
 
 def _kernels() -> str:
-    """A section for each different parameter block, with the kernels that take it."""
+    """Return a section for each different parameter block, with the kernels that take it."""
     sharing: dict[tuple[Field, ...], list[Row]] = {}
     for row in rows.KERNELS:
         sharing.setdefault(row.fields, []).append(row)
@@ -168,7 +168,7 @@ def _instructions() -> str:
 
 
 def text() -> str:
-    """docs/microcode.md."""
+    """Return docs/microcode.md."""
     bases = [(str(i), f"`{name}`", _BASE_DOCS[name]) for i, name in enumerate(rows.BASES)]
     sections = (
         _INTRODUCTION,

@@ -10,15 +10,14 @@ Kernels are registered whole, or by those of their variants that the programs' c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import rows
 from openneutron.isa.c_header import kernel_line, variant_line
-from openneutron.isa.kernels.row import Row
-from openneutron.isa.microcode import Program, decode
-from openneutron.isa.variants import variant_of
+from openneutron.isa.kernels.row import Condition, Row, Variant
+from openneutron.isa.microcode import Program, Record, decode
 
 _MADE_BY = re.compile(
     r"^/\* compiler: (?P<compiler>.+); microcode format: 0x(?P<format>[0-9A-F]{8}) \*/$", re.MULTILINE
@@ -44,7 +43,7 @@ class KernelSelection:
 
     @property
     def version(self) -> str:
-        """What must be the same in files that are merged."""
+        """Return the text that must be the same in files that are merged."""
         return f"{self.compiler}, microcode format 0x{self.format_version:08X}"
 
     def text(self) -> str:
@@ -75,7 +74,7 @@ const uint32_t neutron_kernel_count = sizeof(neutron_kernels) / sizeof(neutron_k
 
 
 def called_kernels(programs: Iterable[Program]) -> tuple[str, ...]:
-    """The names of all kernels and variants that these programs call, in the order of the table.
+    """Return the names of all kernels and variants that these programs call, in the order of the table.
 
     Raises InvalidProgramError where a program is none.
     """
@@ -89,7 +88,7 @@ def called_kernels(programs: Iterable[Program]) -> tuple[str, ...]:
 
 
 def parse(name: str, text: str) -> KernelSelection:
-    """The selection in a C file that messages call ``name``. Raises InvalidProgramError where it is none of ours."""
+    """Return the selection in a C file that messages call ``name``. Raises InvalidProgramError where it is none of ours."""
     made_by = _MADE_BY.search(text)
     if made_by is None:
         raise InvalidProgramError(
@@ -101,7 +100,7 @@ def parse(name: str, text: str) -> KernelSelection:
 
 
 def merge(selections: Mapping[str, KernelSelection]) -> KernelSelection:
-    """One selection with the kernels of all of these, which messages call by their keys.
+    """Return one selection with the kernels of all of these, which messages call by their keys.
 
     The order of the files changes nothing, nor does a file that is there twice, or one that was merged before. Raises
     InvalidProgramError where there is none, where they are of several versions, or of another one than this compiler's.
@@ -160,7 +159,7 @@ def _name(kernel: str, variant: str | None) -> str:
 
 
 def _lines() -> list[tuple[str, str]]:
-    """The names of all kernels and variants, each with its line, in the order of the table."""
+    """Return the names of all kernels and variants, each with its line, in the order of the table."""
     return [item for row in rows.KERNELS for item in _lines_of(row)]
 
 
@@ -170,7 +169,7 @@ def _lines_of(row: Row) -> list[tuple[str, str]]:
 
 
 def _ordered(found: set[str]) -> tuple[str, ...]:
-    """The names in the order of the table, and behind them any that it has not. Beside all of a kernel its variants are
+    """Return the names in the order of the table, and behind them any that it has not. Beside all of a kernel its variants are
     left out."""
     whole = {row.name for row in rows.KERNELS if _is_whole(row, found)}
     names = [name for name, _ in _lines() if name in whole or (name in found and name.partition(":")[0] not in whole)]
@@ -178,8 +177,31 @@ def _ordered(found: set[str]) -> tuple[str, ...]:
 
 
 def _is_whole(row: Row, found: set[str]) -> bool:
-    """Whether all of the kernel is registered: where it is called for, and where variants would be no less code."""
+    """Return whether all of the kernel is registered: where it is called for, and where variants would be no less code."""
     kernels = {name.partition(":")[0] for name in found}
     taken = [item for item in row.variants if _name(row.name, item.name) in found]
     every = len(taken) == len(row.variants) > 1
     return row.name in found or every or any(not kernels.isdisjoint(item.not_beside) for item in taken)
+
+
+def variant_of(operator: Record, buffers: Sequence[Record]) -> Variant | None:
+    """Return the first variant that takes the operator; None where that is left to all of the kernel.
+
+    Raises InvalidProgramError where the operator refers to a buffer that is not there: the driver refuses such a program.
+    """
+    for variant in operator.row.variants:
+        if all(_is_met(condition, operator, buffers) for condition in variant.conditions):
+            return variant
+    return None
+
+
+def _is_met(condition: Condition, operator: Record, buffers: Sequence[Record]) -> bool:
+    field, dot, of_buffer = condition.field.partition(".")
+    value = operator[field]
+    if dot:
+        if value >= len(buffers):
+            raise InvalidProgramError(
+                f"microcode: {operator.row.name} refers to buffer {value}; there are {len(buffers)}."
+            )
+        value = buffers[value][of_buffer]
+    return value == condition.value

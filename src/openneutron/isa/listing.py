@@ -7,7 +7,7 @@ from openneutron.isa.microcode import Microcode, Record, base_text
 
 
 def listing(microcode: Microcode) -> str:
-    """Bindings, buffers, operators and code, one record a line."""
+    """Return bindings, buffers, operators and code, one record a line."""
     lines = [f"; scratch {microcode.scratch_size} B, prefetch {microcode.prefetch_size} B, {microcode.cycles} cycles"]
     for kind, bindings in (("input", microcode.inputs), ("output", microcode.outputs)):
         for index, binding in enumerate(bindings):

@@ -44,19 +44,19 @@ class Record:
 
 
 def record(row: Row, **values: int) -> Record:
-    """A record of ``row``; every field must be given, by name."""
+    """Return a record of ``row``; every field must be given, by name."""
     names = tuple(column.name for column in row.fields)
     assert set(names) == set(values), f"{row.name}: {sorted(set(names) ^ set(values))} missing or unknown"
     return Record(row, tuple(int(values[name]) for name in names))
 
 
 def base(kind: str, index: int = 0) -> int:
-    """The base word of an input, an output, WEIGHTS, SCRATCH or PREFETCH."""
+    """Return the base word of an input, an output, WEIGHTS, SCRATCH or PREFETCH."""
     return rows.BASES.index(kind) | index << 8
 
 
 def base_text(word: int) -> str:
-    """A base word in words, for instance ``INPUT0`` or ``SCRATCH``."""
+    """Return a base word as text, for instance ``INPUT0`` or ``SCRATCH``."""
     kind, index = word & 0xFF, word >> 8
     name = rows.BASES[kind] if kind < len(rows.BASES) else f"BASE{kind}?"
     return f"{name}{index}" if name in ("INPUT", "OUTPUT") else name
@@ -90,7 +90,7 @@ class Program:
 
     @property
     def header(self) -> Record:
-        """The header's words; raises InvalidProgramError for a blob that is no microcode of ours."""
+        """Return the header's words; raises InvalidProgramError for a blob that is no microcode of ours."""
         return _read_header(self.microcode)
 
     @property
@@ -98,7 +98,7 @@ class Program:
         return self.header["scratch_size"]
 
     def verify(self) -> None:
-        """Raises InvalidProgramError where sizes or checksums do not fit the header."""
+        """Raise InvalidProgramError where sizes or checksums do not fit the header."""
         header = self.header
         for name, blob in (("microcode", self.microcode), ("weights", self.weights), ("kernels", self.kernels)):
             stated = header[f"{name}_size"]
@@ -117,7 +117,7 @@ def _crc(microcode: bytes) -> int:
 
 
 def aligned(size: int) -> int:
-    """``size`` rounded up to the microcode's alignment."""
+    """Return ``size`` rounded up to the microcode's alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
@@ -126,7 +126,7 @@ def _with_length(row: Row) -> int:
 
 
 def encode(microcode: Microcode, weights: bytes) -> Program:
-    """The program's three blobs; ``weights`` must already be aligned."""
+    """Return the program's three blobs; ``weights`` must already be aligned."""
     assert len(weights) == aligned(len(weights))
     words: list[int] = [0] * len(rows.HEADER.fields)
     offsets: dict[str, int] = {}
@@ -181,7 +181,7 @@ def encode(microcode: Microcode, weights: bytes) -> Program:
 
 
 def with_checksum(program: Program) -> Program:
-    """The program with the microcode's checksum made anew (after a deliberate change of its words)."""
+    """Return the program with the microcode's checksum made anew (after a deliberate change of its words)."""
     blob = program.microcode
     return Program(blob[:8] + _crc(blob).to_bytes(4, "little") + blob[12:], program.weights, program.kernels)
 
@@ -196,7 +196,7 @@ def _encode_names(microcode: Microcode) -> bytes:
 
 
 def refuse_foreign(microcode: bytes) -> None:
-    """Raises InvalidProgramError where these bytes begin as microcode that another compiler made.
+    """Raise InvalidProgramError where these bytes begin as microcode that another compiler made.
 
     Public of NXP's is the magic word, and where some sizes are; all other words may be anything.
     """
@@ -228,7 +228,7 @@ def _read_header(blob: bytes) -> Record:
 
 
 def decode(program: Program) -> Microcode:
-    """The program's records; raises InvalidProgramError where the blobs do not hold them."""
+    """Return the program's records; raises InvalidProgramError where the blobs do not hold them."""
     program.verify()
     header = program.header
     unsigned = np.frombuffer(program.microcode, "<u4")

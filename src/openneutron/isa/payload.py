@@ -24,7 +24,7 @@ LIMIT = 256
 
 
 class Format(IntEnum):
-    """How a tensor at the border lies in memory."""
+    """The layout of an input or an output in memory."""
 
     CONTIGUOUS = 0
     """In the order of its dimensions; NXP calls it formatless."""
@@ -34,7 +34,7 @@ class Format(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What one delegate call carries. Formats and maps are in the order of the program's inputs and outputs."""
+    """The contents of one delegate call. Formats and maps are in the order of the program's inputs and outputs."""
 
     program: Program = field(repr=False)
     input_formats: tuple[Format, ...]
@@ -47,7 +47,7 @@ class Payload:
     """Input arguments of the delegate call."""
 
     def verify(self) -> None:
-        """Raises InvalidProgramError where counts, maps or the program's blobs don't fit each other."""
+        """Raise InvalidProgramError where counts, maps or the program's blobs don't fit each other."""
         self.program.verify()
         header = self.program.header
         for name, formats, places, count, bound in (
@@ -62,7 +62,7 @@ class Payload:
             _check_map(name, places, bound)
 
     def compose(self) -> bytes:
-        """The bytes; raises InvalidProgramError as ``verify`` does."""
+        """Return the bytes; raises InvalidProgramError as ``verify`` does."""
         self.verify()
         return pack(
             self.program, self.input_formats, self.output_formats, self.input_map, self.output_map, self.arguments
@@ -78,7 +78,7 @@ def pack(
     arguments: int,
     version: int = VERSION,
 ) -> bytes:
-    """A payload's bytes, of any compiler's blobs; see ``Payload``.
+    """Return a payload's bytes, of any compiler's blobs; see ``Payload``.
 
     Raises InvalidProgramError where there are more borders than single bytes can count, or a map does not fit.
     """
@@ -100,7 +100,7 @@ def _check_map(name: str, places: Sequence[int], bound: int) -> None:
 
 
 def parse(blob: bytes) -> Payload:
-    """The payload in these bytes; raises InvalidProgramError where they are none, or a damaged one."""
+    """Return the payload in these bytes; raises InvalidProgramError where they are none, or a damaged one."""
     if len(blob) < 4:
         raise InvalidProgramError(f"payload: it is {len(blob)} bytes; its header alone has at least 4.")
     inputs, outputs, arguments = blob[:3]

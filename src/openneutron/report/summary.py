@@ -11,7 +11,7 @@ from typing import Any
 
 from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import fetch_cycles
-from openneutron.compiler.graph.legalize.rename_identities import VIEWS, rename_identities
+from openneutron.compiler.graph.legalize.simplify import VIEWS, rename_identities
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.diagnostics import OnCpu
 from openneutron.mixed import CompiledFile

@@ -26,12 +26,12 @@ DEFAULT = IMXRT700.name
 
 
 def names() -> list[str]:
-    """The targets this project compiles for."""
+    """Return the targets this project compiles for."""
     return [name for name, target in KNOWN.items() if target.obstacle is None]
 
 
 def get(name: str) -> Target:
-    """The target of this name. Raises InvalidTargetError where it is unknown or not one that can be compiled for."""
+    """Return the target of this name. Raises InvalidTargetError where it is unknown or not one that can be compiled for."""
     target = KNOWN.get(name)
     if target is None:
         near = difflib.get_close_matches(name, KNOWN, 1)

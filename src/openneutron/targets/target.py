@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a target file says of a chip. Every number carries its source."""
+"""The facts about a chip. Every number carries its source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Costs:
     """Constants of the cost model (compiler/cost/cycles.py)."""
 
     issue_cycles: Number
-    """What the host core spends on each kernel call."""
+    """The host core's cycles for each kernel call."""
     elementwise_bytes: Number
     """Bytes of output per cycle of kernels that only move or rescale values."""
     softmax_cycles: Number
@@ -31,7 +31,7 @@ class Costs:
     flash_bytes: Number
     """Bytes per cycle copied from flash to SRAM."""
     error: Number
-    """How far a modelled latency may be from a measured one, either way, in parts of the measured one."""
+    """The largest difference of a modelled latency from a measured one, either way, in parts of the measured one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Target:
     """A chip with a Neutron NPU.
 
     ``subsystem`` is true for Neutron-S (an NPU with a controller of its own); the fields down to ``hw_version`` are those
-    ExecuTorch's NXP backend shows. ``obstacle`` says why this project does not compile for the chip; None: it does.
+    ExecuTorch's NXP backend shows. ``obstacle``: the reason why this project does not compile for the chip; None: it does.
     """
 
     name: str
@@ -59,11 +59,11 @@ class Target:
         return self.units * self.pipelines * self.macs
 
     def milliseconds(self, cycles: float) -> float:
-        """Time of so many cycles at the NPU's clock."""
+        """Return the time of so many cycles at the NPU's clock."""
         return cycles / (self.clock.value * 1e6) * 1e3
 
     def band(self, cycles: float) -> tuple[float, float]:
-        """The milliseconds between which so many modelled cycles are expected to be on the chip: those from which they are
+        """Return the milliseconds between which so many modelled cycles are expected to be on the chip: those from which they are
         off by no more than the error."""
         assert self.costs is not None, f"{self.name} has no cost constants"
         time, share = self.milliseconds(cycles), self.costs.error.value / 100

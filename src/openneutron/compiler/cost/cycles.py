@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Modelled cycles of kernel calls and copies.
+"""Modelled cycles of kernel calls and copies, the bottleneck of a call, and the reasons why multipliers idle in it.
 
 Compute cycles follow from the shapes and the pipelines (facts: 8 pipelines of 8 multiply-accumulates share one operand
 vector); what the host spends on each call, memory rates and the softmax come from the target's constants. docs/targets.md
@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.isa.kernels.traits import CostClass, Work
 from openneutron.targets import Target
 
 
-class Spent(NamedTuple):
-    """A call's compute cycles, multiply-accumulates, and the object of the pipelines' work.
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A call's cycles, multiply-accumulates, and the object of the pipelines' work.
 
     Of a call that multiplies, ``inputs`` are the products that the multipliers of a pipeline share out, 0 where one of them works
-    alone, and ``outputs`` what the pipelines share out.
+    alone, and ``outputs`` the objects that the pipelines share out.
     """
 
     compute_cycles: int
@@ -30,27 +30,16 @@ class Spent(NamedTuple):
     parallel: str = "bytes"
     inputs: int = 0
     outputs: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Cycles of a call beside its multiply-accumulates; the other fields are those of ``Spent``."""
-
-    compute_cycles: int
-    issue_cycles: int
-    macs: int = 0
-    parallel: str = "bytes"
-    inputs: int = 0
-    outputs: int = 0
+    issue_cycles: int = 0
 
     @property
     def cycles(self) -> int:
-        """What it takes in all: issuing it, then computing."""
+        """Return all cycles of the call: of its dispatch and of its computation."""
         return self.compute_cycles + self.issue_cycles
 
 
-CostRule = Callable[[KernelCall, Work, Target, int], Spent]
-"""(call, its cost class, target, output rows computed) to the work of the NPU."""
+CostRule = Callable[[KernelCall, Work, Target, int], Cost]
+"""(call, its cost class, target, output rows computed) to its cost without the dispatch."""
 
 CHANNELS, COLUMNS = "output channels", "output columns"
 
@@ -60,7 +49,7 @@ def _groups_of(count: int, lanes: int) -> int:
 
 
 def _groups_of_columns(rows: int, cols: int, target: Target) -> int:
-    """Columns on the pipelines, row by row. Rows of one column lie in memory as the columns of one row do."""
+    """Return the cycles of columns on the pipelines, row by row. Rows of one column have the layout of the columns of one row."""
     return _groups_of(rows, target.pipelines) if cols == 1 else rows * _groups_of(cols, target.pipelines)
 
 
@@ -68,14 +57,14 @@ def _product_of(call: KernelCall, names: Sequence[str]) -> int:
     return math.prod(call.params[name] for name in names)
 
 
-def _products(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
+def _products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     batches, every_row, cols, channels = call.views["output"].extents
     inputs, outputs = call.params[work.inputs], call.params[work.outputs]
     dots = batches * _product_of(call, work.taps) * _groups_of(inputs, target.macs)
     by_channels = cols * (channels // outputs) * _groups_of(outputs, target.pipelines)
 
     def on_pipelines(rows: int) -> tuple[int, bool]:
-        """Cycles with output channels or columns on the pipelines, whichever takes fewer, and whether it is channels."""
+        """Return the cycles with output channels or columns on the pipelines, whichever takes fewer, and whether it is channels."""
         by_columns = channels * _groups_of_columns(rows, cols, target)
         return dots * min(rows * by_channels, by_columns), rows * by_channels <= by_columns
 
@@ -85,41 +74,41 @@ def _products(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
         cycles = max(cycles, -(-on_pipelines(every_row)[0] * rows // every_row))
     macs = batches * rows * cols * channels * _product_of(call, work.taps) * inputs
     if is_by_channels:
-        return Spent(cycles, macs, CHANNELS, inputs, outputs)
+        return Cost(cycles, macs, CHANNELS, inputs, outputs)
     # Rows of one column take the place of columns.
-    return Spent(cycles, macs, COLUMNS, inputs, every_row if cols == 1 else cols)
+    return Cost(cycles, macs, COLUMNS, inputs, every_row if cols == 1 else cols)
 
 
-def _channel_products(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
+def _channel_products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     # All pipelines share one operand vector, so of a pipeline's multipliers one is of use here (assumed).
     batches, _, cols, channels = call.views["output"].extents
     points = batches * rows * cols * _product_of(call, work.taps)
     cycles = points * _groups_of(channels, target.pipelines)
-    return Spent(cycles, points * channels, CHANNELS, outputs=channels)
+    return Cost(cycles, points * channels, CHANNELS, outputs=channels)
 
 
-def _matrix_products(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
+def _matrix_products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     batches, _, _, channels = call.views["output"].extents
     depth = call.params[work.inputs]
     dots = batches * rows * _groups_of(depth, target.macs)
     cycles = dots * _groups_of(channels, target.pipelines)
-    return Spent(cycles, batches * rows * depth * channels, CHANNELS, depth, channels)
+    return Cost(cycles, batches * rows * depth * channels, CHANNELS, depth, channels)
 
 
-def _per_output(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
+def _per_output(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     batches, _, cols, channels = call.views["output"].extents
     steps = work.steps * _product_of(call, work.taps)
-    return Spent(steps * batches * rows * cols * _groups_of(channels, target.pipelines), parallel=CHANNELS)
+    return Cost(steps * batches * rows * cols * _groups_of(channels, target.pipelines), parallel=CHANNELS)
 
 
-def _per_input(call: KernelCall, _work: Work, target: Target, _rows: int) -> Spent:
+def _per_input(call: KernelCall, _work: Work, target: Target, _rows: int) -> Cost:
     batches, rows, cols, channels = call.views[call.traits.operands[0].name].extents
-    return Spent(batches * rows * cols * _groups_of(channels, target.pipelines), parallel=CHANNELS)
+    return Cost(batches * rows * cols * _groups_of(channels, target.pipelines), parallel=CHANNELS)
 
 
-def _per_column(call: KernelCall, work: Work, target: Target, rows: int) -> Spent:
+def _per_column(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     batches, _, cols, _ = call.views["output"].extents
-    return Spent(batches * call.params[work.inputs] * _groups_of_columns(rows, cols, target), parallel=COLUMNS)
+    return Cost(batches * call.params[work.inputs] * _groups_of_columns(rows, cols, target), parallel=COLUMNS)
 
 
 def _output_elements(call: KernelCall, rows: int) -> int:
@@ -127,20 +116,20 @@ def _output_elements(call: KernelCall, rows: int) -> int:
     return batches * rows * cols * channels
 
 
-def _moved(call: KernelCall, _work: Work, target: Target, rows: int) -> Spent:
+def _moved(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     assert target.costs is not None
-    return Spent(-(-_output_elements(call, rows) // int(target.costs.elementwise_bytes.value)))
+    return Cost(-(-_output_elements(call, rows) // int(target.costs.elementwise_bytes.value)))
 
 
-def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> Spent:
+def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     assert target.costs is not None
-    return Spent(int(_output_elements(call, rows) * target.costs.softmax_cycles.value), parallel="nothing")
+    return Cost(int(_output_elements(call, rows) * target.costs.softmax_cycles.value), parallel="nothing")
 
 
-def _unknown(call: KernelCall, _work: Work, target: Target, _rows: int) -> Spent:
+def _unknown(call: KernelCall, _work: Work, target: Target, _rows: int) -> Cost:
     assert target.costs is not None
     elements = sum(math.prod(view.extents) for view in call.views.values())
-    return Spent(int(elements * target.costs.softmax_cycles.value), parallel="nothing")
+    return Cost(int(elements * target.costs.softmax_cycles.value), parallel="nothing")
 
 
 RULES: Mapping[CostClass, CostRule] = {
@@ -158,16 +147,14 @@ RULES: Mapping[CostClass, CostRule] = {
 
 
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
-    """The cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
+    """Return the cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
     assert target.costs is not None, f"{target.name} has no cost constants"
     work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
-    spent = RULES[work.kind](call, work, target, rows)
-    issue = int(target.costs.issue_cycles.value)
-    return Cost(spent.compute_cycles, issue, spent.macs, spent.parallel, spent.inputs, spent.outputs)
+    return replace(RULES[work.kind](call, work, target, rows), issue_cycles=int(target.costs.issue_cycles.value))
 
 
 def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:
-    """Compute cycles that ``rows`` rows take at least, in however many stripes.
+    """Return the compute cycles that ``rows`` rows take at least, in however many stripes.
 
     Where a stripe's rows are shared out among the pipelines, a short one may be cheaper the other way round.
     """
@@ -177,6 +164,85 @@ def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:
 
 
 def fetch_cycles(size_bytes: int, target: Target) -> int:
-    """Cycles of a copy from flash to SRAM."""
+    """Return the cycles of a copy from flash to SRAM."""
     assert target.costs is not None
     return int(size_bytes / target.costs.flash_bytes.value)
+
+
+ISSUE, MEMORY, COMPUTE = "issue", "memory", "compute"
+
+LITTLE = 0.5
+"""The share of the multipliers at work below which a report names the reasons."""
+
+WORTH_SAYING = 0.8
+"""The share above which what is left after a loss keeps the loss out of the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The share of the multipliers that is left after a cause of idling, and the cause in words."""
+
+    share: float
+    cause: str
+
+
+def bottleneck(cost: Cost) -> str:
+    """Return the largest part of the call's modelled cycles: the host that issues it, moving bytes, or computing."""
+    if cost.issue_cycles > cost.compute_cycles:
+        return ISSUE
+    return MEMORY if cost.parallel == "bytes" else COMPUTE
+
+
+def idle_reason(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> str:
+    """Return the reasons why less than half of the multipliers work while the call runs, the largest loss first; empty where more do."""
+    if not cost.macs or cost.macs >= LITTLE * cost.cycles * target.macs_per_cycle:
+        return ""
+    found = sorted(losses(call, cost, target, stripes), key=lambda loss: (loss.share, loss.cause))
+    return "; ".join(loss.cause for loss in found if loss.share <= WORTH_SAYING)
+
+
+def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> list[Loss]:
+    """Return everything that keeps multipliers idle in a call that multiplies; the product of the shares is its utilisation.
+
+    ``cost`` is that of all its ``stripes``. Causes are what the host takes to issue it, rows that are computed twice,
+    channels that do not fill a pipeline's multipliers, outputs that do not fill the pipelines, and the single multiplier
+    that a depthwise convolution uses.
+    """
+    alone = call_cost(call, target)
+    found = [
+        Loss(cost.compute_cycles / cost.cycles, _issue(bottleneck(cost) == ISSUE, stripes)),
+        Loss(alone.compute_cycles / cost.compute_cycles, _again(call.views["output"].extents[2])),
+    ]
+    if not cost.inputs:
+        one = f"a depthwise convolution uses 1 multiplier of {target.macs} in each pipeline"
+        return [*found, Loss(1 / target.macs, one), _unfilled(cost.outputs, target.pipelines, "channels", "pipelines")]
+    return [
+        *found,
+        _unfilled(cost.inputs, target.macs, _inputs(call), "multipliers"),
+        _unfilled(cost.outputs, target.pipelines, cost.parallel, "pipelines"),
+    ]
+
+
+def _issue(most: bool, stripes: int) -> str:
+    what = "issuing it" if stripes == 1 else "issuing its stripes"
+    return f"{what} takes longer than computing" if most else f"{what} takes a good part of its time"
+
+
+def _again(cols: int) -> str:
+    """Return the reason why stripes take longer than the whole; rows of one column are what the pipelines share out."""
+    return "its stripes leave pipelines without rows" if cols == 1 else "some of it is computed more than once"
+
+
+def _inputs(call: KernelCall) -> str:
+    """Return the object that a pipeline's multipliers share out: channels, or those of several columns (merge_columns)."""
+    view = call.views[call.traits.operands[0].name]
+    channels = view.pitches[2]
+    if not 0 < channels < view.extents[3]:
+        return "input channels"
+    return f"inputs ({view.extents[3] // channels} columns of {channels} channels)"
+
+
+def _unfilled(count: int, lanes: int, what: str, of: str) -> Loss:
+    share = count / (-(-count // lanes) * lanes)
+    name = what if count != 1 else what.removesuffix("s")
+    return Loss(share, f"{count} {name} fill{'s' if count == 1 else ''} {share:.0%} of the {of}")

@@ -20,8 +20,8 @@ from openneutron.compiler.schedule.schedule import (
     Whole,
     Window,
     constant_operands,
+    part_cycles,
 )
-from openneutron.compiler.schedule.timeline import part_cycles
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.storage import Storages
 from openneutron.ir import Graph
@@ -42,7 +42,7 @@ class _Weights:
     known: dict[bytes, int] = field(default_factory=dict)
 
     def add(self, content: bytes) -> int:
-        """The offset of ``content``."""
+        """Return the offset of ``content``."""
         if content not in self.known:
             self.known[content] = len(self.blob)
             self.blob += content
@@ -51,7 +51,7 @@ class _Weights:
 
 
 def short_name(name: str) -> str:
-    """A node's name for listings: the last part of a fused name, cut from the front."""
+    """Return a node's name for listings: the last part of a fused name, cut from the front."""
     return name.rsplit(";", 1)[-1][-NAME_LENGTH:]
 
 
@@ -65,10 +65,9 @@ def emit(
     storages: Storages,
     layout: Layout,
     target: Target,
-    io: str,
     profile: bool = False,
 ) -> Program:
-    """The program that runs the schedule, with a profile buffer if asked for. The same arguments give the same bytes."""
+    """Return the program that runs the schedule, with a profile buffer on demand. The same arguments give the same bytes."""
     weights = _Weights()
     buffers: dict[Record, int] = {}
     operators = []
@@ -80,7 +79,7 @@ def emit(
         operands = {f"%{name}": content for name, content in constant_operands(call, storages).items()}
         constants = {**packed(call, known), **operands}
         if index in fetched:
-            # One FETCH brings them all: they must lie in one piece.
+            # One FETCH brings them all: they must be one piece.
             joined = b"".join(blob + bytes(aligned(len(blob)) - len(blob)) for blob in constants.values())
             sources[index] = (weights.add(joined), len(joined), *fetched[index])
         homes: dict[str, tuple[int, int]] = {}
@@ -100,10 +99,10 @@ def emit(
         records, spent = _instructions(step, schedule, sources, target)
         code += records
         cycles += spent
-    code.append(record(INSTRUCTION_BY_NAME["END"]))
+    code.append(_instruction("END"))
     microcode = Microcode(
-        inputs=tuple(_binding(graph, storages, layout, name, i, "input", io) for i, name in enumerate(graph.inputs)),
-        outputs=tuple(_binding(graph, storages, layout, name, i, "output", io) for i, name in enumerate(graph.outputs)),
+        inputs=tuple(_binding(graph, storages, layout, name, i, "input") for i, name in enumerate(graph.inputs)),
+        outputs=tuple(_binding(graph, storages, layout, name, i, "output") for i, name in enumerate(graph.outputs)),
         buffers=tuple(buffers),
         operators=tuple(operators),
         code=tuple(code),
@@ -118,7 +117,6 @@ def emit(
 
 
 def _fetched_to(step: Fetch, layout: Layout) -> tuple[int, int]:
-    """The base word and the offset of what is fetched."""
     behind = step.destination - layout.scratch_bytes
     return (base("SCRATCH"), step.destination) if behind < 0 else (base("PREFETCH"), behind)
 
@@ -154,14 +152,14 @@ def _buffer(
     )
 
 
-def _binding(graph: Graph, storages: Storages, layout: Layout, name: str, position: int, side: str, io: str) -> Record:
+def _binding(graph: Graph, storages: Storages, layout: Layout, name: str, position: int, side: str) -> Record:
     storage = next(s for s in storages.storages.values() if getattr(s, side) == position)
     home, offset = layout.homes[storage.name]
     return record(BINDING, base=home, offset=offset, size=graph[name].size_bytes)
 
 
 def _calls_run(step: Step) -> int:
-    """How many kernel calls a step runs, those of windows that turn out empty included."""
+    """Return the number of kernel calls that a step runs, empty windows included."""
     if isinstance(step, Loop):
         return step.count * len(step.body)
     return int(isinstance(step, Whole | Rows | Window))
@@ -175,55 +173,34 @@ def _in_a_word(cycles: int) -> int:
 def _instructions(
     step: Step, schedule: Schedule, sources: dict[int, tuple[int, int, int, int]], target: Target
 ) -> tuple[list[Record], int]:
-    """A step's instructions and its modelled cycles."""
+    """Return a step's instructions and its modelled cycles."""
     if isinstance(step, Whole):
         cycles = part_cycles(step, schedule.calls[step.call], target)
-        return [record(INSTRUCTION_BY_NAME["CALL"], operator=step.call, cycles=_in_a_word(cycles))], cycles
+        return [_instruction("CALL", operator=step.call, cycles=_in_a_word(cycles))], cycles
     if isinstance(step, Rows | Window):
         made = _stripe(step, schedule.calls[step.call], target)
         return [made], made["cycles"]
     if isinstance(step, Loop):
         body = [_stripe(part, schedule.calls[part.call], target) for part in step.body]
         words = sum(1 + len(item.values) for item in body)
-        head = record(INSTRUCTION_BY_NAME["LOOP"], count=step.count, body_words=words)
+        head = _instruction("LOOP", count=step.count, body_words=words)
         return [head, *body], step.count * sum(item["cycles"] for item in body)
     if isinstance(step, Fetch):
         source, size, word, destination = sources[step.call]
-        fetch = record(
-            INSTRUCTION_BY_NAME["FETCH"],
-            source=source,
-            base=word,
-            destination=destination,
-            size=size,
-            channel=step.channel,
-        )
-        return [fetch], fetch_cycles(size, target)
+        values = {"source": source, "base": word, "destination": destination, "size": size, "channel": step.channel}
+        return [_instruction("FETCH", **values)], fetch_cycles(size, target)
     assert isinstance(step, Wait)
-    return [record(INSTRUCTION_BY_NAME["WAIT"], channel=step.channel)], 0
+    return [_instruction("WAIT", channel=step.channel)], 0
 
 
 def _stripe(step: Rows | Window, call: KernelCall, target: Target) -> Record:
-    cycles = part_cycles(step, call, target)
+    values = {"operator": step.call, "cycles": part_cycles(step, call, target), "step": step.step}
     if isinstance(step, Rows):
-        return record(
-            INSTRUCTION_BY_NAME["ROWS"],
-            operator=step.call,
-            cycles=cycles,
-            row0=step.row0,
-            row1=step.row1,
-            step=step.step,
-        )
-    return record(
-        INSTRUCTION_BY_NAME["WINDOW"],
-        operator=step.call,
-        cycles=cycles,
-        row0=step.rows[0],
-        row1=step.rows[1],
-        step=step.step,
-        batch0=step.batches[0],
-        batch1=step.batches[1],
-        col0=step.cols[0],
-        col1=step.cols[1],
-        channel0=step.channels[0],
-        channel1=step.channels[1],
-    )
+        return _instruction("ROWS", **values, row0=step.row0, row1=step.row1)
+    spans = {"row": step.rows, "batch": step.batches, "col": step.cols, "channel": step.channels}
+    values |= {f"{axis}{side}": span[side] for axis, span in spans.items() for side in (0, 1)}
+    return _instruction("WINDOW", **values)
+
+
+def _instruction(name: str, **values: int) -> Record:
+    return record(INSTRUCTION_BY_NAME[name], **values)

@@ -62,7 +62,7 @@ PACKERS: Mapping[Packing, Callable[[Any], bytes]] = {
 
 
 def packed(call: KernelCall, known: dict[tuple[int, Packing], bytes] | None = None) -> dict[str, bytes]:
-    """The bytes of a call's constants. ``known`` holds those of constants that several calls share."""
+    """Return the bytes of a call's constants. ``known`` holds those of constants that several calls share."""
     return {key: _packed(call.packing(key), constant, known) for key, constant in call.constants.items()}
 
 

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The facts that a compile reports: cycles by operator, buffers with their addresses, and sizes."""
+"""The result of a compile, and its facts: cycles by operator, buffers with their addresses, and sizes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from openneutron.compiler.cost.bottleneck import bottleneck, idle_reason
-from openneutron.compiler.cost.cycles import call_cost
+from openneutron.compiler.cost.cycles import bottleneck, call_cost, idle_reason
 from openneutron.compiler.memory.layout import Layout, io_outside, lay_out
-from openneutron.compiler.memory.prefetch_plans import fetched_sizes
-from openneutron.compiler.schedule.schedule import Fetch, Schedule
-from openneutron.compiler.schedule.timeline import copy_cycles, durations, overlapped_cycles, spent_on_calls
+from openneutron.compiler.schedule.schedule import (
+    Fetch,
+    Schedule,
+    copy_cycles,
+    durations,
+    fetched_sizes,
+    overlapped_cycles,
+    spent_on_calls,
+)
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.storage import Storages
-from openneutron.ir import Graph
+from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program, aligned
 from openneutron.options import ARENA, CALLER, CompileOptions
 from openneutron.targets import Target
@@ -22,7 +27,7 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """What one operator of the program costs, modelled, in all its ``stripes`` (1 where it is computed whole).
+    """The modelled cost of one operator of the program, in all its ``stripes`` (1 where it is computed whole).
 
     ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: issue, memory or
     compute, whichever takes most. ``parallel``: what the pipelines share out among them.
@@ -53,7 +58,7 @@ class MemoryItem:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a compile came to. All sizes are bytes.
+    """The facts about a compiled program. All sizes are bytes.
 
     ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
     least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs,
@@ -153,7 +158,7 @@ def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: Compil
 def _other_io_bytes(
     graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, options: CompileOptions
 ) -> int:
-    """What the schedule takes with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
+    """Return the SRAM of the schedule with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
     elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
     anew = lay_out(schedule, storages, elsewhere.place, work=0).scratch_bytes
     outer = {piece.name for piece in storages.storages.values() if piece.input is not None or piece.output is not None}
@@ -187,3 +192,35 @@ def _memory(layout: Layout) -> tuple[MemoryItem, ...]:
     offsets = layout.placement.offsets
     ordered = sorted(layout.items, key=lambda item: (item.first, offsets[item.name]))
     return tuple(MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last) for i in ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program, the graph it computes (its inputs and outputs and their quantization), and the report.
+
+    ``schedule`` and ``layout`` give each tensor its steps and its address; ``legalized`` is the graph the calls were selected
+    from.
+    """
+
+    program: Program
+    graph: Graph
+    report: Report
+    legalized: Graph = field(repr=False)
+    schedule: Schedule = field(repr=False)
+    storages: Storages = field(repr=False)
+    layout: Layout = field(repr=False)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Return the graph's inputs, in the order of a run's."""
+        return tuple(self.graph[name] for name in self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Return the graph's outputs, in the order of a run's."""
+        return tuple(self.graph[name] for name in self.graph.outputs)
+
+    def __str__(self) -> str:
+        """Return calls, steps, buffers and the report's headline numbers."""
+        shared = str(self.storages)
+        return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which nodes of a graph go to the NPU, in as few pieces as possible."""
+"""The nodes of a graph that go to the NPU, in as few pieces as possible."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from openneutron import ops
-from openneutron.compiler.graph.legalize.rename_identities import VIEWS, rename_identities
-from openneutron.compiler.graph.legalize.take_apart import take_apart
+from openneutron.compiler.graph.legalize.simplify import VIEWS, rename_identities, take_apart
 from openneutron.compiler.graph.unsigned import as_int8, unsigned_reason, with_uint8_io
 from openneutron.diagnostics import OnCpu
 from openneutron.ir import DType, Graph, Node
@@ -26,7 +25,7 @@ SHARED_STATE = frozenset(
         "VAR_HANDLE",
     )
 )
-"""LiteRT operators whose state lies in the interpreter: variables and tables, which others of them find there."""
+"""LiteRT operators whose state is in the interpreter: variables and tables, which others of them read there."""
 
 EFFECTFUL = SHARED_STATE | {"CALL", "IF", "MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "WHILE"}
 """LiteRT operators that may do more than compute their outputs: they keep the order they have in the file."""
@@ -67,7 +66,7 @@ class Partitioning:
     steps: tuple[OnNpu | OnHost, ...]
 
     def verify(self, graph: Graph) -> None:
-        """Asserts that every node has one place and every step finds its inputs computed."""
+        """Assert that every node has one place and every step finds its inputs computed."""
         known = {*graph.inputs, *(name for name, tensor in graph.tensors.items() if tensor.is_constant)}
         run: list[int] = []
         for step in self.steps:
@@ -93,7 +92,7 @@ class Partitioning:
 
 
 def partition(graph: Graph, excluded: Iterable[str] = ()) -> Partitioning:
-    """The nodes that the operator table accepts, in the fewest partitions that can run one after the other.
+    """Return the nodes that the operator table accepts, in the fewest partitions that can run one after the other.
 
     A partition never waits for a node that waits for it. ``excluded`` are operators or single nodes to leave on the CPU,
     by operator name, LiteRT name or output name. Nodes that would only rename values on the NPU stay on the CPU too.
@@ -129,13 +128,13 @@ def partition(graph: Graph, excluded: Iterable[str] = ()) -> Partitioning:
 
 
 def operator_title(node: Node) -> str:
-    """LiteRT's name of a node's operator."""
+    """Return LiteRT's name of a node's operator."""
     row = ops.BY_NAME.get(node.op)
     return node.op if row is None or not row.litert else row.litert
 
 
 def extract(graph: Graph, indices: Sequence[int]) -> Graph:
-    """The graph of these nodes alone.
+    """Return the graph of these nodes alone.
 
     Its inputs are what they read and do not compute, constants aside; its outputs what others read of them and what the
     whole graph returns. Both keep the whole graph's order, then the nodes'.
@@ -180,7 +179,7 @@ def _rejection(graph: Graph, computed: Graph, node: Node, excluded: frozenset[st
 
 
 def _border(graph: Graph, node: Node) -> OnCpu | None:
-    """What to say of a node that only leads from float to int8 or back: that is nothing to mend."""
+    """Return the diagnostic of a node that only leads from float to int8 or back: that is nothing to mend."""
     if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
         return None
     before, after = graph[node.inputs[0]].dtype, graph[node.outputs[0]].dtype
@@ -194,12 +193,12 @@ def _border(graph: Graph, node: Node) -> OnCpu | None:
 
 
 def _name(node: Node) -> str:
-    """An operator that only has an effect has no output to be named after."""
+    """Return the name of a node; an operator that only has an effect has no output to be named after."""
     return node.outputs[0] if node.outputs else node.source
 
 
 def _predecessors(graph: Graph) -> list[list[int]]:
-    """For each node the nodes it waits for: those it reads from, and the last one with an effect if it has one itself."""
+    """Return for each node the nodes it waits for: those it reads from, and the last one with an effect if it has one itself."""
     made_by = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs}
     result = []
     last_effect = None
@@ -214,7 +213,7 @@ def _predecessors(graph: Graph) -> list[list[int]]:
 
 
 def _levels(predecessors: Sequence[Sequence[int]], rejected: Mapping[int, OnCpu]) -> list[tuple[int, ...]]:
-    """The accepted nodes by level, each level in the graph's order."""
+    """Return the accepted nodes by level, each level in the graph's order."""
     levels: list[int] = []
     groups: dict[int, list[int]] = {}
     for index, before in enumerate(predecessors):
@@ -228,7 +227,7 @@ def _levels(predecessors: Sequence[Sequence[int]], rejected: Mapping[int, OnCpu]
 
 
 def _idle(part: Partition) -> list[int]:
-    """The nodes of a partition that are connected to none that computes."""
+    """Return the nodes of a partition that are connected to none that computes."""
     legal = rename_identities(part.graph)
     computes = [node.op not in VIEWS and _computes(legal, node) for node in legal.nodes]
     made_by = {name: place for place, node in enumerate(part.graph.nodes) for name in node.outputs}
@@ -259,7 +258,7 @@ def _computes(graph: Graph, node: Node) -> bool:
 
 
 def _order(predecessors: Sequence[Sequence[int]], partitions: Sequence[Partition]) -> tuple[OnNpu | OnHost, ...]:
-    """Steps as near to the graph's order as their dependencies allow: the one whose first node comes first goes first."""
+    """Return steps as near to the graph's order as their dependencies allow: the one whose first node comes first goes first."""
     first = list(range(len(predecessors)))
     step_at: dict[int, OnNpu | OnHost] = {index: OnHost(index) for index in first}
     for number, part in enumerate(partitions):

@@ -49,7 +49,7 @@ def with_uint8_io(graph: Graph, stored: Graph) -> Graph:
     moved = [name for name in (*graph.inputs, *graph.outputs) if stored[name].dtype is DType.UINT8]
     if not moved:
         return graph
-    inside = {name: _free_name(graph, f"{name}/int8") for name in moved}
+    inside = {name: graph.free_name(f"{name}/int8") for name in moved}
     tensors = {**graph.tensors}
     for name, other in inside.items():
         tensors[other] = replace(graph[name], name=other)
@@ -87,9 +87,3 @@ def _as_int8(tensor: Tensor) -> Tensor:
     quant = None if tensor.quant is None else _lower(tensor.quant)
     data = None if tensor.data is None else (np.asarray(tensor.data) ^ 0x80).view(np.int8)
     return replace(tensor, dtype=DType.INT8, quant=quant, data=data)
-
-
-def _free_name(graph: Graph, name: str) -> str:
-    while name in graph.tensors:
-        name += "_"
-    return name

@@ -25,7 +25,7 @@ class Layout:
 
     @property
     def scratch_bytes(self) -> int:
-        """The arena: up to the end of its last buffer."""
+        """Return the arena: up to the end of its last buffer."""
         return self.placement.size
 
     def __str__(self) -> str:
@@ -55,11 +55,6 @@ def lay_out(schedule: Schedule, storages: Storages, io: str, work: float = EXACT
     """Return the homes of all storages that a call uses or that are inputs or outputs. ``work``: see ``place``."""
     items, homes = _items(schedule, storages, io)
     return _layout(items, homes, place(items, _overlaps(schedule, items), work), schedule)
-
-
-def with_steps_of(layout: Layout, schedule: Schedule, storages: Storages, io: str) -> Layout:
-    """Return the same addresses for a schedule with more steps (copies of constants, calls cut in pieces) in the same order."""
-    return laid_out_at(layout.placement, schedule, storages, io)
 
 
 def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io: str) -> Layout:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is placed, where it was placed, and the bytes that no placement can stay below."""
+"""Buffers to place, their placement, and a lower bound of all placements."""
 
 from __future__ import annotations
 

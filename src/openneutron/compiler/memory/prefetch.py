@@ -23,9 +23,17 @@ from openneutron.compiler.memory.prefetch_trial import (
     Simulation,
     Transfer,
 )
-from openneutron.compiler.schedule.schedule import Fetch, Schedule, Step, Wait, Whole, calls_in, fetched_bytes
+from openneutron.compiler.schedule.schedule import (
+    Fetch,
+    Schedule,
+    Step,
+    Wait,
+    Whole,
+    calls_in,
+    durations,
+    fetched_bytes,
+)
 from openneutron.compiler.schedule.split import Cuttable, edges, split_calls
-from openneutron.compiler.schedule.timeline import durations
 from openneutron.compiler.select.storage import Storages
 from openneutron.targets import Target
 

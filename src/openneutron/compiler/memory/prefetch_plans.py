@@ -14,12 +14,10 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from openneutron.compiler.memory.layout import Layout, with_steps_of
+from openneutron.compiler.memory.layout import Layout, laid_out_at
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchSearch
 from openneutron.compiler.memory.prefetch_trial import ORDERS, PrefetchTrial
-from openneutron.compiler.schedule.schedule import Fetch, Schedule, fetched_bytes
-from openneutron.compiler.schedule.timeline import copy_cycles, durations
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.schedule.schedule import Fetch, Schedule, copy_cycles, durations, fetched_bytes, fetched_sizes
 from openneutron.isa import aligned
 
 SHARES = (1.0, 0.7, 0.5, 0.33, 0.25, 0.2)
@@ -75,14 +73,8 @@ class PrefetchPlan:
         for _ in places:
             end = max([end, *(behind for start, behind in places if start < end)])
         schedule = dataclasses.replace(schedule, prefetch_bytes=max(0, self.size_bytes - end))
-        layout = with_steps_of(search.layout, schedule, search.storages, io)
+        layout = laid_out_at(search.layout.placement, schedule, search.storages, io)
         return schedule, dataclasses.replace(layout, placement=dataclasses.replace(layout.placement, size=end))
-
-
-def fetched_sizes(schedule: Schedule, storages: Storages) -> dict[int, int]:
-    """Return the SRAM of each call's constants in bytes, by the call's index, for the calls that have constants."""
-    sizes = {index: fetched_bytes(call, storages) for index, call in enumerate(schedule.calls)}
-    return {index: size for index, size in sizes.items() if size}
 
 
 def good_plan(search: PrefetchSearch) -> PrefetchPlan:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Batches one after the other: runs of calls that go through all batches become as many runs that go through one each.
 
-Most kernels compute each batch by itself. So a run of calls can be finished for one batch before the next one is begun, and what lies
-between them is held for one batch at a time. Each such call is issued once a batch, which is all it costs. Its pieces have one
+Most kernels compute each batch by itself. So a run of calls can be finished for one batch before the next one is begun, and the
+tensors between them are held for one batch at a time. Each such call is issued once a batch, which is all it costs. Its pieces have one
 batch, so that they can be part of cascades.
 """
 
@@ -28,7 +28,7 @@ class Batches:
 
 
 def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> Batches | None:
-    """The calls with each run of them batch by batch; None where nothing is held in parts then."""
+    """Return the calls with each run of them batch by batch; None where nothing is held in parts then."""
     runs = [(run.count if len(run.calls) > 1 else 1, run.calls) for run in _runs(calls, storages)]
     if sum(count * len(run) for count, run in runs) > MOST_CALLS:
         return None
@@ -49,7 +49,7 @@ def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> Batches |
 
 
 def _batches_apart(call: KernelCall) -> int:
-    """How many batches the call computes independently; 1 where it has one, or where its tensors differ in them."""
+    """Return how many batches the call computes independently; 1 where it has one, or where its tensors differ in them."""
     counts = {view.extents[0] for view in call.views.values()}
     return counts.pop() if len(counts) == 1 and call.traits.batches_apart else 1
 
@@ -66,7 +66,7 @@ class _Run:
     written: set[str] = field(default_factory=set)
 
     def takes(self, call: KernelCall) -> bool:
-        """Whether the call can follow: where it shares what is written here, it shares it batch by batch."""
+        """Return whether the call can follow: where it shares what is written here, it shares it batch by batch."""
         if _batches_apart(call) != self.count:
             return False
         for name, view in call.views.items():
@@ -77,7 +77,7 @@ class _Run:
         return True
 
     def add(self, call: KernelCall) -> None:
-        """One call more."""
+        """Add a call."""
         self.calls.append(call)
         for name, view in call.views.items():
             storage = self.storages[view.tensor]
@@ -97,7 +97,7 @@ def _runs(calls: Sequence[KernelCall], storages: Storages) -> list[_Run]:
 
 
 def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages) -> dict[str, tuple[Storage, ...]]:
-    """The scratch storages that every call goes through batch by batch, in pieces of one batch."""
+    """Return the scratch storages that every call goes through batch by batch, in pieces of one batch."""
     counts: dict[str, int] = {}
     for count, run in runs:
         for call in run:
@@ -121,7 +121,7 @@ def _is_scratch(storage: Storage) -> bool:
 
 
 def _one_batch_each(view: View, size_bytes: int, count: int) -> bool:
-    """Whether the view's batches lie in as many equal parts of a storage, each in its own."""
+    """Return whether the view's batches are in as many equal parts of a storage, each in its own."""
     reach = view.offset + sum(
         (extent - 1) * pitch for extent, pitch in zip(view.extents[1:], view.pitches[1:], strict=True)
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The order of steps: whole calls, stripes of rows, loops of stripes, and copies of constants (which memory/prefetch.py adds)."""
+"""The order of steps and its modelled cycles: whole calls, stripes, loops of stripes, copies of constants (memory/prefetch.py)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.storage import Storages
 from openneutron.isa import aligned
+from openneutron.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class Schedule:
     """Calls, the steps that run them, and how many rows are held of the tensors that are not held whole.
 
     ``overlaps``: of two storages (made, dying), the first may start at most so many bytes behind the second's start (below 0:
-    so many before it), though both are live: what is written to it then lies on what is not needed any more.
+    so many before it), though both are live: it is then written over bytes that are not needed any more.
     ``allocations``: storages that share an allocation, by name, each so many bytes behind its start. They are used one after the
     other, though a loop keeps all of them live.
     """
@@ -107,7 +109,7 @@ class Schedule:
     allocations: Mapping[str, tuple[str, int]] = field(default_factory=lambda: MappingProxyType({}))
 
     def calls_of(self, step: Step) -> Iterator[KernelCall]:
-        """The calls a step runs."""
+        """Return the calls a step runs."""
         return (self.calls[call] for call in calls_in(step))
 
     def __str__(self) -> str:
@@ -126,7 +128,7 @@ class Schedule:
         return "\n".join([*lines, *(["memory", *notes] if notes else [])])
 
     def verify(self) -> None:
-        """Asserts that every call is run by a step and every fetched constant has its place."""
+        """Assert that every call is run by a step and every fetched constant has its place."""
         run = {id(call) for step in self.steps for call in self.calls_of(step)}
         assert all(id(call) in run for call in self.calls), "a call is never run"
         for call in self.calls:
@@ -138,19 +140,19 @@ def _advance(step: int) -> str:
 
 
 def calls_in(step: Step) -> tuple[int, ...]:
-    """The numbers of the calls that a step runs."""
+    """Return the numbers of the calls that a step runs."""
     if isinstance(step, Loop):
         return tuple(part.call for part in step.body)
     return (step.call,) if isinstance(step, Whole | Rows | Window) else ()
 
 
 def whole_schedule(calls: Sequence[KernelCall]) -> Schedule:
-    """Every call once, whole, in the order given."""
+    """Return every call once, whole, in the order given."""
     return Schedule(tuple(calls), tuple(Whole(index) for index in range(len(calls))))
 
 
 def constant_operands(call: KernelCall, storages: Storages) -> dict[str, bytes]:
-    """The constant operands that a call reads of the weights, by their storages' names.
+    """Return the constant operands that a call reads of the weights, by their storages' names.
 
     An operand is there whole, though a view may leave out some of it.
     """
@@ -158,7 +160,85 @@ def constant_operands(call: KernelCall, storages: Storages) -> dict[str, bytes]:
     return {storage.name: storage.constant for storage in operands if storage.constant is not None}
 
 
+def fetched_sizes(schedule: Schedule, storages: Storages) -> dict[int, int]:
+    """Return the SRAM of each call's constants in bytes, by the call's index, for the calls that have constants."""
+    sizes = {index: fetched_bytes(call, storages) for index, call in enumerate(schedule.calls)}
+    return {index: size for index, size in sizes.items() if size}
+
+
 def fetched_bytes(call: KernelCall, storages: Storages) -> int:
-    """What a call's constants take in the prefetch buffer."""
+    """Return the bytes of a call's constants in the prefetch buffer."""
     operands = map(len, constant_operands(call, storages).values())
     return sum(map(aligned, (*call.packed_bytes().values(), *operands)))
+
+
+def part_cycles(step: Whole | Rows | Window, call: KernelCall, target: Target) -> int:
+    """Return the cycles of a call that computes all of its output, some rows, or a window."""
+    extents = call.views["output"].extents
+    if isinstance(step, Whole):
+        return call_cost(call, target).cycles
+    if isinstance(step, Rows):
+        return call_cost(call, target, min(step.row1 - step.row0, extents[1])).cycles
+    whole = call_cost(call, target, min(step.rows[1] - step.rows[0], extents[1]))
+    part = _area(step, extents) / max(1, extents[0] * extents[2] * extents[3])
+    return int(whole.compute_cycles * part) + whole.issue_cycles
+
+
+def _area(step: Window, extents: tuple[int, int, int, int]) -> int:
+    spans = zip((step.batches, step.cols, step.channels), (extents[0], extents[2], extents[3]), strict=True)
+    area = 1
+    for (start, end), extent in spans:
+        area *= max(0, min(end, extent) - max(start, 0))
+    return area
+
+
+def compute_cycles(step: Step, schedule: Schedule, target: Target) -> int:
+    """Return the cycles of the kernel calls that a step runs."""
+    if isinstance(step, Loop):
+        return step.count * sum(part_cycles(part, schedule.calls[part.call], target) for part in step.body)
+    if isinstance(step, Whole | Rows | Window):
+        return part_cycles(step, schedule.calls[step.call], target)
+    return 0
+
+
+def durations(schedule: Schedule, target: Target) -> dict[Step, int]:
+    """Return the cycles of each step that runs kernel calls."""
+    return {step: compute_cycles(step, schedule, target) for step in schedule.steps if calls_in(step)}
+
+
+def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
+    """Return for each call of the schedule how often it runs, and its cycles in all."""
+    runs, cycles = [0] * len(schedule.calls), [0] * len(schedule.calls)
+    for step in schedule.steps:
+        count, parts = (step.count, step.body) if isinstance(step, Loop) else (1, (step,))
+        for part in parts:
+            if isinstance(part, Whole | Rows | Window):
+                runs[part.call] += count
+                cycles[part.call] += count * part_cycles(part, schedule.calls[part.call], target)
+    return list(zip(runs, cycles, strict=True))
+
+
+def overlapped_cycles(
+    schedule: Schedule, sizes: Mapping[int, int], computed: Mapping[Step, int], target: Target
+) -> int:
+    """Return the cycles of a run with a port that copies in the background, one transfer after the other.
+
+    ``sizes`` are the bytes of each call's constants, by the call's index; ``computed`` is the result of ``durations``. A copy starts
+    when its FETCH is reached and the copies before it are done; what starting one costs the host is not known and not counted.
+    """
+    now = copied = 0
+    done: dict[int, int] = {}
+    for step in schedule.steps:
+        if isinstance(step, Fetch):
+            copied = max(copied, now) + fetch_cycles(sizes[step.call], target)
+            done[step.channel] = copied
+        elif isinstance(step, Wait):
+            now = max(now, done.get(step.channel, 0))
+        else:
+            now += computed[step]
+    return now
+
+
+def copy_cycles(schedule: Schedule, sizes: Mapping[int, int], target: Target) -> int:
+    """Return the cycles that all copies of a run take together."""
+    return sum(fetch_cycles(sizes[step.call], target) for step in schedule.steps if isinstance(step, Fetch))

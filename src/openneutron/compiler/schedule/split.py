@@ -26,7 +26,7 @@ class Cuttable:
 
     @property
     def blocks(self) -> int:
-        """Blocks of output channels that can be cut apart; 1 where the call stays whole."""
+        """Return the blocks of output channels that can be cut apart; 1 where the call stays whole."""
         call, channels = self.call, self.call.traits.channels
         if channels is None or channels.same or not takes_channels(call):
             return 1
@@ -35,24 +35,24 @@ class Cuttable:
         return -(-call.views["output"].extents[3] // LANES)
 
     def piece_bytes(self, blocks: int) -> int:
-        """What the constants of so many blocks take in SRAM."""
+        """Return the bytes of SRAM of the constants of so many blocks."""
         whole = blocks >= self.blocks
         return fetched_bytes(self.call if whole else self.piece(0, blocks, ""), self.storages)
 
     def piece(self, first: int, last: int, name: str) -> KernelCall:
-        """The call that computes the channels of blocks [first, last)."""
+        """Return the call that computes the channels of blocks [first, last)."""
         channels = self.call.views["output"].extents[3]
         part = some_channels(self.call, (first * LANES, min(last * LANES, channels)))
         return dataclasses.replace(part, name=name)
 
 
 def edges(blocks: int, count: int) -> Iterator[tuple[int, int]]:
-    """``count`` ranges of nearly one size that cover the blocks."""
+    """Yield ``count`` ranges of nearly one size that cover the blocks."""
     return itertools.pairwise(blocks * part // count for part in range(count + 1))
 
 
 def split_calls(schedule: Schedule, storages: Storages, counts: Mapping[int, int]) -> Schedule:
-    """The schedule with call ``index`` in ``counts[index]`` pieces of fewer output channels.
+    """Return the schedule with call ``index`` in ``counts[index]`` pieces of fewer output channels.
 
     Each piece reads the whole input and writes its channels of the output. Only calls that are computed whole can be cut.
     """

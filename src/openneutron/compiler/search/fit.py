@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchSearch
-from openneutron.compiler.memory.prefetch_plans import PrefetchPlan, fastest_plan, fetched_sizes, good_plan
-from openneutron.compiler.schedule.in_place import in_place
-from openneutron.compiler.schedule.merge_columns import merge_columns
-from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
-from openneutron.compiler.schedule.timeline import durations, overlapped_cycles
-from openneutron.compiler.schedule.unread import may_leave_out
+from openneutron.compiler.memory.prefetch_plans import PrefetchPlan, fastest_plan, good_plan
+from openneutron.compiler.schedule.cut import merge_columns
+from openneutron.compiler.schedule.needs import in_place, parts_may_be_faster
+from openneutron.compiler.schedule.schedule import Schedule, durations, fetched_sizes, overlapped_cycles, whole_schedule
 from openneutron.compiler.search.call_lists import CallList, for_cascades, for_whole_tensors, of_one_order
 from openneutron.compiler.search.cascade import CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
@@ -33,7 +31,7 @@ class Fitted:
 
     @property
     def sram_bytes(self) -> int:
-        """The SRAM of a run beside the caller's inputs and outputs."""
+        """Return the SRAM of a run beside the caller's inputs and outputs."""
         return self.layout.scratch_bytes + self.schedule.prefetch_bytes
 
     def cycles(self, target: Target) -> int:
@@ -69,7 +67,7 @@ def fit(
     (order,) = _orders(calls, own, options)
     merged = fit_merged(order, storages, target, options)
     fits = merged is not None and merged.sram_bytes <= budget
-    if merged is not None and fits and not may_leave_out(order, own, target):
+    if merged is not None and fits and not parts_may_be_faster(order, own, target):
         return merged
     found = fit_plain(calls, own, target, options, budget)
     if merged is None:
@@ -95,7 +93,7 @@ def fit_plain(
     (order,) = _orders(calls, storages, options)
     whole = _every_call_whole(order, storages, options)
     fits = whole.sram_bytes <= budget
-    if fits and not may_leave_out(order, storages, target):
+    if fits and not parts_may_be_faster(order, storages, target):
         return whole
     best, cycles = (whole, whole.cycles(target)) if fits else (None, 0)
     searches = cascade_searches(calls, storages, target, options)

@@ -10,9 +10,8 @@ from itertools import chain
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import io_outside, lay_out
 from openneutron.compiler.memory.prefetch_plans import all_plans
-from openneutron.compiler.schedule.in_place import in_place
-from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.schedule.timeline import spent_on_calls
+from openneutron.compiler.schedule.needs import in_place
+from openneutron.compiler.schedule.schedule import spent_on_calls, whole_schedule
 from openneutron.compiler.search.call_lists import for_whole_tensors
 from openneutron.compiler.search.fit import Fitted, cascade_searches, fit_merged, fit_plain, prefetch_searches
 from openneutron.compiler.select.calls import KernelCall

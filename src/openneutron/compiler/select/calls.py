@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What kernel selection makes of a node: kernel calls on views of tensors, not yet placed in memory."""
+"""Kernel calls on views of tensors, not yet placed in memory: the result of kernel selection."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from openneutron.compiler.select.constants import Constant, are_equal, packed_bytes
-from openneutron.ir import Graph, Node, Tensor
+from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.isa import rows
 from openneutron.isa.kernels.row import Packing
 from openneutron.isa.kernels.traits import Traits
@@ -23,8 +24,8 @@ class View:
 
     ``pitches`` and ``offset`` are bytes inside the tensor's own dense storage. A pitch of 0 repeats (broadcasting);
     pitches in another order than the extents' are a transposed view. None is below 0: elements come in ascending order,
-    on which outputs that lie over inputs rely (``cascade/needs.py``), and the driver refuses others. What goes backwards,
-    such as REVERSE_V2, does so by maps.
+    on which in-place outputs rely (``schedule/needs.py``), and the driver refuses others. Operators that go backwards, such as
+    REVERSE_V2, do so by maps.
     """
 
     tensor: str
@@ -42,13 +43,13 @@ class View:
 
 
 def dense_pitches(extents: Extents) -> Extents:
-    """Pitches of a tensor that lies in memory without gaps, channels innermost."""
+    """Return the pitches of a tensor in memory without gaps, channels innermost."""
     _, height, width, channels = extents
     return height * width * channels, width * channels, channels, 1
 
 
 def extents_of(shape: tuple[int, ...]) -> Extents:
-    """A shape of any rank as (batches, rows, columns, channels).
+    """Return a shape of any rank as (batches, rows, columns, channels).
 
     Shorter shapes get leading ones; longer ones have their leading dimensions folded into batches.
     """
@@ -60,15 +61,21 @@ def extents_of(shape: tuple[int, ...]) -> Extents:
 
 
 def shape_in_bytes(tensor: Tensor) -> tuple[int, ...]:
-    """The tensor's shape; where an element has several bytes, with one axis more for them."""
+    """Return the tensor's shape; where an element has several bytes, with one axis more for them."""
     size = tensor.dtype.size_bytes
     return tensor.shape if size == 1 else (*tensor.shape, size)
 
 
 def whole(tensor: Tensor) -> View:
-    """The whole tensor, dense, byte by byte."""
+    """Return the whole tensor, dense, byte by byte."""
     extents = extents_of(shape_in_bytes(tensor))
     return View(tensor.name, extents, dense_pitches(extents))
+
+
+def quant_of(tensor: Tensor) -> QuantParams:
+    """Return the tensor's quantization parameters, which it has."""
+    assert tensor.quant is not None, f"{tensor.name} has no quantization parameters"
+    return tensor.quant
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,17 +97,12 @@ class KernelCall:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def __eq__(self, other: object) -> bool:
-        """Equal constants are those of equal values."""
+        """Return True for equal calls; equal constants are those of equal values."""
         if self is other or not isinstance(other, KernelCall):
             return self is other
-        same = (self.kernel, self.name, self.views, self.params) == (
-            other.kernel,
-            other.name,
-            other.views,
-            other.params,
-        )
         return (
-            same
+            (self.kernel, self.name, self.views) == (other.kernel, other.name, other.views)
+            and self.params == other.params
             and self.constants.keys() == other.constants.keys()
             and all(are_equal(constant, other.constants[key]) for key, constant in self.constants.items())
         )
@@ -109,19 +111,19 @@ class KernelCall:
 
     @property
     def traits(self) -> Traits:
-        """What may be assumed of its kernel."""
+        """Return the traits of its kernel."""
         return rows.KERNEL_BY_NAME[self.kernel].traits
 
     def packing(self, key: str) -> Packing:
-        """The layout of a constant once it is packed."""
+        """Return the layout of a constant once it is packed."""
         return rows.KERNEL_BY_NAME[self.kernel].packing(key)
 
     def packed_bytes(self) -> dict[str, int]:
-        """The bytes that each constant takes once it is packed."""
+        """Return the bytes that each constant takes once it is packed."""
         return {key: packed_bytes(self.packing(key), constant) for key, constant in self.constants.items()}
 
     def verify(self) -> None:
-        """Asserts that every field of the kernel's row is given, once, and that a fused activation's bounds are in order."""
+        """Assert that every field of the kernel's row is given, once, and that a fused activation's bounds are in order."""
         row = rows.KERNEL_BY_NAME[self.kernel]
         given = [*self.views, *self.params]
         given += [f"{stem}_{part}" for stem in self.constants for part in ("base", "offset")]
@@ -140,12 +142,24 @@ class KernelCall:
         return f"{self.kernel}({views}){params}{constants} ; {self.name}"
 
 
+def call_on_whole(
+    kernel: str,
+    graph: Graph,
+    node: Node,
+    params: Mapping[str, int] = MappingProxyType({}),
+    constants: Mapping[str, Constant] = MappingProxyType({}),
+) -> list[KernelCall]:
+    """Return the call of a kernel that reads the whole first operand and writes the whole result of a node."""
+    views = {"input": whole(graph.given(node, 0)), "output": whole(graph[node.name])}
+    return [KernelCall(kernel, node.name, views, params, constants)]
+
+
 SelectRule = Callable[[Graph, Node], list[KernelCall]]
 SELECT_RULES: dict[str, SelectRule] = {}
 
 
 def selects(*ops: str) -> Callable[[SelectRule], SelectRule]:
-    """Registers the rule that turns a legalized node of these operators into kernel calls."""
+    """Register the rule that turns a legalized node of these operators into kernel calls."""
 
     def register(rule: SelectRule) -> SelectRule:
         for op in ops:
@@ -154,3 +168,92 @@ def selects(*ops: str) -> Callable[[SelectRule], SelectRule]:
         return rule
 
     return register
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The way through a tensor: a pitch in bytes for each dimension of the box, and the start."""
+
+    tensor: str
+    pitches: tuple[int, ...]
+    offset: int = 0
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the pitches of a tensor without gaps, the last dimension innermost."""
+    pitches = [1]
+    for extent in reversed(shape[1:]):
+        pitches.append(pitches[-1] * extent)
+    return tuple(reversed(pitches))[: len(shape)]
+
+
+def dense(tensor: Tensor) -> Walk:
+    """Return the whole tensor, byte after byte."""
+    return Walk(tensor.name, row_major(shape_in_bytes(tensor)))
+
+
+def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[str, View]]:
+    """Yield views that together walk the box once, each of at most four dimensions.
+
+    Up to rank 4 that is one set of views with the box's own extents. Above it, dimensions that all tensors walk as one are
+    merged; where more than four are left, there is a set for each index into the leading ones.
+    """
+    if len(extents) > 4:
+        extents, walks = merged(extents, walks)
+    leading = max(0, len(extents) - 4)
+    inner = tuple(extents[leading:])
+    padded = (1,) * (4 - len(inner)) + inner
+    for index in itertools.product(*map(range, extents[:leading])):
+        views = {}
+        for name, walk in walks.items():
+            outer, pitches = walk.pitches[:leading], walk.pitches[leading:]
+            offset = walk.offset + sum(i * pitch for i, pitch in zip(index, outer, strict=True))
+            whole = (pitches[0] if pitches else 1) * (inner[0] if inner else 1)
+            full = (whole,) * (4 - len(inner)) + tuple(pitches)
+            views[name] = View(walk.tensor, (padded[0], padded[1], padded[2], padded[3]), (full[0], full[1], full[2], full[3]), offset)  # fmt: skip
+        yield views
+
+
+def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int, ...], Mapping[str, Walk]]:
+    """Return the same walk without dimensions of one element, and with neighbours joined that every tensor walks as one."""
+    kept: list[int] = []
+    pitches: dict[str, list[int]] = {name: [] for name in walks}
+    for axis, extent in enumerate(extents):
+        if extent == 1:
+            continue
+        here = {name: walk.pitches[axis] for name, walk in walks.items()}
+        if kept and all(pitches[name][-1] == here[name] * extent for name in walks):
+            kept[-1] *= extent
+            for name in walks:
+                pitches[name][-1] = here[name]
+        else:
+            kept.append(extent)
+            for name in walks:
+                pitches[name].append(here[name])
+    return tuple(kept), {name: Walk(walk.tensor, tuple(pitches[name]), walk.offset) for name, walk in walks.items()}
+
+
+def with_rows(
+    extents: Sequence[int], walks: Mapping[str, Walk], side: str, rows: int, pitch: int
+) -> tuple[tuple[int, ...], Mapping[str, Walk]] | None:
+    """Return the same walk of a plane or a box with the rows of one of its tensors as its first dimension, and two behind it.
+
+    ``rows`` and ``pitch`` (bytes) are of the tensor that ``walks[side]`` goes through; None where no dimension holds all its
+    rows, or there are more dimensions than that.
+    """
+    for axis, (extent, step) in enumerate(zip(extents, walks[side].pitches, strict=True)):
+        if rows == 1 or extent * step != rows * pitch or pitch % step:
+            continue
+        inside = pitch // step
+        kept = [other for other in range(len(extents)) if other != axis]
+        if len(kept) + (inside > 1) != 2:
+            return None
+        within = sorted([*kept, axis]) if inside > 1 else kept
+        new = {
+            name: Walk(
+                walk.tensor, (walk.pitches[axis] * inside, *(walk.pitches[other] for other in within)), walk.offset
+            )
+            for name, walk in walks.items()
+        }
+        return (rows, *(inside if other == axis else extents[other] for other in within)), new
+    return None

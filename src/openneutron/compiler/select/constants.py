@@ -42,7 +42,7 @@ _WINDOWS = (Packing.WEIGHT_BLOCKS, Packing.CHANNEL_BLOCKS)
 
 
 def packed_bytes(packing: Packing, constant: Constant) -> int:
-    """The bytes that the constant takes once it is packed."""
+    """Return the bytes that the constant takes once it is packed."""
     if isinstance(constant, Maps):
         return 4 * (constant.rows.size + constant.cols.size)
     if packing not in CHANNEL_AXES:
@@ -55,21 +55,45 @@ def packed_bytes(packing: Packing, constant: Constant) -> int:
 
 
 def of_channels(packing: Packing, constant: Constant, first: int, end: int) -> Constant:
-    """The constant of these output channels alone."""
+    """Return the constant of these output channels alone."""
     if isinstance(constant, Maps) or packing not in CHANNEL_AXES:
         return constant
     return constant[first:end] if CHANNEL_AXES[packing] == 0 else constant[:, first:end]
 
 
 def exchanged(packing: Packing, constant: Constant) -> Constant:
-    """The constant with rows for columns and columns for rows."""
+    """Return the constant with rows for columns and columns for rows."""
     if isinstance(constant, Maps):
         return replace(constant, rows=constant.cols, cols=constant.rows)
     return constant.swapaxes(1, 2) if packing in _WINDOWS else constant
 
 
 def are_equal(one: Constant, other: Constant) -> bool:
-    """Whether two constants have the same shape and values."""
+    """Return whether two constants have the same shape and values."""
     if isinstance(one, Maps) and isinstance(other, Maps):
         return np.array_equal(one.rows, other.rows) and np.array_equal(one.cols, other.cols)
     return not isinstance(one, Maps) and not isinstance(other, Maps) and np.array_equal(one, other)
+
+
+def requantization(
+    bias: npt.NDArray[np.int32] | None,
+    weight_sums: npt.NDArray[np.int64],
+    input_zero_point: int,
+    multipliers: npt.NDArray[np.int32],
+    shifts: npt.NDArray[np.int32],
+) -> npt.NDArray[np.int32]:
+    """Return int32 [bias multiplier shift, output channel].
+
+    The bias takes -input_zero_point * weight_sums in, modulo 2^32, so that kernels multiply stored activations as they
+    are. One multiplier and shift stand for all channels.
+    """
+    channels = weight_sums.size
+    folded = -np.int64(input_zero_point) * weight_sums.astype(np.int64)
+    if bias is not None:
+        assert bias.shape == (channels,)
+        folded = folded + bias
+    rows = np.zeros((3, channels), np.uint32)
+    rows[0] = (folded & 0xFFFFFFFF).astype(np.uint32)
+    rows[1] = multipliers.view(np.uint32)
+    rows[2] = shifts.view(np.uint32)
+    return rows.view(np.int32)

@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernel calls without the copies and tables that the call before or behind them can do along.
+"""Kernel calls without the copies and tables that other calls can do along; no bit changes.
 
 A copy behind a call goes away where the call can write to the copy's place (a concatenation's operands), one in front of calls
 where these can read from the copy's source (a slice). Two tables in a row are one, and so are a copy and a table, or a table and the
-call before it that clamps anyway (fold_clamps). No bit changes.
+call before it that clamps anyway: each kernel that requantizes ends with clamp(x + zero point, low, high), and a shift by whole steps
+and another clamp are of the same form. Where the scale changes too, LiteRT rounds twice, and the table stays.
+
+``copies_as_views`` also removes copies of tensors that other calls read too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
-from openneutron.compiler.select.fold_clamps import with_table
 from openneutron.compiler.select.storage import Storages
 from openneutron.isa.kernels.traits import Function
+from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
 Use = tuple[int, str]
 """(call, field)."""
@@ -33,7 +37,7 @@ class _Calls:
     readers: dict[str, list[Use]] = field(default_factory=dict)
 
     def count(self) -> None:
-        """Finds writers and readers anew."""
+        """Find writers and readers anew."""
         self.writers, self.readers = {}, {}
         for place, call in enumerate(self.calls):
             for name, view in call.views.items() if call else ():
@@ -44,17 +48,17 @@ class _Calls:
                     self.readers.setdefault(storage, []).append((place, name))
 
     def is_scratch(self, storage: str) -> bool:
-        """Whether nothing but these calls knows the memory."""
+        """Return whether nothing but these calls knows the memory."""
         piece = self.storages.storages[storage]
         return piece.input is None and piece.output is None and piece.constant is None
 
     def left(self) -> list[KernelCall]:
-        """Those that are left, in order."""
+        """Return the calls that are left, in order."""
         return [call for call in self.calls if call is not None]
 
 
 def fold_moves(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
-    """The calls that are left, in order; tensors between calls that became one are not computed any more."""
+    """Return the calls that are left, in order; tensors between calls that became one are not computed any more."""
     work = _Calls(storages, list(calls))
     changed = True
     while changed:
@@ -72,7 +76,7 @@ def fold_moves(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCa
 
 
 def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
-    """Joins the call at ``place`` with what reads its result; False where it stays."""
+    """Join the call at ``place`` with what reads its result; False where it stays."""
     writer = work.calls[place]
     assert writer is not None
     between = writer.views["output"]
@@ -104,11 +108,11 @@ def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
 
 
 def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
-    """What a call and the copy or table behind it do together."""
+    """Return the call that replaces a call and the copy or table behind it."""
     views = {**writer.views, "output": reader.views["output"]}
     moves = writer.traits.function is not None
     if reader.traits.function is Function.IDENTITY:
-        # Other kernels write channels that do not lie side by side one by one.
+        # Other kernels write channels that are not side by side one by one.
         return replace(writer, views=views) if moves or views["output"].pitches[3] == 1 else None
     if reader.traits.function is not Function.TABLE:
         return None
@@ -126,12 +130,12 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
 
 
 def _can_read(view: View, readers: Iterable[KernelCall | None]) -> bool:
-    """Whether kernels read there as fast as from a tensor of its own: those that sum channels want them side by side."""
+    """Return whether kernels read there as fast as from a tensor of its own: those that sum channels want them side by side."""
     return view.pitches[3] == 1 or all(call is not None and call.traits.function is not None for call in readers)
 
 
 def _seen_as(reader: KernelCall, between: View) -> KernelCall:
-    """A table whose tensors lie without gaps, in the shape in which what it reads was written."""
+    """Return a table whose tensors have no gaps, in the shape in which its input was written."""
     source, result = reader.views.get("input"), reader.views["output"]
     if reader.traits.function is not Function.TABLE or source is None or source.extents == between.extents:
         return reader
@@ -148,3 +152,90 @@ def _seen_as(reader: KernelCall, between: View) -> KernelCall:
 
 def _same(one: View, other: View) -> bool:
     return (one.extents, one.pitches, one.offset) == (other.extents, other.pitches, other.offset)
+
+
+def with_table(call: KernelCall, table: npt.NDArray[np.int8]) -> Mapping[str, int] | None:
+    """Return the call's parameters with the 256-entry table behind it included; None where the call can't include the table."""
+    if "clamp_min" not in call.params:
+        return None
+    low, high = call.params["clamp_min"], call.params["clamp_max"]
+    if not INT8_MIN <= low <= high <= INT8_MAX:
+        return None
+    stored = np.arange(low, high + 1)
+    made = table[stored - INT8_MIN].astype(np.int64)
+    floor, ceiling = int(made.min()), int(made.max())
+    # Above the floor a shift shows; a table of one value has none.
+    above = int(np.argmax(made > floor))
+    shift = int(made[above]) - low - above if ceiling > floor else 0
+    if not np.array_equal(np.clip(stored + shift, floor, ceiling), made):
+        return None
+    params = {**call.params, "clamp_min": floor, "clamp_max": ceiling}
+    if shift:
+        # Pools have none: they leave their input's zero point.
+        zero_point = params.get("output_zero_point")
+        if zero_point is None or not INT8_MIN <= zero_point + shift <= INT8_MAX:
+            return None
+        params["output_zero_point"] = zero_point + shift
+    return params
+
+
+def copies_as_views(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCall]:
+    """Return the calls without the copies of tensors that other calls read too (dense blocks, skip connections).
+
+    All that write or read such a tensor do so by a view of the destination of its copy. The memory of the destination is taken
+    earlier then, so this is a selection beside that of ``fold_moves``; the faster one that fits is compiled.
+    """
+    left = list(calls)
+    place = 0
+    while place < len(left):
+        moved = _without(storages, left, left[place]) if left[place].traits.function is Function.IDENTITY else None
+        if moved is None:
+            place += 1
+        else:
+            left, place = moved, 0
+    return left
+
+
+def _without(storages: Storages, calls: Sequence[KernelCall], copy: KernelCall) -> list[KernelCall] | None:
+    """Return the calls without this copy, its source in its result's place; None where that can't be."""
+    source, result = copy.views["input"], copy.views["output"]
+    name = storages.of[source.tensor]
+    piece = storages.storages[name]
+    if piece.input is not None or piece.output is not None or piece.constant is not None:
+        return None
+    whole = math.prod(source.extents) == piece.size_bytes and source.pitches == dense_pitches(source.extents)
+    if not whole or source.offset or storages.of[result.tensor] == name or result.pitches[3] != 1:
+        return None
+    at = next(index for index, call in enumerate(calls) if call is copy)
+    moved = []
+    for index, call in enumerate(calls):
+        if call is copy:
+            continue
+        views = dict(call.views)
+        for operand, view in call.views.items():
+            if storages.of[view.tensor] == name:
+                if operand == "output" and index > at:
+                    return None
+                seen = _seen(view, source, result)
+                if seen is None:
+                    return None
+                views[operand] = seen
+        moved.append(replace(call, views=views))
+    return moved
+
+
+def _seen(view: View, source: View, result: View) -> View | None:
+    """Return a view of a part of ``source``, in ``result``; None where it goes across the source's axes."""
+    left, start = view.offset, result.offset
+    pitches = []
+    for axis in range(4):
+        index, left = divmod(left, source.pitches[axis]) if source.extents[axis] > 1 else (0, left)
+        extent = view.extents[axis]
+        if index + extent > source.extents[axis]:
+            return None
+        if extent > 1 and view.pitches[axis] != source.pitches[axis]:
+            return None
+        start += index * result.pitches[axis]
+        pitches.append(result.pitches[axis])
+    batch, row, col, channel = pitches
+    return None if left else View(result.tensor, view.extents, (batch, row, col, channel), start)

@@ -9,8 +9,7 @@ from types import MappingProxyType
 from openneutron.compiler.graph.legalize import VIEWS
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall
-from openneutron.compiler.select.copies_as_views import copies_as_views
-from openneutron.compiler.select.fold_moves import fold_moves
+from openneutron.compiler.select.fold_moves import copies_as_views, fold_moves
 from openneutron.compiler.select.storage import Storages, share
 from openneutron.ir import Graph, Node
 
@@ -29,7 +28,7 @@ def select_node(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def select_calls(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> Selection:
-    """The storages of a legalized graph and its kernel calls in execution order, copies for views included. ``known``: calls
+    """Return the storages of a legalized graph and its kernel calls in execution order, copies for views included. ``known``: calls
     of nodes that are selected already, by the nodes' names."""
     storages, copies = share(legal)
     calls: list[KernelCall] = []
@@ -44,7 +43,7 @@ def select_calls(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingPr
 
 
 def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> list[Selection]:
-    """What may be compiled: ``select_calls``, and where some of its copies can be views (copies_as_views) that too: it is
+    """Return the selections to compile: ``select_calls``, and where some of its copies can be views (copies_as_views) that too: it is
     faster, and in cascades may take more memory. Whatever the budget, they are the same."""
     storages, calls = select_calls(legal, known)
     fewer = copies_as_views(storages, calls)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which tensors share memory, and what each piece of memory is."""
+"""The storages of a graph: tensors that share memory, and the kind of each piece of memory."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Storages:
 
 
 def copy_call(name: str, source: Tensor, destination: str) -> KernelCall:
-    """A call that copies a whole tensor's bytes to a tensor of the same size."""
+    """Return a call that copies a whole tensor's bytes to a tensor of the same size."""
     view = whole(source)
     return KernelCall("copy_s8", name, {"input": view, "output": View(destination, view.extents, view.pitches)})
 
 
 def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
-    """The storages of a legalized graph, and for each node's name the copies that a view of it needs after all.
+    """Return the storages of a legalized graph, and for each node's name the copies that a view of it needs after all.
 
     A view needs a copy where its memory is an input's or a constant's and it is a graph output, or where two graph
     outputs would be one memory. An output that is listed twice is copied to the tensor ``name@position``.

@@ -15,11 +15,70 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.tanhf import tanhf
 from openneutron.ir import QuantParams
 from openneutron.ops.elementwise import hard_swish_factors
 from openneutron.ops.fixed_point import quantize_multiplier
 from openneutron.ops.rescaling import INT8_MAX, INT8_MIN, leaky_slope, ratio, ratio_in_float, rsqrt_factor, steps_of
+
+_F = np.float32
+_LN2_HIGH, _LN2_LOW = _F(6.9313812256e-01), _F(9.0580006145e-06)
+_INVERSE_LN2 = _F(1.4426950216e00)
+_Q = tuple(map(_F, (-3.3333335072e-02, 1.5873016091e-03, -7.9365076090e-05, 4.0082177293e-06, -2.0109921195e-07)))
+
+
+def tanhf(x: Floats) -> Floats:
+    """Return tanh of finite float32 values in float32 arithmetic, rounded where Sun's fdlibm rounds it.
+
+    LiteRT fills its TANH table with the C library's tanhf. Up to glibc 2.40 that is fdlibm's, on x86-64 without fused multiply-adds,
+    and often one unit off the correctly rounded value: enough to change one table in some ten thousand. The same steps are taken
+    here whatever machine compiles.
+    """
+    magnitude = np.minimum(np.abs(x), _F(22))
+    large = magnitude >= 1
+    twice = _F(2) * magnitude
+    power = _expm1f(np.where(large, twice, -twice).astype(np.float32))
+    result = np.where(large, _F(1) - _F(2) / (power + _F(2)), -power / (power + _F(2)))
+    result = np.where(magnitude == 22, _F(1), result)
+    return np.copysign(np.where(magnitude < _F(2.0**-55), magnitude, result), x).astype(np.float32)
+
+
+def _expm1f(x: Floats) -> Floats:
+    """Return exp(x) - 1 for |x| <= 44: x = k ln 2 + r, with a rational approximation on r."""
+    magnitude = np.abs(x)
+    half = np.where(x < 0, _F(-0.5), _F(0.5)).astype(np.float32)
+    near = magnitude < _F(1.0397207)  # 1.5 ln 2: k is 1 or -1
+    k = np.where(near, np.copysign(_F(1), x), np.trunc(_INVERSE_LN2 * x + half)).astype(np.float32)
+    k = np.where(magnitude > _F(0.34657359), k, _F(0)).astype(np.float32)  # 0.5 ln 2
+    high, low = x - k * _LN2_HIGH, k * _LN2_LOW
+    r = high - low
+    lost = (high - r) - low
+    half_r = _F(0.5) * r
+    square = r * half_r
+    series = np.zeros_like(square)
+    for coefficient in reversed(_Q):
+        series = square * (coefficient + series)
+    series = _F(1) + series
+    t = _F(3) - series * half_r
+    e = square * ((series - t) / (_F(6) - r * t))
+    plain = r - (r * e - square)
+    e = (r * (e - lost) - lost) - square
+    scale = np.exp2(k.astype(np.float64))
+    minus_one = _F(0.5) * (r - e) - _F(0.5)
+    one = np.where(r < _F(-0.25), _F(-2) * (e - (r + _F(0.5))), _F(1) + _F(2) * (r - e))
+    far = _scaled(_F(1) - (e - r), scale) - _F(1)
+    middle = _scaled((1 - 1 / scale).astype(np.float32) - (e - r), scale)
+    upper = _scaled((r - (e + (1 / scale).astype(np.float32))) + _F(1), scale)
+    result = np.select(
+        [k == 0, k == -1, k == 1, (k <= -2) | (k > 56), k < 23], [plain, minus_one, one, far, middle], upper
+    )
+    result = np.where(magnitude < _F(2.0**-25), x, result)
+    return np.where(x <= _F(-18.714973), _F(-1), result).astype(np.float32)  # -27 ln 2
+
+
+def _scaled(x: Floats, power: npt.NDArray[np.float64]) -> Floats:
+    """Return x times a power of two, exactly."""
+    return (x.astype(np.float64) * power).astype(np.float32)
+
 
 Ints = npt.NDArray[np.int64]
 Int8s = npt.NDArray[np.int8]
@@ -32,7 +91,7 @@ _INT16_MIN, _INT16_MAX = -(2**15), 2**15 - 1
 
 
 def table(op: str, source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """The table of operator ``op`` between tensors of these quantization parameters."""
+    """Return the table of operator ``op`` between tensors of these quantization parameters."""
     return TABLES[op](source, result, attrs)
 
 
@@ -127,7 +186,7 @@ def _rsqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
 
 
 def _inverse_root(value: int) -> tuple[int, int]:
-    """Multiplier and shift of 1 / sqrt(value): GetInvSqrtQuantizedMultiplierExp of LiteRT's internal/common.h.
+    """Return the multiplier and the shift of 1 / sqrt(value): GetInvSqrtQuantizedMultiplierExp of LiteRT's internal/common.h.
 
     Five steps of Newton's iteration with 3 integer bits, from a value shifted into [2^27, 2^29).
     """
@@ -225,7 +284,7 @@ def _of_float(transform: Callable[[Floats], Floats]) -> Callable[[QuantParams, Q
 
 
 def _exp(values: Floats) -> Floats:
-    """exp in double, rounded once: C libraries' own expf differ from it in one value of some hundred, by the last bit."""
+    """Return exp in double, rounded once: C libraries' own expf differ from it in one value of some hundred, by the last bit."""
     exact = [math.exp(value) if value < 700 else math.inf for value in values.astype(np.float64)]
     return np.array(exact).astype(np.float32)
 

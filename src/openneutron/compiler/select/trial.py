@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whether a graph would compile, for a small part of what compiling it costs."""
+"""The trial of a compile: its first stages, for a small part of its cost."""
 
 from __future__ import annotations
 

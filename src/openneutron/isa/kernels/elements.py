@@ -5,8 +5,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from openneutron.isa.kernels.fields import INPUT_AND_OUTPUT, OPERANDS, OUTPUT_RANGE
-from openneutron.isa.kernels.row import Condition, Row, Variant, buffer, signed, unsigned
+from openneutron.isa.kernels.row import (
+    INPUT_AND_OUTPUT,
+    OPERANDS,
+    OPERANDS_AND_OUTPUT,
+    OUTPUT_RANGE,
+    RESCALING,
+    ZERO_POINTS,
+    Condition,
+    Row,
+    Variant,
+    buffer,
+    signed,
+    unsigned,
+)
 from openneutron.isa.kernels.traits import (
     BOOL,
     INT8,
@@ -45,10 +57,8 @@ KERNELS = (
         "add_s8",
         "Sum of two tensors, each shifted left by 20 bits and rescaled to a common scale (LiteRT ADD and SUB).",
         (
-            *OPERANDS,
-            buffer("output", "int8"),
-            signed("a_zero_point", "subtracted from a"),
-            signed("b_zero_point", "subtracted from b"),
+            *OPERANDS_AND_OUTPUT,
+            *ZERO_POINTS,
             signed("a_multiplier", "fixed point, 31 fractional bits"),
             signed("a_shift", "0 or below: shifts right"),
             signed(
@@ -56,8 +66,7 @@ KERNELS = (
                 "fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted",
             ),
             signed("b_shift", "0 or below: shifts right"),
-            signed("output_multiplier", "fixed point, 31 fractional bits"),
-            signed("output_shift", "positive shifts left"),
+            *RESCALING,
             *OUTPUT_RANGE,
         ),
         4,
@@ -67,12 +76,9 @@ KERNELS = (
         "mul_s8",
         "Product of two tensors (LiteRT MUL).",
         (
-            *OPERANDS,
-            buffer("output", "int8"),
-            signed("a_zero_point", "subtracted from a"),
-            signed("b_zero_point", "subtracted from b"),
-            signed("output_multiplier", "fixed point, 31 fractional bits"),
-            signed("output_shift", "positive shifts left"),
+            *OPERANDS_AND_OUTPUT,
+            *ZERO_POINTS,
+            *RESCALING,
             *OUTPUT_RANGE,
         ),
         5,
@@ -100,8 +106,7 @@ KERNELS = (
         "maximum_s8",
         "The larger of two stored values, or the smaller one.",
         (
-            *OPERANDS,
-            buffer("output", "int8"),
+            *OPERANDS_AND_OUTPUT,
             signed("smaller", "0: the larger (LiteRT MAXIMUM), 1: the smaller (MINIMUM)"),
         ),
         14,
@@ -114,8 +119,7 @@ KERNELS = (
             buffer("input_a", "int8; a pitch of 0 broadcasts"),
             buffer("input_b", "int8, the slopes; a pitch of 0 broadcasts"),
             buffer("output", "int8"),
-            signed("a_zero_point", "subtracted from a"),
-            signed("b_zero_point", "subtracted from b"),
+            *ZERO_POINTS,
             signed("positive_multiplier", "of a where it is positive; fixed point, 31 fractional bits"),
             signed("positive_shift", "positive shifts left"),
             signed("negative_multiplier", "of the product; fixed point, 31 fractional bits"),
@@ -129,10 +133,8 @@ KERNELS = (
         "squared_difference_s8",
         "Square of a difference (LiteRT SQUARED_DIFFERENCE): operands shifted left by 7 bits and rescaled to a common scale.",
         (
-            *OPERANDS,
-            buffer("output", "int8"),
-            signed("a_zero_point", "subtracted from a"),
-            signed("b_zero_point", "subtracted from b"),
+            *OPERANDS_AND_OUTPUT,
+            *ZERO_POINTS,
             signed("a_multiplier", "fixed point, 31 fractional bits; with its shift at most 1/2"),
             signed("a_shift", "0 or below: shifts right"),
             signed("b_multiplier", "fixed point, 31 fractional bits; with its shift at most 1/2"),
@@ -151,8 +153,7 @@ KERNELS = (
         (
             *OPERANDS,
             buffer("output", "bool, a byte each"),
-            signed("a_zero_point", "subtracted from a"),
-            signed("b_zero_point", "subtracted from b"),
+            *ZERO_POINTS,
             signed("a_multiplier", "fixed point, 31 fractional bits"),
             signed("a_shift", "0 or below: shifts right"),
             signed("b_multiplier", "fixed point, 31 fractional bits"),
@@ -174,8 +175,7 @@ KERNELS = (
         "a where the condition is not 0, b elsewhere (LiteRT SELECT_V2).",
         (
             buffer("condition", "bool, a byte each; a pitch of 0 broadcasts"),
-            *OPERANDS,
-            buffer("output", "int8"),
+            *OPERANDS_AND_OUTPUT,
         ),
         25,
         traits=_of(("condition", *_TWO), (), ()),

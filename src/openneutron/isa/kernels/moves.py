@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from openneutron.isa.kernels.fields import INPUT_AND_OUTPUT
-from openneutron.isa.kernels.row import Packing, Row, buffer, signed, unsigned
+from openneutron.isa.kernels.row import INPUT_AND_OUTPUT, Packing, Row, buffer, signed, unsigned
 from openneutron.isa.kernels.traits import (
     INT8,
     POSITIONS,

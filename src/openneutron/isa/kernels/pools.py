@@ -3,17 +3,13 @@
 
 from __future__ import annotations
 
-from openneutron.isa.kernels.fields import CLAMP, INPUT_AND_OUTPUT, OUTPUT_RANGE
-from openneutron.isa.kernels.row import Row, buffer, signed
+from openneutron.isa.kernels.row import CLAMP, INPUT_AND_OUTPUT, KERNEL_AND_STRIDE, OUTPUT_RANGE, Row, buffer, signed
 from openneutron.isa.kernels.traits import BOOL, INT8, Channels, CostClass, Operand, Result, Traits, Window, Work
 
 _POOL_FIELDS = (
     buffer("input", "int8 activations"),
     buffer("output", "int8 activations"),
-    signed("kernel_h", "rows"),
-    signed("kernel_w", "columns"),
-    signed("stride_h", "rows"),
-    signed("stride_w", "columns"),
+    *KERNEL_AND_STRIDE,
     signed("pad_top", "rows; padding takes no part in the result"),
     signed("pad_left", "columns"),
     *CLAMP,

@@ -5,19 +5,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from openneutron.isa.kernels.fields import OPERANDS, OUTPUT_RANGE
-from openneutron.isa.kernels.row import Condition, Packing, Row, Variant, buffer, signed, unsigned
-from openneutron.isa.kernels.traits import (
-    INT8,
-    Channels,
-    CostClass,
-    Operand,
-    Result,
-    SameRow,
-    Traits,
-    Window,
-    Work,
+from openneutron.isa.kernels.row import (
+    KERNEL_AND_STRIDE,
+    OPERANDS,
+    OUTPUT_RANGE,
+    RESCALING,
+    ZERO_POINTS,
+    Condition,
+    Packing,
+    Row,
+    Variant,
+    buffer,
+    signed,
+    unsigned,
 )
+from openneutron.isa.kernels.traits import INT8, Channels, CostClass, Operand, Result, SameRow, Traits, Window, Work
 
 _CONV_FIELDS = (
     buffer("input", "int8 activations"),
@@ -28,10 +30,7 @@ _CONV_FIELDS = (
     unsigned("requant_offset", "bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8]"),
     signed("constant_channel0", "first output channel that weights and requant hold, a multiple of 8"),
     signed("constant_channels", "output channels that they hold"),
-    signed("kernel_h", "rows"),
-    signed("kernel_w", "columns"),
-    signed("stride_h", "rows"),
-    signed("stride_w", "columns"),
+    *KERNEL_AND_STRIDE,
     signed("dilation_h", "rows"),
     signed("dilation_w", "columns"),
     signed("pad_top", "rows before the first; what lies below and to the right follows from the output's extents"),
@@ -127,10 +126,8 @@ KERNELS = (
             *OPERANDS,
             buffer("output", "int8; one column"),
             signed("depth", "channels of a and rows of b that are taken, at most 32768"),
-            signed("a_zero_point", "subtracted from a"),
-            signed("b_zero_point", "subtracted from b"),
-            signed("output_multiplier", "fixed point, 31 fractional bits"),
-            signed("output_shift", "positive shifts left"),
+            *ZERO_POINTS,
+            *RESCALING,
             signed("output_zero_point", "added after requantization"),
         ),
         19,

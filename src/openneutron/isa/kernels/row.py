@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a row of the microcode is: a named record of 32-bit words, and of a kernel its variants."""
+"""A row of the microcode: a named record of 32-bit words, and of a kernel its variants."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Packing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """That a word of a kernel's parameter block, or of a buffer it refers to (``input.channel_pitch``), has a value."""
+    """The condition that a word of a kernel's parameter block, or of a buffer it refers to (``input.channel_pitch``), has a value."""
 
     field: str
     value: int
@@ -82,7 +82,7 @@ class Row:
     packings: tuple[tuple[str, Packing], ...] = ()
 
     def packing(self, key: str) -> Packing:
-        """The layout of a constant."""
+        """Return the layout of a constant."""
         return next((packing for name, packing in self.packings if name == key), Packing.AS_IT_IS)
 
     def index(self, field: str) -> int:
@@ -102,3 +102,28 @@ def signed(name: str, doc: str) -> Field:
 def buffer(name: str, doc: str) -> Field:
     """A buffer's number in the table."""
     return Field(name, doc, signed=False, refers="buffer")
+
+
+CLAMP = (
+    signed("clamp_min", "fused activation's lower bound, stored"),
+    signed("clamp_max", "fused activation's upper bound, stored; not below clamp_min"),
+)
+OUTPUT_RANGE = (signed("output_zero_point", "added after requantization"), *CLAMP)
+
+INPUT_AND_OUTPUT = (buffer("input", "int8"), buffer("output", "int8"))
+OPERANDS = (
+    buffer("input_a", "int8; a pitch of 0 broadcasts"),
+    buffer("input_b", "int8; a pitch of 0 broadcasts"),
+)
+OPERANDS_AND_OUTPUT = (*OPERANDS, buffer("output", "int8"))
+ZERO_POINTS = (signed("a_zero_point", "subtracted from a"), signed("b_zero_point", "subtracted from b"))
+RESCALING = (
+    signed("output_multiplier", "fixed point, 31 fractional bits"),
+    signed("output_shift", "positive shifts left"),
+)
+KERNEL_AND_STRIDE = (
+    signed("kernel_h", "rows"),
+    signed("kernel_w", "columns"),
+    signed("stride_h", "rows"),
+    signed("stride_w", "columns"),
+)

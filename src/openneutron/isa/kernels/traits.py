@@ -32,7 +32,7 @@ class SameElement:
     """An element of the output needs the element at the same place of the operand alone.
 
     ``in_place``: the kernel goes through the output in ascending order, reads the operand's element before it writes there, and
-    never reads it again (runtime/kernels/elements.h). So the output may lie on the operand or before it.
+    never reads it again (runtime/kernels/elements.h). So the output may start at the operand's address or before it.
     """
 
     in_place: bool = False
@@ -55,7 +55,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """The operand lies so many rows and columns inside the output."""
+    """The operand is so many rows and columns inside the output."""
 
     pad: Pair = ("pad_top", "pad_left")
 
@@ -126,7 +126,7 @@ class Result:
 
 
 class Function(Enum):
-    """Functions of one element that other calls can do along."""
+    """Functions of one element that other calls can include."""
 
     IDENTITY = "identity"
     TABLE = "table"
@@ -164,7 +164,7 @@ class Traits:
     function: Function | None = None
 
     def access(self, name: str) -> Access:
-        """The access pattern of an operand."""
+        """Return the access pattern of an operand."""
         return next((operand.access for operand in self.operands if operand.name == name), EVERYTHING)
 
 

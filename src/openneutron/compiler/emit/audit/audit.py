@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A program gone through instruction by instruction, with what every byte of memory stands for instead of its value.
 
-It finds what a run with data may hide: bytes that are read before they are written, buffers that lie on one another while both
+It finds what a run with data may hide: bytes that are read before they are written, buffers that overlap while both
 are needed, rows that have left their rolling buffer, constants that have not arrived, and outputs that are not complete.
 """
 
@@ -29,8 +29,8 @@ MOST_FINDINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """``findings`` in words, at most ``MOST_FINDINGS``; and how many bytes of the scratch and the prefetch buffer are used:
-    from the start to the highest one that a kernel or a copy touches."""
+    """``findings`` as text, at most ``MOST_FINDINGS``, and the bytes used of the scratch and the prefetch buffer: from the start to
+    the highest one that a kernel or a copy touches."""
 
     findings: tuple[str, ...]
     scratch_bytes: int
@@ -38,7 +38,7 @@ class Audit:
 
 
 def audit(program: Program, schedule: Schedule, storages: Storages) -> Audit:
-    """Goes through a program that was emitted from this schedule; inputs and outputs are taken from its bindings."""
+    """Go through a program that was emitted from this schedule; inputs and outputs are taken from its bindings."""
     return _Run(decode(program), program.weights, schedule, storages).audited()
 
 
@@ -73,7 +73,7 @@ class _Run:
                 self._touch(item["base"], here)
 
     def audited(self) -> Audit:
-        """What a run of the whole program comes to."""
+        """Return the findings of a run of the whole program."""
         for iteration, instruction in _unrolled(self.microcode.code):
             if len(self.findings) >= MOST_FINDINGS:
                 break
@@ -156,7 +156,7 @@ class _Run:
         return self.microcode.buffers[index]
 
     def _places(self, index: int, window: Window) -> Ids:
-        """The bytes of a window of a buffer, from its base."""
+        """Return the bytes of a window of a buffer, from its base."""
         buffer = self._buffer(index)
         n, r, c, k = (np.arange(*span, dtype=np.int64) for span in window)
         return np.asarray(
@@ -209,7 +209,7 @@ class _Run:
 
 
 def _unrolled(code: tuple[Record, ...]) -> Iterator[tuple[int, Record]]:
-    """Each instruction that runs, with the iteration of the loop around it."""
+    """Yield each instruction that runs, with the iteration of the loop around it."""
     place = 0
     while code[place].row.name != "END":
         instruction = code[place]
@@ -226,7 +226,7 @@ def _unrolled(code: tuple[Record, ...]) -> Iterator[tuple[int, Record]]:
 
 
 def _window_of(instruction: Record, iteration: int, call: KernelCall) -> Window | None:
-    """The output window that an instruction computes, clipped to the output; None where nothing is left."""
+    """Return the output window that an instruction computes, clipped to the output; None where nothing is left."""
     batches, rows, cols, channels = spans = list(whole_window(call, "output"))
     if instruction.row.name in ("ROWS", "WINDOW"):
         moved = instruction["step"] * iteration
@@ -245,13 +245,13 @@ def _clipped(span: tuple[int, int], extent: int) -> tuple[int, int]:
 
 
 def _places_in_storage(view: View, window: Window) -> Ids:
-    """The bytes of a window of a view, inside its tensor's own storage."""
+    """Return the bytes of a window of a view, inside its tensor's own storage."""
     n, r, c, k = (np.arange(*span, dtype=np.int64) * pitch for span, pitch in zip(window, view.pitches, strict=True))
     return np.asarray(view.offset + n[:, None, None, None] + r[:, None, None] + c[:, None] + k)
 
 
 def _is_safe(call: KernelCall, read: Ids, written: Ids) -> bool:
-    """Whether a call may write there although it reads there: nowhere the same, or each element at its own or before it."""
+    """Return whether a call may write there although it reads there: nowhere the same, or each element at its own or before it."""
     if not read.size or read.max() < written.min() or written.max() < read.min():
         return True
     if not np.intersect1d(read, written).size:

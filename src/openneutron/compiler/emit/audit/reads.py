@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a kernel reads to compute a window of its output: one rule for each kernel.
+"""The window of each input that a kernel reads to compute a window of its output: one rule for each kernel.
 
 These rules are written from the kernels' definitions (docs/microcode.md) and shared with nothing that schedules, so that a
 mistake there does not hide itself here.
@@ -8,6 +8,7 @@ mistake there does not hide itself here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.constants import Maps
@@ -23,13 +24,13 @@ Rule = Callable[[KernelCall, str, Window], Window]
 
 
 def whole_window(call: KernelCall, name: str) -> Window:
-    """All of a view."""
+    """Return all of a view."""
     batches, rows, cols, channels = call.views[name].extents
     return (0, batches), (0, rows), (0, cols), (0, channels)
 
 
 def _taps(span: Span, stride: int, before: int, kernel: int, dilation: int, extent: int) -> Span:
-    """What a sliding window touches of an input's rows or columns."""
+    """Return the part that a sliding window touches of an input's rows or columns."""
     first = span[0] * stride - before
     end = (span[1] - 1) * stride - before + (kernel - 1) * dilation + 1
     return max(0, min(first, extent)), max(0, min(end, extent))
@@ -68,7 +69,7 @@ def _padded(call: KernelCall, name: str, window: Window) -> Window:
 
 
 def _mapped(call: KernelCall, name: str, window: Window, maps: int) -> Window:
-    """The first ``maps`` tables name input rows, and as many input columns."""
+    """Return the window of which the first ``maps`` tables name input rows, and as many input columns."""
     tables = call.constants["map"]
     assert isinstance(tables, Maps)
     _, rows, cols, _ = call.views[name].extents
@@ -79,33 +80,25 @@ def _mapped(call: KernelCall, name: str, window: Window, maps: int) -> Window:
     return window[0], spans[0], spans[1], window[3]
 
 
-def _nearest(call: KernelCall, name: str, window: Window) -> Window:
-    return _mapped(call, name, window, 1)
-
-
-def _bilinear(call: KernelCall, name: str, window: Window) -> Window:
-    return _mapped(call, name, window, 2)
-
-
 def _lines(call: KernelCall, name: str, window: Window) -> Window:
-    """All channels of the same places."""
+    """Return all channels of the same places."""
     return window[0], window[1], window[2], (0, call.views[name].extents[3])
 
 
 def _reduced(call: KernelCall, name: str, window: Window) -> Window:
-    """All rows and columns of the same batches and channels."""
+    """Return all rows and columns of the same batches and channels."""
     _, rows, cols, _ = call.views[name].extents
     return window[0], (0, rows), (0, cols), window[3]
 
 
 def _product(call: KernelCall, name: str, window: Window) -> Window:
-    """Of a the rows, of b the columns; both along the whole depth."""
+    """Return the rows of a, or the columns of b; both along the whole depth."""
     depth = (0, call.params["depth"])
     return (window[0], window[1], (0, 1), depth) if name == "input_a" else (window[0], depth, (0, 1), window[3])
 
 
 def _gathered(call: KernelCall, name: str, window: Window) -> Window:
-    """Any column of the same rows, by the indices of the same columns."""
+    """Return any column of the same rows, by the indices of the same columns."""
     _, _, cols, channels = call.views[name].extents
     if name == "indices":
         return window[0], (0, 1), window[2], (0, channels)
@@ -128,8 +121,8 @@ RULES: dict[str, Rule] = {
     "lookup_s8": _same,
     "copy_s8": _same,
     "pad_s8": _padded,
-    "resize_nearest_neighbor_s8": _nearest,
-    "resize_bilinear_s8": _bilinear,
+    "resize_nearest_neighbor_s8": partial(_mapped, maps=1),
+    "resize_bilinear_s8": partial(_mapped, maps=2),
     "softmax_s8": _lines,
     "log_softmax_s8": _lines,
     "l2_normalization_s8": _lines,
@@ -141,22 +134,10 @@ RULES: dict[str, Rule] = {
 }
 """One rule for each kernel of the microcode."""
 
-ELEMENT_BY_ELEMENT = frozenset(
-    (
-        "add_s8",
-        "mul_s8",
-        "maximum_s8",
-        "prelu_s8",
-        "squared_difference_s8",
-        "compare_s8",
-        "select_s8",
-        "lookup_s8",
-        "copy_s8",
-    )
-)
+ELEMENT_BY_ELEMENT = frozenset(kernel for kernel, rule in RULES.items() if rule is _same)
 """Kernels that have read an element of each input before they write that element, in ascending order."""
 
 
 def read_window(call: KernelCall, name: str, window: Window) -> Window:
-    """What a call reads of its input ``name`` to compute a window of its output."""
+    """Return the window that a call reads of its input ``name`` to compute a window of its output."""
     return RULES[call.kernel](call, name, window)

@@ -3,40 +3,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from openneutron.compiler.graph.legalize.drop_zero_sums import drop_zero_sums, unchanged_operand
-from openneutron.compiler.graph.legalize.fuse_activation import fuse_activation
-from openneutron.compiler.graph.legalize.fuse_crop import fuse_crop
+from openneutron.compiler.graph.legalize.fuse import (
+    FUSED_NAME,
+    fuse_activation,
+    fuse_crop,
+    fuse_padding,
+    view_before_pad,
+)
 from openneutron.compiler.graph.legalize.fuse_dilation import fuse_dilation
-from openneutron.compiler.graph.legalize.fuse_padding import fuse_padding
-from openneutron.compiler.graph.legalize.rename_identities import VIEWS, rename_identities
-from openneutron.compiler.graph.legalize.rescale_joined import rescale_joined
+from openneutron.compiler.graph.legalize.simplify import (
+    VIEWS,
+    drop_zero_sums,
+    rename_identities,
+    rescale_joined,
+    take_apart,
+    unchanged_operand,
+)
 from openneutron.compiler.graph.legalize.split_weights import split_weights
-from openneutron.compiler.graph.legalize.take_apart import take_apart
-from openneutron.compiler.graph.legalize.view_before_pad import view_before_pad
 from openneutron.ir import Graph
 
-PASSES: tuple[Callable[[Graph], Graph], ...] = (
-    fuse_dilation,
-    take_apart,
-    drop_zero_sums,
-    rescale_joined,
-    rename_identities,
-    view_before_pad,
-    fuse_padding,
-    fuse_crop,
-    fuse_activation,
-    split_weights,
+PASSES: tuple[tuple[Callable[[Graph], Graph], Collection[str]], ...] = (
+    (fuse_dilation, ("batch_to_space_nd",)),
+    (take_apart, ()),
+    (drop_zero_sums, ("add", "sub")),
+    (rescale_joined, ("concatenation",)),
+    (rename_identities, ()),
+    (view_before_pad, ("pad", "padv2")),
+    (fuse_padding, ("pad", "padv2")),
+    (fuse_crop, ("slice",)),
+    (fuse_activation, FUSED_NAME),
+    (split_weights, ()),
 )
+"""Each pass with the operators of which it rewrites one at least; none: it may rewrite any."""
 
 
 def legalize(graph: Graph) -> Graph:
-    """The graph after every pass, once, in order."""
-    for rewrite in PASSES:
-        graph = rewrite(graph)
-        graph.verify()
+    """Return the graph after every pass that applies, once, in order."""
+    for rewrite, operators in PASSES:
+        if not operators or any(node.op in operators for node in graph.nodes):
+            graph = rewrite(graph)
+            graph.verify()
     return graph
 
 
-__all__ = ["PASSES", "VIEWS", "legalize", "unchanged_operand"]
+__all__ = ["VIEWS", "legalize", "unchanged_operand"]

@@ -8,11 +8,12 @@ of extent 1 stand between the three.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from openneutron import ops
-from openneutron.compiler.graph.legalize.rename_identities import VIEWS
+from openneutron.compiler.graph.legalize.fuse import read_once
+from openneutron.compiler.graph.legalize.simplify import VIEWS
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.blocks import amounts_of, block_of
 from openneutron.ops.conv import Padding, explicit_padding
@@ -48,7 +49,7 @@ def fuse_dilation(graph: Graph) -> Graph:
         if node.op != "batch_to_space_nd":
             continue
         chain = _chain(graph, node, producers)
-        if chain is None or not _alone(graph, chain, consumers):
+        if chain is None or not all(read_once(graph, consumers, inner) for inner in chain.nodes[:-1]):
             continue
         padding = _padding(graph, chain)
         if padding is None:
@@ -102,17 +103,11 @@ def _image_shape(sequence: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return (batch, length, 1, channels) if axis == 1 else (batch, 1, length, channels)
 
 
-def _alone(graph: Graph, chain: _Chain, consumers: Mapping[str, Sequence[Node]]) -> bool:
-    inner = chain.nodes[:-1]
-    return all(len(consumers[node.name]) == 1 and node.name not in graph.outputs for node in inner)
-
-
 def _padding(graph: Graph, chain: _Chain) -> Padding | None:
     """Return the padding of the dilated convolution, or None where no padding expresses the pads and crops."""
     convolution = chain.convolution
-    source, weights = graph.operand(convolution, 0), graph.operand(convolution, 1)
-    assert source is not None and weights is not None
-    own = explicit_padding(convolution, *source.shape[1:3], *weights.shape[1:3])
+    shapes = graph.given(convolution, 0).shape, graph.given(convolution, 1).shape
+    own = explicit_padding(convolution, *shapes[0][1:3], *shapes[1][1:3])
     strides, dilations = ([convolution[f"{kind}_{side}"] for side in "hw"] for kind in ("stride", "dilation"))
     padding = [list(own[:2]), list(own[2:])]
     blocks = zip(chain.axes, amounts_of(graph, chain.spread), amounts_of(graph, chain.gathered), strict=True)
@@ -126,7 +121,7 @@ def _padding(graph: Graph, chain: _Chain) -> Padding | None:
 
 
 def _convolution(graph: Graph, chain: _Chain, padding: Padding) -> tuple[list[Node], dict[str, Tensor]]:
-    """The nodes in the chain's place, and tensors of the graph that have another shape then."""
+    """Return the nodes in the chain's place, and the tensors of the graph that then have another shape."""
     attrs = {
         f"dilation_{'hw'[axis - 1]}": size for axis, size in zip(chain.axes, block_of(graph, chain.spread), strict=True)
     }

@@ -61,9 +61,9 @@ class _Split:
     def __init__(self, graph: Graph, node: Node) -> None:
         self._graph, self._node = graph, node
         self._data_place, self._weights_place = _OPERANDS[node.op]
-        data, weights = graph.operand(node, self._data_place), graph.operand(node, self._weights_place)
-        assert data is not None and weights is not None and weights.data is not None and weights.quant is not None
-        self._data, self._weights = data, weights
+        self._data, weights = graph.given(node, self._data_place), graph.given(node, self._weights_place)
+        assert weights.data is not None and weights.quant is not None
+        self._weights = weights
         self._parts = parts_of(weights.data.astype(np.int16) - weights.quant.zero_point)
         self._nodes: list[Node] = []
         self._tensors: list[Tensor] = []
@@ -138,7 +138,4 @@ class _Split:
         return name
 
     def _name(self, part: str) -> str:
-        name = f"{self._node.name}/{part}"
-        while name in self._graph.tensors:
-            name += "_"
-        return name
+        return self._graph.free_name(f"{self._node.name}/{part}")

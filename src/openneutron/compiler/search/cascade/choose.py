@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from openneutron.compiler.memory.layout import Layout, laid_out_at, lay_out
-from openneutron.compiler.memory.placement import Placement
-from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.search.cascade.directions import EitherWay, Placed, either_way
+from openneutron.compiler.memory.place import exceed, place_near_bound, place_smallest
+from openneutron.compiler.memory.placement import Candidate, Item, Parts, Placement
+from openneutron.compiler.schedule.schedule import Schedule, calls_in
 from openneutron.compiler.search.cascade.network import Network, mirrored, network
 from openneutron.compiler.search.cascade.search import Plan, PlanSearch
-from openneutron.compiler.search.cascade.steps import schedule_of
+from openneutron.compiler.search.cascade.steps import numbered, part_steps, schedule_of
 from openneutron.compiler.search.cascade.stripes import Stripes, turned
 from openneutron.compiler.search.effort import DEFAULT, Effort
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.storage import Storages
+from openneutron.isa import aligned
 from openneutron.options import CALLER
 from openneutron.targets import Target
 
@@ -126,16 +127,13 @@ class CascadeSearch:
 
         Where no arena of ``enough`` bytes is found, the result is some larger arena.
         """
-        return self._placing(plan).within(enough)
-
-    def _placing(self, plan: Plan) -> _Placing:
         placing = self._placed.get(plan.peak_bytes)
         if placing is None:
             # Of several plans of one speed and memory always the same, whatever budget led here.
             found = self.plans.plan(plan.peak_bytes)
             assert found is not None and found.cycles == plan.cycles
             placing = self._placed[plan.peak_bytes] = _Placing(self, found, self.at(found, found.parts, None))
-        return placing
+        return placing.within(enough)
 
     def at(self, plan: Plan, parts: Sequence[Stripes], placement: Placement | None) -> CascadeSchedule:
         """Return the plan's parts at the addresses of the placement; without a placement, by first fit."""
@@ -183,24 +181,77 @@ class _Placing:
             self.smallest = self.as_it_is
         if self.smallest is None and self._directions is None:
             self._directions = self.search.directions(self.plan)
-            self._take(self._directions.near_bound(self.as_it_is.layout.placement, self.plan.tensor_bytes))
+            candidates, first_fit = self._directions.candidates, self.as_it_is.layout.placement
+            self._take(place_near_bound(candidates, first_fit, self.plan.tensor_bytes))
         if self.smallest is None and enough is not None and self.exceeds(enough):
             return self.as_it_is
         if self.smallest is None:
             assert self._directions is not None
-            self._take(self._directions.smallest(self.as_it_is.layout.placement, self.search.effort.exact_work))
+            candidates, first_fit = self._directions.candidates, self.as_it_is.layout.placement
+            self._take(place_smallest(candidates, first_fit, self.search.effort.exact_work))
         assert self.smallest is not None
         return self.smallest
 
     def exceeds(self, enough: int) -> bool:
         """Return True where it is proved that no arena takes ``enough`` bytes or less."""
         assert self._directions is not None
-        if self.exceeded < enough and self._directions.exceed(enough):
+        if self.exceeded < enough and exceed(self._directions.candidates, enough):
             self.exceeded = enough
         return enough <= self.exceeded
 
-    def _take(self, placed: Placed | None) -> None:
+    def _take(self, placed: tuple[Placement, tuple[int, ...]] | None) -> None:
         if placed is not None:
-            found = self.search.at(self.plan, *placed)
+            assert self._directions is not None
+            found = self.search.at(self.plan, *self._directions.placed(*placed))
             better = found.arena_bytes < self.as_it_is.arena_bytes or found.layout.placement.is_optimal
             self.smallest = found if better else self.as_it_is
+
+
+Placed = tuple[tuple[Stripes, ...], Placement]
+"""The parts in their directions, and their addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class EitherWay:
+    """A plan's parts, each in one direction or in both: from the first rows to the last, or backwards.
+
+    The tensors that a cascade defines overlap the tensors that it consumes from below, or from above where the cascade runs
+    backwards. The arena depends on directions and addresses together.
+    """
+
+    choices: Sequence[Sequence[Stripes]]
+    candidates: Parts
+
+    def placed(self, placement: Placement, numbers: Sequence[int]) -> Placed:
+        """Return the parts in these directions, and their addresses."""
+        return tuple(part[number] for part, number in zip(self.choices, numbers, strict=True)), placement
+
+
+def either_way(parts: Sequence[Stripes], others: Sequence[Stripes | None]) -> EitherWay:
+    """Return the parts with their alternatives in ``others``, where there are any."""
+    choices = [(part,) if other is None else (part, other) for part, other in zip(parts, others, strict=True)]
+    return EitherWay(choices, [[Candidate(*live_in(each)) for each in part] for part in choices])
+
+
+def live_in(part: Stripes) -> tuple[tuple[Item, ...], Mapping[tuple[str, str], int]]:
+    """Return the items live while a part runs, in its own steps, and the overlaps allowed among them."""
+    network, first, end = part.segment.network, part.segment.first, part.segment.end
+    numbers = numbered(part, [])
+    positions = {number: position for position, pieces in numbers.items() for piece in pieces for number in piece}
+    steps = part_steps(part, numbers)
+    touched: dict[str, tuple[int, int]] = {}
+    for index, step in enumerate(steps):
+        for number in calls_in(step):
+            call = network.calls[positions[number]]
+            for name in (call.output, *call.reads, *((part.between,) if call.patch is not None else ())):
+                touched[name] = (touched.get(name, (index,))[0], index)
+    items = [Item(part.between, part.between_bytes, *touched[part.between])] if part.between else []
+    for piece in network.pieces.values():
+        if not piece.size or piece.first >= end or (piece.last < first and (first or piece.last >= 0)):
+            continue
+        begin, last = touched.get(piece.name, (0, 0))
+        begin = 0 if piece.first < first else begin
+        last = len(steps) if piece.last >= end else last
+        ring = part.rings.get(piece.name)
+        items.append(Item(piece.name, aligned(ring * piece.row_pitch) if ring else piece.size, begin, last))
+    return tuple(items), part.overlaps

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernel calls in order, as the search for cascades sees them: which storages each reads and writes, and which rows of them."""
+"""Kernel calls in order, as the search for cascades sees them: the storages and the rows that each call reads and writes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from openneutron.isa import aligned
 from openneutron.targets import Target
 
 AFTER = 1 << 30
-"""The position of whoever takes the graph's outputs."""
+"""The position of the user of the graph's outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A storage: its bytes in the arena (0 where it lies outside), and which calls, by position, touch it.
+    """A storage: its bytes in the arena (0 where it is the caller's), and the positions of the calls that touch it.
 
     ``first`` is the first writer (-1 for a graph input), ``last`` the last reader or writer (``AFTER`` for a graph
     output). ``row_pitch`` is 0 where the calls do not agree on rows; ``can_roll`` says that a ring of rows may hold it.
@@ -41,13 +41,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class CallRows:
-    """A call's rows: of its output, and what they need of each storage it reads, in rows of that storage (None: all).
+    """The rows of a call's output, and the rows of each storage that they need (None: all).
 
-    ``offset`` is the storage's row that output row 0 is. ``in_place`` are the storages that its output may lie on.
-    ``by_rows`` says that the output can be computed row by row, ``in_rows`` that these lie in the storage's rows (in a
-    transposed output they do not). With ``patch`` it stands for a chain of calls in patches, the last of which is ``call``.
-    Where constants are fetched, ``constants_bytes`` is what they take, and ``piece_bytes`` the same of the smallest piece of
-    the whole call; otherwise 0.
+    ``offset``: the row of the output's storage that output row 0 is. ``in_place``: the storages whose memory the output may take.
+    ``by_rows``: the output can be computed row by row; ``in_rows``: these rows are rows of the storage (not in a transposed
+    output). With ``patch`` the call stands for a chain of calls in patches, the last of which is ``call``. Where constants are
+    fetched, ``constants_bytes`` are those of the call, and ``piece_bytes`` those of its smallest piece; otherwise 0.
     """
 
     call: KernelCall
@@ -77,7 +76,7 @@ class CallRows:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Calls with their rows, and the storages that take part. Constants do not.
+    """Calls with their rows, and their storages without constants.
 
     ``backwards``: rows are counted from the last one on.
     """
@@ -90,7 +89,7 @@ class Network:
 
 
 def mirrored(made: Network) -> Network:
-    """The same network with all rows counted from the last one on: its cascades run from the last rows to the first.
+    """Return the same network with all rows counted from the last one on: its cascades run from the last rows to the first.
 
     Kernels still go through the rows of a stripe in ascending order, so that nothing is written in place.
     """
@@ -104,7 +103,7 @@ def mirrored(made: Network) -> Network:
 
 
 def in_row(view: View, row_pitch: int) -> tuple[int, bool]:
-    """The storage's row that the view's row 0 lies in, and whether each of its rows lies in one row of the storage."""
+    """Return the storage's row that contains the view's row 0, and whether each row of the view is within one row of the storage."""
     offset, inside = divmod(view.offset, row_pitch)
     batches, rows, cols, channels = view.extents
     last = inside + (cols - 1) * view.pitches[2] + (channels - 1) * view.pitches[3]
@@ -119,7 +118,7 @@ def _row_pitch(views: Sequence[View]) -> int:
 def network(
     calls: Sequence[KernelCall], storages: Storages, target: Target, outside: bool, fetched: bool = False
 ) -> Network:
-    """The calls and storages as the search sees them; ``outside``: inputs and outputs lie in the caller's buffers;
+    """Return the calls and storages as the search sees them. ``outside``: inputs and outputs are in the caller's buffers;
     ``fetched``: constants are in memory too, while they are read."""
     views: dict[str, list[View]] = {}
     writers: dict[str, list[int]] = {}

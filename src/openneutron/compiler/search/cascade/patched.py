@@ -113,7 +113,8 @@ def _calls_and_needs(
 ) -> tuple[list[KernelCall], list[RowNeeds] | None]:
     """Return the calls, and the rows that each but the first needs of the call before; None where they can't be a chain."""
     calls = [network.calls[position].call for position in range(first, end)]
-    if not _takes(network.calls[first], by_channels) or None in network.calls[first].reads.values():
+    takes = takes_channels(calls[0]) if by_channels else takes_columns(calls[0])
+    if not (takes and network.calls[first].by_rows) or None in network.calls[first].reads.values():
         return calls, None
     needs = [_handed_on(network, reader, by_channels) for reader in range(first + 1, end)]
     known = [each for each in needs if each is not None]
@@ -122,10 +123,6 @@ def _calls_and_needs(
 
 def _size(network: Network, position: int) -> int:
     return network.pieces[network.calls[position].output].size
-
-
-def _takes(call: CallRows, by_channels: bool) -> bool:
-    return call.by_rows and (takes_channels(call.call) if by_channels else takes_columns(call.call))
 
 
 def _handed_on(network: Network, reader: int, by_channels: bool) -> RowNeeds | None:

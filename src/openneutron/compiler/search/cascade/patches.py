@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chains of calls in patches: stripe by stripe, and in each stripe piece by piece, so that what lies between them stays small.
+"""Chains of calls in patches: stripe by stripe, and in each stripe piece by piece, so that the tensors between them stay small.
 
 A piece is a range of columns (patches, as in MCUNetV2, arXiv 2110.15352) or, where every call but the first works channel by
-channel, of channels (as in fused depthwise tiling). It goes through all calls of the chain before the next one begins. What lies
-between two of them belongs to one piece and one stripe alone: rows and columns at its edges are computed again, and all
-pieces take the same memory, one after the other.
+channel, of channels (as in fused depthwise tiling). A piece goes through all calls of the chain before the next piece begins. A
+tensor between two calls belongs to one piece and one stripe alone: rows and columns at its edges are computed again, and all
+pieces share one allocation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Patch:
     """A chain in pieces. ``name`` is the first tensor between its calls; ``pieces`` are each piece's calls, in order; ``rows``
     the rows of each call's output.
 
-    ``needs[i]`` are the rows of call i that rows of call i + 1 take, ``row_bytes[i]`` what one of them takes in the widest
+    ``needs[i]`` are the rows of call i that rows of call i + 1 need, ``row_bytes[i]`` the bytes of one of them in the widest
     piece.
     """
 
@@ -38,28 +38,16 @@ class Patch:
     needs: tuple[RowNeeds, ...]
     row_bytes: tuple[int, ...]
     storages: tuple[tuple[Storage, ...], ...]
-    """By piece: what lies between its calls."""
+    """By piece: the tensors between its calls."""
     row_cycles: tuple[int | None, ...]
     """Compute cycles of a row of each call, of all pieces together; None where rows do not all cost the same."""
 
-    def spans(self, begin: int, end: int) -> list[Span]:
-        """For each call the rows that a stripe of the last call's takes; empty where it takes none."""
-        return stripe(self.needs, begin, end)
-
-    def held(self, progress: Sequence[int]) -> list[int]:
-        """Rows to hold of what lies between the calls, for stripes that end at these rows."""
-        return held_rows(self.needs, progress)
-
-    def offsets(self, held: Sequence[int]) -> list[int]:
-        """Where each of them starts in the memory that the pieces share, and at the end how much that is."""
-        return offsets(held, self.row_bytes)
-
     def cycles(self, begin: int, end: int, target: Target) -> int:
-        """Modelled cycles of all pieces of a stripe."""
+        """Return the modelled cycles of all pieces of a stripe."""
         assert target.costs is not None, f"{target.name} has no cost constants"
         issue = len(self.pieces) * int(target.costs.issue_cycles.value)
         total = 0
-        for index, (first, last) in enumerate(self.spans(begin, end)):
+        for index, (first, last) in enumerate(stripe(self.needs, begin, end)):
             each = self.row_cycles[index]
             if first < last and each is not None:
                 total += (last - first) * each + issue
@@ -68,7 +56,7 @@ class Patch:
         return total
 
     def least_cycles(self, rows: int, target: Target) -> int:
-        """What the last call's ``rows`` rows take at least, in however many stripes."""
+        """Return a lower bound of the cycles of the last call's ``rows`` rows, in however many stripes."""
         assert target.costs is not None, f"{target.name} has no cost constants"
         issue = int(target.costs.issue_cycles.value)
         total = 0
@@ -78,13 +66,13 @@ class Patch:
         return total
 
     def mirrored(self) -> Patch:
-        """The same with rows counted from the last one on."""
+        """Return the same chain with rows counted from the last one on."""
         needs = tuple(each.mirrored(rows) for each, rows in zip(self.needs, self.rows, strict=False))
         return replace(self, needs=needs)
 
 
 def stripe(needs: Sequence[RowNeeds], begin: int, end: int) -> list[Span]:
-    """For each call of a chain the rows that a stripe of the last one's takes; empty where it takes none."""
+    """Return for each call of a chain the rows that a stripe of the last call needs; empty where it needs none."""
     spans = [(begin, end)]
     for each in reversed(needs):
         begin, end = spans[-1]
@@ -94,8 +82,10 @@ def stripe(needs: Sequence[RowNeeds], begin: int, end: int) -> list[Span]:
 
 
 def least_rows(needs: Sequence[RowNeeds], rows: int) -> list[int]:
-    """For each call of a chain how many rows the last one's first ``rows`` take at least, in whatever stripes: where a stride is
-    larger than its window, what lies between two stripes is left out."""
+    """Return for each call of a chain a lower bound of the rows that the last call's first ``rows`` rows need, in whatever stripes.
+
+    Where a stride is larger than its window, the rows between two stripes are unread.
+    """
     counts = [0] * (len(needs) + 1)
     ends = [0] * len(counts)
     for row in range(rows):
@@ -106,33 +96,33 @@ def least_rows(needs: Sequence[RowNeeds], rows: int) -> list[int]:
 
 
 def held_rows(needs: Sequence[RowNeeds], progress: Sequence[int]) -> list[int]:
-    """Rows to hold of what lies between the calls of a chain, for stripes that end at these rows."""
+    """Return the rows to hold of each tensor between the calls of a chain, for stripes that end at these rows."""
     spans = [stripe(needs, begin, end) for begin, end in pairwise(sorted({0, *progress}))]
     return [max([1, *(each[index][1] - each[index][0] for each in spans)]) for index in range(len(needs))]
 
 
 def offsets(held: Sequence[int], row_bytes: Sequence[int]) -> list[int]:
-    """Where each of these starts, one behind the other, and where the last one ends."""
+    """Return the offset of each tensor between the calls, one behind the other, and the end of the last one, in bytes."""
     return list(accumulate((aligned(rows * size) for rows, size in zip(held, row_bytes, strict=True)), initial=0))
 
 
 def composed(outer: RowNeeds, inner: RowNeeds) -> RowNeeds:
-    """What rows need of a tensor of which ``inner`` takes what ``outer`` asks of it."""
+    """Return the rows of a tensor that ``inner`` needs for the rows that ``outer`` needs."""
     low = tuple(inner.low[row] if row != NEVER else NEVER for row in outer.low)
     return RowNeeds(low, tuple(inner.high[row] for row in outer.high))
 
 
 def even_spans(extent: int, count: int, unit: int) -> Iterator[Span]:
-    """So many ranges of nearly one size, each but the last a multiple of ``unit``."""
+    """Yield ``count`` ranges of nearly one size, each but the last a multiple of ``unit``."""
     units = -(-extent // unit)
     edges = [min(extent, units * part // count * unit) for part in range(count + 1)]
     yield from pairwise(edges)
 
 
 def cuts(calls: Sequence[KernelCall], by_channels: bool, count: int) -> list[list[Span]] | None:
-    """For each of ``count`` pieces the columns or channels of each call's output; None where there are not so many.
+    """Return for each of ``count`` pieces the columns or channels of each call's output; None where there are not so many.
 
-    Nor where one sees padding alone.
+    None also where a piece sees padding alone.
     """
     last = calls[-1].views["output"]
     extent, unit = (last.extents[3], LANES) if by_channels else (last.extents[2], 1)
@@ -150,7 +140,7 @@ def cuts(calls: Sequence[KernelCall], by_channels: bool, count: int) -> list[lis
 
 
 def widest_rows(calls: Sequence[KernelCall], made: Sequence[Sequence[Span]], by_channels: bool) -> list[int]:
-    """Bytes of a row of what lies between the calls, in the widest piece."""
+    """Return the bytes of a row of each tensor between the calls, in the widest piece."""
     others = [call.views["output"].extents[2 if by_channels else 3] for call in calls[:-1]]
     return [other * max(spans[i][1] - spans[i][0] for spans in made) for i, other in enumerate(others)]
 
@@ -158,7 +148,7 @@ def widest_rows(calls: Sequence[KernelCall], made: Sequence[Sequence[Span]], by_
 def patch(
     calls: Sequence[KernelCall], needs: Sequence[RowNeeds], by_channels: bool, count: int, target: Target
 ) -> Patch | None:
-    """The chain in ``count`` pieces; None where ``cuts`` is."""
+    """Return the chain in ``count`` pieces; None where ``cuts`` returns None."""
     made = cuts(calls, by_channels, count)
     if made is None:
         return None
@@ -182,7 +172,7 @@ def _row_cycles(calls: Sequence[KernelCall], rows: int, target: Target) -> int |
 
 
 def _with_storages(calls: Sequence[KernelCall], number: int) -> tuple[KernelCall, ...]:
-    """The calls of a piece with what lies between them in tensors of their own."""
+    """Return the calls of a piece, with tensors of their own between them."""
     named = [replace(call, name=f"{call.name}/{number}") for call in calls]
     for index in range(len(named) - 1):
         output = named[index].views["output"]

@@ -205,21 +205,22 @@ class PlanSearch:
         if key not in self._segments:
             plain = [segment(self.network, first, end)] if self.network.calls[first].by_rows else []
             patched = [each.segment(first, end, self.effort.patched) for each in self._patched]
-            self._segments[key] = [self._cascade(each) for each in (*plain, *patched) if each is not None]
+            self._segments[key] = [
+                _Cascade(each, each.least_bytes(self._window_rows[id(each.network)]))
+                for each in (*plain, *patched)
+                if each is not None
+            ]
         return self._segments[key]
 
     def _candidates(self, found: _Cascade) -> list[_Candidate]:
         """Return the candidates for a cascade."""
         if not found.candidates:
-            least = self._cycles_in_one_round(found.segment)
+            least = sum(self._least[id(found.segment.network.calls[position])] for position in found.segment.positions)
             found.candidates = [
                 _Candidate(each, self._least_of(found, each), least + self._cycles_of_rounds(found.segment, each))
                 for each in dict.fromkeys(self._pacings(found.segment))
             ]
         return found.candidates
-
-    def _cascade(self, made: Segment) -> _Cascade:
-        return _Cascade(made, made.least_bytes(self._window_rows[id(made.network)]))
 
     def _pacings(self, found: Segment) -> Iterator[Pacing]:
         calls = found.network.calls
@@ -231,9 +232,6 @@ class PlanSearch:
     def _least_of(self, found: _Cascade, pacing: Pacing) -> int:
         windows = self._window_rows[id(found.segment.network)]
         return found.segment.least_bytes(windows, found.segment.held_at_once(*pacing))
-
-    def _cycles_in_one_round(self, found: Segment) -> int:
-        return sum(self._least[id(found.network.calls[position])] for position in found.positions)
 
     def _cycles_of_rounds(self, found: Segment, pacing: Pacing) -> int:
         """Return the dispatch overhead of the pacing call in all iterations but one."""

@@ -8,6 +8,7 @@ from itertools import accumulate, chain
 from types import MappingProxyType
 
 from openneutron.compiler.schedule.schedule import Loop, Rows, Schedule, Step, Whole
+from openneutron.compiler.search.cascade.patches import held_rows, offsets, stripe
 from openneutron.compiler.search.cascade.stripes import Stripes, rounds
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.compiler.select.storage import Storage, Storages
@@ -72,9 +73,9 @@ def _between(part: Stripes) -> Iterator[tuple[Storage, int, int]]:
     for position in positions:
         patch = part.segment.network.calls[position].patch
         assert patch is not None
-        held = patch.held(done[position])
+        held = held_rows(patch.needs, done[position])
         for piece in patch.storages:
-            yield from zip(piece, held, patch.offsets(held), strict=False)
+            yield from zip(piece, held, offsets(held, patch.row_bytes), strict=False)
 
 
 def part_steps(part: Stripes, numbers: Numbers) -> list[Step]:
@@ -101,7 +102,7 @@ def _stripes(
     """Yield the stripes of a position in an iteration: of one call, or piece by piece of each call of a chain."""
     network = part.segment.network
     call = network.calls[position]
-    spans = [(row0, row1)] if call.patch is None else call.patch.spans(row0, row1)
+    spans = [(row0, row1)] if call.patch is None else stripe(call.patch.needs, row0, row1)
     totals = [call.rows] if call.patch is None else call.patch.rows
     for piece in numbers:
         for number, (begin, end), total in zip(piece, spans, totals, strict=True):

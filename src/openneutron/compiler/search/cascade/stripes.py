@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from openneutron.compiler.schedule.needs import NEVER
 from openneutron.compiler.search.cascade.network import Network, Piece
+from openneutron.compiler.search.cascade.patches import held_rows, offsets
 from openneutron.compiler.search.cascade.segment import Segment, segment
 from openneutron.isa import aligned
 from openneutron.isa.rows import ALIGNMENT
@@ -207,7 +208,7 @@ def _ring(segment: Segment, piece: Piece, done: Mapping[int, Progress]) -> int:
     for writer in piece.writers:
         held = max(held, *map(sub, done[writer], _still_needed(segment, piece, done, writer, False)))
         if segment.network.backwards:
-            # The kernel writes a stripe's last rows first, as they are counted here: none may lie on another.
+            # The kernel writes a stripe's last rows first, as they are counted here: none may overlap another.
             held = max(held, *map(sub, done[writer], (0, *done[writer])))
     return min(held, piece.rows)
 
@@ -303,7 +304,8 @@ def _overlap_of(segment: Segment, made: Piece, dying: Piece, done: Mapping[int, 
 def _between_patches_bytes(segment: Segment, done: Mapping[int, Progress]) -> int:
     """Return the bytes of the allocation that all chains in patches share between their calls: they run one after the other."""
     patches = ((segment.network.calls[position].patch, done[position]) for position in segment.positions)
-    return max((patch.offsets(patch.held(progress))[-1] for patch, progress in patches if patch is not None), default=0)
+    held = ((patch, held_rows(patch.needs, progress)) for patch, progress in patches if patch is not None)
+    return max((offsets(rows, patch.row_bytes)[-1] for patch, rows in held), default=0)
 
 
 def cycles_of(segment: Segment, done: Mapping[int, Progress]) -> int:

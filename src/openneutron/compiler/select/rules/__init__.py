@@ -2,7 +2,6 @@
 """The rules of kernel selection: one for each operator, in the file of its family."""
 
 from openneutron.compiler.select.rules import (
-    cast,
     comparison,
     conv,
     data_movement,
@@ -15,4 +14,4 @@ from openneutron.compiler.select.rules import (
     transposed,
 )
 
-FAMILIES = (cast, comparison, conv, data_movement, elementwise, indexed, lookup, matmul, pool, softmax, transposed)
+FAMILIES = (comparison, conv, data_movement, elementwise, indexed, lookup, matmul, pool, softmax, transposed)

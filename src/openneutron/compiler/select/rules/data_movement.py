@@ -7,15 +7,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from openneutron.compiler.select.boxes import Walk, boxes, dense, merged, row_major, with_rows
 from openneutron.compiler.select.calls import (
     KernelCall,
     View,
+    Walk,
+    boxes,
+    call_on_whole,
+    dense,
     dense_pitches,
     extents_of,
+    merged,
+    quant_of,
+    row_major,
     selects,
     shape_in_bytes,
-    whole,
+    with_rows,
 )
 from openneutron.compiler.select.constants import Maps
 from openneutron.ir import DType, Graph, Node, Tensor
@@ -41,19 +47,12 @@ def _whole(tensor: Tensor) -> Walk:
     return Walk(tensor.name, row_major(tensor.shape))
 
 
-def _source(graph: Graph, node: Node) -> Tensor:
-    source = graph.operand(node, 0)
-    assert source is not None
-    return source
-
-
 @selects("pad", "padv2")
 def pad(graph: Graph, node: Node) -> list[KernelCall]:
-    """pad_s8. PAD fills with the zero point; PADV2 with its operand's stored value."""
-    source, result = _source(graph, node), graph[node.outputs[0]]
-    assert result.quant is not None
+    """Select pad_s8. PAD fills with the zero point; PADV2 with its operand's stored value."""
+    source, result = graph.given(node, 0), graph[node.name]
     box = pad_box(source.shape, pads(graph, node))
-    value = constant_values(graph, node, 2)[0] if node.op == "padv2" else result.quant.zero_point
+    value = constant_values(graph, node, 2)[0] if node.op == "padv2" else quant_of(result).zero_point
     before = [0] * (4 - len(box)) + [first for _, first, _ in box]
     params = dict(zip(("pad_batch", "pad_top", "pad_left", "pad_channel"), before, strict=True))
     inner = extents_of(tuple(extent for extent, _, _ in box))
@@ -65,43 +64,27 @@ def pad(graph: Graph, node: Node) -> list[KernelCall]:
     return [KernelCall("pad_s8", node.name, views, {**params, "value": value})]
 
 
-@selects("concatenation")
-def concatenation(graph: Graph, node: Node) -> list[KernelCall]:
-    """A copy of each input into its part of the output."""
-    result = graph[node.outputs[0]]
+@selects("concatenation", "pack")
+def joined(graph: Graph, node: Node) -> list[KernelCall]:
+    """Copy each input to its part of the output."""
+    result = graph[node.name]
     axis = node["axis"] % len(result.shape)
     pitches = row_major(result.shape)
+    packs = node.op == "pack"
+    inner = pitches[:axis] + pitches[axis + 1 :] if packs else pitches
     calls, begin = [], 0
-    for name in node.inputs:
-        assert name is not None
-        piece = graph[name]
-        to = Walk(result.name, pitches, begin * pitches[axis])
+    for place in range(len(node.inputs)):
+        piece = graph.given(node, place)
+        to = Walk(result.name, inner, begin * pitches[axis])
         calls += _copies(node.name, piece.shape, _whole(piece), to, piece.dtype)
-        begin += piece.shape[axis]
-    return calls
-
-
-@selects("pack")
-def pack(graph: Graph, node: Node) -> list[KernelCall]:
-    """A copy of each input into its part of the output."""
-    result = graph[node.outputs[0]]
-    axis = node["axis"] % len(result.shape)
-    pitches = row_major(result.shape)
-    inner = pitches[:axis] + pitches[axis + 1 :]
-    calls = []
-    for place, name in enumerate(node.inputs):
-        assert name is not None
-        piece = graph[name]
-        to = Walk(result.name, inner, place * pitches[axis])
-        calls += _copies(node.name, piece.shape, _whole(piece), to, piece.dtype)
+        begin += 1 if packs else piece.shape[axis]
     return calls
 
 
 @selects(*DATA)
 def split(graph: Graph, node: Node) -> list[KernelCall]:
-    """A copy of each part of the input to its output."""
-    source = graph.operand(node, DATA[node.op])
-    assert source is not None
+    """Copy each part of the input to its output."""
+    source = graph.given(node, DATA[node.op])
     axis = split_axis(graph, node)
     pitches = row_major(source.shape)
     calls, begin = [], 0
@@ -115,8 +98,8 @@ def split(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("slice")
 def slice_(graph: Graph, node: Node) -> list[KernelCall]:
-    """A copy from a part of the input."""
-    source, result = _source(graph, node), graph[node.outputs[0]]
+    """Copy a part of the input."""
+    source, result = graph.given(node, 0), graph[node.name]
     begin, size = slice_window(graph, node)
     pitches = row_major(source.shape)
     offset = sum(start * pitch for start, pitch in zip(begin, pitches, strict=True))
@@ -125,8 +108,8 @@ def slice_(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("strided_slice")
 def strided_slice(graph: Graph, node: Node) -> list[KernelCall]:
-    """A copy that walks the input in steps."""
-    source, result = _source(graph, node), graph[node.outputs[0]]
+    """Copy every few elements of the input."""
+    source, result = graph.given(node, 0), graph[node.name]
     window = strided_window(graph, node)
     pitches = row_major(source.shape)
     offset = sum(first * pitch for first, pitch in zip(window.first, pitches, strict=True))
@@ -137,12 +120,12 @@ def strided_slice(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("transpose")
 def transpose(graph: Graph, node: Node) -> list[KernelCall]:
-    """A copy that walks the output in its order, with the columns along what is innermost in the input.
+    """Copy in the output's order, with the columns along the innermost axis of the input.
 
-    That way lines of bytes meet crosswise in one plane, which copy_s8 turns square by square. Where one side is an image, its
-    rows are those of the copy, so that a cascade can begin or end with it.
+    Lines of bytes then meet crosswise in one plane, which copy_s8 turns square by square. Where one side is an image, its
+    rows are those of the copy, so that a cascade can begin or end with the copy.
     """
-    source, result = _source(graph, node), graph[node.outputs[0]]
+    source, result = graph.given(node, 0), graph[node.name]
     pitches, shape = row_major(shape_in_bytes(source)), shape_in_bytes(result)
     order = (*constant_values(graph, node, 1), *range(len(result.shape), len(shape)))
     walk = Walk(source.name, tuple(pitches[axis] for axis in order))
@@ -165,21 +148,20 @@ def transpose(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("resize_nearest_neighbor")
 def resize_nearest_neighbor(graph: Graph, node: Node) -> list[KernelCall]:
-    """resize_nearest_neighbor_s8 with a map for rows and one for columns."""
-    source, result = _source(graph, node), graph[node.outputs[0]]
+    """Select resize_nearest_neighbor_s8 with a map for rows and one for columns."""
+    source, result = graph.given(node, 0), graph[node.name]
     maps = [
         nearest_neighbors(source.shape[axis], result.shape[axis], node["align_corners"], node["half_pixel_centers"])
         for axis in (1, 2)
     ]
-    views = {"input": whole(source), "output": whole(result)}
     constants = {"map": Maps(*(positions[None, :] for positions in maps))}
-    return [KernelCall("resize_nearest_neighbor_s8", node.name, views, constants=constants)]
+    return call_on_whole("resize_nearest_neighbor_s8", graph, node, constants=constants)
 
 
 @selects("resize_bilinear")
 def resize_bilinear(graph: Graph, node: Node) -> list[KernelCall]:
-    """resize_bilinear_s8 with a map for rows and one for columns."""
-    source, result = _source(graph, node), graph[node.outputs[0]]
+    """Select resize_bilinear_s8 with a map for rows and one for columns."""
+    source, result = graph.given(node, 0), graph[node.name]
     maps = [
         np.array(
             bilinear_positions(
@@ -188,13 +170,12 @@ def resize_bilinear(graph: Graph, node: Node) -> list[KernelCall]:
         )
         for axis in (1, 2)
     ]
-    views = {"input": whole(source), "output": whole(result)}
     constants = {"map": Maps(*(positions.T.astype(np.int32) for positions in maps))}
-    return [KernelCall("resize_bilinear_s8", node.name, views, constants=constants)]
+    return call_on_whole("resize_bilinear_s8", graph, node, constants=constants)
 
 
 def nearest_neighbors(inputs: int, outputs: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
-    """The input position each output position takes; float32 as GetNearestNeighbor of LiteRT's reference/resize_nearest_neighbor.h."""
+    """Return the input position that each output position takes; float32 as GetNearestNeighbor of LiteRT's reference/resize_nearest_neighbor.h."""
     if align_corners and outputs > 1:
         scale = np.float32(inputs - 1) / np.float32(outputs - 1)
     else:

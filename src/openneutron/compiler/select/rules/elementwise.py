@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from openneutron.compiler.select.boxes import Walk, boxes, dense
-from openneutron.compiler.select.calls import KernelCall, View, selects
+from openneutron.compiler.select.calls import KernelCall, View, Walk, boxes, dense, quant_of, selects
 from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.ops.elementwise import prelu_factors, squared_difference_factor, sum_factor
 from openneutron.ops.fixed_point import quantize_multiplier
@@ -15,42 +14,28 @@ from openneutron.ops.rescaling import activation_range, product_in_float
 
 @selects("add", "sub")
 def add(graph: Graph, node: Node) -> list[KernelCall]:
-    """add_s8, with the multipliers of LiteRT's Prepare in add.cc: both operands at twice the larger scale."""
+    """Select add_s8, with the multipliers of LiteRT's Prepare in add.cc: both operands at twice the larger scale."""
     a, b, result = _quants(graph, node)
-    twice = 2.0 * max(a.scale, b.scale)
-    a_multiplier, a_shift = quantize_multiplier(a.scale / twice)
-    b_multiplier, b_shift = quantize_multiplier(b.scale / twice)
-    multiplier, shift = quantize_multiplier(sum_factor(a, b, result))
-    params = {
-        "a_multiplier": a_multiplier,
-        "a_shift": a_shift,
-        "b_multiplier": -b_multiplier if node.op == "sub" else b_multiplier,
-        "b_shift": b_shift,
-        "output_multiplier": multiplier,
-        "output_shift": shift,
-        **_zero_points_and_range(node, a, b, result),
-    }
-    return [KernelCall("add_s8", node.name, views, params) for views in _views(graph, node)]
+    params = _common_scale(a, b, sum_factor(a, b, result))
+    if node.op == "sub":
+        params["b_multiplier"] = -params["b_multiplier"]
+    params |= _zero_points(a, b, result) | _clamp(node, result)
+    return _calls("add_s8", graph, node, params)
 
 
 @selects("mul")
 def mul(graph: Graph, node: Node) -> list[KernelCall]:
-    """mul_s8; LiteRT takes the scales' product and quotient in float32 (mul.cc)."""
+    """Select mul_s8; LiteRT takes the scales' product and quotient in float32 (mul.cc)."""
     a, b, result = _quants(graph, node)
     multiplier, shift = quantize_multiplier(product_in_float(a, b, result))
-    params = {
-        "output_multiplier": multiplier,
-        "output_shift": shift,
-        **_zero_points_and_range(node, a, b, result),
-    }
-    return [KernelCall("mul_s8", node.name, views, params) for views in _views(graph, node)]
+    params = {"output_multiplier": multiplier, "output_shift": shift}
+    return _calls("mul_s8", graph, node, params | _zero_points(a, b, result) | _clamp(node, result))
 
 
 @selects("maximum", "minimum")
 def maximum(graph: Graph, node: Node) -> list[KernelCall]:
-    """maximum_s8."""
-    params = {"smaller": int(node.op == "minimum")}
-    return [KernelCall("maximum_s8", node.name, views, params) for views in _views(graph, node)]
+    """Select maximum_s8."""
+    return _calls("maximum_s8", graph, node, {"smaller": int(node.op == "minimum")})
 
 
 @selects("prelu")
@@ -69,62 +54,52 @@ def prelu(graph: Graph, node: Node) -> list[KernelCall]:
         "negative_shift": negative_shift,
         "output_zero_point": result.zero_point,
     }
-    return [KernelCall("prelu_s8", node.name, views, params) for views in _views(graph, node)]
+    return _calls("prelu_s8", graph, node, params)
 
 
 @selects("squared_difference")
 def squared_difference(graph: Graph, node: Node) -> list[KernelCall]:
-    """squared_difference_s8, with the multipliers of LiteRT's Prepare in squared_difference.cc."""
+    """Select squared_difference_s8, with the multipliers of LiteRT's Prepare in squared_difference.cc."""
     a, b, result = _quants(graph, node)
+    params = _zero_points(a, b, result) | _common_scale(a, b, squared_difference_factor(a, b, result))
+    return _calls("squared_difference_s8", graph, node, params)
+
+
+def _common_scale(a: QuantParams, b: QuantParams, factor: float) -> dict[str, int]:
+    """Return the multipliers of operands at twice the larger scale, and of a result with this factor."""
     twice = 2.0 * max(a.scale, b.scale)
-    a_multiplier, a_shift = quantize_multiplier(a.scale / twice)
-    b_multiplier, b_shift = quantize_multiplier(b.scale / twice)
-    multiplier, shift = quantize_multiplier(squared_difference_factor(a, b, result))
-    params = {
-        "a_zero_point": a.zero_point,
-        "b_zero_point": b.zero_point,
-        "a_multiplier": a_multiplier,
-        "a_shift": a_shift,
-        "b_multiplier": b_multiplier,
-        "b_shift": b_shift,
-        "output_multiplier": multiplier,
-        "output_shift": shift,
-        "output_zero_point": result.zero_point,
-    }
-    return [KernelCall("squared_difference_s8", node.name, views, params) for views in _views(graph, node)]
+    params = {}
+    for side, real in (("a", a.scale / twice), ("b", b.scale / twice), ("output", factor)):
+        params[f"{side}_multiplier"], params[f"{side}_shift"] = quantize_multiplier(real)
+    return params
 
 
-def _zero_points_and_range(node: Node, a: QuantParams, b: QuantParams, result: QuantParams) -> dict[str, int]:
+def _zero_points(a: QuantParams, b: QuantParams, result: QuantParams) -> dict[str, int]:
+    return {"a_zero_point": a.zero_point, "b_zero_point": b.zero_point, "output_zero_point": result.zero_point}
+
+
+def _clamp(node: Node, result: QuantParams) -> dict[str, int]:
     low, high = activation_range(node.attrs.get("activation", "NONE"), result.scale, result.zero_point)
-    return {
-        "a_zero_point": a.zero_point,
-        "b_zero_point": b.zero_point,
-        "output_zero_point": result.zero_point,
-        "clamp_min": low,
-        "clamp_max": high,
-    }
-
-
-def _tensors(graph: Graph, node: Node) -> tuple[Tensor, Tensor, Tensor]:
-    a, b = graph.operand(node, 0), graph.operand(node, 1)
-    assert a is not None and b is not None
-    return a, b, graph[node.outputs[0]]
+    return {"clamp_min": low, "clamp_max": high}
 
 
 def _quants(graph: Graph, node: Node) -> tuple[QuantParams, QuantParams, QuantParams]:
-    a, b, result = (tensor.quant for tensor in _tensors(graph, node))
-    assert a is not None and b is not None and result is not None
-    return a, b, result
+    return quant_of(graph.given(node, 0)), quant_of(graph.given(node, 1)), quant_of(graph[node.name])
 
 
-def _views(graph: Graph, node: Node) -> Iterator[Mapping[str, View]]:
-    a, b, result = _tensors(graph, node)
-    walks = {"input_a": broadcast(a, result), "input_b": broadcast(b, result), "output": dense(result)}
-    return boxes(result.shape, walks)
+def _calls(kernel: str, graph: Graph, node: Node, params: Mapping[str, int]) -> list[KernelCall]:
+    return [KernelCall(kernel, node.name, views, params) for views in views_of(graph, node, ("input_a", "input_b"))]
+
+
+def views_of(graph: Graph, node: Node, fields: Sequence[str]) -> Iterator[Mapping[str, View]]:
+    """Yield views of the operands and the result that together go through the result once; operands are broadcast."""
+    result = graph[node.name]
+    walks = {field: broadcast(graph.given(node, place), result) for place, field in enumerate(fields)}
+    return boxes(result.shape, {**walks, "output": dense(result)})
 
 
 def broadcast(tensor: Tensor, result: Tensor) -> Walk:
-    """The tensor walked through the result's shape: again and again where it has one element and the result more."""
+    """Return the tensor walked through the result's shape: again and again where it has one element and the result more."""
     missing = len(result.shape) - len(tensor.shape)
     extents = (1,) * missing + tensor.shape
     pitches = (tensor.elements,) * missing + dense(tensor).pitches

@@ -12,8 +12,7 @@ import math
 
 import numpy as np
 
-from openneutron.compiler.select.boxes import row_major
-from openneutron.compiler.select.calls import Extents, KernelCall, View, dense_pitches, selects
+from openneutron.compiler.select.calls import Extents, KernelCall, View, dense_pitches, row_major, selects
 from openneutron.compiler.select.constants import Maps
 from openneutron.ir import Graph, Node
 from openneutron.ops.indexed import INDEXED, Indexed, gathers_by_maps, kernel_axes, merged_axes
@@ -23,11 +22,10 @@ _ONE = Indexed(1, (0,))
 
 @selects("gather")
 def gather(graph: Graph, node: Node) -> list[KernelCall]:
-    """gather_s8: batches, what lies before the axis as rows, the axis as columns, what lies behind it as channels."""
+    """Select gather_s8 with the axes before the axis as rows, the axis as columns, and the axes behind it as channels."""
     if gathers_by_maps(graph, node):
         return indexed(graph, node)
-    source, indices, result = graph.operand(node, 0), graph.operand(node, 1), graph[node.outputs[0]]
-    assert source is not None and indices is not None
+    source, indices, result = graph.given(node, 0), graph.given(node, 1), graph[node.name]
     batch_dims, axis = node["batch_dims"], node["axis"] % len(source.shape)
     batches, outer = math.prod(source.shape[:batch_dims]), math.prod(source.shape[batch_dims:axis])
     extent, inner = source.shape[axis], math.prod(source.shape[axis + 1 :])
@@ -44,9 +42,8 @@ def gather(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects(*(op for op in INDEXED if op != "gather"))
 def indexed(graph: Graph, node: Node) -> list[KernelCall]:
-    """A call for each position along the axes that are neither rows, columns, batches nor channels."""
-    source, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert source is not None
+    """Select a call for each position along the axes that are neither rows, columns, batches nor channels."""
+    source, result = graph.given(node, 0), graph[node.name]
     axes = merged_axes(INDEXED[node.op](graph, node))
     from_pitches, to_pitches = row_major([axis.extent for axis in axes]), row_major([len(a.positions) for a in axes])
     chosen, rest = kernel_axes(axes)

@@ -1,35 +1,62 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One-operand functions as a table each."""
+"""One-operand functions as a table each, and changes of type."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.graph.unsigned import signed_quant
-from openneutron.compiler.select.calls import KernelCall, selects, whole
+from openneutron.compiler.select.calls import KernelCall, Walk, boxes, call_on_whole, row_major, selects
 from openneutron.compiler.select.tables import TABLES, table
 from openneutron.ir import DType, Graph, Node
 
 
 @selects("lookup")
 def lookup(graph: Graph, node: Node) -> list[KernelCall]:
-    """lookup_s8 with the node's own table."""
-    source, entries, result = graph.operand(node, 0), graph.operand(node, 1), graph[node.outputs[0]]
-    assert source is not None and entries is not None and entries.data is not None
-    views = {"input": whole(source), "output": whole(result)}
-    return [KernelCall("lookup_s8", node.name, views, constants={"table": entries.data.view(np.int8)})]
+    """Select lookup_s8 with the node's own table."""
+    entries = graph.given(node, 1).data
+    assert entries is not None
+    return call_on_whole("lookup_s8", graph, node, constants={"table": entries.view(np.int8)})
 
 
 @selects(*TABLES)
 def function(graph: Graph, node: Node) -> list[KernelCall]:
-    """lookup_s8."""
-    source, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert source is not None and source.quant is not None and result.quant is not None
-    views = {"input": whole(source), "output": whole(result)}
+    """Select lookup_s8 with the function's table."""
+    source, result = graph.given(node, 0), graph[node.name]
     made = table(node.op, signed_quant(source), signed_quant(result), node.attrs)
     entries: npt.NDArray[np.uint8] = made.view(np.uint8)
-    # The kernel takes every byte for an int8: what a uint8 stands for is 128 entries further on.
+    # The kernel takes every byte for an int8: the entry of a uint8 is 128 entries further on.
     entries = np.roll(entries, 128) if source.dtype is DType.UINT8 else entries
     entries = entries ^ np.uint8(0x80) if result.dtype is DType.UINT8 else entries
-    return [KernelCall("lookup_s8", node.name, views, constants={"table": entries.view(np.int8)})]
+    return call_on_whole("lookup_s8", graph, node, constants={"table": entries.view(np.int8)})
+
+
+_STORED = np.arange(-128, 128)
+
+
+def _table(function: Callable[[npt.NDArray[np.int_]], npt.ArrayLike]) -> dict[str, npt.NDArray[np.int8]]:
+    return {"table": np.asarray(function(_STORED)).astype(np.int8)}
+
+
+@selects("cast")
+def cast(graph: Graph, node: Node) -> list[KernelCall]:
+    """Copy the low bytes; where the result has more bytes, fill them with the sign."""
+    source, result = graph.given(node, 0), graph[node.name]
+    shape, narrow, wide = source.shape, source.dtype.size_bytes, result.dtype.size_bytes
+    taken, given = row_major((*shape, narrow)), row_major((*shape, wide))
+    kept = (*shape, min(narrow, wide))
+    low = boxes(kept, {"input": Walk(source.name, taken), "output": Walk(result.name, given)})
+    if result.dtype is DType.BOOL and source.dtype is DType.INT8:
+        return [
+            KernelCall("lookup_s8", node.name, views, constants=_table(lambda stored: stored != 0)) for views in low
+        ]
+    calls = [KernelCall("copy_s8", node.name, views) for views in low]
+    if wide > narrow:
+        sign = Walk(source.name, (*taken[:-1], 0), narrow - 1)
+        high = boxes((*shape, wide - narrow), {"input": sign, "output": Walk(result.name, given, narrow)})
+        table = _table(lambda stored: -(stored < 0).astype(np.int8))
+        calls += [KernelCall("lookup_s8", node.name, views, constants=table) for views in high]
+    return calls

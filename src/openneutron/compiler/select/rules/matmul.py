@@ -6,8 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from openneutron.compiler.select.boxes import Walk, merged, row_major
-from openneutron.compiler.select.calls import KernelCall, View, selects
+from openneutron.compiler.select.calls import KernelCall, View, Walk, merged, quant_of, row_major, selects
 from openneutron.ir import Graph, Node
 from openneutron.ops.fixed_point import quantize_multiplier
 from openneutron.ops.matmul import matrices
@@ -17,19 +16,18 @@ from openneutron.ops.rescaling import matmul_factor
 @selects("batch_matmul")
 def batch_matmul(graph: Graph, node: Node) -> list[KernelCall]:
     """Select batch_matmul_s8: one call, or one for each leading batch where batches do not merge into one dimension."""
-    a, b, result = graph.operand(node, 0), graph.operand(node, 1), graph[node.outputs[0]]
-    assert a is not None and b is not None
-    assert a.quant is not None and b.quant is not None and result.quant is not None
-    multiplier, shift = quantize_multiplier(matmul_factor(a.quant, b.quant, result.quant))
+    a, b, result = tensors = graph.given(node, 0), graph.given(node, 1), graph[node.name]
+    a_quant, b_quant, output = map(quant_of, tensors)
+    multiplier, shift = quantize_multiplier(matmul_factor(a_quant, b_quant, output))
     left, right = matrices(graph, node)
     (rows, depth), columns = left[-2:], right[-1]
     params = {
         "depth": depth,
-        "a_zero_point": a.quant.zero_point,
-        "b_zero_point": b.quant.zero_point,
+        "a_zero_point": a_quant.zero_point,
+        "b_zero_point": b_quant.zero_point,
         "output_multiplier": multiplier,
         "output_shift": shift,
-        "output_zero_point": result.quant.zero_point,
+        "output_zero_point": output.zero_point,
     }
     batches = result.shape[:-2]
     walks: Mapping[str, Walk] = {
@@ -59,7 +57,7 @@ def batch_matmul(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def _repeated(own: tuple[int, ...], pitches: tuple[int, ...], batches: tuple[int, ...]) -> tuple[int, ...]:
-    """Pitches of the batches, 0 where the operand has one and the result more."""
+    """Return the pitches of the batches, 0 where the operand has one and the result more."""
     missing = len(batches) - len(own)
     here = zip(own, pitches[: len(own)], batches[missing:], strict=True)
     return (0,) * missing + tuple(0 if extent == 1 < count else pitch for extent, pitch, count in here)

@@ -5,76 +5,68 @@ from __future__ import annotations
 
 import math
 
-from openneutron.compiler.select.boxes import row_major
-from openneutron.compiler.select.calls import Extents, KernelCall, View, selects, whole
-from openneutron.compiler.select.rules.unsigned_pool import unsigned_average
+import numpy as np
+
+from openneutron.compiler.select.calls import (
+    Extents,
+    KernelCall,
+    View,
+    call_on_whole,
+    dense_pitches,
+    extents_of,
+    quant_of,
+    row_major,
+    selects,
+    whole,
+)
+from openneutron.compiler.select.rules.conv import clamp_of, convolution
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.conv import explicit_padding
-from openneutron.ops.fixed_point import quantize_multiplier
-from openneutron.ops.pool import reduced_axes, rounds_halves, runs_of_axes
-from openneutron.ops.rescaling import INT8_MAX, INT8_MIN, activation_range
+from openneutron.ops.fixed_point import quantize_multiplier, reciprocal
+from openneutron.ops.pool import WindowRun, reduced_axes, rounds_halves, runs_of_axes, window_runs
+from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
 
 @selects("average_pool_2d", "max_pool_2d")
 def pool(graph: Graph, node: Node) -> list[KernelCall]:
     """Select average_pool_2d_s8 or max_pool_2d_s8; depthwise_conv_2d_s8 for averages of uint8 with halves."""
-    source, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert source is not None and result.quant is not None
-    _, height, width, _ = source.shape
+    _, height, width, _ = graph.given(node, 0).shape
     top, _, left, _ = explicit_padding(node, height, width, node["kernel_h"], node["kernel_w"])
-    low, high = activation_range(node.attrs.get("activation", "NONE"), result.quant.scale, result.quant.zero_point)
+    low, high = clamp = clamp_of(node, graph[node.name])
     if node.op == "average_pool_2d" and rounds_halves(graph, node):
-        return unsigned_average(graph, node, low, high)
-    params = {
-        "kernel_h": node["kernel_h"],
-        "kernel_w": node["kernel_w"],
-        "stride_h": node["stride_h"],
-        "stride_w": node["stride_w"],
-        "pad_top": top,
-        "pad_left": left,
-        "clamp_min": low,
-        "clamp_max": high,
-    }
-    return [KernelCall(f"{node.op}_s8", node.name, {"input": whole(source), "output": whole(result)}, params)]
+        return unsigned_average(graph, node, clamp)
+    params = {name: node[name] for name in ("kernel_h", "kernel_w", "stride_h", "stride_w")}
+    params |= {"pad_top": top, "pad_left": left, "clamp_min": low, "clamp_max": high}
+    return call_on_whole(f"{node.op}_s8", graph, node, params)
 
 
 @selects("mean")
 def mean(graph: Graph, node: Node) -> list[KernelCall]:
-    """mean_s8 over any axes that leave at most two runs of neighbours and take at most two."""
-    source, result = _reduced(graph, node)
-    assert source.quant is not None and result.quant is not None
+    """Select mean_s8 over any axes that leave at most two runs of neighbours and take at most two."""
+    source, result = graph.given(node, 0), graph[node.name]
     axes = reduced_axes(graph, node)
     count = math.prod(source.shape[axis] for axis in axes)
-    multiplier, shift = mean_multiplier(source.quant.scale, result.quant.scale, count)
+    multiplier, shift = mean_multiplier(quant_of(source).scale, quant_of(result).scale, count)
     params = {
-        "input_zero_point": source.quant.zero_point,
+        "input_zero_point": quant_of(source).zero_point,
         "output_multiplier": multiplier,
         "output_shift": shift,
-        "output_zero_point": result.quant.zero_point,
+        "output_zero_point": quant_of(result).zero_point,
         "clamp_min": INT8_MIN,
         "clamp_max": INT8_MAX,
     }
-    taken, left = _reduced_views(source, result, axes)
-    return [KernelCall("mean_s8", node.name, {"input": taken, "output": left}, params)]
+    return [KernelCall("mean_s8", node.name, _reduced_views(source, result, axes), params)]
 
 
 @selects("reduce_max", "reduce_min", "reduce_any", "reduce_all")
 def reduce_max(graph: Graph, node: Node) -> list[KernelCall]:
     """Select reduce_max_s8 over the same axes as the mean; booleans are 0 and 1."""
-    source, result = _reduced(graph, node)
-    taken, left = _reduced_views(source, result, reduced_axes(graph, node))
-    params = {"smaller": int(node.op in ("reduce_min", "reduce_all"))}
-    return [KernelCall("reduce_max_s8", node.name, {"input": taken, "output": left}, params)]
-
-
-def _reduced(graph: Graph, node: Node) -> tuple[Tensor, Tensor]:
-    source = graph.operand(node, 0)
-    assert source is not None
-    return source, graph[node.outputs[0]]
+    views = _reduced_views(graph.given(node, 0), graph[node.name], reduced_axes(graph, node))
+    return [KernelCall("reduce_max_s8", node.name, views, {"smaller": int(node.op in ("reduce_min", "reduce_all"))})]
 
 
 def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tuple[int, int]:
-    """input scale / (output scale * count) as QuantizedMeanOrSum of LiteRT's reference/reduce.h makes it.
+    """Return input scale / (output scale * count) as QuantizedMeanOrSum of LiteRT's reference/reduce.h makes it.
 
     The count divides the multiplier after it has been shifted left by as many bits as the count has behind its first,
     as far as the shift allows.
@@ -84,11 +76,11 @@ def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tupl
     return (multiplier << spare) // count, shift - spare
 
 
-def _reduced_views(source: Tensor, result: Tensor, axes: tuple[int, ...]) -> tuple[View, View]:
-    """Reduced axes as rows and columns, the others as batches and channels."""
+def _reduced_views(source: Tensor, result: Tensor, axes: tuple[int, ...]) -> dict[str, View]:
+    """Return views with reduced axes as rows and columns, the others as batches and channels."""
     if len(source.shape) == 4 and axes == (1, 2):
         count, _, _, inner = source.shape
-        return whole(source), View(result.name, (count, 1, 1, inner), (inner, inner, inner, 1))
+        return {"input": whole(source), "output": View(result.name, (count, 1, 1, inner), (inner, inner, inner, 1))}
     pitches = row_major(source.shape)
     averaged: list[_Run] = []
     kept: list[_Run] = []
@@ -102,13 +94,55 @@ def _reduced_views(source: Tensor, result: Tensor, axes: tuple[int, ...]) -> tup
     batches, channels = [_ONE] * (2 - len(kept)) + kept
     extents: Extents = (batches[0], rows[0], cols[0], channels[0])
     output: Extents = (batches[0], 1, 1, channels[0])
-    return (
-        View(source.name, extents, (batches[1], rows[1], cols[1], channels[1])),
-        View(result.name, output, (channels[0], channels[0], channels[0], 1)),
-    )
+    return {
+        "input": View(source.name, extents, (batches[1], rows[1], cols[1], channels[1])),
+        "output": View(result.name, output, (channels[0], channels[0], channels[0], 1)),
+    }
 
 
 _Run = tuple[int, int]
 """Elements, and the pitch between them."""
 
 _ONE: _Run = (1, 1)
+
+
+def unsigned_average(graph: Graph, node: Node, clamp: tuple[int, int]) -> list[KernelCall]:
+    """Select depthwise_conv_2d_s8 for each part of the output whose windows have one shape.
+
+    LiteRT's int8 kernel rounds halves away from 0, its uint8 kernel rounds them up (reference/integer_ops/pooling.h,
+    reference/pooling.h). The results differ where a window has an even number of elements. For such windows a depthwise
+    convolution with weights of 1 adds the stored values, which are not negative, and multiplies the sum by 1 / count. Its
+    single rounding rounds halves up.
+    """
+    rows, columns = window_runs(graph, node)
+    return [_part(graph, node, down, across, clamp) for down in rows for across in columns]
+
+
+def _part(graph: Graph, node: Node, rows: WindowRun, columns: WindowRun, clamp: tuple[int, int]) -> KernelCall:
+    source, result = graph.given(node, 0), graph[node.name]
+    stride = node["stride_h"], node["stride_w"]
+    read = (rows.count - 1) * stride[0] + rows.size, (columns.count - 1) * stride[1] + columns.size
+    return convolution(
+        "depthwise_conv_2d_s8",
+        node,
+        {
+            "input": _window(source.name, source.shape, (rows.begin, columns.begin), read),
+            "output": _window(result.name, result.shape, (rows.first, columns.first), (rows.count, columns.count)),
+        },
+        np.ones((source.shape[3], rows.size, columns.size, 1), np.int8),
+        None,
+        reciprocal(rows.size * columns.size),
+        (INT8_MIN, INT8_MIN),
+        clamp,
+        groups=source.shape[3],
+        stride=stride,
+        single_rounding=True,
+    )
+
+
+def _window(name: str, shape: tuple[int, ...], first: tuple[int, int], size: tuple[int, int]) -> View:
+    """Return the ``size`` rows and columns of an image that begin at ``first``."""
+    batches, _, _, channels = shape
+    pitches = dense_pitches(extents_of(shape))
+    offset = first[0] * pitches[1] + first[1] * pitches[2]
+    return View(name, (batches, *size, channels), pitches, offset)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.calls import KernelCall, selects, whole
+from openneutron.compiler.select.calls import KernelCall, call_on_whole, quant_of, selects
 from openneutron.compiler.select.tables import Ints, doubling_high_mul, rounding_shift_right
 from openneutron.ir import Graph, Node
 from openneutron.ops.fixed_point import quantize_multiplier
@@ -26,48 +26,41 @@ _STEEPEST = 2.0**30 - 1.0
 def softmax(graph: Graph, node: Node) -> list[KernelCall]:
     """Select softmax_s8 with the exponentials of all differences that count, and the requantization to its own output
     scale."""
-    source, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert source is not None and source.quant is not None
-    exponentials = exponentials_of_differences(source.quant.scale, node["beta"])
-    views = {"input": whole(source), "output": whole(result)}
+    source, result = graph.given(node, 0), graph[node.name]
+    exponentials = exponentials_of_differences(quant_of(source).scale, node["beta"])
     params = {"exp_count": len(exponentials), "channels": source.shape[-1]}
     params |= dict.fromkeys(("multiplier", "shift", "output_zero_point"), 0)
     if node.op == "softmax_rescaled":
-        assert result.quant is not None
         # QUANTIZE divides float32 scales in float64 (LiteRT's quantize.cc).
-        params["multiplier"], params["shift"] = quantize_multiplier(WIDE[0] / result.quant.scale)
-        params["output_zero_point"] = result.quant.zero_point
-    return [KernelCall("softmax_s8", node.name, views, params, {"exp": exponentials})]
+        params["multiplier"], params["shift"] = quantize_multiplier(WIDE[0] / quant_of(result).scale)
+        params["output_zero_point"] = quant_of(result).zero_point
+    return call_on_whole("softmax_s8", graph, node, params, {"exp": exponentials})
 
 
 @selects("log_softmax")
 def log_softmax(graph: Graph, node: Node) -> list[KernelCall]:
-    """log_softmax_s8 with the exponentials of all differences that LiteRT's fixed point holds, as its sum takes them, and
-    these differences.
+    """Select log_softmax_s8 with the exponentials of all differences that LiteRT's fixed point holds, as its sum takes them,
+    and these differences.
 
-    LiteRT also leaves out differences whose result would fall below its 5 integer bits; they come to -128 here as well.
+    LiteRT also leaves out differences whose result would fall below its 5 integer bits; their result is -128 here as well.
     """
-    source, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert source is not None and source.quant is not None
-    rescaled = _rescaled_differences(source.quant.scale, 1.0)
+    source = graph.given(node, 0)
+    rescaled = _rescaled_differences(quant_of(source).scale, 1.0)
     table = np.stack([rounding_shift_right(_exp_on_negative_values(rescaled), _SUM_INTEGER_BITS), rescaled])
-    views = {"input": whole(source), "output": whole(result)}
     params = {"table_count": len(rescaled), "channels": source.shape[-1]}
-    return [KernelCall("log_softmax_s8", node.name, views, params, {"table": table.astype(np.int32)})]
+    return call_on_whole("log_softmax_s8", graph, node, params, {"table": table.astype(np.int32)})
 
 
 @selects("l2_normalization")
 def l2_normalization(graph: Graph, node: Node) -> list[KernelCall]:
     """Select l2_normalization_s8."""
-    source, result = graph.operand(node, 0), graph[node.outputs[0]]
-    assert source is not None and source.quant is not None
-    views = {"input": whole(source), "output": whole(result)}
-    params = {"channels": source.shape[-1], "input_zero_point": source.quant.zero_point}
-    return [KernelCall("l2_normalization_s8", node.name, views, params)]
+    source = graph.given(node, 0)
+    params = {"channels": source.shape[-1], "input_zero_point": quant_of(source).zero_point}
+    return call_on_whole("l2_normalization_s8", graph, node, params)
 
 
 def exponentials_of_differences(scale: float, beta: float) -> npt.NDArray[np.int32]:
-    """exp(-beta * scale * d) for d = 0, 1, 2 ..., 31 fractional bits, as far as any of them changes a result.
+    """Return exp(-beta * scale * d) for d = 0, 1, 2 ..., 31 fractional bits, as far as any of them changes a result.
 
     Below half a unit of the sum an exponential changes neither the sum nor, after its product with at most 1 is shifted
     right by 23 bits or more, an output.
@@ -78,9 +71,9 @@ def exponentials_of_differences(scale: float, beta: float) -> npt.NDArray[np.int
 
 
 def _rescaled_differences(scale: float, beta: float) -> Ints:
-    """-beta * scale * d for d = 0, 1, 2 ..., 26 fractional bits, as far as 5 integer bits hold it.
+    """Return -beta * scale * d for d = 0, 1, 2 ..., 26 fractional bits, as far as 5 integer bits hold it.
 
-    What PreprocessSoftmaxScaling and CalculateInputRadius of LiteRT's quantization_util.cc come to.
+    The result equals that of PreprocessSoftmaxScaling and CalculateInputRadius of LiteRT's quantization_util.cc.
     """
     real = difference_factor(scale, beta)
     assert real > 1.0, "the row's limits refuse what is less steep"
@@ -93,7 +86,7 @@ def _rescaled_differences(scale: float, beta: float) -> Ints:
 
 
 def _exp_on_negative_values(x: Ints) -> Ints:
-    """exp(x) with 31 fractional bits for x <= 0 with 26 (gemmlowp's exp_on_negative_values): a Taylor series around -1/8, times powers of e for the bits above."""
+    """Return exp(x) with 31 fractional bits for x <= 0 with 26 (gemmlowp's exp_on_negative_values): a Taylor series around -1/8, times powers of e for the bits above."""
     fraction_bits = 31 - INTEGER_BITS
     quarter = 1 << (fraction_bits - 2)
     within = (x & (quarter - 1)) - quarter
@@ -105,7 +98,7 @@ def _exp_on_negative_values(x: Ints) -> Ints:
 
 
 def _exp_below_one_quarter(x: Ints) -> Ints:
-    """exp(x) for x in [-1/4, 0), both with 31 fractional bits."""
+    """Return exp(x) for x in [-1/4, 0), both with 31 fractional bits."""
     center = 1895147668  # exp(-1/8)
     third = 715827883
     y = x + (1 << 28)

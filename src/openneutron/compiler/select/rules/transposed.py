@@ -13,7 +13,7 @@ SAME crops what it should), or whole groups (a grouped transposed convolution, w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, extents_of, selects, whole
-from openneutron.compiler.select.requantization import requantization, sums_of_weights
+from openneutron.compiler.select.rules.conv import clamp_of, convolution, zero_points
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.fixed_point import quantize_multipliers
-from openneutron.ops.rescaling import activation_range, of_convolution
+from openneutron.ops.rescaling import of_convolution
 from openneutron.ops.transposed import BIAS, INPUT, WEIGHTS, cropped
 
 Weights = npt.NDArray[np.int8]
@@ -45,12 +45,12 @@ class Phase:
 
     @property
     def geometry(self) -> tuple[int, int, int, int]:
-        """What the phases that run in one call have in common."""
+        """Return the geometry that the phases of one call share."""
         return self.count, len(self.taps), self.dilation, self.pad
 
 
 def phases(outputs: int, stride: int, before: int, taps: Sequence[int]) -> list[Phase]:
-    """The phases of an axis with ``outputs`` outputs, before whose first one ``before`` more are left out.
+    """Return the phases of an axis with ``outputs`` outputs, before whose first one ``before`` more are cropped.
 
     ``taps`` are the weights' rows that are not 0, ascending.
     """
@@ -68,7 +68,7 @@ def phases(outputs: int, stride: int, before: int, taps: Sequence[int]) -> list[
 
 
 def groups_of(weights: Weights) -> int:
-    """The most groups for which the weights [output, height, width, input] are 0 wherever the groups differ."""
+    """Return the most groups for which the weights [output, height, width, input] are 0 wherever the groups differ."""
     outputs, _, _, inputs = weights.shape
     used = weights.any(axis=(1, 2))
     most = math.gcd(outputs, inputs)
@@ -82,7 +82,7 @@ def groups_of(weights: Weights) -> int:
 
 
 def _diagonal(weights: Weights, groups: int) -> Weights:
-    """The weights [output, height, width, input of the group] of each output's own group."""
+    """Return the weights [output, height, width, input of the group] of each output's own group."""
     outputs, height, width, inputs = weights.shape
     blocks = weights.reshape(groups, outputs // groups, height, width, groups, inputs // groups)
     own = np.arange(groups)
@@ -94,7 +94,7 @@ def transpose_conv(graph: Graph, node: Node) -> list[KernelCall]:
     """conv_2d_s8 for each phase, conv_2d_1x1_s8 where it has one tap, depthwise_conv_2d_s8 where each group has one input.
 
     Neighbouring phases of the columns whose convolutions differ in their weights alone are one call with output channels
-    for each of them: what lies behind a column's channels in memory is the next column.
+    for each of them: behind a column's channels, memory has the next column.
     """
     layer = _layer(graph, node)
     vertical, horizontal = (layer.phases(axis) for axis in (1, 2))
@@ -113,7 +113,7 @@ class _Layer:
     result: Tensor
     weights: Weights
     scales: npt.ArrayLike
-    """Return the factors of the accumulators: one for each output channel, or one for all."""
+    """The factors of the accumulators: one for each output channel, or one for all."""
     bias: npt.NDArray[np.int32] | None
     groups: int
 
@@ -125,46 +125,38 @@ class _Layer:
         return phases(self.result.shape[axis], stride, padding[2 * axis - 2], taps)
 
     def call(self, rows: Phase, columns: Sequence[Phase]) -> KernelCall:
-        """The convolution of one phase of the rows and of phases of the columns that have one geometry."""
+        """Return the convolution of one phase of the rows and of phases of the columns that have one geometry."""
         window = np.concatenate([self._window(rows, phase) for phase in columns])
-        filters, kernel_h, kernel_w, inputs = window.shape
-        assert self.source.quant is not None and self.result.quant is not None
-        zero_point, output = self.source.quant.zero_point, self.result.quant
-        low, high = activation_range(self.node["activation"], output.scale, output.zero_point)
-        params = {
-            "kernel_h": kernel_h,
-            "kernel_w": kernel_w,
-            "stride_h": 1,
-            "stride_w": 1,
-            "dilation_h": rows.dilation,
-            "dilation_w": columns[0].dilation,
-            "pad_top": rows.pad,
-            "pad_left": columns[0].pad,
-            "group_inputs": inputs,
-            "group_outputs": filters // self.groups,
-            "single_rounding": 0,
-            "constant_channel0": 0,
-            "constant_channels": filters,
-            "input_zero_point": zero_point,
-            "output_zero_point": output.zero_point,
-            "clamp_min": low,
-            "clamp_max": high,
-        }
-        views = {"input": whole(self.source), "output": self._view(rows, columns)}
-        kernel = self._kernel(params, views)
-        constants = {"weights": window, "requant": self._requantization(window, len(columns))}
-        return KernelCall(kernel, self.node.name, views, params, constants)
+        pad, times = (rows.pad, columns[0].pad), len(columns)
+        multipliers, shifts = quantize_multipliers(np.reshape(self.scales, -1))
+        if multipliers.size > 1:
+            multipliers, shifts = np.tile(multipliers, times), np.tile(shifts, times)
+        output = self._view(rows, columns)
+        return convolution(
+            self._kernel(window, pad, output),
+            self.node,
+            {"input": whole(self.source), "output": output},
+            window,
+            None if self.bias is None else np.tile(self.bias, times),
+            (multipliers, shifts),
+            zero_points(self.source, self.result),
+            clamp_of(self.node, self.result),
+            groups=self.groups,
+            dilation=(rows.dilation, columns[0].dilation),
+            pad=pad,
+        )
 
-    def _kernel(self, params: Mapping[str, int], views: Mapping[str, View]) -> str:
+    def _kernel(self, window: Weights, pad: tuple[int, int], output: View) -> str:
+        _, kernel_h, kernel_w, inputs = window.shape
         if self.groups > 1:
-            return "depthwise_conv_2d_s8" if params["group_inputs"] == 1 else "conv_2d_s8"
-        _, height, width, _ = views["input"].extents
-        _, rows, columns, _ = views["output"].extents
-        point = params["kernel_h"] == params["kernel_w"] == 1 and params["pad_top"] == params["pad_left"] == 0
+            return "depthwise_conv_2d_s8" if inputs == 1 else "conv_2d_s8"
+        _, height, width, _ = whole(self.source).extents
+        _, rows, columns, _ = output.extents
+        point = kernel_h == kernel_w == 1 and pad == (0, 0)
         return "conv_2d_1x1_s8" if point and rows <= height and columns <= width else "conv_2d_s8"
 
     def _window(self, rows: Phase, columns: Phase) -> Weights:
-        """The taps of one phase; a single 0 where there are none."""
+        """Return the taps of one phase; a single 0 where there are none."""
         if not rows.taps or not columns.taps:
             shape = (max(1, len(rows.taps)), max(1, len(columns.taps)))
             return np.zeros((self.weights.shape[0], *shape, self.weights.shape[3]), np.int8)
@@ -177,19 +169,10 @@ class _Layer:
         pitches = (batch, self.node["stride_h"] * row, self.node["stride_w"] * column, channel)
         return View(self.result.name, extents, pitches, rows.first * row + columns[0].first * column)
 
-    def _requantization(self, window: Weights, times: int) -> npt.NDArray[np.int32]:
-        assert self.source.quant is not None and self.result.quant is not None
-        multipliers, shifts = quantize_multipliers(np.reshape(self.scales, -1))
-        if multipliers.size > 1:
-            multipliers, shifts = np.tile(multipliers, times), np.tile(shifts, times)
-        bias = None if self.bias is None else np.tile(self.bias, times)
-        sums = sums_of_weights(window, 0)
-        return requantization(bias, sums, self.source.quant.zero_point, multipliers, shifts)
-
 
 def _layer(graph: Graph, node: Node) -> _Layer:
-    source, weights, bias = (graph.operand(node, place) for place in (INPUT, WEIGHTS, BIAS))
-    assert source is not None and weights is not None and weights.data is not None and weights.quant is not None
+    source, weights, bias = graph.given(node, INPUT), graph.given(node, WEIGHTS), graph.operand(node, BIAS)
+    assert weights.data is not None
     data = np.asarray(weights.data, np.int8)
     groups = groups_of(data)
     values = None if bias is None or bias.data is None else np.asarray(bias.data, np.int32).reshape(-1)

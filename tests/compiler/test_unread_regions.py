@@ -8,10 +8,8 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.schedule.in_place import in_place
-from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.schedule.timeline import spent_on_calls
-from openneutron.compiler.schedule.unread import may_leave_out
+from openneutron.compiler.schedule.needs import in_place, parts_may_be_faster
+from openneutron.compiler.schedule.schedule import spent_on_calls, whole_schedule
 from openneutron.compiler.search.fit import cascade_searches
 from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Tensor, per_tensor
@@ -81,4 +79,4 @@ def test_where_nothing_can_be_left_out_no_cascade_is_faster(seed: int) -> None:
     found = [each.fastest(ENOUGH) for each in cascade_searches(calls, own, oracle.TARGET, CompileOptions())]
     best = min(each.cycles for each in found if each is not None)
     assert best <= sum(whole_cycles(graph))
-    assert may_leave_out(calls, own, oracle.TARGET) or best == sum(whole_cycles(graph))
+    assert parts_may_be_faster(calls, own, oracle.TARGET) or best == sum(whole_cycles(graph))
