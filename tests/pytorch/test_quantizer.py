@@ -29,7 +29,7 @@ from openneutron.pytorch.quantizer.observers.ranges import (
     HistogramRangeObserver,
     PerChannelWeightObserver,
 )
-from openneutron.pytorch.quantizer.passes.make_functional import MakeFunctional
+from openneutron.pytorch.quantizer.passes.exported_forms import MakeFunctional
 from tests.pytorch.small_models import IMAGE, Around
 
 DECOMPOSED = {

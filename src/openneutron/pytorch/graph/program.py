@@ -7,6 +7,7 @@ import operator
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -234,3 +235,65 @@ def _range(node: Node) -> tuple[int, int]:
     numbers = [item for item in node.args[3:] if isinstance(item, int) and not isinstance(item, bool)]
     low, high = numbers[-2:]
     return low, high
+
+
+def arguments_of(node: Node) -> dict[str, Any]:
+    """Every argument of a call, with the schema's defaults for those not given."""
+    overload = overload_of(node)
+    assert overload is not None
+    arguments = overload._schema.arguments
+    found = {item.name: item.default_value for item in arguments if item.has_default_value()}
+    found |= {item.name: value for item, value in zip(arguments, node.args, strict=False)}
+    return found | dict(node.kwargs)
+
+
+def pair(item: Any, absent: Any = None) -> tuple[int, int]:
+    """(rows, columns) of an argument that is a number, one number in a list, or two; ``absent`` for an empty list."""
+    if isinstance(item, int):
+        return item, item
+    if not item:
+        return pair(absent)
+    return (item[0], item[0]) if len(item) == 1 else (item[0], item[1])
+
+
+def written(node: Node) -> str:
+    """The function or method that the user, or the module the user wrote, called: ``silu`` of the sigmoid it was made of.
+
+    torch.export notes it (``torch_fn``), and keeps it through decompositions; empty where it does not.
+    """
+    noted = node.meta.get("torch_fn")
+    if not noted or not isinstance(noted[1], str):
+        return ""
+    kind, _, name = noted[1].partition(".")
+    if kind == "OpOverload":
+        name = name.rpartition(".")[0]
+    return "" if "quantize_per" in name else name.strip("_")
+
+
+def call_of(node: Node) -> str:
+    """A name that all nodes made of one call of the user's have in common; empty where it is not known."""
+    noted = node.meta.get("torch_fn")
+    return str(noted[0]) if noted and written(node) else ""
+
+
+def base_name(node: Node) -> str:
+    """The operator without namespace and overload, and without what makes it another form of the same: ``view`` of
+    ``aten.view_copy.default``."""
+    parts = op_name(node).split(".")
+    name = parts[1] if len(parts) > 1 else parts[0]
+    return name.strip("_").removesuffix("_copy")
+
+
+def title(node: Node) -> str:
+    """The operator as the user knows it: ``aten.relu``; ``silu (aten.sigmoid)`` where it is made from another one."""
+    parts = op_name(node).split(".")
+    operator = ".".join(parts[:2])
+    said = written(node)
+    return operator if not said or said == base_name(node) else f"{said} ({operator})"
+
+
+def is_decomposed(node: Node) -> bool:
+    """Whether the node is one of several that a call of the user's was taken apart into, as far as names tell."""
+    said, base = written(node), base_name(node)
+    overload = overload_of(node)
+    return bool(said) and overload is not None and said != base and said not in base and base not in said

@@ -7,11 +7,17 @@ import torch
 from torch.fx import Node
 
 from openneutron import ops
-from openneutron.pytorch.graph.marks import LEFT_FLOAT, STAYS_WHOLE
-from openneutron.pytorch.graph.origin import is_decomposed, written
 from openneutron.pytorch.graph.pointwise import is_pointwise_operator
-from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name, overload_of, short_name
-from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, REWRITE, Reject
+from openneutron.pytorch.graph.program import (
+    is_decomposed,
+    is_dequantize,
+    is_quantize,
+    op_name,
+    overload_of,
+    short_name,
+    written,
+)
+from openneutron.pytorch.graph.reject import LEFT_FLOAT, QUANTIZE_FIRST, REWRITE, STAYS_WHOLE, Reject
 from openneutron.pytorch.operators.rules.objections import COUNTED_AT_RUN_TIME, is_computed, objection
 
 QUANTIZER = "quantizer"

@@ -15,7 +15,6 @@ from torch.fx import Node
 
 from openneutron.ir import DType, Graph, QuantParams, Tensor
 from openneutron.ir import Node as IrNode
-from openneutron.pytorch.graph.marks import KEPT_FLOAT
 from openneutron.pytorch.graph.program import (
     CHANNELS_INNERMOST,
     CHANNELS_LAST,
@@ -32,7 +31,7 @@ from openneutron.pytorch.graph.program import (
     quantized,
     shape_of,
 )
-from openneutron.pytorch.graph.reject import WITH_INTEGERS, Reject, Rejected
+from openneutron.pytorch.graph.reject import KEPT_FLOAT, WITH_INTEGERS, Reject, Rejected
 from openneutron.pytorch.lower.absent import no_rule, not_quantized
 from openneutron.pytorch.lower.functions import Function, functions_of, only_inside, table_of
 from openneutron.pytorch.lower.units import Unit

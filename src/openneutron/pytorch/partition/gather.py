@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from torch.fx import Graph, Node
 
 from openneutron.compiler.select.trial import Refused, Trial
-from openneutron.pytorch.graph.marks import LEFT_FLOAT, NOT_DELEGATED
 from openneutron.pytorch.graph.order import Groups
-from openneutron.pytorch.graph.origin import is_decomposed
 from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import Constants, is_compute, is_dequantize, is_quantize, op_name
-from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Reject
+from openneutron.pytorch.graph.program import Constants, is_compute, is_decomposed, is_dequantize, is_quantize, op_name
+from openneutron.pytorch.graph.reject import LEFT_FLOAT, NOT_DELEGATED, QUANTIZE_FIRST, Reject
 from openneutron.pytorch.lower.absent import QUANTIZER, left_float, no_rule, not_quantized
 from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal, kept_float
 from openneutron.pytorch.lower.units import Unit, find_units

@@ -16,8 +16,7 @@ from fnmatch import fnmatchcase
 from torch.fx import Graph, Node
 
 from openneutron.errors import InvalidOptionError
-from openneutron.pytorch.graph.origin import written
-from openneutron.pytorch.graph.program import is_compute, module_path, op_name
+from openneutron.pytorch.graph.program import is_compute, module_path, op_name, written
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
 OPTION = "operators_not_to_delegate"

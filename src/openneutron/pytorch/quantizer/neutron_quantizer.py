@@ -18,8 +18,8 @@ from torchao.quantization.pt2e.quantizer import (
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
 
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.graph.constants import constant_of
 from openneutron.pytorch.graph.pointwise import Region, find_regions
+from openneutron.pytorch.graph.rewriting import constant_of
 from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.operators.comparison.quantize import FILL
 from openneutron.pytorch.operators.elementwise.softmax_rows import SOFTMAX, has_own_scale, row_dimension

@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from openneutron.errors import InvalidOptionError
-from openneutron.pytorch.graph.marks import KEPT_FLOAT, LEFT_FLOAT
+from openneutron.pytorch.graph.reject import KEPT_FLOAT, LEFT_FLOAT
 from openneutron.pytorch.quantizer.settings import AS_USUAL, QuantizationConfig
 
 _CHOSEN = "openneutron_config"

@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
-from openneutron.pytorch.graph.constants import is_state
+from openneutron.pytorch.graph.rewriting import is_state
 from openneutron.pytorch.source.inputs import ModelInputs, example
 
 Extents = dict[int, dict[int, Any]]

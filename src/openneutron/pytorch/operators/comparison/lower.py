@@ -11,8 +11,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_tensor
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import op_name, shape_of, short_name
+from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of, short_name
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.rules.broadcast import Together, together
 from openneutron.pytorch.operators.rules.context import Context

@@ -11,8 +11,7 @@ from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_channel, per_tensor
 from openneutron.ops.conv import same_padding
-from openneutron.pytorch.graph.arguments import arguments_of, pair
-from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.program import arguments_of, pair, shape_of
 from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Reject, Rejected
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers

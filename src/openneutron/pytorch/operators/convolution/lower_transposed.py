@@ -12,8 +12,7 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams
-from openneutron.pytorch.graph.arguments import arguments_of, pair
-from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.program import arguments_of, pair, shape_of
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.convolution.lower import bias_of, convolution, operands_of, spatial, with_row
 from openneutron.pytorch.operators.rules.context import Context

@@ -10,8 +10,7 @@ from torch.fx import Node
 
 from openneutron.ir import per_tensor
 from openneutron.ops import BY_NAME
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.program import arguments_of, shape_of
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.rules.broadcast import together
 from openneutron.pytorch.operators.rules.clamps import clamp_operator

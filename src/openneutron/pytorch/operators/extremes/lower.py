@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from torch.fx import Node
 
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import op_name, shape_of
+from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.elementwise.lower import of_both
 from openneutron.pytorch.operators.rules.context import Context

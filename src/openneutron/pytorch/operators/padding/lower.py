@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch.fx import Node
 
 from openneutron.ir import QuantParams
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import op_name, shape_of
+from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.convolution.lower import pad
 from openneutron.pytorch.operators.rules.context import Context

@@ -9,8 +9,7 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import per_channel
-from openneutron.pytorch.graph.arguments import arguments_of, pair
-from openneutron.pytorch.graph.program import GETITEM, op_name, shape_of
+from openneutron.pytorch.graph.program import GETITEM, arguments_of, op_name, pair, shape_of
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.convolution.lower import Window, bias_of, padded
 from openneutron.pytorch.operators.pooling.maxima import MOST_COMPARED

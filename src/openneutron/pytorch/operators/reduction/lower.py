@@ -9,8 +9,7 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import QuantParams, per_tensor
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.program import arguments_of, shape_of
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers

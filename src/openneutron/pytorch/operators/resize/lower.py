@@ -12,8 +12,7 @@ from torch.fx import Node
 
 from openneutron.compiler.select.rules.data_movement import nearest_neighbors
 from openneutron.ops.resize import bilinear_positions
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import op_name, shape_of
+from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
