@@ -39,11 +39,10 @@ from openneutron.pytorch.nxp_backend import (
     generate_neutron_compile_spec,
     intermediates_folder,
 )
-from openneutron.pytorch.partition.delegation import Delegation
+from openneutron.pytorch.partition.delegation import Delegation, check_kernels
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.run.runner import Runner
-from openneutron.pytorch.run.runtime_check import check_kernels
 from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, restore
 from openneutron.pytorch.source.inputs import ModelInputs, samples
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary

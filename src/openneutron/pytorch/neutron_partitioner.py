@@ -22,17 +22,16 @@ from openneutron import targets
 from openneutron.compiler.select.trial import try_compile
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.backend.compile_spec import decode
-from openneutron.pytorch.backend.cpu_kernels import has_cpu_kernel
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.edge_passes.duplicate_dequantize import duplicate_dequantize, has_shared_dequantize
+from openneutron.pytorch.edge_passes.neutron_edge_pass_manager import duplicate_dequantize, has_shared_dequantize
 from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import Constants, is_compute, op_name, overload_of
 from openneutron.pytorch.graph.reject import NOT_DELEGATED
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
-from openneutron.pytorch.partition.delegation import Delegation, counts, fallbacks, on_cpu, on_npu
+from openneutron.pytorch.partition.delegation import Delegation, counts, fallbacks, has_cpu_kernel, on_cpu, on_npu
 from openneutron.pytorch.partition.gather import Partition, Partitioning, PartitionOptions, partition
 from openneutron.pytorch.partition.handover import HANDOVER, Handover, key_of, tensors_of
 from openneutron.pytorch.partition.names import check_names, matching

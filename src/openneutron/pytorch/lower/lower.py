@@ -33,8 +33,7 @@ from openneutron.pytorch.graph.program import (
 )
 from openneutron.pytorch.graph.reject import KEPT_FLOAT, WITH_INTEGERS, Reject, Rejected
 from openneutron.pytorch.lower.absent import no_rule, not_quantized
-from openneutron.pytorch.lower.functions import Function, functions_of, only_inside, table_of
-from openneutron.pytorch.lower.units import Unit
+from openneutron.pytorch.lower.units import Function, Unit, functions_of, only_inside, table_of
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout

@@ -22,12 +22,11 @@ from openneutron.pytorch.graph.pointwise import Region, find_regions
 from openneutron.pytorch.graph.rewriting import constant_of
 from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.operators.comparison.quantize import FILL
-from openneutron.pytorch.operators.elementwise.softmax_rows import SOFTMAX, has_own_scale, row_dimension
+from openneutron.pytorch.operators.elementwise.quantize import SOFTMAX, has_own_scale, row_dimension
 from openneutron.pytorch.operators.rules.annotation import AnnotationRule, Result
-from openneutron.pytorch.operators.rules.clamps import ACTIVATIONS
-from openneutron.pytorch.operators.rules.results import is_fused_clamp
+from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
 from openneutron.pytorch.quantizer import overrides
-from openneutron.pytorch.quantizer.observers.probability import fixed_parameters
+from openneutron.pytorch.quantizer.observers import fixed_parameters
 from openneutron.pytorch.quantizer.overrides import Overrides
 from openneutron.pytorch.quantizer.passes.simulate_batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.quantizer.settings import USUAL, Choice, QuantizationConfig

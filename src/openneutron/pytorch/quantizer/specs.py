@@ -18,15 +18,16 @@ from torchao.quantization.pt2e.quantizer import (
     QuantizationSpec,
 )
 
-from openneutron.pytorch.quantizer.observers.probability import ProbabilityObserver
-from openneutron.pytorch.quantizer.observers.ranges import (
+from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,
     HistogramRangeObserver,
     LatestWeightObserver,
     PerChannelWeightObserver,
+    ProbabilityObserver,
+    ReachableRangeObserver,
+    RowRangeObserver,
     WeightObserver,
 )
-from openneutron.pytorch.quantizer.observers.row import ReachableRangeObserver, RowRangeObserver
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 

@@ -14,9 +14,9 @@ from openneutron.ir import QuantParams
 from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.convolution.lower import pad
+from openneutron.pytorch.operators.rules.broadcast import take
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import lowers
-from openneutron.pytorch.operators.rules.positions import take
 from openneutron.pytorch.operators.rules.values import Shape, Value
 
 Amounts = list[tuple[int, int]]

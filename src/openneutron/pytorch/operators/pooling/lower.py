@@ -12,17 +12,17 @@ from openneutron.ir import per_channel
 from openneutron.pytorch.graph.program import GETITEM, arguments_of, op_name, pair, shape_of
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.convolution.lower import Window, bias_of, padded
-from openneutron.pytorch.operators.pooling.maxima import MOST_COMPARED
+from openneutron.pytorch.operators.pooling.decompose import MOST_COMPARED
 from openneutron.pytorch.operators.reduction.lower import mean_over
-from openneutron.pytorch.operators.rules.clamps import INT8_MIN
+from openneutron.pytorch.operators.rules.broadcast import take
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.positions import take
+from openneutron.pytorch.operators.rules.results import INT8_MIN
 from openneutron.pytorch.operators.rules.values import Shape, Value
-from openneutron.pytorch.operators.separable.matrices import apply
-from openneutron.pytorch.operators.separable.separable import (
+from openneutron.pytorch.operators.separable.sums import (
     Separable,
     adaptive_average_pool,
+    apply,
     average_pool,
     litert_padding,
     window_of,

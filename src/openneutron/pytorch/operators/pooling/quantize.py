@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.pytorch.operators.rules.annotation import FUNCTION, MOVE, AnnotationRule, Result
-from openneutron.pytorch.operators.separable.separable import (
+from openneutron.pytorch.operators.separable.sums import (
     Pair,
     Separable,
     adaptive_average_pool,

@@ -14,12 +14,11 @@ from openneutron.compiler.select.rules.data_movement import nearest_neighbors
 from openneutron.ops.resize import bilinear_positions
 from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
 from openneutron.pytorch.graph.reject import Reject
+from openneutron.pytorch.operators.rules.broadcast import take
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
-from openneutron.pytorch.operators.rules.positions import take
 from openneutron.pytorch.operators.rules.values import Value
-from openneutron.pytorch.operators.separable.matrices import apply
-from openneutron.pytorch.operators.separable.separable import Matrix, Separable, nearest_positions, resized
+from openneutron.pytorch.operators.separable.sums import Matrix, Separable, apply, nearest_positions, resized
 
 PLACEMENTS = ((False, False), (False, True), (True, False))
 """LiteRT's (align_corners, half_pixel_centers)."""

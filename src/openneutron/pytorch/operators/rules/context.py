@@ -15,8 +15,7 @@ from openneutron.ir import DType, Graph, QuantParams, Tensor, constant
 from openneutron.ir import Node as IrNode
 from openneutron.pytorch.graph.program import CHANNELS_LAST, Constants, is_exact, module_path
 from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, WITH_INTEGERS, Rejected
-from openneutron.pytorch.operators.rules.clamps import Bounds, fused_activation, stored_bounds
-from openneutron.pytorch.operators.rules.results import Results
+from openneutron.pytorch.operators.rules.results import Bounds, Results, fused_activation, stored_bounds
 from openneutron.pytorch.operators.rules.values import (
     Shape,
     Value,

@@ -16,6 +16,10 @@ import torch
 from torchao.quantization.pt2e import MinMaxObserver, MovingAveragePerChannelMinMaxObserver, PerChannelMinMaxObserver
 from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
 
+from openneutron.ops import BY_NAME
+from openneutron.ops.softmax import LEAST_SCALE
+from openneutron.pytorch.operators.comparison.quantize import LARGEST_VALUE
+
 BINS = 2048
 CANDIDATES = 128
 """How many lower and how many upper ends of the range are tried."""
@@ -189,3 +193,70 @@ class PerChannelWeightObserver(_SeesOnce, PerChannelMinMaxObserver):
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
         scale, zero_point = super().calculate_qparams()
         return torch.maximum(scale, scale.max() * LEAST_CHANNEL_RATIO), zero_point
+
+
+LARGEST_FLAT = 1 / 4
+"""The largest observed probability for which a softmax gets a scale of its own, at least 4 times as fine as 1/256.
+
+Above it the scale 1/256 has at least 64 steps for the largest value, and LiteRT's plain int8 SOFTMAX computes the
+result.
+"""
+
+
+class ProbabilityObserver(MinMaxObserver):
+    """Observe probabilities: LiteRT's fixed scale 1/256 where the largest is above ``LARGEST_FLAT``, else a scale that
+    ends at the largest. The zero point is -128 in either case."""
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (scale, zero point)."""
+        scale, zero_point = fixed_parameters()
+        largest = float(self.max_val)
+        if 0 < largest <= LARGEST_FLAT:
+            scale = max(largest / (self.quant_max - self.quant_min), LEAST_SCALE)
+        return torch.tensor([scale]), torch.tensor([zero_point], dtype=torch.int64)
+
+
+def fixed_parameters() -> tuple[float, int]:
+    """Return scale and zero point of LiteRT's int8 SOFTMAX."""
+    fixed = BY_NAME["softmax"].fixed_output
+    assert fixed is not None
+    return fixed
+
+
+REACH = 9.0
+"""How far below the largest of its row a value still matters to a softmax: e**-9 is 1/8103, 1/32 of a step of its result."""
+
+
+class RowRangeObserver(MinMaxObserver):
+    """Observes what a softmax over dimension ``dim`` reads: values further than ``REACH`` below their row's largest count as
+    if they were just there. They saturate instead of stretching the range, above all those that a mask puts out of reach.
+
+    Nothing else is clipped: the largest values, which are few, matter most.
+    """
+
+    def __init__(self, dim: int = -1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dim = dim
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        x = x_orig.detach()
+        if x.numel() and x.is_floating_point():
+            x = torch.nan_to_num(x)
+            reached = torch.maximum(x, x.amax(self.dim, keepdim=True) - REACH)
+            # Rows of fillers alone give probabilities that nobody uses.
+            reached = reached[reached.abs() <= LARGEST_SIGNAL]
+            if reached.numel():
+                super().forward(reached)
+        return x_orig
+
+
+class ReachableRangeObserver(MinMaxObserver):
+    """Observes what ``masked_fill`` makes: numbers beyond ``LARGEST_VALUE``, infinity too, only put out of reach what they
+    take the place of, and saturate."""
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        x = x_orig.detach()
+        reachable = x[x.abs() <= LARGEST_VALUE]
+        if reachable.numel():
+            super().forward(reachable)
+        return x_orig
