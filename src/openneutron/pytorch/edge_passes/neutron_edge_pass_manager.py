@@ -25,7 +25,7 @@ def has_shared_dequantize(graph: Graph) -> bool:
 
 
 def duplicate_dequantize(graph: Graph) -> bool:
-    """Copies dequantize nodes that several nodes read; True if anything changed."""
+    """Copy dequantize nodes that several nodes read; True if anything changed."""
     changed = False
     for node in list(graph.nodes):
         if not is_dequantize(node):

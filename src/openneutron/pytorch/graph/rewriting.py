@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The form of the passes over ATen graphs."""
+"""The form of the passes over ATen graphs, and what passes do to a graph: read and add constants, insert calls."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ def _hand_over(module: GraphModule, node: Node, result: Any) -> None:
 
 
 def constant_of(module: GraphModule, node: object) -> torch.Tensor | None:
-    """The tensor a ``get_attr`` node holds, or None for anything else, and for state that the model writes to."""
+    """Return the tensor a ``get_attr`` node holds, or None for anything else, and for state that the model writes
+    to."""
     if not isinstance(node, Node) or node.op != "get_attr" or is_state(node):
         return None
     owner: object = module
@@ -115,7 +116,7 @@ def constant_of(module: GraphModule, node: object) -> torch.Tensor | None:
 
 
 def is_state(node: Node) -> bool:
-    """Whether a ``get_attr`` node's tensor, or a view of it, is written to when the model runs."""
+    """Return whether a ``get_attr`` node's tensor, or a view of it, is written to when the model runs."""
     waiting, seen = [node], {node}
     while waiting:
         here = waiting.pop()
@@ -136,7 +137,7 @@ def is_state(node: Node) -> bool:
 
 
 def add_constant(module: GraphModule, before: Node, stem: str, value: torch.Tensor) -> Node:
-    """A ``get_attr`` node in front of ``before`` for a new buffer; its name is made unique from ``stem``."""
+    """Return a ``get_attr`` node in front of ``before`` for a new buffer; its name is made unique from ``stem``."""
     name = stem.replace(".", "_")
     while hasattr(module, name):
         name += "_"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What to say of a call that no lowering rule takes."""
+"""The reasons for calls that no lowering rule takes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ NO_KERNEL_PLANNED = {
 
 
 def no_rule(node: Node) -> Reject:
-    """Why an operator without a lowering rule stays on the CPU."""
+    """Return why an operator without a lowering rule stays on the CPU."""
     name = short_name(node)
     overload = overload_of(node)
     if overload is None:
@@ -90,7 +90,7 @@ def stays_whole(node: Node) -> Reject | None:
 
 
 def not_quantized(node: Node) -> Reject:
-    """Why a node's operands are no int8 values, as far as the node itself tells."""
+    """Return why a node's operands are no int8 values, as far as the node itself tells."""
     against = objection(node) or (_computed_weights(node) if op_name(node) == "aten.convolution.default" else None)
     if against is not None:
         return against

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functions of one value, whatever operators say them, as tables: the nodes between a dequantize and a quantize node are run
-on all 256 values there are."""
+"""The units of delegation, and pointwise functions as tables of their results for all 256 stored values.
+
+The nodes of a unit are on the NPU together or not at all, because float values join them.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,14 @@ class Function:
 
     @property
     def has_operator(self) -> bool:
-        """Whether it is one call of an operator that has a rule of its own, with one operand."""
+        """Return whether it is one call of an operator that has a rule of its own, with one operand."""
         if len(self.nodes) != 1 or op_name(self.nodes[0]) not in LOWER_RULES:
             return False
         return sum(isinstance(argument, Node) for argument in self.nodes[0].args) == 1
 
 
 def function_behind(end: Node, constants: Constants) -> Function | None:
-    """The function of one quantized value whose result ``end`` is; None where it is none.
+    """Return the pointwise function of one quantized value whose result is ``end``, or None.
 
     Its leaves are dequantize nodes of one value, and single numbers; all between is pointwise, of one shape.
     """
@@ -91,7 +93,7 @@ def _is_number(node: Node, constants: Constants) -> bool:
 
 
 def table_of(function: Function, quantize: Node, constants: Constants) -> np.ndarray:
-    """The table, int8 [256]: PyTorch's own float32 results for every stored value, as ``quantize`` stores them.
+    """Return the table, int8 [256]: PyTorch's own float32 results for every stored value, as ``quantize`` stores them.
 
     Where there is no result (the root of a negative number), it is the one nearest to it.
     """
@@ -106,7 +108,6 @@ def table_of(function: Function, quantize: Node, constants: Constants) -> np.nda
 
 
 def _number(node: Node, constants: Constants) -> torch.Tensor:
-    """The one number that a node is."""
     if is_dequantize(node):
         source = node.args[0]
         assert isinstance(source, Node)
@@ -119,7 +120,7 @@ def _number(node: Node, constants: Constants) -> torch.Tensor:
 
 
 def _without_gaps(values: np.ndarray) -> np.ndarray:
-    """The values with those that are no number replaced by the nearest that is; the lower of two as near."""
+    """Return the values with those that are no number replaced by the nearest that is; the lower of two as near."""
     there = np.flatnonzero(~np.isnan(values))
     if there.size == values.size:
         return values
@@ -130,7 +131,7 @@ def _without_gaps(values: np.ndarray) -> np.ndarray:
 
 
 def functions_of(nodes: Iterable[Node], constants: Constants) -> dict[Node, Function]:
-    """The functions of one value that end in quantize nodes, by those nodes."""
+    """Return the functions of one value that end in quantize nodes, by those nodes."""
     found: dict[Node, Function] = {}
     for node in nodes:
         source = node.args[0] if is_quantize(node) else None
@@ -140,7 +141,7 @@ def functions_of(nodes: Iterable[Node], constants: Constants) -> dict[Node, Func
 
 
 def only_inside(functions: Mapping[Node, Function]) -> set[Node]:
-    """The nodes of these functions that nothing else reads."""
+    """Return the nodes of these functions that nothing else reads."""
     inside = {node for function in functions.values() for node in (*function.nodes, *function.numbers)}
     while outside := {
         node for node in inside if any(user not in inside and user not in functions for user in node.users)
@@ -184,7 +185,7 @@ def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Uni
         owner[node] = node
         for source in node.all_input_nodes:
             if source.op != "call_function" or (is_exact(source) and not {source, node} <= inside):
-                continue  # integers and truth values may come from anywhere
+                continue  # integers and booleans may come from anywhere
             if not is_quantize(source) or _is_constant(source, constants):
                 owner[root(source)] = root(node)
     members: dict[Node, list[Node]] = defaultdict(list)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which nodes of a program went to the NPU, and why each of the others did not."""
+"""The placement of a program's nodes: on the NPU, or on the CPU with a reason, a cost and a kernel."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ class Delegation:
 
 
 def counts(node: Node) -> bool:
-    """Whether the node is an operator of the model to a user: not a part of another one, nor a number computed from a shape."""
+    """Return whether the node is an operator of the model to a user: not a part of another one, nor a number computed
+    from a shape."""
     value = node.meta.get("val")
     has_tensor = value is None or isinstance(value, (torch.Tensor, list, tuple))
     return op_name(node) != GETITEM and has_tensor
@@ -119,7 +120,8 @@ def on_npu(nodes: Iterable[Node], partition: int) -> list[NodeOnNpu]:
 
 
 def fallbacks(graph: Graph, partitions: Sequence[Iterable[Node]]) -> dict[Node, Fallback]:
-    """For each call on the CPU what it costs together with those it exchanges values with on the CPU."""
+    """Return for each call on the CPU the cost of its island: the calls that exchange values with each other on the
+    CPU."""
     part_of = {node: number for number, nodes in enumerate(partitions) for node in nodes}
     on_cpu = [node for node in graph.nodes if node.op == "call_function" and node not in part_of]
     if not on_cpu or not part_of:
@@ -207,7 +209,8 @@ _VIEWS = frozenset(("aten.view_copy.default", "aten.alias_copy.default", "aten._
 
 
 def has_cpu_kernel(node: Node) -> bool:
-    """Whether a call can run on the CPU. What is no operator of a library (getitem, control flow, sizes) always can."""
+    """Return whether a call can run on the CPU. Calls that are no operators of a library (getitem, control flow, sizes)
+    can."""
     overload = overload_of(node)
     return overload is None or str(overload) in _VIEWS or _has_kernel(overload)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What watches tensors during calibration and decides their scales.
+"""Observers of tensors during calibration, which decide their scales.
 
 The activation observer keeps a histogram and, when asked, takes the range with the least mean squared error. The error of
 a range is that of clipping what lies outside plus step**2 / 12 for what lies inside (the noise of uniform rounding; Widrow
@@ -46,8 +46,8 @@ LARGEST_SIGNAL = 1e30
 
 
 def stride_of(count: int) -> int:
-    """Of how many values of a tensor one is counted. It has no factor in common with their number, nor therefore with any of
-    the tensor's extents, so that every channel, row and column gets its share."""
+    """Return the stride between counted values of a tensor. The stride has no factor in common with the number of values,
+    nor with an extent of the tensor, so that every channel, row and column gets its share."""
     stride = -(-count // MOST_COUNTED)
     while math.gcd(stride, count) > 1:
         stride += 1
@@ -111,7 +111,7 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         return min(BINS - 1, max(0, int((value - low) / (high - low) * BINS)))
 
     def _stretched(self, low: float, high: float) -> np.ndarray:
-        """The counts so far in bins of the new, wider range."""
+        """Return the counts so far in bins of the new, wider range."""
         old = self.histogram.numpy()
         before, after = float(self.min_val), float(self.max_val)
         if not old.any():
@@ -121,7 +121,7 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         return np.bincount(places, weights=old, minlength=BINS)
 
     def best_range(self) -> tuple[float, float]:
-        """The range of least mean squared error among those whose ends are bin edges, zero inside."""
+        """Return the range of least mean squared error among those whose ends are bin edges, zero inside."""
         low, high = float(self.min_val), float(self.max_val)
         if not high > low:
             return low, high
@@ -143,7 +143,7 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         return float(edges[lows[row]]), float(edges[highs[column]])
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(scale, zero point); of the whole of what was seen so far."""
+        """Return (scale, zero point); of the whole of what was seen so far."""
         if self._chosen is None:
             low, high = self.best_range()
             if not np.isfinite([low, high]).all():

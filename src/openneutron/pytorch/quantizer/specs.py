@@ -105,7 +105,7 @@ def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationS
 
 
 def act_qspec(is_qat: bool) -> QuantizationSpec:
-    """``activation_spec`` under the name it has in ExecuTorch's NXP backend."""
+    """Return ``activation_spec`` under the name it has in ExecuTorch's NXP backend."""
     return activation_spec(is_qat)
 
 

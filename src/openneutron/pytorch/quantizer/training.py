@@ -40,7 +40,8 @@ _TRAINING = {
 
 
 def prepare_training(module: GraphModule, quantizer: Quantizer) -> GraphModule:
-    """The module with fake quantizations, ready to be trained; ``train`` and ``eval`` work on it as on any module.
+    """Return the module with fake quantizations, ready to be trained; ``train`` and ``eval`` work on it as on any
+    module.
 
     With a NeutronQuantizer, batch normalizations of every kind of layer are trained along. Others leave that to torchao.
     """
@@ -48,7 +49,7 @@ def prepare_training(module: GraphModule, quantizer: Quantizer) -> GraphModule:
 
 
 def begun(module: GraphModule, quantizer: Quantizer) -> GraphModule:
-    """The module as ``prepare_qat_pt2e`` is to see it."""
+    """Return the module in the form for ``prepare_qat_pt2e``."""
     if isinstance(quantizer, NeutronQuantizer):
         quantizer.begin(module)
         SimulateBatchNorm(quantizer.keeps_float)(module)
@@ -56,7 +57,7 @@ def begun(module: GraphModule, quantizer: Quantizer) -> GraphModule:
 
 
 def with_modes(prepared: GraphModule) -> GraphModule:
-    """The module with ``train`` and ``eval`` that are ``set_training``."""
+    """Return the module with ``set_training`` as ``train`` and ``eval``."""
 
     def train(model: GraphModule, mode: bool = True) -> GraphModule:
         return set_training(model, mode)
@@ -70,7 +71,7 @@ def with_modes(prepared: GraphModule) -> GraphModule:
 
 
 def set_training(module: GraphModule, mode: bool) -> GraphModule:
-    """The exported module in training or inference mode: batch norms and dropouts, with their own settings."""
+    """Return the exported module in training or inference mode: batch norms and dropouts, with their own settings."""
     for node in module.graph.nodes:
         place = _TRAINING.get(node.target) if node.op == "call_function" else None
         if place is not None and len(node.args) > place:
@@ -80,12 +81,12 @@ def set_training(module: GraphModule, mode: bool) -> GraphModule:
 
 
 def converted(prepared: GraphModule) -> GraphModule:
-    """The trained module with quantize and dequantize nodes; weights have the scales of what they are now."""
+    """Return the trained module with quantize and dequantize nodes; weights have the scales of what they are now."""
     return with_biases(convert_pt2e(ended(prepared)))
 
 
 def ended(prepared: GraphModule) -> GraphModule:
-    """The trained module as ``convert_pt2e`` is to see it."""
+    """Return the trained module in the form for ``convert_pt2e``."""
     set_training(prepared, False)
     for node in list(prepared.graph.nodes):
         # A module exported in training mode counts its batches.
@@ -103,7 +104,7 @@ def ended(prepared: GraphModule) -> GraphModule:
 
 
 def with_biases(quantized: GraphModule) -> GraphModule:
-    """The converted module with int32 biases where folding made new ones."""
+    """Return the converted module with int32 biases where folding made new ones."""
     QuantizeBiases()(quantized)
     return quantized
 

@@ -21,7 +21,8 @@ from openneutron.pytorch.operators.rules.values import Value
 
 
 def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:
-    """An operator on each element of the first argument; the value keeps its order and may stay an unsettled view."""
+    """Return an operator on each element of the first argument; the value keeps its order and may stay an unsettled
+    view."""
     data = context.value(node.args[0])
     stored = context.tensors[data.tensor].shape
     name = context.emit(op, (data.tensor,), stored, context.result_quant(node), node.name, **attrs)
@@ -29,7 +30,7 @@ def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:
 
 
 def function(op: str) -> Callable[[Node, Context], Value | Reject]:
-    """The rule of an operator without attributes."""
+    """Return the rule of an operator without attributes."""
 
     def rule(node: Node, context: Context) -> Value | Reject:
         return one_to_one(node, context, op)

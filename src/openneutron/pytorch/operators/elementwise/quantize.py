@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How operators that treat every element alike are quantized, and softmaxes."""
+"""The annotation rules of elementwise operators and softmaxes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SOFTMAX = ("aten.softmax.int", "aten._softmax.default")
 
 
 def row_dimension(node: Node) -> int | None:
-    """The dimension over which every reader of ``node`` takes a softmax, at once or by exponentials of differences from the
-    largest value; None where one does something else. ``node`` may be those differences too."""
+    """Return the dimension over which every reader of ``node`` takes a softmax, at once or by exponentials of
+    differences from the largest value; None where one does something else. ``node`` may be those differences too."""
     if node.users and all(str(user.target) == "aten.exp.default" for user in node.users):
         return _dimension_of_differences(node)
     found = {_row_of(user, node) for user in node.users}

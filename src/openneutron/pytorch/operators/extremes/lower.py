@@ -49,7 +49,7 @@ def extreme(node: Node, context: Context) -> Value | Reject:
 
 
 def _two_runs(places: list[int]) -> list[list[int]]:
-    """The places, at most two runs of neighbours in each list: what the kernel reduces at a time."""
+    """Return the places, at most two runs of neighbours in each list: what the kernel reduces at a time."""
     runs: list[list[int]] = []
     for place in places:
         if runs and runs[-1][-1] == place - 1:

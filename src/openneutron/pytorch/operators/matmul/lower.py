@@ -79,7 +79,7 @@ def _product(node: Node, context: Context, a: Value, b: Value, weight_turned: bo
 
 
 def _as_matrices(context: Context, value: Value) -> tuple[str, bool]:
-    """The tensor with rows and columns innermost, and whether columns come first."""
+    """Return the tensor with rows and columns innermost, and whether columns come first."""
     value = context.settled(value)
     order = tuple(range(len(value.shape)))
     turned = (*order[:-2], order[-1], order[-2])
@@ -118,7 +118,7 @@ def _linear(node: Node, context: Context, data: Any, weight: Value, bias: Any) -
 
 
 def _features_last(context: Context, value: Value, weights: str) -> tuple[str, str, Shape]:
-    """(input tensor, weights, order of its axes) with the features innermost.
+    """Return (input tensor, weights, order of its axes) with the features innermost.
 
     Where the input is an image flattened batch by batch, the weights' columns are put in the order in which it lies.
     """

@@ -15,7 +15,7 @@ _aten = torch.ops.aten
 
 
 def _part(x: Tensor, dim: int, start: int, end: int) -> Tensor:
-    """Positions [start, end) of a dimension; the tensor itself where that is all of it."""
+    """Return positions [start, end) of a dimension; the tensor itself where that is all of it."""
     return x if (start, end) == (0, x.shape[dim]) else _aten.slice.Tensor(x, dim, start, end)
 
 
@@ -25,7 +25,6 @@ def _parts(x: Tensor, dim: int, sizes: Sequence[int]) -> list[Tensor]:
 
 
 def _at(x: Tensor, dim: int, index: int) -> Tensor:
-    """One position of a dimension, without that dimension."""
     dim, index = dim % x.dim(), index % x.shape[dim]
     return _aten.squeeze.dim(_part(x, dim, index, index + 1), dim)
 
@@ -146,7 +145,7 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _of_rank(x: Tensor, rank: int) -> Tensor:
-    """At least this rank, as atleast_2d and atleast_3d make it."""
+    """Return the tensor with at least this rank, as atleast_2d and atleast_3d do."""
     if x.dim() >= rank:
         return x
     shape = {0: (1,) * rank, 1: (1, x.numel(), 1)[: rank if rank > 1 else 2], 2: (*x.shape, 1)}[x.dim()]
@@ -255,7 +254,7 @@ def unflatten(self: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 
 def _filled(sizes: Sequence[int], elements: int) -> list[int]:
-    """The sizes with -1 replaced by what is left."""
+    """Return the sizes with -1 replaced by what is left."""
     known = math.prod(size for size in sizes if size != -1)
     return [elements // known if size == -1 else size for size in sizes]
 

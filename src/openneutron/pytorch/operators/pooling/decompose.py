@@ -16,7 +16,8 @@ _aten = torch.ops.aten
 
 
 def by_planes(volume: Tensor, on_image: Callable[[Tensor], Tensor], on_depth: Callable[[Tensor], Tensor]) -> Tensor:
-    """What ``on_image`` makes of each plane, and then ``on_depth`` along the planes, as rows, and all their points, as columns."""
+    """Return what ``on_image`` makes of each plane, and then ``on_depth`` along the planes, as rows, and all their
+    points, as columns."""
     batches = volume.shape[0] if volume.dim() == 5 else 1
     channels, depth, height, width = volume.shape[-4:]
     planes = on_image(volume.reshape(batches, channels * depth, height, width))
@@ -26,12 +27,12 @@ def by_planes(volume: Tensor, on_image: Callable[[Tensor], Tensor], on_depth: Ca
 
 
 def _of_row(numbers: Sequence[int], neutral: int) -> list[int]:
-    """A window's numbers for an image of one row."""
+    """Return a window's numbers for an image of one row."""
     return [neutral, *numbers]
 
 
 def _split(numbers: Sequence[int], neutral: int) -> tuple[list[int], list[int]]:
-    """A window's numbers in three dimensions: for the planes, and for their depth as rows."""
+    """Return a window's numbers in three dimensions: for the planes, and for their depth as rows."""
     depth, height, width = numbers if len(numbers) == 3 else [numbers[0]] * 3
     return [height, width], [depth, neutral]
 
@@ -179,7 +180,7 @@ def _largest(x: Tensor, dim: int, outputs: int) -> Tensor:
 
 
 def _runs(windows: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """(first position, last, kernel, stride) of windows in a row that are one pool."""
+    """Yield (first position, last, kernel, stride) of windows in a row that are one pool."""
     while windows:
         (first, end), *rest = windows
         kernel, stride, count = end - first, 1, 1
@@ -197,7 +198,7 @@ MOST_PIECES = 64
 
 @decomposes("aten.unfold.default")
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor | Keep:
-    """Windows of one dimension as a new last one: a view where they lie side by side, else slices with steps."""
+    """Return windows of one dimension as a new last one: a view where they lie side by side, else slices with steps."""
     if not self.dim():  # ExecuTorch's kernel ends the process for a scalar
         return self.reshape(1) if size == 1 else KEPT
     dim = dimension % self.dim()
@@ -218,7 +219,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor | Keep:
 
 @decomposes("aten.im2col.default")
 def im2col(self: Tensor, kernel_size: list[int], dilation: list[int], padding: list[int], stride: list[int]) -> Tensor:
-    """Windows as columns: a depthwise convolution with a one for each place of the window."""
+    """Return windows as columns: a depthwise convolution with a one for each place of the window."""
     image = self if self.dim() == 4 else self.unsqueeze(0)
     channels, taps = image.shape[1], kernel_size[0] * kernel_size[1]
     places = torch.eye(taps).reshape(taps, 1, *kernel_size).repeat(channels, 1, 1, 1)
@@ -236,7 +237,7 @@ def col2im(
     padding: list[int],
     stride: list[int],
 ) -> Tensor:
-    """Columns back to windows, which add up where they overlap: the transpose of ``im2col``."""
+    """Return columns back to windows, which add up where they overlap: the transpose of ``im2col``."""
     columns = self if self.dim() == 3 else self.unsqueeze(0)
     taps = kernel_size[0] * kernel_size[1]
     channels = columns.shape[1] // taps

@@ -21,16 +21,16 @@ class Together:
 
     @property
     def stored(self) -> Shape:
-        """The result's shape as a tensor."""
+        """Return the result's shape as a tensor."""
         return tuple(self.base[axis] for axis in self.order)
 
     def result(self, tensor: str) -> Value:
-        """The value that such a tensor holds."""
+        """Return the value that such a tensor holds."""
         return Value(tensor, self.shape, self.order, self.base)
 
 
 def together(context: Context, values: Sequence[Value], shape: Shape) -> Together:
-    """The values side by side, moved where they lie in different orders. ``shape`` is what they broadcast to."""
+    """Return the values side by side, moved where they lie in different orders. ``shape`` is what they broadcast to."""
     first = values[0]
     if all((value.shape, value.base, value.order) == (shape, first.base, first.order) for value in values):
         return Together(tuple(value.tensor for value in values), shape, first.order, first.base)
@@ -40,7 +40,7 @@ def together(context: Context, values: Sequence[Value], shape: Shape) -> Togethe
 
 
 def _common_order(context: Context, values: Sequence[Value], shape: Shape) -> Shape:
-    """The order of one that is computed and not broadcast, NHWC before plain; else of one of the same rank."""
+    """Return the order of one that is computed and not broadcast, NHWC before plain; else of one of the same rank."""
     computed = [value for value in values if value.is_settled and not context.is_constant(value)]
     orders = [value.order for value in computed if value.shape == shape]
     orders = orders or [value.order for value in computed if len(value.shape) == len(shape)]
@@ -49,7 +49,8 @@ def _common_order(context: Context, values: Sequence[Value], shape: Shape) -> Sh
 
 
 def take(context: Context, source: str, axis: int, positions: Sequence[int], stem: str) -> str:
-    """The tensor with these positions of an axis, in this order: a GATHER, or a SLICE where they follow each other."""
+    """Return the tensor with these positions of an axis, in this order: a GATHER, or a SLICE where they follow each
+    other."""
     here = context.tensors[source]
     assert here.quant is not None
     positions = list(positions)

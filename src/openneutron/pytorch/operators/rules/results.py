@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""With which quantization a node's float result ends, and which clamp behind it runs inside it."""
+"""The quantization that a node's float result ends in, and the clamp behind the node that runs inside it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_clamp(node: Node) -> bool:
 
 
 def is_fused_clamp(node: Node) -> bool:
-    """Whether a node is one of the clamps that LiteRT's operators can end with."""
+    """Return whether a node is one of the clamps that LiteRT's operators can end with."""
     try:
         return is_clamp(node) and clamp_bounds(node) in FUSED.values()
     except Rejected:
@@ -40,7 +40,7 @@ def is_fused_clamp(node: Node) -> bool:
 
 
 def clamp_bounds(node: Node) -> Bounds:
-    """What a clamping node clamps to. Rejects bounds that are tensors."""
+    """Return what a clamping node clamps to. Rejects bounds that are tensors."""
     defaults = ACTIVATIONS[op_name(node)]
     names = ("min_val", "max_val") if op_name(node).startswith("aten.hardtanh") else ("min", "max")
     found: list[float | None] = []
@@ -53,7 +53,7 @@ def clamp_bounds(node: Node) -> Bounds:
 
 
 def moves(node: Node) -> bool:
-    """Whether the node only moves values."""
+    """Return whether the node only moves values."""
     name = op_name(node)
     return name == GETITEM or (name in LOWER_RULES and LOWER_RULES[name].moves)
 
@@ -65,8 +65,8 @@ class Results:
         self._constants = constants
 
     def quant(self, node: Node) -> QuantParams:
-        """The quantization of a node's result: that of the quantize nodes behind it, or behind what moves it on; where
-        there are none, a node that only moves values has its input's."""
+        """Return the quantization of a node's result: that of the quantize nodes behind it, or behind what moves it on;
+        where there are none, a node that only moves values has its input's."""
         found = self._ahead(node)
         if found is None and moves(node):
             found = self._behind(node)
@@ -75,11 +75,11 @@ class Results:
         return found
 
     def is_quantized(self, node: Node) -> bool:
-        """Whether the node's result is quantized before anything computes with it."""
+        """Return whether the node's result is quantized before anything computes with it."""
         return self._ahead(node) is not None
 
     def fused(self, node: Node) -> Node | None:
-        """The clamp that runs inside ``node``: its only user, of a node that can take one."""
+        """Return the clamp that runs inside ``node``: its only user, of a node that can take one."""
         rule = LOWER_RULES.get(op_name(node))
         if rule is None or not rule.fuses or len(node.users) != 1:
             return None
@@ -87,7 +87,7 @@ class Results:
         return user if is_clamp(user) else None
 
     def bounds(self, node: Node) -> Bounds:
-        """What the clamp inside ``node`` clamps to."""
+        """Return what the clamp inside ``node`` clamps to."""
         clamp = self.fused(node)
         return UNBOUNDED if clamp is None else clamp_bounds(clamp)
 
@@ -176,7 +176,8 @@ before them."""
 
 
 def stored_bounds(bounds: Bounds, quant: QuantParams) -> tuple[int, int]:
-    """The bounds as int8, as LiteRT computes them: zero point + round(bound / scale), half away from zero, saturated."""
+    """Return the bounds as int8, as LiteRT computes them: zero point + round(bound / scale), half away from zero,
+    saturated."""
 
     def stored(real: float | None, absent: int) -> int:
         if real is None or math.isinf(real):
@@ -191,13 +192,15 @@ def stored_bounds(bounds: Bounds, quant: QuantParams) -> tuple[int, int]:
 
 
 def fused_activation(bounds: Bounds, quant: QuantParams) -> str | None:
-    """The fused activation that clamps results of these parameters to ``bounds``, the plainest first; None: there is none."""
+    """Return the fused activation that clamps results of these parameters to ``bounds``, the plainest first, or
+    None."""
     wanted = stored_bounds(bounds, quant)
     return next((name for name, own in FUSED.items() if stored_bounds(own, quant) == wanted), None)
 
 
 def clamp_operator(bounds: Bounds, quant: QuantParams) -> str | None:
-    """The operator that clamps to ``bounds`` with results of these parameters; ``""`` where no value is clamped."""
+    """Return the operator that clamps to ``bounds`` with results of these parameters; ``""`` where no value is
+    clamped."""
     wanted = stored_bounds(bounds, quant)
     if wanted == (INT8_MIN, INT8_MAX):
         return ""

@@ -45,7 +45,7 @@ class Separable:
     columns: Matrix
 
     def is_window(self, kernel: Pair, stride: Pair, before: Pair) -> bool:
-        """Whether each result is the sum of what such a window shows, all of it times ``weight``."""
+        """Return whether each result is the sum of what such a window shows, all of it times ``weight``."""
         axes = zip((self.rows, self.columns), kernel, stride, before, strict=True)
         return self.weight > 0 and all(
             np.allclose(matrix / matrix.max(), _inside(*matrix.shape, *numbers), rtol=0, atol=TOLERANCE)
@@ -54,7 +54,8 @@ class Separable:
 
     @property
     def mean_axes(self) -> tuple[int, ...]:
-        """The axes of which one result is left, the mean, where the others stay as they are; none for anything else."""
+        """Return the axes of which one result is left, the mean, where the others stay as they are; none for anything
+        else."""
         kept = [is_identity(matrix) for matrix in (self.rows, self.columns)]
         means = [_is_mean(matrix) for matrix in (self.rows, self.columns)]
         if not all(keeps or averages for keeps, averages in zip(kept, means, strict=True)):
@@ -63,12 +64,12 @@ class Separable:
 
     @property
     def weight(self) -> float:
-        """The largest product of a row's weight and a column's."""
+        """Return the largest product of a row's weight and a column's."""
         return float(self.rows.max() * self.columns.max())
 
     @property
     def fits_whole(self) -> bool:
-        """Whether one matrix for both axes is small enough."""
+        """Return whether one matrix for both axes is small enough."""
         return self.rows.size * self.columns.size <= WHOLE_MATRIX_BYTES
 
 
@@ -133,7 +134,7 @@ def adaptive_average_pool(size: tuple[int, int], result: tuple[int, int]) -> Sep
 
 
 def window_of(matrix: Matrix) -> tuple[int, int]:
-    """(kernel, stride) that the first two rows of a pool's matrix suggest."""
+    """Return (kernel, stride) that the first two rows of a pool's matrix suggest."""
     first = matrix > 0
     stride = int(first[1].argmax() - first[0].argmax()) if len(matrix) > 1 else 1
     return int(first[0].sum()), max(stride, 1)
@@ -150,7 +151,8 @@ def resized(
     result: tuple[int, int],
     factors: tuple[float | None, float | None],
 ) -> Separable:
-    """A resize from this many rows and columns to that many; ``attributes`` are those between size and factors."""
+    """Return a resize from this many rows and columns to that many; ``attributes`` are those between size and
+    factors."""
     matrices = []
     for extent, outputs, factor in zip(size, result, factors, strict=True):
         args = ([1, outputs], *attributes, None, factor)
@@ -161,7 +163,7 @@ def resized(
 def nearest_positions(
     resize: Resize, size: tuple[int, int], result: tuple[int, int], factors: tuple[float | None, float | None]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The input row of each output row, and the same for columns, of a resize that only picks."""
+    """Return the input row of each output row, and the same for columns, of a resize that only picks."""
     found = []
     for extent, outputs, factor in zip(size, result, factors, strict=True):
         ramp = torch.arange(extent, dtype=torch.float32).reshape(1, 1, 1, extent)
@@ -171,13 +173,13 @@ def nearest_positions(
 
 
 def _in_row(axis: int, item: Any, neutral: int) -> list[int]:
-    """An axis's number of [rows, columns] (or of one number for both), for an image of one row."""
+    """Return an axis's number of [rows, columns] (or of one number for both), for an image of one row."""
     items = list(item) if isinstance(item, (list, tuple)) else [item]
     return [neutral, items[axis % len(items)]]
 
 
 def _matrix(extent: int, overload: Callable[..., torch.Tensor], *args: Any) -> Matrix:
-    """What a call makes of unit vectors, as images of one row: rows and columns are treated alike."""
+    """Return what a call makes of unit vectors, as images of one row: rows and columns are treated alike."""
     units = torch.eye(extent).reshape(1, extent, 1, extent)
     with torch.no_grad():
         made = overload(units, *args)
@@ -185,7 +187,7 @@ def _matrix(extent: int, overload: Callable[..., torch.Tensor], *args: Any) -> M
 
 
 def as_integers(matrix: Matrix) -> tuple[npt.NDArray[np.int8], float]:
-    """(stored, scale): the matrix as int8, with the scale 1/n, n a whole number, that loses least.
+    """Return (stored, scale): the matrix as int8, with the scale 1/n, n a whole number, that loses least.
 
     Each row keeps its sum as far as n allows: what is constant stays so.
     """
@@ -223,7 +225,7 @@ INT8_MIN, INT8_MAX = -128, 127
 
 
 def apply(context: Context, value: Value, operator: Separable, quant: QuantParams, stem: str) -> Value:
-    """A separable operator on an image, in the order in which it lies, the result with this quantization.
+    """Return a separable operator on an image, in the order in which it lies, the result with this quantization.
 
     By one matrix where that is small: one rounding. Otherwise one axis after the other, the one that leaves less first, with
     what is between them in the input's units, or in wider ones where weights are negative.
@@ -248,7 +250,7 @@ def apply(context: Context, value: Value, operator: Separable, quant: QuantParam
 
 
 def _between(context: Context, source: str, matrix: Matrix) -> QuantParams:
-    """Parameters that hold everything a matrix makes of a tensor."""
+    """Return parameters that hold everything a matrix makes of a tensor."""
     quant = context.tensors[source].quant
     assert quant is not None
     more = max(1.0, float(np.maximum(matrix, 0).sum(1).max()))
@@ -262,7 +264,7 @@ def _between(context: Context, source: str, matrix: Matrix) -> QuantParams:
 
 
 def along(context: Context, source: str, axis: int, matrix: Matrix, quant: QuantParams, stem: str) -> str:
-    """The tensor with this axis multiplied by the matrix."""
+    """Return the tensor with this axis multiplied by the matrix."""
     shape = context.tensors[source].shape
     before, extent, behind = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     outputs = len(matrix)

@@ -27,9 +27,9 @@ AtenPass = Callable[[GraphModule], PassResult | None]
 
 
 def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = None) -> tuple[AtenPass, ...]:
-    """The passes in order; composite operators that ``keep`` holds for stay whole. In training weights stay as they are made.
-    So do convolutions' batch norms, which torchao folds after training; where ``prepare_training`` ran first, none is left
-    for either."""
+    """Return the passes in order; composite operators that ``keep`` holds for stay whole. In training weights stay as
+    they are made. So do convolutions' batch norms, which torchao folds after training; where ``prepare_training`` ran
+    first, none is left for either."""
     if is_qat:
         return (
             InlineWrappers(training=True),

@@ -36,7 +36,7 @@ _LEAST_FACTOR = 2.0**-40
 
 
 def factor_of(gamma: Tensor | None, variance: Tensor, eps: float) -> Tensor:
-    """What a normalization multiplies each channel with."""
+    """Return the factor that a normalization multiplies each channel with."""
     factor = torch.rsqrt(variance + eps)
     return factor if gamma is None else gamma * factor
 
@@ -57,7 +57,7 @@ def times_factor(weight: Tensor, factor: Tensor, transposed: bool) -> Tensor:
 
 
 def scaled_weight(weight: Tensor, gamma: Tensor | None, variance: Tensor, eps: float, transposed: bool) -> Tensor:
-    """The weights that are rounded."""
+    """Return the weights times the normalization's factor, which are then rounded."""
     return times_factor(weight, _safe(factor_of(gamma, variance, eps)), transposed)
 
 
@@ -72,7 +72,7 @@ def normalized(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """The layer's own result from ``x``, that of its scaled weights without a bias, and then its normalization."""
+    """Return the layer's normalized result from ``x``, the result of its scaled weights without a bias."""
     ones = [1] * (x.dim() - 2)
     x = x / _safe(factor_of(gamma, variance, eps)).reshape(1, -1, *ones)
     if bias is not None:
@@ -152,7 +152,7 @@ def _simulate(module: GraphModule, norm: Node, keep: Callable[[Node], bool] | No
 
 
 def _takes_norm(module: GraphModule, layer: Node) -> bool:
-    """Whether a normalization of this result alone can go into the layer that computes it."""
+    """Return whether a normalization of this result alone can go into the layer that computes it."""
     if layer.op != "call_function" or len(layer.users) != 1:
         return False
     if layer.target is not _aten.linear.default and layer.target not in CONVOLUTIONS:
@@ -165,7 +165,7 @@ def _takes_norm(module: GraphModule, layer: Node) -> bool:
 
 
 def _ones(module: GraphModule, norm: Node, source: Node) -> Node:
-    """A depthwise 1x1 convolution of ones behind ``source``; a matrix becomes rows of one column first."""
+    """Return a depthwise 1x1 convolution of ones behind ``source``; a matrix becomes rows of one column first."""
     value = norm.meta["val"]
     channels, spatial = value.shape[1], max(1, value.dim() - 2)
     weight = add_constant(module, norm, f"{norm.name}_ones", torch.ones(channels, 1, *[1] * spatial))
@@ -213,7 +213,7 @@ def _fold(module: GraphModule, joined: Node) -> None:
 
 
 def _upwards(item: object) -> list[Node]:
-    """A node, what its first argument is, and so on."""
+    """Return a node, its first argument, the first argument of that node, and so on."""
     found = []
     while isinstance(item, Node):
         found.append(item)
@@ -222,7 +222,7 @@ def _upwards(item: object) -> list[Node]:
 
 
 def constant_users(module: GraphModule) -> list[tuple[torch.nn.Module, torch.Tensor]]:
-    """Every submodule call on a constant, with the constant: the fake quantizations of weights and biases."""
+    """Return every submodule call on a constant, with the constant: the fake quantizations of weights and biases."""
     found = []
     for node in module.graph.nodes:
         if node.op == "call_module":
