@@ -39,7 +39,7 @@ from openneutron.pytorch.partition.names import check_names, matching
 NXP_DELEGATION_TAG = "delegation_tag"
 
 HISTORY = "from_node"
-"""Where torch.export keeps the nodes that a node came from."""
+"""The key under which torch.export keeps the nodes that a node came from."""
 
 
 @final

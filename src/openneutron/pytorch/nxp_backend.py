@@ -168,7 +168,7 @@ class NeutronCompileSpecBuilder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledPartition:
-    """What became of a partition; it travels with the lowered module as ``_delegate_info_meta``."""
+    """A compiled partition; it travels with the lowered module as ``_delegate_info_meta``."""
 
     name: str
     lowered: Lowered = field(repr=False)

@@ -51,7 +51,7 @@ NO_KERNEL_PLANNED = {
     **dict.fromkeys(("topk", "sort", "argsort", "kthvalue", "median", "mode"), Reject(_ORDERS, _WITHOUT_ORDER)),
     **dict.fromkeys(("nonzero", "masked_select", "unique", "unique2"), COUNTED_AT_RUN_TIME),
 }
-"""What to say of operators that no kernel is planned for."""
+"""The reasons for operators that no kernel is planned for."""
 
 
 def no_rule(node: Node) -> Reject:

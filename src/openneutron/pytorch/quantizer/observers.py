@@ -22,7 +22,7 @@ from openneutron.pytorch.operators.comparison.quantize import LARGEST_VALUE
 
 BINS = 2048
 CANDIDATES = 128
-"""How many lower and how many upper ends of the range are tried."""
+"""The number of lower ends, and of upper ends, of the range that are tried."""
 
 MOST_COUNTED = 1 << 18
 """Values that are counted of each tensor at most, besides its least and its largest. A quarter of a million give

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a recipe is made of: our quantizer, partitioner and passes, in ExecuTorch's own pipeline."""
+"""The parts of a recipe: our quantizer, partitioner and passes, in ExecuTorch's own pipeline."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How convolutions are quantized."""
+"""The quantization of convolutions."""
 
 from __future__ import annotations
 

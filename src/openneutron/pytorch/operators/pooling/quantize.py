@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How pools, means and sums are quantized."""
+"""The quantization of pools, means and sums."""
 
 from __future__ import annotations
 

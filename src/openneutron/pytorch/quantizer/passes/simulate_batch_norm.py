@@ -81,7 +81,7 @@ def normalized(
 
 
 TRAINING_PLACE = 6
-"""Where ``normalized`` has its ``training``."""
+"""The place of ``training`` among the arguments of ``normalized``."""
 
 
 @dataclass(frozen=True, slots=True)
