@@ -113,7 +113,7 @@ def _observer(name: str) -> Any:
     import numpy as np
     from torchao.quantization.pt2e import HistogramObserver, MinMaxObserver
 
-    from openneutron.pytorch.quantizer.observers.ranges import HistogramRangeObserver
+    from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
 
     class Percentile(HistogramRangeObserver):
         """Leaves out 0.01 % of the values, half of it at each end."""

@@ -13,7 +13,7 @@ from torch import nn
 
 from openneutron.api.pytorch import analyse
 from openneutron.pytorch.operators.attention.decompose import MASKED
-from openneutron.pytorch.quantizer.observers.row import REACH, RowRangeObserver
+from openneutron.pytorch.quantizer.observers import REACH, RowRangeObserver
 from tests.pytorch.small_models import Compiled, assert_same_as_litert, outputs_of, steps_apart
 
 attention = F.scaled_dot_product_attention

@@ -22,7 +22,7 @@ from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.observers.ranges import MOST_COUNTED, HistogramRangeObserver, stride_of
+from openneutron.pytorch.quantizer.observers import MOST_COUNTED, HistogramRangeObserver, stride_of
 from tests.pytorch.small_models import IMAGE, Around, assert_same_as_litert, compiled, steps_apart
 
 SPEC = NeutronTargetSpec("imxrt700")
@@ -96,7 +96,7 @@ def test_a_sample_gives_the_range_of_the_whole(shape: tuple[int, ...], monkeypat
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(shape, generator=generator) * torch.rand(1, shape[1], 1, 1, generator=generator)
     sampled = scale_and_zero(values.clamp_min(-1))
-    monkeypatch.setattr("openneutron.pytorch.quantizer.observers.ranges.MOST_COUNTED", 1 << 30)
+    monkeypatch.setattr("openneutron.pytorch.quantizer.observers.MOST_COUNTED", 1 << 30)
     assert sampled[0] == pytest.approx(scale_and_zero(values.clamp_min(-1))[0], rel=0.06)
 
 

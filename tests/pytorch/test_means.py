@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from openneutron.pytorch.quantizer.observers.ranges import HistogramRangeObserver
+from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import Around, compiled
 

@@ -20,16 +20,16 @@ from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_nam
 from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.operators.rules.annotation import Result
-from openneutron.pytorch.operators.rules.clamps import ACTIVATIONS
+from openneutron.pytorch.operators.rules.results import ACTIVATIONS
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.observers.ranges import (
+from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,
     LEAST_CHANNEL_RATIO,
     HistogramRangeObserver,
     PerChannelWeightObserver,
 )
-from openneutron.pytorch.quantizer.passes.make_functional import MakeFunctional
+from openneutron.pytorch.quantizer.passes.exported_forms import MakeFunctional
 from tests.pytorch.small_models import IMAGE, Around
 
 DECOMPOSED = {

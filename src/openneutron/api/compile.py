@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from openneutron.api.keywords import check_for_file, check_not_loaded
-from openneutron.errors import InvalidModelError
+from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.given_file import existing
 from openneutron.model_options import (
     DelegationOptions,
@@ -18,11 +17,12 @@ from openneutron.model_options import (
     OutputOptions,
     Progress,
     QuantizationOptions,
+    changed,
     silent,
     suggestion,
 )
 from openneutron.needs_pytorch import needs_pytorch
-from openneutron.options import CompileOptions
+from openneutron.options import OPEN, CompileOptions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -185,3 +185,36 @@ def _model_file(model: str | os.PathLike[str]) -> Path:
     if path.suffix in OTHER_SUFFIXES:
         raise InvalidModelError(f"'{path}': {OTHER_SUFFIXES[path.suffix]}. A model is {FORMS}.")
     raise InvalidModelError(f"'{path}' is no model: a model is {FORMS}.")
+
+
+OF_FILES = ("operators_not_to_delegate", "must_delegate")
+"""The delegation options that a ``.tflite`` file has too."""
+
+
+def check_not_loaded(loading: LoadingOptions) -> None:
+    """Raise InvalidOptionError where a model in memory is given options for the loading of a file."""
+    for option in changed(loading):
+        raise InvalidOptionError(f"{option}: it is for the path of a .pt2 file; the model is in memory. Leave it out.")
+
+
+def check_for_file(
+    name: str,
+    arguments: Mapping[str, object],
+    options: CompileOptions,
+    quantization: QuantizationOptions,
+    delegation: DelegationOptions,
+    loading: LoadingOptions,
+) -> None:
+    """Raise InvalidOptionError for an option that does not apply to a ``.tflite`` file."""
+    for option in changed(loading):
+        raise InvalidOptionError(f"{option}: this option is for .pt2 files, which '{name}' is not. Leave it out.")
+    given = [argument for argument, value in arguments.items() if value is not None]
+    given += [*changed(quantization), *(option for option in changed(delegation) if option not in OF_FILES)]
+    for option in given:
+        raise InvalidOptionError(
+            f"{option}: it is for PyTorch models; '{name}' is quantized and has its own types. Leave it out."
+        )
+    if options.converter != OPEN:
+        raise InvalidOptionError(
+            f"converter: it is for PyTorch models; '{name}' is compiled here, and NXP's own tool takes such files itself."
+        )

@@ -29,8 +29,8 @@ PACKAGE = Path(__file__).parents[2]
 
 
 def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[EdgeProgramManager, NeutronPartitioner]:
-    """The program in delegate calls and what stays on the CPU, and the partitioner that did it in the end: operators that were
-    kept whole for nothing, and that the CPU can't run so, are taken apart in another go."""
+    """Return the program in delegate calls and what stays on the CPU, and the partitioner that did it in the end:
+    operators that were kept whole for nothing, and that the CPU can't run so, are taken apart in another go."""
     while True:
         edge = to_edge_transform_and_lower(
             program,
@@ -95,7 +95,8 @@ def _is_own(error: Exception) -> bool:
 
 
 def keep_state(program: ExportedProgram) -> None:
-    """Has ExecuTorch write the state that the program begins with; left alone it begins with anything."""
+    """Mark the program's initial state, so that ExecuTorch writes it to the file. Unmarked state begins with any
+    values."""
     signature = program.graph_signature
     changed = set(signature.buffers_to_mutate.values())
     for node in program.graph.nodes:

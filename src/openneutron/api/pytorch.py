@@ -39,11 +39,10 @@ from openneutron.pytorch.nxp_backend import (
     generate_neutron_compile_spec,
     intermediates_folder,
 )
-from openneutron.pytorch.partition.delegation import Delegation
+from openneutron.pytorch.partition.delegation import Delegation, check_kernels
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.run.runner import Runner
-from openneutron.pytorch.run.runtime_check import check_kernels
 from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, restore
 from openneutron.pytorch.source.inputs import ModelInputs, samples
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
@@ -76,21 +75,22 @@ class CompiledModel:
 
     @property
     def parts(self) -> tuple[CompiledPartition | ConvertedPartition, ...]:
-        """What became of the delegate calls, whoever compiled them."""
+        """Return the results of the delegate calls, of either compiler."""
         return (*self.partitions, *self.converted)
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
-        """The partitions' files for ``folder``: each as a ``.tflite`` before and after compiling."""
+        """Return the partitions' files for ``folder``: each as a ``.tflite`` before and after compiling."""
         return {path: data for part in self.parts for path, data in part.intermediates(folder).items()}
 
     def kernel_selections(self, path: Path) -> dict[Path, bytes]:
-        """C files that register just the kernels the model calls: the one for the application at ``path``, and one of each
-        partition beside it (``converter.kernel_selections.selection_files``). Partitions of NXP's converter are left out."""
+        """C files that register just the kernels the model calls: the one for the application at ``path``, and one of
+        each partition beside it (``converter.kernel_selections.selection_files``). Partitions of NXP's converter are
+        left out."""
         return kernel_selections.selection_files(path, {part.name: part.compiled.program for part in self.partitions})
 
     @property
     def report(self) -> Summary:
-        """All figures as data: ``report.to_dict()`` is what ``--json`` prints."""
+        """Return all figures as data: ``report.to_dict()`` is what ``--json`` prints."""
         modules = {item.node: item.name for item in self.delegation.on_npu}
         return Summary(
             model=self.name,
@@ -106,16 +106,16 @@ class CompiledModel:
         )
 
     def summary(self) -> str:
-        """The figures as text."""
+        """Return the figures as text."""
         return plain(summary_table(self.report))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the ``.pte``, whole or not at all. Raises InvalidOptionError where it can't be written."""
+        """Write the ``.pte``, whole or not at all. Raises InvalidOptionError where it can't be written."""
         files.write({Path(path): self.buffer})
 
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """What the model returns for these arguments, from ExecuTorch with the delegates on the simulated NPU: all that is in
-        its tuples, lists and dicts, one after the other.
+        """Return what the model returns for these arguments, from ExecuTorch with the delegates on the simulated NPU:
+        all that is in its tuples, lists and dicts, one after the other.
 
         Image inputs may lie in memory as they like. What the model keeps from run to run goes on from the last one. Raises
         InvalidOptionError where the arguments are not the model's, MissingToolError where the delegate can't be built.

@@ -22,18 +22,16 @@ from openneutron import targets
 from openneutron.compiler.select.trial import try_compile
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.backend.compile_spec import decode
-from openneutron.pytorch.backend.cpu_kernels import has_cpu_kernel
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.edge_passes.duplicate_dequantize import duplicate_dequantize, has_shared_dequantize
-from openneutron.pytorch.graph.marks import NOT_DELEGATED
+from openneutron.pytorch.edge_passes.neutron_edge_pass_manager import duplicate_dequantize, has_shared_dequantize
 from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import Constants, is_compute, op_name, overload_of
+from openneutron.pytorch.graph.reject import NOT_DELEGATED
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
-from openneutron.pytorch.partition.delegation import Delegation, counts, on_cpu, on_npu
-from openneutron.pytorch.partition.fallback import fallbacks
+from openneutron.pytorch.partition.delegation import Delegation, counts, fallbacks, has_cpu_kernel, on_cpu, on_npu
 from openneutron.pytorch.partition.gather import Partition, Partitioning, PartitionOptions, partition
 from openneutron.pytorch.partition.handover import HANDOVER, Handover, key_of, tensors_of
 from openneutron.pytorch.partition.names import check_names, matching
@@ -41,7 +39,7 @@ from openneutron.pytorch.partition.names import check_names, matching
 NXP_DELEGATION_TAG = "delegation_tag"
 
 HISTORY = "from_node"
-"""Where torch.export keeps the nodes that a node came from."""
+"""The key under which torch.export keeps the nodes that a node came from."""
 
 
 @final
@@ -108,7 +106,7 @@ class NeutronPartitioner(Partitioner):
             )
 
     def taking_apart(self, operators: Iterable[str]) -> NeutronPartitioner:
-        """A new partitioner that keeps these operators whole nowhere."""
+        """Return a new partitioner that keeps these operators whole nowhere."""
         return NeutronPartitioner(
             self._compile_spec,
             self.neutron_target_spec,
@@ -155,7 +153,7 @@ class NeutronPartitioner(Partitioner):
         return partition(program.graph_module.graph, constants, options)
 
     def _hand_over(self, part: Partition, program: ExportedProgram) -> None:
-        """Leaves the partition's graph for the backend at the first node, where the constants are known."""
+        """Leave the partition's graph for the backend at the first node, where the constants are known."""
         if part.lowered is not None and has_data(part.lowered):
             constants = Constants(program, self._data_of(program))
             part.nodes[0].meta[HANDOVER] = Handover(
@@ -168,7 +166,7 @@ class NeutronPartitioner(Partitioner):
             )
 
     def _data_of(self, program: ExportedProgram) -> Mapping[str, torch.Tensor] | None:
-        """The tensors of a program whose own ExecuTorch hides: as given, or those of the method it must be."""
+        """Return the tensors of a program whose own ExecuTorch hides: as given, or those of the method it must be."""
         if self.post_quantization_state_dict is not None:
             return self.post_quantization_state_dict
         shapes = {name: tensor.shape for name, tensor in program.state_dict.items()}
@@ -180,7 +178,8 @@ class NeutronPartitioner(Partitioner):
         return fits[0] if len(fits) == 1 else None
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """The program with a dequantize node for each reader, so that each can be delegated or not, and without history.
+        """Return the program with a dequantize node for each reader, so that each can be delegated or not, and without
+        history.
 
         ExecuTorch calls it for every method before it partitions the first.
         """
@@ -199,7 +198,7 @@ class NeutronPartitioner(Partitioner):
     def ops_to_not_decompose(
         self, ep: ExportedProgram
     ) -> tuple[list[torch._ops.OpOverload], Callable[[Node], bool] | None]:
-        """The operators of this ATen program that are delegated whole, and which of their calls.
+        """Return the operators of this ATen program that are delegated whole, and which of their calls.
 
         There is no filter where that is all of them: ExecuTorch then takes the program apart in one go.
         """
@@ -233,8 +232,8 @@ class NeutronPartitioner(Partitioner):
         return _Whole(ep, operators, fits, frozenset(node for node in calls if node.target in operators))
 
     def _mark_unwanted(self, calls: Sequence[Node]) -> None:
-        """Notes on the calls that may stay whole which of them are not to be delegated, so that what they are taken apart into
-        isn't either: the names they would have as a whole are lost then."""
+        """Note on the calls that may stay whole which of them are not to be delegated, so that what they are taken
+        apart into isn't either: the names they would have as a whole are lost then."""
         counted: Counter[str] = Counter()
         for node in calls:
             stem = op_name(node).replace(".", "_").lower()
@@ -262,7 +261,7 @@ def _kept_whole(whole: _Whole | None) -> Mapping[Any, None]:
 
 
 def has_data(lowered: Lowered) -> bool:
-    """Whether the values of a graph's constants are there, not only their shapes."""
+    """Return whether the values of a graph's constants are there, not only their shapes."""
     return not any(
         tensor.data is not None and tensor.data.size > 1 and not any(tensor.data.strides)
         for tensor in lowered.graph.tensors.values()
@@ -270,7 +269,8 @@ def has_data(lowered: Lowered) -> bool:
 
 
 def _copied(module: GraphModule) -> GraphModule:
-    """A copy without the nodes' histories: each pass of ExecuTorch would copy them again, a fifth of the time of lowering."""
+    """Return a copy without the nodes' histories: each pass of ExecuTorch would copy them again, a fifth of the time of
+    lowering."""
     histories = {node: node.meta.pop(HISTORY) for node in module.graph.nodes if HISTORY in node.meta}
     try:
         copied = copy.deepcopy(module)
@@ -284,7 +284,7 @@ def _copied(module: GraphModule) -> GraphModule:
 
 
 def delegation_of(graph: Graph, found: Partitioning) -> Delegation:
-    """The partitioning in words."""
+    """Return the delegation that a partitioning makes."""
     npu = [
         item
         for number, part in enumerate(found.partitions)

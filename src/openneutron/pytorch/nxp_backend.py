@@ -168,7 +168,7 @@ class NeutronCompileSpecBuilder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledPartition:
-    """What became of a partition; it travels with the lowered module as ``_delegate_info_meta``."""
+    """A compiled partition; it travels with the lowered module as ``_delegate_info_meta``."""
 
     name: str
     lowered: Lowered = field(repr=False)
@@ -179,7 +179,7 @@ class CompiledPartition:
         return self
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
-        """The partition's files for ``folder``: its ``.tflite`` before and after compiling."""
+        """Return the partition's files for ``folder``: its ``.tflite`` before and after compiling."""
         pure = litert.write(self.lowered.graph)
         return {
             folder / f"{self.name}_pure.et.tflite": pure,
@@ -199,7 +199,7 @@ class ConvertedPartition:
         return self
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
-        """The partition's files for ``folder``: its ``.tflite`` before and after converting."""
+        """Return the partition's files for ``folder``: its ``.tflite`` before and after converting."""
         assert self.conversion.file is not None
         return {
             folder / f"{self.name}_pure.et.tflite": litert.write(self.lowered.graph),
@@ -215,7 +215,7 @@ class NeutronBackend(BackendDetails):
     def copy_exported_program_for_preprocess(
         cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]
     ) -> ExportedProgram:
-        """The program itself: ``preprocess`` only reads it."""
+        """Return the program itself: ``preprocess`` only reads it."""
         other = _other_backend(compile_specs)
         if other is not None:
             copied: ExportedProgram = other.copy_exported_program_for_preprocess(edge_program, compile_specs)
@@ -275,7 +275,8 @@ _STANDS_FOR = "openneutron_stands_for"
 
 
 def claim_name() -> None:
-    """Makes this module's NeutronBackend the one that ExecuTorch finds by that name, until another class of it is defined.
+    """Make this module's NeutronBackend the one that ExecuTorch finds by that name, until another class of it is
+    defined.
 
     ExecuTorch looks backends up among the subclasses of BackendDetails, and takes the last that has the name. Where its own
     NXP backend was imported later than ours, a new class that stands for ours comes after it; partitions of its
@@ -294,7 +295,7 @@ def _named_alike() -> list[Any]:
 
 
 def _other_backend(compile_specs: Sequence[CompileSpec]) -> Any:
-    """The other class of this name, where the compile spec is not one of ours; None where there is none."""
+    """Return the other class of this name, where the compile spec is not one of ours and such a class exists."""
     if is_ours(compile_specs):
         return None
     others = (item for item in _named_alike() if item is not NeutronBackend and not hasattr(item, _STANDS_FOR))
@@ -329,7 +330,8 @@ def lower_program(
 
 
 def compose(program: ExportedProgram, lowered: Lowered, conversion: Conversion) -> bytes:
-    """The payload of a compiled partition. Raises InvalidProgramError where it has more inputs or outputs than a payload can."""
+    """Return the payload of a compiled partition. Raises InvalidProgramError where it has more inputs or outputs than a
+    payload can."""
     arguments = {node: place for place, node in enumerate(_user_inputs(program))}
     formats = {item.tensor: item.channels_last for item in (*lowered.inputs, *lowered.outputs)}
 
@@ -352,7 +354,7 @@ def compose(program: ExportedProgram, lowered: Lowered, conversion: Conversion) 
 
 
 def _neutron_file(pure: bytes, name: str, compiled: Compiled) -> bytes:
-    """The partition's ``.tflite`` with one NeutronGraph operator for all of its own."""
+    """Return the partition's ``.tflite`` with one NeutronGraph operator for all of its own."""
     graph = compiled.graph
     return splice(litert.read(pure), [NeutronNode(name, graph.inputs, graph.outputs, compiled.program)])
 
@@ -368,7 +370,7 @@ def _tag(program: ExportedProgram) -> str:
 
 
 def intermediates_folder(name: str) -> Path:
-    """The folder of that name. Raises ValueError where there is none, as ExecuTorch's NXP backend does."""
+    """Return the folder of that name. Raise ValueError where it does not exist, as ExecuTorch's NXP backend does."""
     folder = Path(name)
     if not folder.is_dir():
         raise ValueError("intermediates_dir is not a directory path.")

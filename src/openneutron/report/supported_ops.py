@@ -61,6 +61,8 @@ tensor as operand these are:
 COMPOSITES_TITLE = """## Operators made of others
 
 `NeutronQuantizer` takes these apart, so that each piece is quantized; the pieces are delegated as above.
+Operators that PyTorch itself states as plain functions of others, such as `aten.hstack.default`, are taken apart as PyTorch
+does.
 """
 
 COMMON_LIMITS = frozenset({"inputs and outputs int8, quantized per tensor, static shapes"})

@@ -41,7 +41,7 @@ class DelegateOptions:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """``operators_not_to_delegate`` as node names have them: ``aten_relu`` for ``aten::relu``."""
+        """Return ``operators_not_to_delegate`` as node names have them: ``aten_relu`` for ``aten::relu``."""
         return tuple(name.replace("::", "_") for name in self.operators_not_to_delegate if name)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a user may decide about delegation."""
+"""The user's options of delegation."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class NeutronTargetSpec:
 
 
 def warn_of_flavor(flavor: str, stacklevel: int) -> None:
-    """Says what became of ``neutron_converter_flavor``."""
+    """Warn that ``neutron_converter_flavor`` changes nothing."""
     warnings.warn(
         f"{FLAVOR}: '{flavor}' changes nothing. The release of NXP's converter is that of the installed eiq_neutron_sdk; "
         "whether it compiles, or this project's compiler, is set by options=CompileOptions(converter='eiq').",

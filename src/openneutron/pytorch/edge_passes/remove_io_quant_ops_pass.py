@@ -27,8 +27,8 @@ class RemoveIOQuantOpsPass(ExportPass):
         self._edge_program_manager = edge_program_manager
 
     def call(self, graph_module: GraphModule) -> PassResult:
-        """Inputs that something reads as float too stay float, as does what nothing quantizes. Raises NotImplementedError without
-        exactly one output node."""
+        """Inputs that something reads as float too stay float, as does what nothing quantizes. Raises
+        NotImplementedError without exactly one output node."""
         inputs, outputs = self._quantized_inputs(), self._quantized_outputs()
         program = self._edge_program_manager.exported_program()
         QuantizeInputs(self._edge_program_manager, inputs).call(graph_module)
@@ -66,7 +66,7 @@ class RemoveIOQuantOpsPass(ExportPass):
 
 
 def _merge_readers(node: Node) -> None:
-    """Of quantize nodes that read ``node`` and are alike leaves one."""
+    """Merge equal quantize nodes that read ``node``."""
     first: dict[tuple[object, ...], Node] = {}
     for reader in list(node.users):
         if reader.target is not _QUANTIZE:

@@ -39,20 +39,21 @@ UNTAGGED = frozenset(
 
 
 def is_pointwise_operator(overload: torch._ops.OpOverload) -> bool:
-    """Whether each element of an operator's result depends on the elements at its own place alone, always in the same way."""
+    """Return whether each element of an operator's result depends on the elements at its own place alone, always in the
+    same way."""
     if overload._schema.is_mutable or torch.Tag.nondeterministic_seeded in overload.tags:
         return False
     return torch.Tag.pointwise in overload.tags or overload._schema.name in SAME | CASTS | ALIKE | UNTAGGED
 
 
 def is_pointwise(node: Node) -> bool:
-    """Whether a node calls such an operator."""
+    """Return whether a node calls such an operator."""
     overload = overload_of(node)
     return overload is not None and isinstance(node.meta.get("val"), torch.Tensor) and is_pointwise_operator(overload)
 
 
 def is_real(node: Node) -> bool:
-    """Whether a node's result may stand inside a function: float32, or the truth values of a comparison."""
+    """Return whether a node's result may stand inside a function: float32, or the booleans of a comparison."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.bool)
 
@@ -75,7 +76,7 @@ class Region:
 def find_regions(
     nodes: Sequence[Node], is_number: Callable[[Node], bool], runs_inside: Callable[[Node], Node | None]
 ) -> list[Region]:
-    """The functions of one value among ``nodes`` (in execution order), as large as they can be.
+    """Return the functions of one value among ``nodes`` (in execution order), as large as they can be.
 
     is_number: whether a node is one number, known now. runs_inside: the operator before a node that can take it in; a node is
     part of a function rather than that where that operator is part of it too.
@@ -95,7 +96,7 @@ def find_regions(
 
 
 def _joined(node: Node, sources: list[Node], region_of: dict[Node, Region]) -> Region | None:
-    """The function that ends in ``node``, of the nearest tensor that it can be one of; None where there is none."""
+    """Return the function that ends in ``node``, of the nearest tensor that allows one, or None."""
     ways = [[source, *([region_of[source].root] if source in region_of else [])] for source in sources]
     if len(ways) == 1 and len(ways[0]) == 2 and len(sources[0].users) == 1:
         ways = [ways[0][1:]]
@@ -117,7 +118,7 @@ def _keeps_shape(root: Node, node: Node) -> bool:
 
 
 def evaluate(nodes: Sequence[Node], known: dict[Node, torch.Tensor]) -> torch.Tensor:
-    """What ``nodes`` compute of the values known of their sources, as the last one's result.
+    """Return what ``nodes`` compute of the values known of their sources, as the last one's result.
 
     Their own shapes don't matter: all values of ``known`` are of one shape, or single numbers.
     """

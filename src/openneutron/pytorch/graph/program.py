@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What an exported program says of its nodes: operator names, quantization, constants, layouts, where they came from."""
+"""The facts of an exported program's nodes: operator names, quantization, constants, layouts, origins."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import operator
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,13 +44,14 @@ DTYPE_OF_TORCH = {
 
 
 def overload_of(node: Node) -> torch._ops.OpOverload | None:
-    """The ATen overload a node calls, of the edge dialect's wrapper too; None where it calls something else."""
+    """Return the ATen overload a node calls, of the edge dialect's wrapper too; None where it calls something else."""
     target = node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "_op", None)
     return target if isinstance(target, torch._ops.OpOverload) else None
 
 
 def op_name(node: Node) -> str:
-    """The operator as ``namespace.name.overload``, the same for ATen and edge dialect; ``""`` for what is no call."""
+    """Return the operator as ``namespace.name.overload``, the same for ATen and edge dialect; ``""`` for what is no
+    call."""
     if node.op != "call_function":
         return ""
     if node.target is operator.getitem:
@@ -59,7 +61,7 @@ def op_name(node: Node) -> str:
 
 
 def short_name(node: Node) -> str:
-    """The operator without its overload, for messages: ``aten.convolution``."""
+    """Return the operator without its overload, for messages: ``aten.convolution``."""
     name = op_name(node)
     return name.rsplit(".", 1)[0] if name.count(".") == 2 else name
 
@@ -73,22 +75,22 @@ def is_dequantize(node: Node) -> bool:
 
 
 def is_compute(node: Node) -> bool:
-    """A call that is neither quantize nor dequantize."""
+    """Return whether a node is a call that is neither quantize nor dequantize."""
     return node.op == "call_function" and not is_quantize(node) and not is_dequantize(node)
 
 
 EXACT = (torch.int32, torch.int64, torch.bool)
-"""Types of values that are computed and passed on as they are: integers and truth values."""
+"""Types of values that are computed and passed on as they are: integers and booleans."""
 
 
 def is_exact(node: Node) -> bool:
-    """Whether the node's values are integers or truth values, no reals and nothing that stands for reals."""
+    """Return whether the node's values are integers or booleans, no reals and nothing that stands for reals."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dtype in EXACT and not is_quantize(node)
 
 
 def shape_of(node: Node) -> tuple[int, ...]:
-    """The extents of a node's tensor. Raises ValueError where one is not a fixed number."""
+    """Return the extents of a node's tensor. Raises ValueError where one is not a fixed number."""
     value = node.meta["val"]
     extents = tuple(value.shape)
     if any(not isinstance(extent, int) for extent in extents):
@@ -97,7 +99,8 @@ def shape_of(node: Node) -> tuple[int, ...]:
 
 
 def is_channels_last(node: Node) -> bool:
-    """Whether a rank-4 tensor's values lie channels innermost (False too where that and contiguous are the same)."""
+    """Return whether a rank-4 tensor's values lie channels innermost (False too where that and contiguous are the
+    same)."""
     value = node.meta["val"]
     if not isinstance(value, torch.Tensor) or value.dim() != 4 or value.is_contiguous():
         return False
@@ -105,13 +108,13 @@ def is_channels_last(node: Node) -> bool:
 
 
 def is_plain_layout(node: Node) -> bool:
-    """Whether the tensor lies in memory as ExecuTorch passes it: contiguous, or channels-last at rank 4."""
+    """Return whether the tensor lies in memory as ExecuTorch passes it: contiguous, or channels-last at rank 4."""
     value = node.meta["val"]
     return isinstance(value, torch.Tensor) and (value.is_contiguous() or is_channels_last(node))
 
 
 def module_path(node: Node) -> str:
-    """Where in the model the node stands, ``features.3.conv``; empty where PyTorch does not say."""
+    """Return the path of the node's module in the model, ``features.3.conv``; empty where PyTorch does not know it."""
     stack = node.meta.get("nn_module_stack")
     if not stack:
         return ""
@@ -120,7 +123,7 @@ def module_path(node: Node) -> str:
 
 
 def source_line(node: Node) -> str:
-    """``file.py:12`` of the model's own code that made the node; empty where PyTorch does not say."""
+    """Return ``file.py:12`` of the model's own code that made the node; empty where PyTorch does not know it."""
     trace = node.meta.get("stack_trace") or ""
     lines = re.findall(r'File "([^"]+)", line (\d+)', trace)
     own = [line for line in lines if "/torch/" not in line[0] and not line[0].startswith("<")]
@@ -153,7 +156,7 @@ class Constants:
         return node.op == "placeholder" and node.name in self._names
 
     def tensor(self, node: Node) -> torch.Tensor:
-        """The tensor of a constant placeholder (possibly a FakeTensor)."""
+        """Return the tensor of a constant placeholder (possibly a FakeTensor)."""
         target = self._names[node.name]
         for place in self._places:
             found = place.get(target)
@@ -164,7 +167,7 @@ class Constants:
         return value
 
     def array(self, node: Node) -> np.ndarray:
-        """The values of a constant placeholder, row by row in the edge program's order of dimensions."""
+        """Return the values of a constant placeholder, row by row in the edge program's order of dimensions."""
         tensor = self.tensor(node)
         if isinstance(tensor, FakeTensor):
             dtype = DTYPE_OF_TORCH[tensor.dtype].numpy
@@ -172,12 +175,13 @@ class Constants:
         return np.ascontiguousarray(tensor.cpu().numpy()).reshape(tuple(tensor.shape))
 
     def known(self, node: Node) -> bool:
-        """Whether the values themselves are there, not only their shape."""
+        """Return whether the values themselves are there, not only their shape."""
         return not isinstance(self.tensor(node), FakeTensor)
 
 
 def quant_params(node: Node, constants: Constants) -> QuantParams:
-    """Scale and zero point of a quantize or dequantize node. Raises ValueError where they are computed at run time."""
+    """Return scale and zero point of a quantize or dequantize node. Raises ValueError where they are computed at run
+    time."""
     if op_name(node).endswith("per_channel.default"):
         scales, zero_points, axis = node.args[1:4]
         values, zeros = _numbers(scales, constants), _numbers(zero_points, constants)
@@ -190,8 +194,8 @@ def quant_params(node: Node, constants: Constants) -> QuantParams:
 
 
 def activation_params(node: Node, constants: Constants) -> QuantParams:
-    """Scale and zero point of a quantize or dequantize node of values that are computed. Rejects one that clamps them to
-    less than int8 holds, which no kernel does."""
+    """Return scale and zero point of a quantize or dequantize node of values that are computed. Rejects one that clamps
+    them to less than int8 holds, which no kernel does."""
     low, high = _range(node)
     if quantized_dtype(node) == torch.int8 and (low, high) != (-128, 127):
         raise Rejected(
@@ -202,7 +206,7 @@ def activation_params(node: Node, constants: Constants) -> QuantParams:
 
 
 def quantized_dtype(node: Node) -> torch.dtype:
-    """The integer type a quantize or dequantize node is for."""
+    """Return the integer type a quantize or dequantize node is for."""
     return next((item for item in reversed(node.args) if isinstance(item, torch.dtype)), torch.int8)
 
 
@@ -217,7 +221,7 @@ def _numbers(item: object, constants: Constants) -> np.ndarray:
 
 
 def quantized(values: np.ndarray, node: Node, quant: QuantParams) -> np.ndarray:
-    """What a quantize node makes of constant values: rounded half to even, as PyTorch rounds, and saturated."""
+    """Return what a quantize node makes of constant values: rounded half to even, as PyTorch rounds, and saturated."""
     low, high = _range(node)
     scales, zeros = np.asarray(quant.scales), np.asarray(quant.zero_points)
     if quant.axis is not None:
@@ -234,3 +238,69 @@ def _range(node: Node) -> tuple[int, int]:
     numbers = [item for item in node.args[3:] if isinstance(item, int) and not isinstance(item, bool)]
     low, high = numbers[-2:]
     return low, high
+
+
+def arguments_of(node: Node) -> dict[str, Any]:
+    """Return every argument of a call, with the schema's defaults for those not given."""
+    overload = overload_of(node)
+    assert overload is not None
+    arguments = overload._schema.arguments
+    found = {item.name: item.default_value for item in arguments if item.has_default_value()}
+    found |= {item.name: value for item, value in zip(arguments, node.args, strict=False)}
+    return found | dict(node.kwargs)
+
+
+def pair(item: Any, absent: Any = None) -> tuple[int, int]:
+    """Return (rows, columns) of an argument that is a number, one number in a list, or two; ``absent`` for an empty
+    list."""
+    if isinstance(item, int):
+        return item, item
+    if not item:
+        return pair(absent)
+    return (item[0], item[0]) if len(item) == 1 else (item[0], item[1])
+
+
+def written(node: Node) -> str:
+    """Return the function or method that the user, or the module the user wrote, called: ``silu`` of the sigmoid it was
+    made of.
+
+    torch.export notes it (``torch_fn``), and keeps it through decompositions; empty where it does not.
+    """
+    noted = node.meta.get("torch_fn")
+    if not noted or not isinstance(noted[1], str):
+        return ""
+    kind, _, name = noted[1].partition(".")
+    if kind == "OpOverload":
+        name = name.rpartition(".")[0]
+    return "" if "quantize_per" in name else name.strip("_")
+
+
+def call_of(node: Node) -> str:
+    """Return a name that all nodes made of one call of the user's have in common; empty where it is not known."""
+    noted = node.meta.get("torch_fn")
+    return str(noted[0]) if noted and written(node) else ""
+
+
+def base_name(node: Node) -> str:
+    """Return the operator without namespace and overload, and without what makes it another form of the same: ``view``
+    of ``aten.view_copy.default``."""
+    parts = op_name(node).split(".")
+    name = parts[1] if len(parts) > 1 else parts[0]
+    return name.strip("_").removesuffix("_copy")
+
+
+def title(node: Node) -> str:
+    """Return the operator as the user knows it: ``aten.relu``; ``silu (aten.sigmoid)`` where it is made from another
+    one."""
+    parts = op_name(node).split(".")
+    operator = ".".join(parts[:2])
+    said = written(node)
+    return operator if not said or said == base_name(node) else f"{said} ({operator})"
+
+
+def is_decomposed(node: Node) -> bool:
+    """Return whether the node is one of several that a call of the user's was taken apart into, as far as names
+    tell."""
+    said, base = written(node), base_name(node)
+    overload = overload_of(node)
+    return bool(said) and overload is not None and said != base and said not in base and base not in said

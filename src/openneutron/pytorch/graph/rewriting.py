@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the passes over ATen graphs have in common: how they add a call, and how they end."""
+"""The form of the passes over ATen graphs, and what passes do to a graph: read and add constants, insert calls."""
 
 from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
+from openneutron.pytorch.graph.reject import STAYS_WHOLE, WRITTEN_AS
+
 
 def add_call(module: GraphModule, before: Node, target: torch._ops.OpOverload, *args: object) -> Node:
-    """A call in front of ``before``, from the same place of the model, with the (fake) value it has."""
+    """Insert a call in front of ``before``, with the origin of ``before`` and with a fake value."""
     with module.graph.inserting_before(before):
         node = module.graph.call_function(target, args)
     values = map_arg(node.args, lambda source: source.meta["val"])
@@ -20,8 +26,125 @@ def add_call(module: GraphModule, before: Node, target: torch._ops.OpOverload, *
 
 
 def finished(module: GraphModule, changed: bool) -> PassResult:
-    """The result of a pass: where it changed something, without what nothing reads any more, and compiled anew."""
+    """Return the result of a pass. Delete unread nodes of a changed graph, and compile the graph anew."""
     if changed:
         module.graph.eliminate_dead_code()
         module.recompile()
     return PassResult(module, changed)
+
+
+class NodePass:
+    """A pass that rewrites one node after another: a frozen dataclass that states the operators of these nodes."""
+
+    __slots__ = ()
+    targets: ClassVar[Collection[object]]
+
+    def __call__(self, module: GraphModule) -> PassResult:
+        changed = False
+        for node in list(module.graph.nodes):
+            if node.op == "call_function" and node.target in self.targets:
+                changed |= self.rewrite(module, node)
+        return finished(module, changed)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        """Rewrite a node that has one of the ``targets``. Return False where the graph stays as it is."""
+        raise NotImplementedError
+
+
+_FROM_WHERE = ("nn_module_stack", "stack_trace", "source_fn_stack", "torch_fn", "from_node")
+
+
+def splice(module: GraphModule, node: Node, traced: GraphModule, sources: Sequence[Node]) -> list[Node]:
+    """Insert copies of the traced graph's nodes, redirect the node's readers to the graph's results, and remove the
+    node. Return the copies.
+
+    sources: the values of the graph's inputs. The copies have the node's module path and source line, and name its
+    operator (``WRITTEN_AS``).
+    """
+    made: dict[Node, Any] = {}
+    pieces: list[Node] = []
+    for piece in traced.graph.nodes:
+        if piece.op == "placeholder":
+            made[piece] = sources[len(made)]
+        elif piece.op == "output":
+            result = map_arg(piece.args[0], made.__getitem__)
+        elif piece.op == "get_attr":
+            value = getattr(traced, str(piece.target))
+            made[piece] = add_constant(module, node, f"{node.name}{piece.target}", value)
+        else:
+            with module.graph.inserting_before(node):
+                copy = module.graph.node_copy(piece, made.__getitem__)
+            copy.meta = {key: node.meta[key] for key in _FROM_WHERE if key in node.meta}
+            copy.meta["val"] = piece.meta.get("val")
+            copy.meta["custom"] = _notes(node, piece)
+            made[piece] = copy
+            pieces.append(copy)
+    _hand_over(module, node, result)
+    return pieces
+
+
+def _notes(node: Node, piece: Node) -> dict[str, Any]:
+    """Return the merged notes of the replaced node and of the copied node."""
+    notes = {key: value for key, value in node.meta.get("custom", {}).items() if key != STAYS_WHOLE}
+    own = piece.meta.get("custom", {})
+    whole = {STAYS_WHOLE: own[STAYS_WHOLE]} if STAYS_WHOLE in own else {}
+    return {**notes, WRITTEN_AS: notes.get(WRITTEN_AS, str(node.target)), **whole}
+
+
+def _hand_over(module: GraphModule, node: Node, result: Any) -> None:
+    """Redirect the node's readers to the copies' results."""
+    if isinstance(result, (list, tuple)):
+        for user in list(node.users):
+            assert user.target is operator.getitem, f"{user.name} reads all results of {node.name} at once"
+            if user.users:
+                user.replace_all_uses_with(result[user.args[1]])
+            module.graph.erase_node(user)
+    else:
+        node.replace_all_uses_with(result)
+    module.graph.erase_node(node)
+
+
+def constant_of(module: GraphModule, node: object) -> torch.Tensor | None:
+    """Return the tensor a ``get_attr`` node holds, or None for anything else, and for state that the model writes
+    to."""
+    if not isinstance(node, Node) or node.op != "get_attr" or is_state(node):
+        return None
+    owner: object = module
+    for part in str(node.target).split("."):
+        owner = getattr(owner, part, None)
+    return owner.detach() if isinstance(owner, torch.Tensor) else None
+
+
+def is_state(node: Node) -> bool:
+    """Return whether a ``get_attr`` node's tensor, or a view of it, is written to when the model runs."""
+    waiting, seen = [node], {node}
+    while waiting:
+        here = waiting.pop()
+        for user in here.users:
+            if not isinstance(user.target, torch._ops.OpOverload):
+                continue
+            schema = user.target._schema
+            given = dict(zip((item.name for item in schema.arguments), user.args, strict=False)) | dict(user.kwargs)
+            for argument in schema.arguments:
+                if argument.alias_info is None or given.get(argument.name) is not here:
+                    continue
+                if argument.alias_info.is_write:
+                    return True
+                if user not in seen:
+                    seen.add(user)
+                    waiting.append(user)
+    return False
+
+
+def add_constant(module: GraphModule, before: Node, stem: str, value: torch.Tensor) -> Node:
+    """Return a ``get_attr`` node in front of ``before`` for a new buffer; its name is made unique from ``stem``."""
+    name = stem.replace(".", "_")
+    while hasattr(module, name):
+        name += "_"
+    module.register_buffer(name, value)
+    with module.graph.inserting_before(before):
+        node = module.graph.get_attr(name)
+    sample = before.meta.get("val")
+    if isinstance(sample, torch._subclasses.FakeTensor):
+        node.meta["val"] = sample.fake_mode.from_tensor(value, static_shapes=True)
+    return node

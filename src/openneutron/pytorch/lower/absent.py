@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What to say of a call that no lowering rule takes."""
+"""The reasons for calls that no lowering rule takes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import torch
 from torch.fx import Node
 
 from openneutron import ops
-from openneutron.pytorch.graph.marks import LEFT_FLOAT, STAYS_WHOLE
-from openneutron.pytorch.graph.origin import is_decomposed, written
 from openneutron.pytorch.graph.pointwise import is_pointwise_operator
-from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name, overload_of, short_name
-from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, REWRITE, Reject
+from openneutron.pytorch.graph.program import (
+    is_decomposed,
+    is_dequantize,
+    is_quantize,
+    op_name,
+    overload_of,
+    short_name,
+    written,
+)
+from openneutron.pytorch.graph.reject import LEFT_FLOAT, QUANTIZE_FIRST, REWRITE, STAYS_WHOLE, Reject
 from openneutron.pytorch.operators.rules.objections import COUNTED_AT_RUN_TIME, is_computed, objection
 
 QUANTIZER = "quantizer"
@@ -45,11 +51,11 @@ NO_KERNEL_PLANNED = {
     **dict.fromkeys(("topk", "sort", "argsort", "kthvalue", "median", "mode"), Reject(_ORDERS, _WITHOUT_ORDER)),
     **dict.fromkeys(("nonzero", "masked_select", "unique", "unique2"), COUNTED_AT_RUN_TIME),
 }
-"""What to say of operators that no kernel is planned for."""
+"""The reasons for operators that no kernel is planned for."""
 
 
 def no_rule(node: Node) -> Reject:
-    """Why an operator without a lowering rule stays on the CPU."""
+    """Return why an operator without a lowering rule stays on the CPU."""
     name = short_name(node)
     overload = overload_of(node)
     if overload is None:
@@ -84,7 +90,7 @@ def stays_whole(node: Node) -> Reject | None:
 
 
 def not_quantized(node: Node) -> Reject:
-    """Why a node's operands are no int8 values, as far as the node itself tells."""
+    """Return why a node's operands are no int8 values, as far as the node itself tells."""
     against = objection(node) or (_computed_weights(node) if op_name(node) == "aten.convolution.default" else None)
     if against is not None:
         return against

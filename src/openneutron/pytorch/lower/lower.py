@@ -15,7 +15,6 @@ from torch.fx import Node
 
 from openneutron.ir import DType, Graph, QuantParams, Tensor
 from openneutron.ir import Node as IrNode
-from openneutron.pytorch.graph.marks import KEPT_FLOAT
 from openneutron.pytorch.graph.program import (
     CHANNELS_INNERMOST,
     CHANNELS_LAST,
@@ -32,10 +31,9 @@ from openneutron.pytorch.graph.program import (
     quantized,
     shape_of,
 )
-from openneutron.pytorch.graph.reject import WITH_INTEGERS, Reject, Rejected
+from openneutron.pytorch.graph.reject import KEPT_FLOAT, WITH_INTEGERS, Reject, Rejected
 from openneutron.pytorch.lower.absent import no_rule, not_quantized
-from openneutron.pytorch.lower.functions import Function, functions_of, only_inside, table_of
-from openneutron.pytorch.lower.units import Unit
+from openneutron.pytorch.lower.units import Function, Unit, functions_of, only_inside, table_of
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout
@@ -65,7 +63,7 @@ class Lowered:
 
     @property
     def moves_nothing(self) -> bool:
-        """Whether the graph only renames its inputs."""
+        """Return whether the graph only renames its inputs."""
         return all(node.op == "reshape" for node in self.graph.nodes)
 
 
@@ -107,7 +105,7 @@ class Lowering:
         return lowering
 
     def lower_unit(self, unit: Unit) -> Refusal | None:
-        """Adds the unit's nodes to the graph, or nothing at all and says why."""
+        """Add the unit's nodes to the graph, or nothing at all. Return the reason in the second case."""
         functions = functions_of(unit.nodes, self.constants)
         tables = {node: function for node, function in functions.items() if not function.has_operator}
         while True:
@@ -120,7 +118,7 @@ class Lowering:
             tables |= more
 
     def _lower_unit(self, unit: Unit, tables: Mapping[Node, Function]) -> Refusal | None:
-        """``lower_unit``, with these functions as tables."""
+        """Lower a unit as ``lower_unit`` does, with these functions as tables."""
         mark = self.context.mark()
         inside = only_inside(tables)
         for node in unit.nodes:
@@ -138,7 +136,7 @@ class Lowering:
         return None
 
     def _lower_table(self, node: Node, function: Function) -> Reject | None:
-        """The value of a quantize node as a table of a dequantized value."""
+        """Return the value of a quantize node as a table of a dequantized value."""
         context = self.context
         context.begin(function.nodes[-1])
         quant = activation_params(node, self.constants)
@@ -150,7 +148,8 @@ class Lowering:
         return None
 
     def why_not(self, node: Node) -> Reject | None:
-        """What can be said of a node alone: that it is kept float, has no rule, or that its inputs are not quantized."""
+        """Return the reason that a node alone gives: the user keeps it float, it has no rule, or its inputs are not
+        quantized."""
         if (kept := kept_float(node)) is not None:
             return kept
         if (against := objection(node)) is not None:
@@ -222,7 +221,6 @@ class Lowering:
         return context.requantized(value, activation_params(node, self.constants), node.name)
 
     def _input(self, node: Node, quant: QuantParams) -> Value:
-        """The value of an input of the partition."""
         context, shape = self.context, shape_of(node)
         dtype = DTYPE_OF_TORCH.get(node.meta["val"].dtype)
         if dtype is not DType.INT8:
@@ -240,7 +238,7 @@ class Lowering:
         return value if as_passed == wanted else Value(context.arranged(value, wanted), shape, wanted, shape)
 
     def _exact(self, node: Node) -> Value:
-        """The value of integers or truth values that come from outside, or are constant."""
+        """Return the value of integers or booleans that come from outside, or are constant."""
         context, shape = self.context, shape_of(node)
         if node in self.constants:
             return plain(context.add_constant(node.name, self.constants.array(node)), shape)
@@ -253,8 +251,8 @@ class Lowering:
         return context.inputs[node]
 
     def finish(self, name: str, inputs: Iterable[Node], outputs: Iterable[Node]) -> Lowered:
-        """The graph with these inputs and outputs; inputs that nothing reads are left out. Raises OutputRejected where an output does not
-        lie in memory as ExecuTorch passes tensors."""
+        """Return the graph with these inputs and outputs; inputs that nothing reads are left out. Raises OutputRejected
+        where an output does not lie in memory as ExecuTorch passes tensors."""
         context = self.context
         taken = {value.tensor for value in context.inputs.values()}
         exits = []
@@ -284,8 +282,8 @@ class Lowering:
             return Refusal(error.node, error.reject)
 
     def _output(self, node: Node, taken: set[str]) -> PartitionTensor:
-        """The output of a result, in the layout in which the edge program has it. A tensor that is an input or output already, or a
-        constant, is copied."""
+        """Return the output of a result, in the layout in which the edge program has it. A tensor that is an input or
+        output already, or a constant, is copied."""
         context = self.context
         if node.meta["val"].dtype != torch.int8 and not is_exact(node):
             raise Rejected(f"its result leaves as {node.meta['val'].dtype}: nothing quantizes it")
@@ -309,7 +307,7 @@ class Lowering:
 
 
 def _rule_of(node: Node) -> str:
-    """The rule that a node's lowering is, ``convolution.linear``."""
+    """Return the rule that a node's lowering is, ``convolution.linear``."""
     row = LOWER_RULES.get(op_name(node))
     if row is None:
         return "quantization" if is_quantize(node) or is_dequantize(node) else "none"
@@ -317,7 +315,7 @@ def _rule_of(node: Node) -> str:
 
 
 def kept_float(node: Node) -> Reject | None:
-    """What to say of a node that the user did not want quantized."""
+    """Return the reason for a node that the user keeps float, or None."""
     said = node.meta.get("custom", {}).get(KEPT_FLOAT)
     return None if said is None else Reject(f"{said} keeps it float", "Take the name out to have it quantized.")
 
@@ -329,7 +327,6 @@ def _io_tensor(node: Node, value: Value) -> PartitionTensor:
 
 
 def _live(graph: Graph) -> list[IrNode]:
-    """The nodes that an output needs, in order."""
     needed = set(graph.outputs)
     kept = []
     for node in reversed(graph.nodes):
@@ -340,7 +337,8 @@ def _live(graph: Graph) -> list[IrNode]:
 
 
 def _images(units: Sequence[Unit]) -> set[Node]:
-    """The nodes whose values some operator will want channels innermost, found from the readers back to what they read."""
+    """Return the nodes whose values some operator will want channels innermost, found from the readers back to what
+    they read."""
     images: set[Node] = set()
     for unit in reversed(units):
         for node in reversed(unit.nodes):

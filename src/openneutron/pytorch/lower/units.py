@@ -1,17 +1,153 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The units of delegation: nodes that are on the NPU together or not at all, because float values join them."""
+"""The units of delegation, and pointwise functions as tables of their results for all 256 stored values.
+
+The nodes of a unit are on the NPU together or not at all, because float values join them.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, Node
 
 from openneutron.pytorch.graph.order import in_order
-from openneutron.pytorch.graph.program import Constants, is_compute, is_dequantize, is_exact, is_quantize
-from openneutron.pytorch.lower.functions import functions_of
+from openneutron.pytorch.graph.pointwise import evaluate, is_pointwise, is_real
+from openneutron.pytorch.graph.program import (
+    Constants,
+    is_compute,
+    is_dequantize,
+    is_exact,
+    is_quantize,
+    op_name,
+    quant_params,
+    quantized,
+    shape_of,
+)
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What ``nodes`` (in execution order) make of the dequantized values of ``source`` and of numbers."""
+
+    source: Node
+    nodes: tuple[Node, ...]
+    dequantized: tuple[Node, ...]
+    numbers: tuple[Node, ...]
+
+    @property
+    def has_operator(self) -> bool:
+        """Return whether it is one call of an operator that has a rule of its own, with one operand."""
+        if len(self.nodes) != 1 or op_name(self.nodes[0]) not in LOWER_RULES:
+            return False
+        return sum(isinstance(argument, Node) for argument in self.nodes[0].args) == 1
+
+
+def function_behind(end: Node, constants: Constants) -> Function | None:
+    """Return the pointwise function of one quantized value whose result is ``end``, or None.
+
+    Its leaves are dequantize nodes of one value, and single numbers; all between is pointwise, of one shape.
+    """
+    order: dict[Node, None] = {}
+    dequantized: dict[Node, None] = {}
+    numbers: dict[Node, None] = {}
+    waiting = [(end, False)]
+    while waiting:
+        node, is_done = waiting.pop()
+        if is_done:
+            order[node] = None
+        elif node in order or node in dequantized or node in numbers:
+            continue
+        elif _is_number(node, constants):
+            numbers[node] = None
+        elif is_dequantize(node):
+            dequantized[node] = None
+        elif is_pointwise(node) and is_real(node) and node.all_input_nodes:
+            waiting.append((node, True))
+            waiting += [(source, False) for source in node.all_input_nodes]
+        else:
+            return None
+    sources = {(node.args[0], str(node.args[1:])) for node in dequantized}
+    if not order or len(sources) != 1 or end.meta["val"].dtype != torch.float32:
+        return None
+    first = next(iter(dequantized))
+    if first.args[0] in constants or shape_of(first) != shape_of(end):
+        return None
+    return Function(first, tuple(order), tuple(dequantized), tuple(numbers))
+
+
+def _is_number(node: Node, constants: Constants) -> bool:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.bool):
+        return False
+    if not all(isinstance(extent, int) and extent == 1 for extent in value.shape):
+        return False
+    if is_dequantize(node):
+        return node.args[0] in constants
+    return node in constants or (node.op == "call_function" and not node.all_input_nodes)
+
+
+def table_of(function: Function, quantize: Node, constants: Constants) -> np.ndarray:
+    """Return the table, int8 [256]: PyTorch's own float32 results for every stored value, as ``quantize`` stores them.
+
+    Where there is no result (the root of a negative number), it is the one nearest to it.
+    """
+    source, result = quant_params(function.source, constants), quant_params(quantize, constants)
+    stored = torch.arange(-128, 128, dtype=torch.int32)
+    with unset_fake_temporarily(), torch.no_grad():
+        real = (stored - source.zero_point).to(torch.float32) * torch.tensor(source.scale, dtype=torch.float32)
+        known = dict.fromkeys(function.dequantized, real)
+        known |= {node: _number(node, constants) for node in function.numbers}
+        values = evaluate(function.nodes, known).to(torch.float32).expand(256).numpy()
+    return quantized(_without_gaps(values), quantize, result)
+
+
+def _number(node: Node, constants: Constants) -> torch.Tensor:
+    if is_dequantize(node):
+        source = node.args[0]
+        assert isinstance(source, Node)
+        quant = quant_params(node, constants)
+        steps = constants.array(source).reshape(()).astype(np.int64) - quant.zero_points[0]
+        return torch.tensor(np.float32(steps) * np.float32(quant.scales[0]))
+    if node in constants:
+        return torch.from_numpy(np.array(constants.array(node)).reshape(()))
+    return evaluate((node,), {}).reshape(())
+
+
+def _without_gaps(values: np.ndarray) -> np.ndarray:
+    """Return the values with those that are no number replaced by the nearest that is; the lower of two as near."""
+    there = np.flatnonzero(~np.isnan(values))
+    if there.size == values.size:
+        return values
+    if not there.size:
+        return np.zeros_like(values)
+    apart = np.abs(np.arange(values.size)[:, None] - there[None, :])
+    return values[there[np.argmin(apart, axis=1)]]
+
+
+def functions_of(nodes: Iterable[Node], constants: Constants) -> dict[Node, Function]:
+    """Return the functions of one value that end in quantize nodes, by those nodes."""
+    found: dict[Node, Function] = {}
+    for node in nodes:
+        source = node.args[0] if is_quantize(node) else None
+        if isinstance(source, Node) and (function := function_behind(source, constants)) is not None:
+            found[node] = function
+    return found
+
+
+def only_inside(functions: Mapping[Node, Function]) -> set[Node]:
+    """Return the nodes of these functions that nothing else reads."""
+    inside = {node for function in functions.values() for node in (*function.nodes, *function.numbers)}
+    while outside := {
+        node for node in inside if any(user not in inside and user not in functions for user in node.users)
+    }:
+        inside -= outside
+    return inside
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +185,7 @@ def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Uni
         owner[node] = node
         for source in node.all_input_nodes:
             if source.op != "call_function" or (is_exact(source) and not {source, node} <= inside):
-                continue  # integers and truth values may come from anywhere
+                continue  # integers and booleans may come from anywhere
             if not is_quantize(source) or _is_constant(source, constants):
                 owner[root(source)] = root(node)
     members: dict[Node, list[Node]] = defaultdict(list)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How each ATen operator is quantized: one row per operator, in the folder of its family."""
+"""The annotation rules: one row per operator, in the folder of its family."""
 
 from __future__ import annotations
 

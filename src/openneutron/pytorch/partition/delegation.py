@@ -1,19 +1,34 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which nodes of a program went to the NPU, and why each of the others did not."""
+"""The placement of a program's nodes: on the NPU, or on the CPU with a reason, a cost and a kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
+import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
 import torch
-from torch.fx import Node
+from executorch.exir.operator.convert import to_out_variant
+from executorch.runtime import Runtime
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from openneutron.diagnostics import Fallback, OnCpu
-from openneutron.pytorch.backend.cpu_kernels import has_cpu_kernel
-from openneutron.pytorch.graph.macs import macs
-from openneutron.pytorch.graph.origin import call_of, title, written
-from openneutron.pytorch.graph.program import GETITEM, module_path, op_name, source_line
+from openneutron.errors import InvalidModelError
+from openneutron.pytorch.graph.order import Groups, components
+from openneutron.pytorch.graph.program import (
+    GETITEM,
+    call_of,
+    module_path,
+    op_name,
+    overload_of,
+    source_line,
+    title,
+    written,
+)
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
@@ -57,7 +72,8 @@ class Delegation:
 
 
 def counts(node: Node) -> bool:
-    """Whether the node is an operator of the model to a user: not a part of another one, nor a number computed from a shape."""
+    """Return whether the node is an operator of the model to a user: not a part of another one, nor a number computed
+    from a shape."""
     value = node.meta.get("val")
     has_tensor = value is None or isinstance(value, (torch.Tensor, list, tuple))
     return op_name(node) != GETITEM and has_tensor
@@ -101,3 +117,155 @@ def on_npu(nodes: Iterable[Node], partition: int) -> list[NodeOnNpu]:
         for node in nodes
         if counts(node)
     ]
+
+
+def fallbacks(graph: Graph, partitions: Sequence[Iterable[Node]]) -> dict[Node, Fallback]:
+    """Return for each call on the CPU the cost of its island: the calls that exchange values with each other on the
+    CPU."""
+    part_of = {node: number for number, nodes in enumerate(partitions) for node in nodes}
+    on_cpu = [node for node in graph.nodes if node.op == "call_function" and node not in part_of]
+    if not on_cpu or not part_of:
+        return {}
+
+    def beside(node: Node) -> list[Node]:
+        near = (*node.all_input_nodes, *node.users)
+        return [other for other in near if other.op == "call_function" and other not in part_of]
+
+    groups = Groups(graph.nodes, lambda node: part_of.get(node, node))
+    found: dict[Node, Fallback] = {}
+    for island in components(on_cpu, beside):
+        on_npu = {*part_of, *island}
+        level = groups.levels(on_npu.__contains__)
+        without = len({level[node] for node in on_npu})
+        cost = Fallback(len(partitions), without, _bytes(island, part_of))
+        found |= dict.fromkeys(island, cost)
+    return found
+
+
+def _bytes(island: Sequence[Node], part_of: Mapping[Node, int]) -> int:
+    come = {source for node in island for source in node.all_input_nodes if source in part_of}
+    go = [node for node in island if any(user in part_of for user in node.users)]
+    return sum(_size(node) for node in (*come, *go))
+
+
+def _size(node: Node) -> int:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or any(not isinstance(extent, int) for extent in value.shape):
+        return 0
+    return value.numel() * value.element_size()
+
+
+FLOPS_PER_MAC = 2
+"""``torch.utils.flop_counter`` counts a multiplication and an addition as two operations."""
+
+
+def macs(node: Node) -> int:
+    """Return the multiply-accumulates of a convolution or matrix product, 0 for other operators and for symbolic
+    shapes.
+
+    ``node`` is in the ATen or the edge dialect. A composite operator (``aten.linear``) counts as its decomposition in
+    torch.
+    """
+    overload = overload_of(node)
+    if overload is None:
+        return 0
+    formula = flop_registry.get(overload.overloadpacket)
+    composite = overload._can_decompose()
+    if formula is None and not composite:
+        return 0
+    result = node.meta.get("val")
+    args, kwargs = map_arg((node.args, node.kwargs), lambda source: source.meta.get("val"))
+    if any(_varies(value) for value in (result, *(source.meta.get("val") for source in node.all_input_nodes))):
+        return 0
+    flops = (
+        formula(*args, **kwargs, out_val=result) if formula is not None else _flops_of_pieces(overload, args, kwargs)
+    )
+    return int(flops) // FLOPS_PER_MAC
+
+
+def _varies(value: object) -> bool:
+    """Return whether the value is a tensor with symbolic extents, or unknown."""
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return any(
+        not isinstance(each, torch.Tensor) or any(not isinstance(extent, int) for extent in each.shape)
+        for each in values
+    )
+
+
+def _flops_of_pieces(overload: torch._ops.OpOverload, args: Any, kwargs: Any) -> int:
+    """Return torch's count while the operator runs on tensors without data."""
+
+    def without_data(value: Any) -> Any:
+        return torch.empty_like(value, device="meta") if isinstance(value, torch.Tensor) else value
+
+    given, named = torch.utils._pytree.tree_map(without_data, (args, kwargs))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        overload(*given, **named)
+    return counter.get_total_flops()
+
+
+_VIEWS = frozenset(("aten.view_copy.default", "aten.alias_copy.default", "aten._assert_scalar.default"))
+"""What memory planning, or emission, leaves no call of."""
+
+
+def has_cpu_kernel(node: Node) -> bool:
+    """Return whether a call can run on the CPU. Calls that are no operators of a library (getitem, control flow, sizes)
+    can."""
+    overload = overload_of(node)
+    return overload is None or str(overload) in _VIEWS or _has_kernel(overload)
+
+
+@cache
+def _has_kernel(overload: torch._ops.OpOverload) -> bool:
+    if not any(isinstance(item.type, torch.TensorType) for item in overload._schema.returns):
+        # Lists of tensors and numbers are told apart by the emitter; it says itself what it can't do.
+        return True
+    try:
+        schema = to_out_variant(overload)[0]._schema
+    # ExecuTorch raises RuntimeErrors of several kinds for operators without an out variant.
+    except Exception:
+        return False
+    name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+    return name in registered()
+
+
+@cache
+def registered() -> frozenset[str]:
+    """Return the names of the kernels that ExecuTorch's runtime has, such as ``aten::add.out``."""
+    return frozenset(Runtime.get().operator_registry.operator_names)
+
+
+NAMES_SHOWN = 4
+"""The number of operators that a message names."""
+
+
+def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
+    """Look up each operator that an emitted program (``executorch.exir.schema.Program``) calls outside its delegates.
+
+    Raises InvalidModelError where ExecuTorch's runtime here has no kernel for an operator and would refuse to load the
+    program. The message names the operators as the user wrote them.
+    """
+    lacking = sorted(set(_operators(program)) - registered())
+    if not lacking:
+        return
+    shown = [_in_words(operator, delegation) for operator in lacking[:NAMES_SHOWN]]
+    more = f" and {len(lacking) - NAMES_SHOWN} more" if len(lacking) > NAMES_SHOWN else ""
+    raise InvalidModelError(
+        f"'{name}': ExecuTorch's runtime has no kernel for {', '.join(shown)}{more}, on the CPU, and would not load the "
+        "program. Write that part of the model with other operators; or pass "
+        "DelegationOptions(any_runtime=True) (--any-runtime) for a .pte that runs where these kernels are."
+    )
+
+
+def _operators(program: Any) -> Iterator[str]:
+    for plan in program.execution_plan:
+        for operator in plan.operators:
+            yield f"{operator.name}.{operator.overload}" if operator.overload else operator.name
+
+
+def _in_words(operator: str, delegation: Delegation) -> str:
+    """Return ``aten.sort ('head')`` for ``aten::sort.values``; the kernel's name where no remaining node has the
+    operator."""
+    packet = operator.partition(".")[0].replace("::", ".")
+    node: NodeOnCpu | None = next((item for item in delegation.on_cpu if item.overload.startswith(f"{packet}.")), None)
+    return operator if node is None else f"{packet} ('{node.name}')"

@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from torch.fx import Graph, Node
 
 from openneutron.compiler.select.trial import Refused, Trial
-from openneutron.pytorch.graph.marks import LEFT_FLOAT, NOT_DELEGATED
 from openneutron.pytorch.graph.order import Groups
-from openneutron.pytorch.graph.origin import is_decomposed
 from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import Constants, is_compute, is_dequantize, is_quantize, op_name
-from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Reject
+from openneutron.pytorch.graph.program import Constants, is_compute, is_decomposed, is_dequantize, is_quantize, op_name
+from openneutron.pytorch.graph.reject import LEFT_FLOAT, NOT_DELEGATED, QUANTIZE_FIRST, Reject
 from openneutron.pytorch.lower.absent import QUANTIZER, left_float, no_rule, not_quantized
 from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal, kept_float
 from openneutron.pytorch.lower.units import Unit, find_units
@@ -60,7 +58,7 @@ def levels(graph: Graph, units: Sequence[Unit]) -> dict[Unit, int]:
 
 
 def gather(graph: Graph, units: Sequence[Unit], constants: Container[Node] = ()) -> list[Partition]:
-    """The units as partitions, in execution order. What is in ``constants`` is no input."""
+    """Return the units as partitions, in execution order. What is in ``constants`` is no input."""
     by_level: dict[int, list[Unit]] = defaultdict(list)
     for unit, level in levels(graph, units).items():
         by_level[level].append(unit)
@@ -68,7 +66,8 @@ def gather(graph: Graph, units: Sequence[Unit], constants: Container[Node] = ())
 
 
 def _countable(graph: Graph, units: Sequence[Unit], constants: Container[Node]) -> list[Partition]:
-    """Units of one level, in an order in which they can run, in one partition, or in as many as keep to MOST_TENSORS."""
+    """Return units of one level, in an order in which they can run, in one partition, or in as many as keep to
+    MOST_TENSORS."""
     whole = _partition(graph, units, constants)
     if len(units) == 1 or max(len(whole.inputs), len(whole.outputs)) <= MOST_TENSORS:
         return [whole]
@@ -95,7 +94,7 @@ class PartitionOptions:
 
 
 def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> Partitioning:
-    """The partitions of an edge graph. Every one has been lowered as the backend will lower it."""
+    """Return the partitions of an edge graph. Every one has been lowered as the backend will lower it."""
     units, in_circles = find_units(graph, constants)
     rejected: dict[Node, Reject] = {}
     if not any(is_quantize(node) or is_dequantize(node) for node in graph.nodes):
@@ -168,7 +167,7 @@ def _not_quantized(node: Node, seen: bool) -> Reject:
 def _supported(
     units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> tuple[Lowering, list[Unit]]:
-    """The units that can be lowered, and their lowering; the others' nodes get their reasons."""
+    """Return the units that can be lowered, and their lowering; the others' nodes get their reasons."""
     lowering = Lowering(constants, units, options.transpose_on_npu)
     accepted = []
     for unit in units:
@@ -184,7 +183,7 @@ def _supported(
 
 
 def _unwanted(unit: Unit, patterns: Sequence[str]) -> Refusal | None:
-    """The first node of the unit that the user keeps from the NPU, if there is one."""
+    """Return the first node of the unit that the user keeps from the NPU, if there is one."""
     for node in unit.compute:
         reject = _unwanted_node(node, patterns)
         if reject is not None:

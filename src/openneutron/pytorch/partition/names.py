@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``operators_not_to_delegate`` may name: operators, nodes, modules.
+"""The names in ``operators_not_to_delegate``: operators, nodes, modules.
 
 An operator is named with its overload (``aten.add.Tensor``) or for all overloads of it (``aten.add``); what the user wrote counts
 too, so that ``aten.silu`` is every node it was made into. ``::`` is ``.``, and in a compile spec ``_``. A node is named as summaries
@@ -16,8 +16,7 @@ from fnmatch import fnmatchcase
 from torch.fx import Graph, Node
 
 from openneutron.errors import InvalidOptionError
-from openneutron.pytorch.graph.origin import written
-from openneutron.pytorch.graph.program import is_compute, module_path, op_name
+from openneutron.pytorch.graph.program import is_compute, module_path, op_name, written
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
 OPTION = "operators_not_to_delegate"
@@ -29,18 +28,19 @@ NEAREST, LIKENESS = 2, 0.7
 
 
 def names_of(node: Node, edge_name: str | None = None) -> set[str]:
-    """All that a pattern may be to match the node. ``edge_name``: what it will be called in the edge program."""
+    """Return all that a pattern may be to match the node. ``edge_name``: what it will be called in the edge program."""
     return {edge_name or node.name, *_operators_of(node), *_modules_of(node)}
 
 
 def matching(node: Node, patterns: Sequence[str], edge_name: str | None = None) -> str | None:
-    """The first pattern that matches the node."""
+    """Return the first pattern that matches the node."""
     names = names_of(node, edge_name) if patterns else ()
     return next((pattern for pattern in patterns if _matches(pattern, names)), None)
 
 
 def check_names(patterns: Sequence[str], graphs: Iterable[Graph], more: Iterable[str] = ()) -> None:
-    """Raises InvalidOptionError for a pattern that matches no node of the graphs (and none of ``more``) and no operator we know.
+    """Raise InvalidOptionError for a pattern that matches no node of the graphs (and none of ``more``) and no operator
+    we know.
 
     An operator we know is no mistake where the model does not have it: scripts keep lists of them.
     """
@@ -58,7 +58,7 @@ def check_names(patterns: Sequence[str], graphs: Iterable[Graph], more: Iterable
 
 
 def _nearest(pattern: str, nodes: Sequence[Node]) -> list[str]:
-    """Names to put in place of an unknown one, best first: the model's own, else operators it might have."""
+    """Return names to put in place of an unknown one, best first: the model's own, else operators it might have."""
     own = {node.name for node in nodes} | {path for node in nodes for path in _modules_of(node)}
     own |= {
         base for node in nodes for base in (_base(op_name(node)), f"aten.{written(node)}") if not base.endswith(".")
@@ -86,8 +86,8 @@ def _operators_of(node: Node) -> Iterable[str]:
 
 
 def _forms(name: str) -> Iterable[str]:
-    """``aten.view_copy.default`` is also ``aten.view_copy``, ``aten.view``, and all three with the first dot as a compile spec has
-    it."""
+    """Yield ``aten.view_copy.default``, ``aten.view_copy``, ``aten.view``, and all three with the first dot as in a
+    compile spec."""
     parts = name.split(".")
     if len(parts) < 2:
         return

@@ -18,16 +18,15 @@ from torchao.quantization.pt2e.quantizer import (
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
 
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.graph.constants import constant_of
 from openneutron.pytorch.graph.pointwise import Region, find_regions
+from openneutron.pytorch.graph.rewriting import constant_of
 from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.operators.comparison.quantize import FILL
-from openneutron.pytorch.operators.elementwise.softmax_rows import SOFTMAX, has_own_scale, row_dimension
+from openneutron.pytorch.operators.elementwise.quantize import SOFTMAX, has_own_scale, row_dimension
 from openneutron.pytorch.operators.rules.annotation import AnnotationRule, Result
-from openneutron.pytorch.operators.rules.clamps import ACTIVATIONS
-from openneutron.pytorch.operators.rules.results import is_fused_clamp
+from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
 from openneutron.pytorch.quantizer import overrides
-from openneutron.pytorch.quantizer.observers.probability import fixed_parameters
+from openneutron.pytorch.quantizer.observers import fixed_parameters
 from openneutron.pytorch.quantizer.overrides import Overrides
 from openneutron.pytorch.quantizer.passes.simulate_batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.quantizer.settings import USUAL, Choice, QuantizationConfig
@@ -73,27 +72,27 @@ class NeutronQuantizer(Quantizer):
         self._names = overrides.nothing()
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
-        """How operators are quantized of which nothing else is said; None keeps them float."""
+        """Set how operators are quantized for which no other setting exists; None keeps them float."""
         self._overrides = dataclasses.replace(self._overrides, rest=config)
         return self
 
     def set_module_name(self, name: str, config: QuantizationConfig | None) -> Self:
-        """How everything in a module (``features.3``) is quantized; None keeps it float."""
+        """Set how everything in a module (``features.3``) is quantized; None keeps it float."""
         return self._having(overrides.module_name(name, config, "set_module_name"))
 
     def set_module_type(self, kind: type | str, config: QuantizationConfig | None) -> Self:
-        """How everything in modules of a class is quantized; None keeps it float."""
+        """Set how everything in modules of a class is quantized; None keeps it float."""
         return self._having(overrides.module_type(kind, config, "set_module_type"))
 
     def set_operator(self, target: object, config: QuantizationConfig | None) -> Self:
-        """How an operator is quantized: an overload, an operator with all its overloads, or the name of either. None keeps
-        it float; operators that would be taken apart stay whole then."""
+        """Set how an operator is quantized: an overload, an operator with all its overloads, or the name of either.
+        None keeps it float; operators that would be taken apart stay whole then."""
         return self._having(overrides.operator(target, config, "set_operator"))
 
     set_operator_type = set_operator
 
     def keep_float(self, *items: object) -> Self:
-        """Keeps modules (names, classes) and operators (``aten.softmax.int``) float."""
+        """Keep modules (names, classes) and operators (``aten.softmax.int``) float."""
         for item in items:
             self._having(overrides.any_of(item, None, "keep_float"))
         return self
@@ -103,12 +102,12 @@ class NeutronQuantizer(Quantizer):
         return self
 
     def begin(self, model: GraphModule) -> None:
-        """Notes the model's names and what was said of its operators, before passes fold or rewrite them."""
+        """Note the model's names and what was said of its operators, before passes fold or rewrite them."""
         self._names |= overrides.names_in(model)
         self._overrides.mark(model)
 
     def keeps_float(self, node: Node) -> bool:
-        """Whether the user wants the node not quantized."""
+        """Return whether the user wants the node not quantized."""
         return self._overrides.keeps_float(node)
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
@@ -145,8 +144,8 @@ class NeutronQuantizer(Quantizer):
         """Nothing to check: every row of the rule table can be computed, in float where the NPU can't."""
 
     def _functions(self, model: GraphModule, constants: Set[Node]) -> list[Region]:
-        """The functions of one value that become tables: all but single calls that have a row of their own. Calls that are to
-        be quantized in different ways are no function together."""
+        """Return the functions of one value that become tables: all but single calls that have a row of their own.
+        Calls that are to be quantized in different ways are no function together."""
         ways: list[tuple[QuantizationConfig, list[Node]]] = []
         for node in model.graph.nodes:
             free = Q_ANNOTATION_KEY not in node.meta and node not in constants
@@ -161,7 +160,7 @@ class NeutronQuantizer(Quantizer):
         return [region for regions in found for region in regions if len(region.nodes) > 1 or not _has_row(region.end)]
 
     def _annotate_function(self, region: Region) -> None:
-        """Quantizes a function's input and result, and nothing between."""
+        """Quantize a function's input and result, and nothing between."""
         config = self._overrides.of(region.end)
         assert config is not None
         source, spec = self._input_spec(region.root, config), self._activation(config.output_activation, region.end)
@@ -171,7 +170,7 @@ class NeutronQuantizer(Quantizer):
             node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(inputs, result, _annotated=True)
 
     def _host(self, node: Node) -> Node | None:
-        """The operator that an activation behind it runs inside of."""
+        """Return the operator that an activation behind it runs inside of."""
         if str(node.target) not in ACTIVATIONS or not isinstance(node.args[0], Node):
             return None
         host = node.args[0]
@@ -211,7 +210,7 @@ class NeutronQuantizer(Quantizer):
             last.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, self._last_spec(last), _annotated=True)
 
     def _annotate_truths(self, node: Node, rule: AnnotationRule, config: QuantizationConfig) -> None:
-        """For truth values as numbers."""
+        """Annotate booleans that become numbers."""
         (source,) = node.all_input_nodes
         if source.meta["val"].dtype == torch.bool and config.output_activation is not None:
             assert rule.fixed is not None
@@ -235,13 +234,14 @@ class NeutronQuantizer(Quantizer):
         return self._activation(config.output_activation, node)
 
     def _last_spec(self, last: Node) -> QuantizationSpecBase | None:
-        """For the result of an activation that runs inside another operator."""
+        """Return the spec of the result of an activation that runs inside another operator."""
         config = self._overrides.of(last)
         assert config is not None
         return self._activation(config.output_activation, last)
 
     def _activation(self, choice: Choice, node: Node) -> QuantizationSpecBase | None:
-        """For a tensor whose scale comes from calibration: the user's choice, or what suits its readers."""
+        """Return the spec of a tensor whose scale comes from calibration: the user's choice, or the one that suits its
+        readers."""
         if choice is not USUAL:
             return choice
         if str(node.target) == FILL:
@@ -269,7 +269,7 @@ class NeutronQuantizer(Quantizer):
         config: QuantizationConfig,
         constants: Set[Node],
     ) -> bool:
-        """Adds weight and bias to ``inputs``; False if the weight is not constant (in training, made of constants)."""
+        """Add weight and bias to ``inputs``; False if the weight is not constant (in training, made of constants)."""
         weight = _argument(node, rule.weight)
         if not isinstance(weight, Node) or weight not in constants:
             return False
@@ -286,7 +286,7 @@ class NeutronQuantizer(Quantizer):
         return True
 
     def _tail(self, node: Node) -> Node:
-        """The last node that runs inside ``node``: an activation, and in training the batch norm before it."""
+        """Return the last node that runs inside ``node``: an activation, and in training the batch norm before it."""
         last = node
         if self.is_qat and (norm := _only_user(last)) is not None and norm.target in (BATCH_NORM, normalized):
             if norm.target is BATCH_NORM and self._overrides.keeps_float(norm):
@@ -304,7 +304,7 @@ def _is_number(model: GraphModule, node: Node) -> bool:
 
 
 def _has_row(node: Node) -> bool:
-    """Whether a call with one operand has an annotation rule, and with it an operator of LiteRT's."""
+    """Return whether a call with one operand has an annotation rule, and with it an operator of LiteRT's."""
     rule = annotation_rules().get(str(node.target))
     return rule is not None and rule.data == (0,) and rule.weight is None
 
@@ -348,7 +348,7 @@ def _is_float(node: Node) -> bool:
 
 
 def constant_nodes(model: GraphModule) -> Set[Node]:
-    """The constants of a graph and what is made of them alone."""
+    """Return the constants of a graph and what is made of them alone."""
     found: set[Node] = set()
     for node in model.graph.nodes:
         sources = node.all_input_nodes
@@ -358,7 +358,7 @@ def constant_nodes(model: GraphModule) -> Set[Node]:
 
 
 def _argument(node: Node, place: int | None) -> object:
-    """The argument at this place of the schema, by place or by name; None where it is not given."""
+    """Return the argument at this place of the schema, by place or by name; None where it is not given."""
     if place is None:
         return None
     if place < len(node.args):
@@ -379,7 +379,7 @@ def _only_user(node: Node) -> Node | None:
 
 
 def _between(first: Node, last: Node) -> Iterator[Node]:
-    """The nodes of a chain, ends left out."""
+    """Yield the nodes of a chain, ends left out."""
     here = _only_user(first)
     while here is not None and here is not last:
         yield here
@@ -387,7 +387,7 @@ def _between(first: Node, last: Node) -> Iterator[Node]:
 
 
 def _root_spec(node: Node) -> QuantizationSpecBase | None:
-    """The spec of a node's result, following shared ones to where they begin."""
+    """Return the spec of a node's result, following shared ones to where they begin."""
     place: Node | tuple[Node, Node] = node
     while True:
         owner = place if isinstance(place, Node) else place[1]

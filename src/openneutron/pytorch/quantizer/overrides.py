@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a user said about single modules, types of modules and operators, and which nodes of a graph that is about."""
+"""The user's settings for single modules, types of modules and operators, and the nodes of a graph that they match."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from openneutron.errors import InvalidOptionError
-from openneutron.pytorch.graph.marks import KEPT_FLOAT, LEFT_FLOAT
+from openneutron.pytorch.graph.reject import KEPT_FLOAT, LEFT_FLOAT
 from openneutron.pytorch.quantizer.settings import AS_USUAL, QuantizationConfig
 
 _CHOSEN = "openneutron_config"
@@ -81,7 +81,7 @@ class Overrides:
         return replace(self, given=(*self.given, override))
 
     def of(self, node: Node) -> QuantizationConfig | None:
-        """How the node is to be quantized; None for not at all."""
+        """Return how the node is to be quantized; None for not at all."""
         if not self:
             return AS_USUAL
         override = self._of(node)
@@ -91,8 +91,8 @@ class Overrides:
         return self.of(node) is None
 
     def mark(self, module: GraphModule) -> None:
-        """Notes on each node what was said of its operator, so that it holds for what passes make of the node, and on float
-        nodes who keeps them so."""
+        """Note on each node what was said of its operator, so that it holds for what passes make of the node, and on
+        float nodes who keeps them so."""
         if not self:
             return
         for node in module.graph.nodes:
@@ -106,7 +106,7 @@ class Overrides:
                 node.meta["custom"] = {**node.meta.get("custom", {}), KEPT_FLOAT: said}
 
     def check(self, names: Names) -> None:
-        """Raises InvalidOptionError for a pattern that matches nothing."""
+        """Raise InvalidOptionError for a pattern that matches nothing."""
         for override in self.given:
             known = names.known[override.by]
             if not any(override.fits(name) for name in known):
@@ -151,7 +151,7 @@ def any_of(item: object, config: QuantizationConfig | None, said: str) -> Overri
 
 
 def names_in(module: GraphModule) -> Names:
-    """The names of a model's modules, their types, and operators."""
+    """Return the names of a model's modules, their types, and operators."""
     calls = [node for node in module.graph.nodes if node.op == "call_function"]
     known = {by: frozenset(name for node in calls for name in _names_of(node, by)) for by in By}
     # A module of constants alone (a batch norm that was folded) has no nodes.
@@ -160,7 +160,7 @@ def names_in(module: GraphModule) -> Names:
 
 
 def unmark(module: GraphModule) -> None:
-    """Takes away what only passes and annotation need."""
+    """Remove the notes that only passes and annotation need."""
     for node in module.graph.nodes:
         node.meta.pop(_CHOSEN, None)
 
@@ -182,7 +182,7 @@ def _names_of(node: Node, by: By) -> Iterable[str]:
 
 
 def _out_of_place(name: str) -> str:
-    """``aten.relu.default`` of ``aten.relu_.default``: the graph has one form of each."""
+    """Return ``aten.relu.default`` of ``aten.relu_.default``: the graph has one form of each."""
     parts = name.split(".")
     if len(parts) > 1 and not parts[1].startswith("_"):
         parts[1] = parts[1].removesuffix("_")

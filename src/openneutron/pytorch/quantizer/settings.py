@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a user wants an operator quantized."""
+"""The user's choice of number formats for an operator."""
 
 from __future__ import annotations
 

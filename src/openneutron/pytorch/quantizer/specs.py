@@ -18,15 +18,16 @@ from torchao.quantization.pt2e.quantizer import (
     QuantizationSpec,
 )
 
-from openneutron.pytorch.quantizer.observers.probability import ProbabilityObserver
-from openneutron.pytorch.quantizer.observers.ranges import (
+from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,
     HistogramRangeObserver,
     LatestWeightObserver,
     PerChannelWeightObserver,
+    ProbabilityObserver,
+    ReachableRangeObserver,
+    RowRangeObserver,
     WeightObserver,
 )
-from openneutron.pytorch.quantizer.observers.row import ReachableRangeObserver, RowRangeObserver
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
@@ -104,7 +105,7 @@ def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationS
 
 
 def act_qspec(is_qat: bool) -> QuantizationSpec:
-    """``activation_spec`` under the name it has in ExecuTorch's NXP backend."""
+    """Return ``activation_spec`` under the name it has in ExecuTorch's NXP backend."""
     return activation_spec(is_qat)
 
 

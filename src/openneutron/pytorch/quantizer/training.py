@@ -3,23 +3,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MethodType
+from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.fake_quantize import FakeQuantizeBase
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 
+from openneutron.pytorch.graph.program import arguments_of
+from openneutron.pytorch.graph.rewriting import NodePass, add_constant, constant_of
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.passes.fold_constants import FoldConstants
-from openneutron.pytorch.quantizer.passes.fold_simulated_batch_norm import FoldSimulatedBatchNorm, constant_users
-from openneutron.pytorch.quantizer.passes.quantize_biases import QuantizeBiases
 from openneutron.pytorch.quantizer.passes.simulate_batch_norm import (
     BATCH_NORM,
+    CONVOLUTIONS,
     TRAINING_PLACE,
+    FoldSimulatedBatchNorm,
     SimulateBatchNorm,
+    constant_users,
     normalized,
 )
 
@@ -35,7 +40,8 @@ _TRAINING = {
 
 
 def prepare_training(module: GraphModule, quantizer: Quantizer) -> GraphModule:
-    """The module with fake quantizations, ready to be trained; ``train`` and ``eval`` work on it as on any module.
+    """Return the module with fake quantizations, ready to be trained; ``train`` and ``eval`` work on it as on any
+    module.
 
     With a NeutronQuantizer, batch normalizations of every kind of layer are trained along. Others leave that to torchao.
     """
@@ -43,7 +49,7 @@ def prepare_training(module: GraphModule, quantizer: Quantizer) -> GraphModule:
 
 
 def begun(module: GraphModule, quantizer: Quantizer) -> GraphModule:
-    """The module as ``prepare_qat_pt2e`` is to see it."""
+    """Return the module in the form for ``prepare_qat_pt2e``."""
     if isinstance(quantizer, NeutronQuantizer):
         quantizer.begin(module)
         SimulateBatchNorm(quantizer.keeps_float)(module)
@@ -51,7 +57,7 @@ def begun(module: GraphModule, quantizer: Quantizer) -> GraphModule:
 
 
 def with_modes(prepared: GraphModule) -> GraphModule:
-    """The module with ``train`` and ``eval`` that are ``set_training``."""
+    """Return the module with ``set_training`` as ``train`` and ``eval``."""
 
     def train(model: GraphModule, mode: bool = True) -> GraphModule:
         return set_training(model, mode)
@@ -65,7 +71,7 @@ def with_modes(prepared: GraphModule) -> GraphModule:
 
 
 def set_training(module: GraphModule, mode: bool) -> GraphModule:
-    """The exported module in training or inference mode: batch norms and dropouts, with their own settings."""
+    """Return the exported module in training or inference mode: batch norms and dropouts, with their own settings."""
     for node in module.graph.nodes:
         place = _TRAINING.get(node.target) if node.op == "call_function" else None
         if place is not None and len(node.args) > place:
@@ -75,12 +81,12 @@ def set_training(module: GraphModule, mode: bool) -> GraphModule:
 
 
 def converted(prepared: GraphModule) -> GraphModule:
-    """The trained module with quantize and dequantize nodes; weights have the scales of what they are now."""
+    """Return the trained module with quantize and dequantize nodes; weights have the scales of what they are now."""
     return with_biases(convert_pt2e(ended(prepared)))
 
 
 def ended(prepared: GraphModule) -> GraphModule:
-    """The trained module as ``convert_pt2e`` is to see it."""
+    """Return the trained module in the form for ``convert_pt2e``."""
     set_training(prepared, False)
     for node in list(prepared.graph.nodes):
         # A module exported in training mode counts its batches.
@@ -98,7 +104,7 @@ def ended(prepared: GraphModule) -> GraphModule:
 
 
 def with_biases(quantized: GraphModule) -> GraphModule:
-    """The converted module with int32 biases where folding made new ones."""
+    """Return the converted module with int32 biases where folding made new ones."""
     QuantizeBiases()(quantized)
     return quantized
 
@@ -107,3 +113,58 @@ def _observe(fake: nn.Module, value: torch.Tensor) -> None:
     observer = getattr(fake, "activation_post_process", None)
     if isinstance(observer, nn.Module):
         observer(value)
+
+
+_q = torch.ops.quantized_decomposed
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeBiases(NodePass):
+    """Quantize the biases that training or folding left float in a quantized graph: to int32, in units of the input's scale
+    times the weights' scale."""
+
+    targets = (*CONVOLUTIONS, torch.ops.aten.linear.default)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        return _quantize(module, node)
+
+
+def _quantize(module: GraphModule, layer: Node) -> bool:
+    given = arguments_of(layer)
+    bias = constant_of(module, given["bias"])
+    data, weight = _scales(module, given["input"]), _scales(module, given["weight"])
+    if bias is None or not bias.is_floating_point() or data is None or weight is None:
+        return False
+    scale = (data * weight).float()
+    if scale.numel() > 1:
+        # Groups of a transposed convolution share the scales of their output channels.
+        scale = scale.repeat(bias.numel() // scale.numel())
+    rounded = torch.round(bias.double() / scale.double()).clamp(INT32_MIN, INT32_MAX).to(torch.int32)
+    stem = str(getattr(given["bias"], "target", layer.name))
+    constant = add_constant(module, layer, f"{stem}_int32", rounded)
+    if scale.numel() == 1:
+        arguments: tuple[Any, ...] = (constant, float(scale), 0, INT32_MIN, INT32_MAX, torch.int32)
+        target = _q.dequantize_per_tensor.default
+    else:
+        scales = add_constant(module, layer, f"{stem}_scales", scale)
+        zeros = add_constant(module, layer, f"{stem}_zero_points", torch.zeros_like(scale, dtype=torch.int32))
+        arguments = (constant, scales, zeros, 0, INT32_MIN, INT32_MAX, torch.int32)
+        target = _q.dequantize_per_channel.default
+    with module.graph.inserting_before(layer):
+        dequantized = module.graph.call_function(target, arguments)
+    dequantized.meta = {key: value for key, value in layer.meta.items() if key != "val"}
+    dequantized.meta["val"] = given["bias"].meta.get("val")
+    layer.args = (*layer.args[:2], dequantized, *layer.args[3:])
+    layer.kwargs = {name: value for name, value in layer.kwargs.items() if name != "bias"}
+    return True
+
+
+def _scales(module: GraphModule, node: Node) -> torch.Tensor | None:
+    """Return the scale or scales of a dequantized tensor, in double."""
+    if node.target is _q.dequantize_per_tensor.default:
+        return torch.tensor(float(node.args[1]), dtype=torch.float64).reshape(1)
+    if node.target in (_q.dequantize_per_tensor.tensor, _q.dequantize_per_channel.default):
+        found = constant_of(module, node.args[1])
+        return None if found is None else found.double().reshape(-1)
+    return None

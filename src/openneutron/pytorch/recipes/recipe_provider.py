@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a recipe is made of: our quantizer, partitioner and passes, in ExecuTorch's own pipeline."""
+"""The parts of a recipe: our quantizer, partitioner and passes, in ExecuTorch's own pipeline."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class OpenNeutronRecipeProvider(BackendRecipeProvider):
         return list(OpenNeutronRecipeType)
 
     def create_recipe(self, recipe_type: RecipeType, **kwargs: Any) -> ExportRecipe | None:
-        """The recipe; None for one of another backend. ``kwargs`` are the fields of ``RecipeOptions``.
+        """Return the recipe; None for one of another backend. ``kwargs`` are the fields of ``RecipeOptions``.
 
         Others are ignored with a warning, as all backends do: a recipe for several of them is made with all their arguments.
         Raises InvalidOptionError for unusable values, InvalidTargetError for an unknown target.
@@ -126,7 +126,8 @@ def _known(recipe_type: RecipeType, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _quantization(target: NeutronTargetSpec, options: RecipeOptions, is_qat: bool) -> QuantizationRecipe:
-    """The steps of ``calibrate_and_quantize``, between which ExecuTorch prepares, trains or calibrates, and converts."""
+    """Return the steps of ``calibrate_and_quantize``, between which ExecuTorch prepares, trains or calibrates, and
+    converts."""
     quantizer = NeutronQuantizer(target, is_qat).keep_float(*options.quantization.keep_float)
     train_fn = options.quantization.train_fn
 

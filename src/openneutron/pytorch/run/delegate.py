@@ -44,7 +44,7 @@ ALREADY_REGISTERED = 0x16
 
 @cache
 def load() -> Path:
-    """Registers backend id ``NeutronBackend`` with ExecuTorch's runtime in this process; the library's path.
+    """Register backend id ``NeutronBackend`` with ExecuTorch's runtime in this process, and return the library's path.
 
     Further calls do nothing. Raises MissingToolError where executorch, its libraries or a C++ compiler are missing.
     """
@@ -64,7 +64,8 @@ def load() -> Path:
 
 
 def executorch_package() -> Path:
-    """The installed executorch's folder; raises MissingToolError where there is none that a delegate can link with."""
+    """Return the installed executorch's folder. Raises MissingToolError where no delegate can be linked with
+    it."""
     found = importlib.util.find_spec("executorch")
     if found is None or not found.submodule_search_locations:
         raise MissingToolError("delegate: executorch is not installed. In the checkout: pip install '.[pytorch]'.")
@@ -79,7 +80,7 @@ def executorch_package() -> Path:
 
 
 def compiler() -> str:
-    """The C++ compiler: ``$CXX``, or the first that is found; raises MissingToolError where there is none."""
+    """Return the C++ compiler: ``$CXX``, or the first that is found. Raises MissingToolError without one."""
     wanted = os.environ.get("CXX")
     for name in (wanted,) if wanted else COMPILERS:
         found = shutil.which(name)
@@ -92,17 +93,18 @@ def compiler() -> str:
 
 
 def sources() -> Path:
-    """The folder with the delegate's C++ sources and the driver's headers: inside the installed package, or in the tree."""
+    """Return the folder with the delegate's C++ sources and the driver's headers: inside the installed package, or in
+    the tree."""
     return runtime_folder()
 
 
 def cache_directory() -> Path:
-    """Where compiled delegates are kept."""
+    """Return the folder of compiled delegates."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openneutron"
 
 
 def build(package: Path) -> Path:
-    """The delegate compiled for the executorch in ``package``, from the cache where it is there."""
+    """Return the delegate compiled for the executorch in ``package``, from the cache where it is there."""
     command = compiler()
     runtime = sources()
     path = cache_directory() / f"neutron_backend-{_key(command, runtime, package)}.so"

@@ -49,7 +49,7 @@ ON_CPU = "Change the operator that it refuses; `openneutron explain` lists those
 
 
 def _plan(name: str, buffer: bytes) -> Any:
-    """The first method as data. Raises InvalidModelError where it can't be read."""
+    """Return the first method as data. Raises InvalidModelError where it can't be read."""
     try:
         return deserialize_pte_binary(buffer).program.execution_plan[0]
     # The runtime has checked offsets and sizes; strings and enumerators are checked nowhere before this.
@@ -60,7 +60,8 @@ def _plan(name: str, buffer: bytes) -> Any:
 
 
 def _tables(plan: Any) -> dict[int, int]:
-    """By the place of a value among the program's: the entries of the smallest embedding that takes it for its indices."""
+    """Return the number of entries of the smallest embedding that reads a value as its indices, by the place of the
+    value."""
     found: dict[int, int] = {}
     for chain in plan.chains:
         for instruction in chain.instructions:
@@ -95,7 +96,7 @@ class Runner:
 
     @property
     def inputs(self) -> list[tuple[tuple[int, ...], torch.dtype]]:
-        """Shape and type of each tensor the program takes; the largest shape where it is not fixed."""
+        """Return shape and type of each tensor the program takes; the largest shape where it is not fixed."""
         return [(tuple(wanted.sizes), DTYPES[int(wanted.scalar_type)]) for wanted in self._tensors]
 
     @property
@@ -105,7 +106,8 @@ class Runner:
 
     @property
     def table_sizes(self) -> list[int | None]:
-        """For each tensor the program takes the number of entries of the smallest table that it is looked up in."""
+        """Return for each input tensor of the program the number of entries of the smallest table that it is looked up
+        in."""
         return [self._tables.get(place) for place in self._places]
 
     @property
@@ -164,13 +166,12 @@ def _has_shape(item: torch.Tensor, shape: tuple[int, ...], free: bool) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """A number of the program; None for what is none."""
     return next((getattr(value, name) for name in _NUMBERS if hasattr(value, name)), None)
 
 
 @contextmanager
 def _executorch(subject: str, way_out: str) -> Iterator[None]:
-    """What ExecuTorch says on stderr goes into the message if it fails, and nowhere if it does not.
+    """Put ExecuTorch's output on stderr into the message of a failure, and drop the output of a success.
 
     Its bindings write to Python's stderr, its libraries to the process's; meanwhile nobody else should.
     """
@@ -205,7 +206,7 @@ def _no_kernel(words: str) -> str:
 
 
 def _words(error: RuntimeError, log: str) -> str:
-    """The exception's first line, then the first thing ExecuTorch logged, without where in its sources."""
+    """Return the exception's first line, then the first thing ExecuTorch logged, without where in its sources."""
     lines = [re.sub(r"^.*?\[\w+\.(?:cpp|h):\d+\]\s*", "", line) for line in log.splitlines()]
     first = next((line for line in lines if line.strip()), "")
     head = str(error).splitlines()[0].rstrip(".") if str(error) else "no reason given"

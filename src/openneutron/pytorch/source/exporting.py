@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
-from openneutron.pytorch.graph.constants import is_state
+from openneutron.pytorch.graph.rewriting import is_state
 from openneutron.pytorch.source.inputs import ModelInputs, example
 
 Extents = dict[int, dict[int, Any]]
@@ -36,7 +36,7 @@ class AtenGraph:
 def aten_graph(
     model: nn.Module | ExportedProgram, inputs: Any, keywords: Any, channels_last: bool | None, name: str
 ) -> AtenGraph:
-    """The model's graph; the model itself stays as it is.
+    """Return the model's graph; the model itself stays as it is.
 
     Raises InvalidModelError where it is no model or can't be exported, InvalidOptionError where there are no usable inputs.
     """
@@ -84,7 +84,7 @@ def _check_results(program: ExportedProgram, name: str) -> None:
 
 
 def restore(module: GraphModule, state: Mapping[str, torch.Tensor]) -> None:
-    """Sets a module's state back to what it was before calibration."""
+    """Set a module's state back to what it was before calibration."""
     for target, value in state.items():
         _set_buffer(module, target, value.clone())
 
@@ -95,7 +95,7 @@ def _set_buffer(module: nn.Module, target: str, value: torch.Tensor) -> None:
 
 
 def export(module: nn.Module, inputs: ModelInputs, name: str, extents: Extents | None = None) -> ExportedProgram:
-    """The program of a module. The inputs themselves stay as they are, whatever the module does to them.
+    """Return the program of a module. The inputs themselves stay as they are, whatever the module does to them.
 
     Raises InvalidModelError, with the first line of what torch.export or the module's own code says.
     """
@@ -121,7 +121,7 @@ def export(module: nn.Module, inputs: ModelInputs, name: str, extents: Extents |
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says first, without a full stop at its end."""
+    """Return the first line of an exception's text, without a full stop at its end."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return line.rstrip(".")
 
@@ -154,7 +154,8 @@ def _dim(program: ExportedProgram, extent: torch.SymInt) -> Any:
 
 
 def _flatten_unknown_containers(module: GraphModule) -> None:
-    """Gives results in containers that can't be written to a file (named tuples of torch, a user's dataclasses) as a tuple."""
+    """Give results in containers that can't be written to a file (named tuples of torch, a user's dataclasses) as a
+    tuple."""
     info = module.graph._codegen.pytree_info
     try:
         pytree.treespec_dumps(info.out_spec)

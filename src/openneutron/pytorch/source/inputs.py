@@ -25,7 +25,7 @@ class ModelInputs:
 
     @property
     def leaves(self) -> list[Any]:
-        """What is in the arguments, in the order in which a program takes it."""
+        """Return what is in the arguments, in the order in which a program takes it."""
         return pytree.tree_leaves((self.args, dict(self.kwargs)))
 
     @property
@@ -37,12 +37,13 @@ class ModelInputs:
         return pytree.tree_structure((self.args, dict(self.kwargs)))
 
     def rebuilt(self, leaves: Sequence[Any]) -> ModelInputs:
-        """The call with other leaves in the same structure."""
+        """Return the call with other leaves in the same structure."""
         args, kwargs = pytree.tree_unflatten(list(leaves), self.structure)
         return ModelInputs(args, kwargs)
 
     def laid_out(self, channels_last: bool | None) -> ModelInputs:
-        """The call with its images contiguous or channels-last (None: as they are), and every other tensor contiguous."""
+        """Return the call with its images contiguous or channels-last (None: as they are), and every other tensor
+        contiguous."""
         return self.rebuilt([_laid_out(leaf, channels_last) for leaf in self.leaves])
 
 
@@ -57,7 +58,7 @@ def _laid_out(leaf: Any, channels_last: bool | None) -> Any:
 
 
 def example(inputs: Any, keywords: Mapping[str, Any] | None, name: str) -> ModelInputs:
-    """The example inputs as a call; a tensor alone is a model's only argument.
+    """Return the example inputs as a call; a tensor alone is a model's only argument.
 
     Raises InvalidOptionError where one of them is nothing that can be passed to a program.
     """
@@ -73,7 +74,7 @@ def example(inputs: Any, keywords: Mapping[str, Any] | None, name: str) -> Model
 
 
 def samples(calibration: Iterable[Any], wanted: ModelInputs) -> Iterator[ModelInputs]:
-    """The calibration samples in the shapes and layouts of the example inputs; larger batches are taken apart.
+    """Yield the calibration samples in the shapes and layouts of the example inputs; larger batches are taken apart.
 
     Each is a tuple of arguments, a tensor where there is but one argument, a dict where there are keywords alone, or both in
     ``(tuple, dict)``. Raises InvalidOptionError for one that the example inputs don't fit.
@@ -111,7 +112,6 @@ def _call(item: Any, wanted: ModelInputs) -> ModelInputs:
 
 
 def _outline(call: ModelInputs) -> str:
-    """The kinds of a call's arguments, ``(Tensor, y=int)``."""
     words = [type(item).__name__ for item in call.args]
     return f"({', '.join([*words, *(f'{key}={type(item).__name__}' for key, item in call.kwargs.items())])})"
 
@@ -151,7 +151,7 @@ def _batches(index: int, sample: ModelInputs, wanted: ModelInputs) -> Iterator[M
 
 
 def _times(part: torch.Tensor, model: torch.Tensor) -> int:
-    """How many of the model's batches are in the sample's; 0 where it is no whole number."""
+    """Return how many of the model's batches are in the sample's; 0 where it is no whole number."""
     if part.shape == model.shape:
         return 1
     extent = _batch(model)
@@ -169,7 +169,7 @@ def _piece(part: Any, model: Any, number: int) -> Any:
 
 
 def _like(part: Any, model: Any) -> Any:
-    """The tensor in the example's memory layout: the exported graph has it built in."""
+    """Return the tensor in the example's memory layout: the exported graph has it built in."""
     if not isinstance(part, torch.Tensor):
         return part
     if model.dim() == 4 and model.is_contiguous(memory_format=torch.channels_last):

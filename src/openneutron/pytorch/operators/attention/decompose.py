@@ -67,7 +67,7 @@ def _product(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _masked(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-    """The scores plus the mask, of which -infinity and False are ``MASKED``."""
+    """Return the scores plus the mask, of which -infinity and False are ``MASKED``."""
     if is_causal:
         rows, columns = scores.shape[-2:]
         scores = scores + torch.full((rows, columns), MASKED).triu(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Choices by truth values, extrema with their positions, and running sums."""
+"""Choices by booleans, extrema with their positions, and running sums."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ def where_number(condition: Tensor, self: float, other: Tensor) -> Tensor | Keep
 
 
 def _chosen(condition: Tensor, number: float, otherwise: Tensor) -> Tensor | Keep:
-    """The number where the condition holds."""
     if not otherwise.is_floating_point():
         return KEPT
     if out_of_reach(number) and torch.broadcast_shapes(condition.shape, otherwise.shape) == otherwise.shape:
@@ -77,7 +76,7 @@ def min_along(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor] | 
 
 @decomposes("aten.cumsum.default")
 def running_sum(self: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor | Keep:
-    """A product with a triangle of ones, which int8 holds exactly."""
+    """Return a product with a triangle of ones, which int8 holds exactly."""
     if not self.is_floating_point() or dtype not in (None, self.dtype) or not self.numel():
         return KEPT
     if self.numel() == 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Comparisons, truth values and what they choose; positions of extrema."""
+"""Comparisons, booleans and what they choose; positions of extrema."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_tensor
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import op_name, shape_of, short_name
+from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of, short_name
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.rules.broadcast import Together, together
 from openneutron.pytorch.operators.rules.context import Context
@@ -80,12 +79,11 @@ for _name in _COMPARISONS:
 
 
 def _reals(quant: QuantParams) -> np.ndarray:
-    """What PyTorch dequantizes the 256 stored values to."""
     return np.arange(-128 - quant.zero_point, 128 - quant.zero_point).astype(np.float32) * np.float32(quant.scale)
 
 
 def _with_number(node: Node, context: Context, a: Value, holds: np.ndarray, name: str) -> Value:
-    """The comparison of stored values that comes to the same as comparing with a number: ``holds`` for each of the 256."""
+    """Return the comparison of stored values that equals a comparison with a number. holds: its 256 results."""
     if name in ("eq", "ne"):
         odd = np.flatnonzero(holds == (name == "eq"))
         op = ("equal" if name == "eq" else "not_equal") if odd.size else ("less" if name == "eq" else "greater_equal")
@@ -100,7 +98,8 @@ def _with_number(node: Node, context: Context, a: Value, holds: np.ndarray, name
 
 
 def _comparable(node: Node, context: Context, values: Sequence[Value]) -> list[Value]:
-    """The values, all multiplied by one number where LiteRT would not take their scales or would round too much away."""
+    """Return the values, all multiplied by one number where LiteRT would not take their scales or would round too much
+    away."""
     quants = [context.quant(value) for value in values]
     largest = max(quant.scale for quant in quants)
     least = LEAST_SCALE if all(quant == quants[0] for quant in quants) else FINE_SCALE
@@ -113,7 +112,7 @@ def _comparable(node: Node, context: Context, values: Sequence[Value]) -> list[V
 
 
 def _multiplied(node: Node, context: Context, value: Value, factor: float, times: str) -> str:
-    """The same stored values at a scale that is ``factor`` times theirs."""
+    """Return the same stored values at a scale that is ``factor`` times theirs."""
     here = context.tensors[value.tensor]
     assert here.quant is not None
     quant = per_tensor(here.quant.scale * factor, here.quant.zero_point)
@@ -200,7 +199,8 @@ def _selected(node: Node, context: Context, condition: Value, a: Value, b: Value
 
 
 def _at_scale(context: Context, value: Value, quant: QuantParams) -> Value:
-    """The value at this scale and zero point, as PyTorch quantizes it: a constant stored anew, others through a table.
+    """Return the value at this scale and zero point, as PyTorch quantizes it: a constant stored anew, others through a
+    table.
 
     LiteRT's QUANTIZE rounds twice, which is a step off for many values where a scale grows by little more than 2.
     """
@@ -220,6 +220,6 @@ def _at_scale(context: Context, value: Value, quant: QuantParams) -> Value:
 
 
 def is_truth(node: object) -> bool:
-    """Whether an edge node's values are truth values."""
+    """Return whether an edge node's values are booleans."""
     value = node.meta.get("val") if isinstance(node, Node) else None
     return isinstance(value, torch.Tensor) and value.dtype == torch.bool

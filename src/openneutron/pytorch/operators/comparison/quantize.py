@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How operators are quantized that have integers or truth values among their operands or results."""
+"""The annotation rules of operators with integers or booleans among their operands or results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ONE = AnnotationRule(result=Result.NONE)
 _TWO = AnnotationRule(data=(0, 1), result=Result.NONE)
 
 TRUTH_SCALE = (1 / 255, -128)
-"""Scale and zero point of truth values as numbers: 0 and 1 are the ends of int8."""
+"""Scale and zero point of booleans as numbers: 0 and 1 are the ends of int8."""
 
 LARGEST_VALUE = 1e4
 """A filler beyond this stands for no value: a range that held it would have no steps left for the others."""

@@ -11,8 +11,7 @@ from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_channel, per_tensor
 from openneutron.ops.conv import same_padding
-from openneutron.pytorch.graph.arguments import arguments_of, pair
-from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.program import arguments_of, pair, shape_of
 from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Reject, Rejected
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers
@@ -36,7 +35,7 @@ class Window:
     dilation: tuple[int, int] = (1, 1)
 
     def behind(self, size: Shape, result: Shape) -> tuple[int, int]:
-        """Rows and columns that the last windows reach past the input of extents ``size``."""
+        """Return rows and columns that the last windows reach past the input of extents ``size``."""
         reach = (
             (out - 1) * stride + (kernel - 1) * dilation + 1 - extent - before
             for out, stride, kernel, dilation, extent, before in zip(
@@ -47,7 +46,7 @@ class Window:
         return rows, columns
 
     def is_same(self, size: Shape, result: Shape) -> bool:
-        """Whether this is what LiteRT calls SAME."""
+        """Return whether this is what LiteRT calls SAME."""
         behind = self.behind(size, result)
         return all(
             out == -(-extent // stride) and same_padding(extent, kernel, stride, dilation) == (before, after)
@@ -57,12 +56,12 @@ class Window:
         )
 
     def is_valid(self, size: Shape, result: Shape) -> bool:
-        """Whether there is no padding at all."""
+        """Return whether there is no padding at all."""
         return not any(self.before) and not any(self.behind(size, result))
 
 
 def padded(context: Context, source: str, window: Window, result: Shape, value: int | None = None) -> tuple[str, str]:
-    """(tensor, LiteRT's padding) for a window over the NHWC tensor ``source`` with ``result`` rows and columns.
+    """Return (tensor, LiteRT's padding) for a window over the NHWC tensor ``source`` with ``result`` rows and columns.
 
     Padding that is neither SAME nor VALID becomes a PAD node (of real 0, or PADV2 with the stored ``value``) before a VALID
     window; the compiler fuses it.
@@ -78,7 +77,7 @@ def padded(context: Context, source: str, window: Window, result: Shape, value: 
 
 
 def pad(context: Context, source: str, amounts: tuple[tuple[int, int], ...], value: int | None = None) -> str:
-    """The tensor with stored values around it: its zero point, or ``value``."""
+    """Return the tensor with stored values around it: its zero point, or ``value``."""
     here = context.tensors[source]
     assert here.quant is not None
     shape = tuple(extent + before + after for extent, (before, after) in zip(here.shape, amounts, strict=True))
@@ -107,7 +106,7 @@ def convolution(node: Node, context: Context) -> Value | Reject:
 
 
 def operands_of(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Value, Value] | Reject:
-    """The data and the constant weights of a convolution of any kind in one or two dimensions."""
+    """Return the data and the constant weights of a convolution of any kind in one or two dimensions."""
     if len(shape) not in (3, 4):
         return Reject(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
     data, weight = context.value(given["input"]), context.value(given["weight"])
@@ -122,7 +121,7 @@ def with_row(shape: Shape) -> Shape:
 
 
 def spatial(item: Any, one_row: bool, neutral: int) -> tuple[int, int]:
-    """Rows and columns of a setting; ``neutral`` for the row that a convolution in one dimension gets."""
+    """Return rows and columns of a setting; ``neutral`` for the row that a convolution in one dimension gets."""
     if not one_row:
         return pair(item)
     column = item[0] if isinstance(item, (list, tuple)) else item
@@ -154,7 +153,8 @@ def _emit(
 
 
 def bias_of(context: Context, node: Any, source: str, weights: str, filters: int) -> str:
-    """The bias as int32 in units of input scale times weight scale; zeros where there is none, since LiteRT wants one.
+    """Return the bias as int32 in units of input scale times weight scale; zeros where there is none, since LiteRT
+    wants one.
 
     A bias that is still float, or in other units, is converted; it must be a constant.
     """

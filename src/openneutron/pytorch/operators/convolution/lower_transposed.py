@@ -12,8 +12,7 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams
-from openneutron.pytorch.graph.arguments import arguments_of, pair
-from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.program import arguments_of, pair, shape_of
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.convolution.lower import bias_of, convolution, operands_of, spatial, with_row
 from openneutron.pytorch.operators.rules.context import Context
@@ -87,13 +86,12 @@ def conv_transpose(node: Node, context: Context) -> Value | Reject:
 
 
 def _each(rule: Any, *sides: Pair) -> Pair:
-    """The rule for rows and for columns."""
     rows, columns = (rule(*numbers) for numbers in zip(*sides, strict=True))
     return rows, columns
 
 
 def _is_same(extents: Pair, result: Pair, spread: Pair, stride: Pair, before: Pair) -> bool:
-    """Whether LiteRT's SAME takes outputs of this extent and leaves out the same of them."""
+    """Return whether LiteRT's SAME takes outputs of this extent and leaves out the same of them."""
 
     def one(size: int, out: int, taps: int, step: int, left: int) -> bool:
         least = (size - 1) * step
@@ -103,8 +101,8 @@ def _is_same(extents: Pair, result: Pair, spread: Pair, stride: Pair, before: Pa
 
 
 def _weights(context: Context, weight: Value, groups: int, spread: Pair, dilation: Pair) -> str:
-    """A constant [output, height, width, input] of PyTorch's weights [input, output of the group, height, width], ``spread``
-    rows and columns large, with zeros between the taps and between the groups."""
+    """Return a constant [output, height, width, input] of PyTorch's weights [input, output of the group, height,
+    width], ``spread`` rows and columns large, with zeros between the taps and between the groups."""
     name = context.arranged(weight, tuple(range(len(weight.shape))))
     here = context.tensors[name]
     inputs, group_outputs, kernel_h, kernel_w = with_row(weight.shape)
@@ -123,7 +121,7 @@ def _weights(context: Context, weight: Value, groups: int, spread: Pair, dilatio
 
 
 def output_scales(quant: QuantParams, groups: int, inputs: int, group_outputs: int) -> QuantParams:
-    """The weights' scales, one for each output channel (or one for all)."""
+    """Return the weights' scales, one for each output channel (or one for all)."""
     if quant.axis is None:
         return quant
     if any(quant.zero_points):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How convolutions are quantized."""
+"""The quantization of convolutions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ _SPATIAL = {_aten.conv_transpose1d.default: 1, _aten.conv_transpose2d.input: 2}
 
 
 def _groups(node: Node) -> int:
-    """The groups of a transposed convolution."""
     place = 8 if node.target is _aten.convolution.default else 6
     groups = node.args[place] if place < len(node.args) else node.kwargs.get("groups", 1)
     assert isinstance(groups, int)
@@ -34,7 +33,7 @@ def _transposed_axis(node: Node) -> int:
 
 
 def _output_scales(node: Node) -> ScaleMap:
-    """Makes of a transposed convolution's weight scales one for each output channel."""
+    """Make of a transposed convolution's weight scales one for each output channel."""
     groups, outputs = _groups(node), _channels(node, node)
     if _transposed_axis(node) == 0:
         return lambda scales: scales.repeat_interleave(outputs // groups)

@@ -10,20 +10,19 @@ from torch.fx import Node
 
 from openneutron.ir import per_tensor
 from openneutron.ops import BY_NAME
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.program import arguments_of, shape_of
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.rules.broadcast import together
-from openneutron.pytorch.operators.rules.clamps import clamp_operator
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import always, lowers
 from openneutron.pytorch.operators.rules.objections import is_computed
-from openneutron.pytorch.operators.rules.results import clamp_bounds
+from openneutron.pytorch.operators.rules.results import clamp_bounds, clamp_operator
 from openneutron.pytorch.operators.rules.values import Value
 
 
 def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:
-    """An operator on each element of the first argument; the value keeps its order and may stay an unsettled view."""
+    """Return an operator on each element of the first argument; the value keeps its order and may stay an unsettled
+    view."""
     data = context.value(node.args[0])
     stored = context.tensors[data.tensor].shape
     name = context.emit(op, (data.tensor,), stored, context.result_quant(node), node.name, **attrs)
@@ -31,7 +30,7 @@ def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:
 
 
 def function(op: str) -> Callable[[Node, Context], Value | Reject]:
-    """The rule of an operator without attributes."""
+    """Return the rule of an operator without attributes."""
 
     def rule(node: Node, context: Context) -> Value | Reject:
         return one_to_one(node, context, op)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from torch.fx import Node
 
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import op_name, shape_of
+from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.elementwise.lower import of_both
 from openneutron.pytorch.operators.rules.context import Context
@@ -50,7 +49,7 @@ def extreme(node: Node, context: Context) -> Value | Reject:
 
 
 def _two_runs(places: list[int]) -> list[list[int]]:
-    """The places, at most two runs of neighbours in each list: what the kernel reduces at a time."""
+    """Return the places, at most two runs of neighbours in each list: what the kernel reduces at a time."""
     runs: list[list[int]] = []
     for place in places:
         if runs and runs[-1][-1] == place - 1:

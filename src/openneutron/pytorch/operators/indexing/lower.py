@@ -10,8 +10,7 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import DType
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.program import arguments_of, shape_of
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers
@@ -36,7 +35,7 @@ def index_select(node: Node, context: Context) -> Value | Reject:
 
 @lowers("aten.index.Tensor", moves=True, layout=Layout.OWN)
 def index(node: Node, context: Context) -> Value | Reject:
-    """One list of indices, for one dimension; those below 0 count from the end."""
+    """Return one list of indices, for one dimension; those below 0 count from the end."""
     given = arguments_of(node)
     places = [place for place, item in enumerate(given["indices"]) if item is not None]
     if len(places) != 1:
@@ -46,7 +45,7 @@ def index(node: Node, context: Context) -> Value | Reject:
 
 @lowers("aten.gather.default", moves=True, layout=Layout.OWN)
 def gather(node: Node, context: Context) -> Value | Reject:
-    """LiteRT's GATHER takes indices of their own for each batch: the dimension goes last, all others are batches."""
+    """LiteRT's GATHER takes indices of its own for each batch: the dimension goes last, all others are batches."""
     given = arguments_of(node)
     data = context.settled(context.value(given["self"]))
     if not data.shape:
@@ -66,7 +65,6 @@ def gather(node: Node, context: Context) -> Value | Reject:
 
 
 def _taken(node: Node, context: Context, data: Value, dim: int, which: Any) -> Value:
-    """The same indices of a dimension for all positions of the others."""
     data, shape = context.settled(data), shape_of(node)
     indices = _indices(context, which, data.shape[dim])
     plain_order = tuple(range(len(indices.shape)))
@@ -100,7 +98,8 @@ def _gathered(
 
 
 def _indices(context: Context, node: Any, extent: int) -> Value:
-    """The indices' value; constant ones not below 0. Rejects what is no integer, and constant ones that name nothing."""
+    """Return the indices' value; constant ones not below 0. Rejects what is no integer, and constant ones that name
+    nothing."""
     value = context.value(node)
     here = context.tensors[value.tensor]
     if here.dtype not in (DType.INT32, DType.INT64):

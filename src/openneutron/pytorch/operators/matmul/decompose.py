@@ -127,7 +127,8 @@ _Labelled = tuple[Tensor, list[str]]
 
 
 def _terms(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[str]], list[str]]:
-    """The labels of each operand and of the result; the ellipsis' dimensions count as labels "...0", "...1", from the last."""
+    """Return the labels of each operand and of the result; the ellipsis' dimensions count as labels "...0", "...1",
+    from the last."""
     left, arrow, right = equation.partition("->")
     pieces = left.split(",")
     dots = [tensor.dim() - len(piece.replace("...", "")) for piece, tensor in zip(pieces, tensors, strict=True)]
@@ -147,13 +148,13 @@ def _terms(equation: str, tensors: Sequence[Tensor]) -> tuple[list[list[str]], l
 
 
 def _reduced(x: Tensor, term: list[str], needed: set[str]) -> _Labelled:
-    """The sum over the dimensions whose labels nobody needs."""
     gone = [place for place, label in enumerate(term) if label not in needed]
     return (x.sum(gone) if gone else x), [label for label in term if label in needed]
 
 
 def _contracted(a: _Labelled, b: _Labelled, needed: set[str]) -> _Labelled:
-    """The product of two operands, summed over what both have and nobody needs: [batch, left, depth] @ [batch, depth, right]."""
+    """Return the product of two operands, summed over what both have and nobody needs: [batch, left, depth] @ [batch,
+    depth, right]."""
     (left, own), (right, other) = a, b
     shared = [label for label in own if label in other]
     depth = [label for label in shared if label not in needed]
@@ -181,7 +182,6 @@ def _contracted(a: _Labelled, b: _Labelled, needed: set[str]) -> _Labelled:
 
 
 def _spread(x: Tensor, term: list[str], order: list[str]) -> Tensor:
-    """The operand with its dimensions in this order, ones where it has none."""
     x = x.permute([term.index(label) for label in order if label in term])
     places = iter(x.shape)
     return x.reshape([next(places) if label in term else 1 for label in order])

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from torch.fx import Node
 
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.program import arguments_of, shape_of
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.convolution.lower import bias_of
 from openneutron.pytorch.operators.rules.context import Context
@@ -80,7 +79,7 @@ def _product(node: Node, context: Context, a: Value, b: Value, weight_turned: bo
 
 
 def _as_matrices(context: Context, value: Value) -> tuple[str, bool]:
-    """The tensor with rows and columns innermost, and whether columns come first."""
+    """Return the tensor with rows and columns innermost, and whether columns come first."""
     value = context.settled(value)
     order = tuple(range(len(value.shape)))
     turned = (*order[:-2], order[-1], order[-2])
@@ -119,7 +118,7 @@ def _linear(node: Node, context: Context, data: Any, weight: Value, bias: Any) -
 
 
 def _features_last(context: Context, value: Value, weights: str) -> tuple[str, str, Shape]:
-    """(input tensor, weights, order of its axes) with the features innermost.
+    """Return (input tensor, weights, order of its axes) with the features innermost.
 
     Where the input is an image flattened batch by batch, the weights' columns are put in the order in which it lies.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How linear layers and products of matrices are quantized."""
+"""The quantization of linear layers and products of matrices."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -15,7 +14,7 @@ _aten = torch.ops.aten
 
 
 def _part(x: Tensor, dim: int, start: int, end: int) -> Tensor:
-    """Positions [start, end) of a dimension; the tensor itself where that is all of it."""
+    """Return positions [start, end) of a dimension; the tensor itself where that is all of it."""
     return x if (start, end) == (0, x.shape[dim]) else _aten.slice.Tensor(x, dim, start, end)
 
 
@@ -25,16 +24,8 @@ def _parts(x: Tensor, dim: int, sizes: Sequence[int]) -> list[Tensor]:
 
 
 def _at(x: Tensor, dim: int, index: int) -> Tensor:
-    """One position of a dimension, without that dimension."""
     dim, index = dim % x.dim(), index % x.shape[dim]
     return _aten.squeeze.dim(_part(x, dim, index, index + 1), dim)
-
-
-def _moved(x: Tensor, source: Sequence[int], destination: Sequence[int]) -> Tensor:
-    source, destination = [dim % x.dim() for dim in source], [dim % x.dim() for dim in destination]
-    rest = iter(dim for dim in range(x.dim()) if dim not in source)
-    came_from = dict(zip(destination, source, strict=True))
-    return _aten.permute.default(x, [came_from[dim] if dim in came_from else next(rest) for dim in range(x.dim())])
 
 
 def _swapped(x: Tensor, dim0: int, dim1: int) -> Tensor:
@@ -73,38 +64,6 @@ def split_with_sizes(
     return _parts(self, dim, split_sizes or split_size)
 
 
-@decomposes("aten.chunk.default", "aten.unsafe_chunk.default")
-def chunk(self: Tensor, chunks: int, dim: int) -> list[Tensor] | Keep:
-    return split(self, -(-self.shape[dim] // chunks), dim)
-
-
-@decomposes("aten.hsplit.int")
-def hsplit(self: Tensor, sections: int) -> list[Tensor]:
-    return tensor_split(self, sections, 1 if self.dim() > 1 else 0)
-
-
-@decomposes("aten.vsplit.int")
-def vsplit(self: Tensor, sections: int) -> list[Tensor]:
-    return tensor_split(self, sections, 0)
-
-
-@decomposes("aten.dsplit.int")
-def dsplit(self: Tensor, sections: int) -> list[Tensor]:
-    return tensor_split(self, sections, 2)
-
-
-@decomposes("aten.tensor_split.sections")
-def tensor_split(self: Tensor, sections: int, dim: int) -> list[Tensor]:
-    size, longer = divmod(self.shape[dim], sections)
-    return _parts(self, dim, [size + 1] * longer + [size] * (sections - longer))
-
-
-@decomposes("aten.tensor_split.indices")
-def tensor_split_at(self: Tensor, indices: Sequence[int], dim: int) -> list[Tensor]:
-    ends = [*indices, self.shape[dim]]
-    return [_aten.slice.Tensor(self, dim, start, end) for start, end in zip([0, *indices], ends, strict=True)]
-
-
 @decomposes("aten.unbind.int")
 def unbind(self: Tensor, dim: int) -> list[Tensor]:
     return [_at(self, dim, index) for index in range(self.shape[dim])]
@@ -117,55 +76,6 @@ def unbind(self: Tensor, dim: int) -> list[Tensor]:
 def stack(tensors: Sequence[Tensor], dim: int) -> Tensor:
     dim = dim % (tensors[0].dim() + 1)
     return _aten.cat.default([_aten.unsqueeze.default(tensor, dim) for tensor in tensors], dim)
-
-
-@decomposes("aten.concat.default", "aten.concatenate.default")
-def concat(tensors: Sequence[Tensor], dim: int) -> Tensor:
-    return _aten.cat.default(list(tensors), dim)
-
-
-@decomposes("aten.hstack.default")
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    tensors = [_of_rank(tensor, 1) for tensor in tensors]
-    return _aten.cat.default(tensors, 0 if tensors[0].dim() == 1 else 1)
-
-
-@decomposes("aten.vstack.default", "aten.row_stack.default")
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    return _aten.cat.default([_of_rank(tensor, 2) for tensor in tensors], 0)
-
-
-@decomposes("aten.dstack.default")
-def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    return _aten.cat.default([_aten.unsqueeze.default(x, 2) if x.dim() == 2 else _of_rank(x, 3) for x in tensors], 2)
-
-
-@decomposes("aten.column_stack.default")
-def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    return _aten.cat.default([x.reshape(x.numel(), 1) if x.dim() < 2 else x for x in tensors], 1)
-
-
-def _of_rank(x: Tensor, rank: int) -> Tensor:
-    """At least this rank, as atleast_2d and atleast_3d make it."""
-    if x.dim() >= rank:
-        return x
-    shape = {0: (1,) * rank, 1: (1, x.numel(), 1)[: rank if rank > 1 else 2], 2: (*x.shape, 1)}[x.dim()]
-    return x.reshape(shape)
-
-
-@decomposes("aten.atleast_1d.default")
-def atleast_1d(self: Tensor) -> Tensor:
-    return _of_rank(self, 1)
-
-
-@decomposes("aten.atleast_2d.default")
-def atleast_2d(self: Tensor) -> Tensor:
-    return _of_rank(self, 2)
-
-
-@decomposes("aten.atleast_3d.default")
-def atleast_3d(self: Tensor) -> Tensor:
-    return _of_rank(self, 3)
 
 
 @decomposes("aten.roll.default")
@@ -189,46 +99,6 @@ def _rolled(x: Tensor, shift: int, dim: int) -> Tensor:
 # Turned
 
 
-@decomposes("aten.movedim.int", "aten.moveaxis.int")
-def movedim(self: Tensor, source: int, destination: int) -> Tensor:
-    return _moved(self, [source], [destination])
-
-
-@decomposes("aten.movedim.intlist", "aten.moveaxis.intlist")
-def movedims(self: Tensor, source: Sequence[int], destination: Sequence[int]) -> Tensor:
-    return _moved(self, source, destination)
-
-
-@decomposes("aten.swapaxes.default")
-def swapaxes(self: Tensor, axis0: int, axis1: int) -> Tensor:
-    return _swapped(self, axis0, axis1)
-
-
-@decomposes("aten.swapdims.default")
-def swapdims(self: Tensor, dim0: int, dim1: int) -> Tensor:
-    return _swapped(self, dim0, dim1)
-
-
-@decomposes("aten.numpy_T.default")
-def turned(self: Tensor) -> Tensor:
-    return _aten.permute.default(self, list(range(self.dim()))[::-1])
-
-
-@decomposes("aten.mT.default", "aten.mH.default", "aten.matrix_H.default", "aten.adjoint.default")
-def matrices_turned(self: Tensor) -> Tensor | Keep:
-    return _swapped(self, -1, -2) if self.dim() > 1 and not self.is_complex() else KEPT
-
-
-@decomposes("aten.fliplr.default")
-def fliplr(self: Tensor) -> Tensor:
-    return _aten.flip.default(self, [1])
-
-
-@decomposes("aten.flipud.default")
-def flipud(self: Tensor) -> Tensor:
-    return _aten.flip.default(self, [0])
-
-
 @decomposes("aten.rot90.default")
 def rot90(self: Tensor, k: int, dims: Sequence[int]) -> Tensor:
     first, second = dims
@@ -243,50 +113,7 @@ def rot90(self: Tensor, k: int, dims: Sequence[int]) -> Tensor:
 # Other shapes
 
 
-@decomposes("aten.ravel.default")
-def ravel(self: Tensor) -> Tensor:
-    return self.reshape(-1)
-
-
-@decomposes("aten.unflatten.int")
-def unflatten(self: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    dim = dim % self.dim()
-    return self.reshape([*self.shape[:dim], *_filled(sizes, self.shape[dim]), *self.shape[dim + 1 :]])
-
-
-def _filled(sizes: Sequence[int], elements: int) -> list[int]:
-    """The sizes with -1 replaced by what is left."""
-    known = math.prod(size for size in sizes if size != -1)
-    return [elements // known if size == -1 else size for size in sizes]
-
-
-@decomposes("aten.view_as.default", "aten.reshape_as.default")
-def view_as(self: Tensor, other: Tensor) -> Tensor:
-    return self.reshape(other.shape)
-
-
 # Repeated
-
-
-@decomposes("aten.expand_as.default")
-def expand_as(self: Tensor, other: Tensor) -> Tensor:
-    return _aten.expand.default(self, list(other.shape))
-
-
-@decomposes("aten.broadcast_to.default")
-def broadcast_to(self: Tensor, size: Sequence[int]) -> Tensor:
-    return _aten.expand.default(self, list(size))
-
-
-@decomposes("aten.broadcast_tensors.default")
-def broadcast_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
-    shape = list(torch.broadcast_shapes(*(tensor.shape for tensor in tensors)))
-    return [_aten.expand.default(tensor, shape) for tensor in tensors]
-
-
-@decomposes("aten.tile.default")
-def tile(self: Tensor, dims: Sequence[int]) -> Tensor:
-    return _aten.repeat.default(self, [1] * (self.dim() - len(dims)) + list(dims))
 
 
 @decomposes("aten.repeat_interleave.self_int")

@@ -9,8 +9,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.ir import DType
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import GETITEM, op_name, shape_of
+from openneutron.pytorch.graph.program import GETITEM, arguments_of, op_name, shape_of
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.comparison.lower import is_truth, truths_as_numbers
 from openneutron.pytorch.operators.rules.context import Context
@@ -20,7 +19,7 @@ from openneutron.pytorch.operators.rules.values import Shape, Value, permuted
 
 
 def _moved(node: Node, context: Context, value: Value) -> Value:
-    """The value in the quantization that the node's result ends in; integers and truth values as they are."""
+    """Return the value in the quantization that the node's result ends in; integers and booleans as they are."""
     if context.dtype(value) is not DType.INT8:
         return value
     return context.requantized(value, context.result_quant(node), f"{node.name}_requantized")
@@ -64,7 +63,7 @@ def copy(node: Node, context: Context) -> Value | Reject:
 
 @lowers("aten.as_strided.default", "aten.as_strided_copy.default", moves=True, renames=True)
 def as_strided(node: Node, context: Context) -> Value | Reject:
-    """Nothing, where it only says again how its input lies (what an adaptive pool to 1x1 of channels-last images makes)."""
+    """Return the input where the call states the input's own layout, as adaptive pools to 1x1 of channels-last images do."""
     given = arguments_of(node)
     source = node.args[0].meta["val"]
     told = [(extent, stride) for extent, stride in zip(given["size"], given["stride"], strict=True) if extent != 1]
@@ -86,7 +85,7 @@ _APART = (
 
 @lowers(*_APART, moves=True)
 def apart(node: Node, context: Context) -> Value | Reject:
-    """The whole; each reader takes its own part of it."""
+    """Return the whole tensor; each reader takes its own part."""
     return context.value(node.args[0])
 
 
@@ -177,14 +176,14 @@ def select(node: Node, context: Context) -> Value | Reject:
 
 
 def _inside(place: int | None, extent: int, absent: int) -> int:
-    """A slice's begin or end as a position from 0 to the extent."""
+    """Return a slice's begin or end as a position from 0 to the extent."""
     if place is None:
         return absent
     return min(max(place + extent if place < 0 else place, 0), extent)
 
 
 def _sliced(node: Node, context: Context, value: Value, dim: int, start: int, end: int, step: int) -> Value:
-    """Positions start, start + step … below end of a dimension."""
+    """Return positions start, start + step … below end of a dimension."""
     if (start, end, step) == (0, value.shape[dim], 1):
         return value
     value = context.settled(value)
@@ -251,7 +250,6 @@ def repeat(node: Node, context: Context) -> Value | Reject:
 
 
 def _repeated(node: Node, context: Context, shape: Shape) -> Value | Reject:
-    """The value again and again along each axis until it has this shape."""
     value = context.value(node.args[0])
     value = context.settled(context.viewed(value, (1,) * (len(shape) - len(value.shape)) + value.shape))
     quant, name = context.quant(value), value.tensor
@@ -264,8 +262,8 @@ def _repeated(node: Node, context: Context, shape: Shape) -> Value | Reject:
 
 
 def _repeats(shape: Shape, wanted: Shape) -> list[tuple[int, int, int, int]]:
-    """(elements before, extent, count, elements behind) for each run of axes repeated as one, the innermost first, so that
-    lines are long from then on."""
+    """Return (elements before, extent, count, elements behind) for each run of axes repeated as one, the innermost
+    first, so that lines are long from then on."""
     runs: list[tuple[int, int, int, int]] = []
     here = list(shape)
     axis = len(shape) - 1

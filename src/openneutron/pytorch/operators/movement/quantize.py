@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How operators that only move values or rename dimensions are quantized: as their input."""
+"""The quantization of operators that only move values or rename dimensions: as their input."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def distances(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Ten
 
 
 def _standardized(x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
-    """(x - mean) / sqrt(variance + eps), both over ``dims``."""
+    """Return (x - mean) / sqrt(variance + eps), both over ``dims``."""
     centred = x - x.mean(dims, keepdim=True)
     return centred * _over_root_mean_square(centred, dims, eps)
 

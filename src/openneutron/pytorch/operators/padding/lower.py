@@ -11,13 +11,12 @@ import torch.nn.functional as F
 from torch.fx import Node
 
 from openneutron.ir import QuantParams
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import op_name, shape_of
+from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.convolution.lower import pad
+from openneutron.pytorch.operators.rules.broadcast import take
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import lowers
-from openneutron.pytorch.operators.rules.positions import take
 from openneutron.pytorch.operators.rules.values import Shape, Value
 
 Amounts = list[tuple[int, int]]
@@ -25,7 +24,7 @@ Amounts = list[tuple[int, int]]
 
 
 def _positions(extent: int, amounts: tuple[int, int], mode: str) -> list[int]:
-    """Which positions of an axis PyTorch repeats where: what it makes of their numbers."""
+    """Return the positions of an axis that PyTorch repeats at each place."""
     numbers = torch.arange(extent, dtype=torch.float32).reshape(1, 1, extent)
     return [int(place) for place in F.pad(numbers, amounts, mode).reshape(-1)]
 
@@ -39,7 +38,6 @@ def _amounts(flat: list[int], rank: int) -> Amounts:
 
 
 def _is_moved(node: Node) -> bool:
-    """Whether padding repeats what is there, which ExecuTorch would make an indexing in float."""
     return arguments_of(node).get("mode", "constant") != "constant"
 
 
@@ -106,7 +104,7 @@ def _constant(node: Node, context: Context, flat: list[int], filler: float) -> V
 
 
 def _cropped(node: Node, context: Context, value: Value, amounts: Amounts) -> Value:
-    """The value without what amounts below 0 cut off."""
+    """Return the value without what amounts below 0 cut off."""
     begins = [max(-before, 0) for before, _ in amounts]
     shape: Shape = tuple(
         extent + min(before, 0) + min(after, 0) for extent, (before, after) in zip(value.shape, amounts, strict=True)
@@ -125,5 +123,5 @@ def _in_result_quant(node: Node, context: Context, value: Value) -> Value:
 
 
 def _holds(quant: QuantParams, real: float) -> bool:
-    """Whether a real number needs no saturation under these parameters."""
+    """Return whether a real number needs no saturation under these parameters."""
     return -128.5 <= quant.zero_point + real / quant.scale < 127.5

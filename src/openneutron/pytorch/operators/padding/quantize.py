@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How pads are quantized: as their input, whose range then reaches what is padded with."""
+"""The quantization of pads: as their input, whose range then reaches what is padded with."""
 
 from __future__ import annotations
 

@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.pooling.maxima import adaptive_windows, first_positions, strided_windows
 from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
 
 
 def by_planes(volume: Tensor, on_image: Callable[[Tensor], Tensor], on_depth: Callable[[Tensor], Tensor]) -> Tensor:
-    """What ``on_image`` makes of each plane, and then ``on_depth`` along the planes, as rows, and all their points, as columns."""
+    """Return what ``on_image`` makes of each plane, and then ``on_depth`` along the planes, as rows, and all their
+    points, as columns."""
     batches = volume.shape[0] if volume.dim() == 5 else 1
     channels, depth, height, width = volume.shape[-4:]
     planes = on_image(volume.reshape(batches, channels * depth, height, width))
@@ -26,12 +27,12 @@ def by_planes(volume: Tensor, on_image: Callable[[Tensor], Tensor], on_depth: Ca
 
 
 def _of_row(numbers: Sequence[int], neutral: int) -> list[int]:
-    """A window's numbers for an image of one row."""
+    """Return a window's numbers for an image of one row."""
     return [neutral, *numbers]
 
 
 def _split(numbers: Sequence[int], neutral: int) -> tuple[list[int], list[int]]:
-    """A window's numbers in three dimensions: for the planes, and for their depth as rows."""
+    """Return a window's numbers in three dimensions: for the planes, and for their depth as rows."""
     depth, height, width = numbers if len(numbers) == 3 else [numbers[0]] * 3
     return [height, width], [depth, neutral]
 
@@ -179,7 +180,7 @@ def _largest(x: Tensor, dim: int, outputs: int) -> Tensor:
 
 
 def _runs(windows: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """(first position, last, kernel, stride) of windows in a row that are one pool."""
+    """Yield (first position, last, kernel, stride) of windows in a row that are one pool."""
     while windows:
         (first, end), *rest = windows
         kernel, stride, count = end - first, 1, 1
@@ -197,7 +198,7 @@ MOST_PIECES = 64
 
 @decomposes("aten.unfold.default")
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor | Keep:
-    """Windows of one dimension as a new last one: a view where they lie side by side, else slices with steps."""
+    """Return windows of one dimension as a new last one: a view where they lie side by side, else slices with steps."""
     if not self.dim():  # ExecuTorch's kernel ends the process for a scalar
         return self.reshape(1) if size == 1 else KEPT
     dim = dimension % self.dim()
@@ -218,7 +219,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor | Keep:
 
 @decomposes("aten.im2col.default")
 def im2col(self: Tensor, kernel_size: list[int], dilation: list[int], padding: list[int], stride: list[int]) -> Tensor:
-    """Windows as columns: a depthwise convolution with a one for each place of the window."""
+    """Return windows as columns: a depthwise convolution with a one for each place of the window."""
     image = self if self.dim() == 4 else self.unsqueeze(0)
     channels, taps = image.shape[1], kernel_size[0] * kernel_size[1]
     places = torch.eye(taps).reshape(taps, 1, *kernel_size).repeat(channels, 1, 1, 1)
@@ -236,7 +237,7 @@ def col2im(
     padding: list[int],
     stride: list[int],
 ) -> Tensor:
-    """Columns back to windows, which add up where they overlap: the transpose of ``im2col``."""
+    """Return columns back to windows, which add up where they overlap: the transpose of ``im2col``."""
     columns = self if self.dim() == 3 else self.unsqueeze(0)
     taps = kernel_size[0] * kernel_size[1]
     channels = columns.shape[1] // taps
@@ -249,3 +250,58 @@ def col2im(
     window: Any = (stride, padding, behind, channels, dilation)
     result = _aten.conv_transpose2d.input(image, places, None, *window)
     return result if self.dim() == 3 else result.squeeze(0)
+
+
+_aten = torch.ops.aten
+
+MOST_COMPARED = 1 << 19
+"""The limit on comparisons of an input's element with a window's maximum, each a byte of the arena; a number of our own
+choice."""
+
+Windows = Sequence[range]
+"""The positions of each window along an axis."""
+
+
+def adaptive_windows(extent: int, outputs: int) -> list[range]:
+    """Return the windows of an adaptive pool along one axis, with PyTorch's boundaries."""
+    return [range(i * extent // outputs, -(-(i + 1) * extent // outputs)) for i in range(outputs)]
+
+
+def strided_windows(extent: int, outputs: int, kernel: int, stride: int, padding: int, dilation: int) -> list[range]:
+    """Return the windows of a maximum pool along one axis, without positions in the padding."""
+    firsts = [i * stride - padding for i in range(outputs)]
+    # The first position inside the input is a whole number of dilations behind the window's first.
+    inside = [first if first >= 0 else first % dilation for first in firsts]
+    ends = [min(first + dilation * (kernel - 1) + 1, extent) for first in firsts]
+    return [range(start, end, dilation) for start, end in zip(inside, ends, strict=True)]
+
+
+def first_positions(x: Tensor, largest: Tensor, windows: Sequence[Windows]) -> Tensor | None:
+    """Return int64 positions with ``largest``'s shape in the flattened last dimensions of x, one of ``windows`` for
+    each axis.
+
+    Returns None where that takes too many comparisons. ``largest`` has the quantization of x, so that equal values stay
+    equal.
+    """
+    image = x.shape[-len(windows) :]
+    elements, outputs = math.prod(image), math.prod(len(axis) for axis in windows)
+    if x.numel() * outputs > MOST_COMPARED:
+        return None
+    inside = _inside(windows, image)
+    is_largest = _aten.eq.Tensor(x.reshape(-1, 1, elements), largest.reshape(-1, outputs, 1))
+    hits = _aten.where.self(_aten.logical_and.default(is_largest, inside), torch.ones(()), torch.zeros(()))
+    return _aten.argmax.default(hits, -1).reshape(largest.shape)
+
+
+def _inside(windows: Sequence[Windows], image: Sequence[int]) -> Tensor:
+    """Return a constant bool [windows, positions] that marks the positions of each window."""
+    found = torch.ones(1, 1)
+    for axis, extent in zip(windows, image, strict=True):
+        places = torch.arange(extent)
+        rows = [
+            (places >= taken.start) & (places < taken.stop) & ((places - taken.start) % taken.step == 0)
+            for taken in axis
+        ]
+        both = found[:, None, :, None] * torch.stack(rows)[None, :, None, :].float()
+        found = both.reshape(both.shape[0] * both.shape[1], -1)
+    return found > 0.5

@@ -9,21 +9,20 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import per_channel
-from openneutron.pytorch.graph.arguments import arguments_of, pair
-from openneutron.pytorch.graph.program import GETITEM, op_name, shape_of
+from openneutron.pytorch.graph.program import GETITEM, arguments_of, op_name, pair, shape_of
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.convolution.lower import Window, bias_of, padded
-from openneutron.pytorch.operators.pooling.maxima import MOST_COMPARED
+from openneutron.pytorch.operators.pooling.decompose import MOST_COMPARED
 from openneutron.pytorch.operators.reduction.lower import mean_over
-from openneutron.pytorch.operators.rules.clamps import INT8_MIN
+from openneutron.pytorch.operators.rules.broadcast import take
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.positions import take
+from openneutron.pytorch.operators.rules.results import INT8_MIN
 from openneutron.pytorch.operators.rules.values import Shape, Value
-from openneutron.pytorch.operators.separable.matrices import apply
-from openneutron.pytorch.operators.separable.separable import (
+from openneutron.pytorch.operators.separable.sums import (
     Separable,
     adaptive_average_pool,
+    apply,
     average_pool,
     litert_padding,
     window_of,
@@ -40,7 +39,7 @@ def indices_used(node: Node) -> Reject | None:
 
 
 def _pooled(node: Node, context: Context, op: str, source: str, padding: str, window: Window, shape: Shape) -> Value:
-    """A pool in its input's quantization, which is what LiteRT's pools know, and then in the result's."""
+    """Return a pool in its input's quantization, which is what LiteRT's pools know, and then in the result's."""
     quant = context.tensors[source].quant
     assert quant is not None
     wanted = context.result_quant(node)
@@ -94,13 +93,13 @@ def max_pool(node: Node, context: Context) -> Value | Reject:
 
 @lowers(*(f"aten.adaptive_max_pool{n}d.default" for n in (1, 2, 3)), against=indices_used)
 def adaptive_max_pool(node: Node, context: Context) -> Value | Reject:
-    """What is left of these when others have been taken apart."""
+    """Lower the adaptive pools that are not decomposed."""
     del node, context
     return Reject("it is still whole", "Quantize with NeutronQuantizer, which makes maxima of slices of it.")
 
 
 def _side_by_side(node: Node, context: Context, source: str, window: Window, result: Shape) -> str:
-    """The NHWC tensor with the rows and columns that each window looks at next to each other.
+    """Return the NHWC tensor with the rows and columns that each window looks at next to each other.
 
     A tap outside the image is one that is inside: that does not change the largest.
     """
@@ -139,9 +138,9 @@ def adaptive_average(node: Node, context: Context) -> Value | Reject:
 
 
 def _averaged(node: Node, context: Context, data: Value, averages: Separable, window: Window, image: Shape) -> Value:
-    """Means of whole rows, columns or images as such. LiteRT's own pool where it means the same and keeps the quantization. Otherwise a
-    depthwise convolution, where all values have one weight: it takes any scale, and its padding costs nothing. Otherwise
-    matrices."""
+    """Return means of whole rows, columns or images as such. LiteRT's own pool where it means the same and keeps the
+    quantization. Otherwise a depthwise convolution, where all values have one weight: it takes any scale, and its
+    padding costs nothing. Otherwise matrices."""
     if averages.mean_axes:
         return mean_over(node, context, data, tuple(2 + axis for axis in averages.mean_axes), image)
     quant = context.result_quant(node)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How pools, means and sums are quantized."""
+"""The quantization of pools, means and sums."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.pytorch.operators.rules.annotation import FUNCTION, MOVE, AnnotationRule, Result
-from openneutron.pytorch.operators.separable.separable import (
+from openneutron.pytorch.operators.separable.sums import (
     Pair,
     Separable,
     adaptive_average_pool,
@@ -22,7 +22,7 @@ from openneutron.pytorch.operators.separable.separable import (
 
 
 def _arguments(node: Node) -> dict[str, Any]:
-    """Every argument of a call by name, with the schema's defaults."""
+    """Return every argument of a call by name, with the schema's defaults."""
     assert isinstance(node.target, torch._ops.OpOverload)
     arguments = node.target._schema.arguments
     found = {item.name: item.default_value for item in arguments if item.has_default_value()}
@@ -31,7 +31,7 @@ def _arguments(node: Node) -> dict[str, Any]:
 
 
 def _size(value: object) -> tuple[int, int] | None:
-    """Rows and columns of a node's result; None where they are no fixed numbers."""
+    """Return rows and columns of a node's result; None where they are no fixed numbers."""
     assert isinstance(value, Node)
     rows, columns = value.meta["val"].shape[-2:]
     return (rows, columns) if isinstance(rows, int) and isinstance(columns, int) else None
@@ -128,8 +128,8 @@ convolution. On noise that is 3 dB for 3x3, 5 for 4x4, 13 for 8x8; for 2x2 less 
 
 
 def _rescales(pool: _Pool, values: int) -> bool:
-    """Whether a result in finer steps than the input's is of use: a mean's is, and any that is rounded once; but small
-    windows are left to LiteRT's pool, which keeps the scale. ``values``: how many the result is the mean of."""
+    """Return whether a result in finer steps than the input's is of use: a mean's is, and any that is rounded once; but
+    small windows are left to LiteRT's pool, which keeps the scale. ``values``: how many the result is the mean of."""
     if pool.averages.mean_axes:
         return True
     is_window = pool.averages.is_window(pool.kernel, pool.stride, pool.before)

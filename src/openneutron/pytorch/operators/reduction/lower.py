@@ -9,8 +9,7 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import QuantParams, per_tensor
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import shape_of
+from openneutron.pytorch.graph.program import arguments_of, shape_of
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers
@@ -38,7 +37,6 @@ def total(node: Node, context: Context) -> Value | Reject:
 
 
 def _reduced(node: Node, context: Context) -> tuple[Value, tuple[int, ...], tuple[int, ...]]:
-    """The operand, the dimensions that go, and the operand's shape with ones in their places."""
     given = arguments_of(node)
     data = context.settled(context.value(given["self"]))
     rank = len(data.shape)
@@ -54,7 +52,7 @@ def mean_over(
     shape: tuple[int, ...],
     quant: QuantParams | None = None,
 ) -> Value:
-    """The mean over ``dims``, which stay as ones, with this quantization, or that of the node's result."""
+    """Return the mean over ``dims``, which stay as ones, with this quantization, or that of the node's result."""
     data = context.settled(data)
     quant = quant or context.result_quant(node)
     order = data.order

@@ -14,7 +14,8 @@ from openneutron.pytorch.operators.rules.decomposition import decomposes
 
 
 def _resize(on_images: str, given: dict[str, Any]) -> Callable[[Tensor, list[int], list[float | None]], Tensor]:
-    """The resize of images with the attributes of one in other dimensions. It takes either output extents or factors."""
+    """Return the resize of images with the attributes of one in other dimensions. It takes either output extents or
+    factors."""
     overload = getattr(torch.ops.aten, on_images).vec
     attributes = [given["align_corners"]] if "align_corners" in given else []
 
@@ -27,7 +28,8 @@ def _resize(on_images: str, given: dict[str, Any]) -> Callable[[Tensor, list[int
 
 
 def _sizes_and_factors(given: dict[str, Any], rank: int) -> tuple[list[int], list[float | None]]:
-    """What is asked for: output extents without factors, or factors. Factors beside extents are those it computes with."""
+    """Return what is asked for: output extents without factors, or factors. Factors beside extents are those it
+    computes with."""
     factors = given.get("scale_factors") or [
         given[key] for key in ("scales", "scales_d", "scales_h", "scales_w") if key in given
     ]

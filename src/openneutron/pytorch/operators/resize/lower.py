@@ -12,15 +12,13 @@ from torch.fx import Node
 
 from openneutron.compiler.select.rules.data_movement import nearest_neighbors
 from openneutron.ops.resize import bilinear_positions
-from openneutron.pytorch.graph.arguments import arguments_of
-from openneutron.pytorch.graph.program import op_name, shape_of
+from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
 from openneutron.pytorch.graph.reject import Reject
+from openneutron.pytorch.operators.rules.broadcast import take
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
-from openneutron.pytorch.operators.rules.positions import take
 from openneutron.pytorch.operators.rules.values import Value
-from openneutron.pytorch.operators.separable.matrices import apply
-from openneutron.pytorch.operators.separable.separable import Matrix, Separable, nearest_positions, resized
+from openneutron.pytorch.operators.separable.sums import Matrix, Separable, apply, nearest_positions, resized
 
 PLACEMENTS = ((False, False), (False, True), (True, False))
 """LiteRT's (align_corners, half_pixel_centers)."""
@@ -31,13 +29,13 @@ between the smallest and the largest stored value."""
 
 
 def _factors(given: dict[str, Any]) -> tuple[float | None, float | None]:
-    """The factors that were asked for, which may differ from those of the extents."""
+    """Return the factors that were asked for, which may differ from those of the extents."""
     rows, columns = given.get("scale_factors") or (given.get("scales_h"), given.get("scales_w"))
     return rows, columns
 
 
 def _whole(node: Node) -> Any:
-    """The form of the node's operator that takes the output size and factors."""
+    """Return the form of the node's operator that takes the output size and factors."""
     packet = op_name(node).split(".")[1]
     return getattr(torch.ops.aten, packet).default
 
@@ -94,7 +92,7 @@ def interpolate(node: Node, context: Context) -> Value | Reject:
 
 
 def _resized(node: Node, context: Context, op: str, source: str, align: bool, half: bool) -> Value:
-    """LiteRT's resize of an NHWC tensor, in its input's quantization."""
+    """Return LiteRT's resize of an NHWC tensor, in its input's quantization."""
     shape, quant = shape_of(node), context.tensors[source].quant
     assert quant is not None
     operand = context.add_integers(f"{node.name}_size", shape[2:])
@@ -108,7 +106,8 @@ def _near(own: Matrix, wanted: Matrix) -> bool:
 
 
 def _litert_bilinear(size: tuple[int, int], result: tuple[int, int]) -> Iterator[tuple[bool, bool, Separable]]:
-    """(align_corners, half_pixel_centers, LiteRT's RESIZE_BILINEAR) for each placement that stays inside the input."""
+    """Yield (align_corners, half_pixel_centers, LiteRT's RESIZE_BILINEAR) for each placement that stays inside the
+    input."""
     for align, half in PLACEMENTS:
         matrices = []
         for extent, outputs in zip(size, result, strict=True):

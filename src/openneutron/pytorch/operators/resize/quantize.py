@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How resizes are quantized: as their input, but for those that overshoot or average (5 dB on noise)."""
+"""The quantization of resizes: as their input, but for those that overshoot or average (5 dB on noise)."""
 
 from __future__ import annotations
 

@@ -61,5 +61,5 @@ JOIN = AnnotationRule(data=(0, 1), result=Result.SHARED)
 
 
 def fixed_by(op: str) -> AnnotationRule:
-    """The rule of an operator whose result has the fixed quantization of the operator table's row ``op``."""
+    """Return the rule of an operator whose result has the fixed quantization of the operator table's row ``op``."""
     return AnnotationRule(result=Result.FIXED, fixed=BY_NAME[op].fixed_output)

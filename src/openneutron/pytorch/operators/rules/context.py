@@ -15,8 +15,7 @@ from openneutron.ir import DType, Graph, QuantParams, Tensor, constant
 from openneutron.ir import Node as IrNode
 from openneutron.pytorch.graph.program import CHANNELS_LAST, Constants, is_exact, module_path
 from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, WITH_INTEGERS, Rejected
-from openneutron.pytorch.operators.rules.clamps import Bounds, fused_activation, stored_bounds
-from openneutron.pytorch.operators.rules.results import Results
+from openneutron.pytorch.operators.rules.results import Bounds, Results, fused_activation, stored_bounds
 from openneutron.pytorch.operators.rules.values import (
     Shape,
     Value,
@@ -43,7 +42,7 @@ class Context:
         self.inputs: dict[Node, Value] = {}
         """What comes from outside, as its tensor lies when it comes."""
         self.enter: Callable[[Node], Value] | None = None
-        """Makes the value of integers or truth values that come from outside."""
+        """Makes the value of integers or booleans that come from outside."""
         self._moved: dict[tuple[str, str, Shape], str] = {}
         self._view_of: dict[str, str] = {}
         self._source = ""
@@ -54,11 +53,11 @@ class Context:
     # Taking back
 
     def mark(self) -> tuple[int, ...]:
-        """A point to come back to."""
+        """Return a point to come back to."""
         return (len(self.nodes), *(len(table) for table in self._tables()))
 
     def back_to(self, mark: tuple[int, ...]) -> None:
-        """Forgets everything added since ``mark``."""
+        """Forget everything added since ``mark``."""
         del self.nodes[mark[0] :]
         tables = self._tables()
         for table, size in zip(tables, mark[1:], strict=True):
@@ -76,7 +75,7 @@ class Context:
         self._node = node
 
     def value(self, node: object) -> Value:
-        """The value of an operand. Rejects what is neither quantized nor integers or truth values."""
+        """Return the value of an operand. Rejects what is neither quantized nor integers or booleans."""
         if not isinstance(node, Node):
             raise Rejected(f"its operand {node!r} is a number", QUANTIZE_FIRST)
         if node not in self.values and is_exact(node) and self.enter is not None:
@@ -86,7 +85,7 @@ class Context:
         return self.values[node]
 
     def quant(self, value: Value) -> QuantParams:
-        """The quantization of a value's tensor."""
+        """Return the quantization of a value's tensor."""
         quant = self.tensors[value.tensor].quant
         if quant is None:
             here = self.tensors[value.tensor]
@@ -94,18 +93,18 @@ class Context:
         return quant
 
     def dtype(self, value: Value) -> DType:
-        """The type of a value's tensor."""
+        """Return the type of a value's tensor."""
         return self.tensors[value.tensor].dtype
 
     def is_constant(self, value: Value) -> bool:
         return self.tensors[value.tensor].is_constant
 
     def result_quant(self, node: Node) -> QuantParams:
-        """The quantization that the node's float result gets in the end."""
+        """Return the quantization that the node's float result gets in the end."""
         return self.results.quant(node)
 
     def activation(self, node: Node, quant: QuantParams) -> str:
-        """LiteRT's fused activation for the clamp behind ``node`` that runs inside it."""
+        """Return LiteRT's fused activation for the clamp behind ``node`` that runs inside it."""
         bounds = self.results.bounds(node)
         name = fused_activation(bounds, quant)
         if name is None:
@@ -118,7 +117,7 @@ class Context:
     # Adding
 
     def unique(self, stem: str) -> str:
-        """A tensor name that is not taken yet."""
+        """Return a tensor name that is not taken yet."""
         name, number = stem, 1
         while name in self.tensors:
             name, number = f"{stem}_{number}", number + 1
@@ -130,14 +129,14 @@ class Context:
         return tensor.name
 
     def add_constant(self, stem: str, data: np.ndarray, quant: QuantParams | None = None) -> str:
-        """A new constant tensor; data of stride 0 (only its shape known) stays so."""
+        """Return a new constant tensor; data of stride 0 (only its shape known) stays so."""
         name = self.unique(stem)
         if 0 in data.strides and data.size > 1:
             return self.add_tensor(Tensor(name, data.shape, DType(data.dtype.name), quant, data))
         return self.add_tensor(constant(name, data, quant))
 
     def add_integers(self, stem: str, numbers: Sequence[int]) -> str:
-        """A constant int32 operand: axes, paddings, a shape."""
+        """Return a constant int32 operand: axes, paddings, a shape."""
         return self.add_constant(stem, np.asarray(numbers, np.int32))
 
     def emit(
@@ -150,7 +149,7 @@ class Context:
         dtype: DType = DType.INT8,
         **attrs: Any,
     ) -> str:
-        """Adds a node with one result and returns the result's name. Rejects what breaks a limit of its row."""
+        """Add a node with one result and return the result's name. Rejects what breaks a limit of its row."""
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         name = self.add_tensor(Tensor(self.unique(stem), tuple(shape), dtype, quant))
@@ -170,7 +169,7 @@ class Context:
     # Layouts
 
     def arranged(self, value: Value, order: Shape) -> str:
-        """A tensor that holds the value's dimensions in this order, moving it only where it must, and once."""
+        """Return a tensor that holds the value's dimensions in this order, moving it only where it must, and once."""
         shape = tuple(value.shape[axis] for axis in order)
         if not value.is_settled:
             beneath = order_after_view(value.shape, order, value.base)
@@ -186,17 +185,17 @@ class Context:
         return self.transposed(value.tensor, tuple(place[axis] for axis in order))
 
     def nhwc(self, value: Value) -> str:
-        """The value, of rank 4, as NHWC."""
+        """Return the value, of rank 4, as NHWC."""
         if len(value.shape) != 4:
             raise Rejected(f"its input has rank {len(value.shape)}; it must be 4")
         return self.arranged(value, CHANNELS_LAST)
 
     def from_nhwc(self, tensor: str, shape: Shape) -> Value:
-        """The value of NCHW shape ``shape`` that an NHWC tensor holds."""
+        """Return the value of NCHW shape ``shape`` that an NHWC tensor holds."""
         return Value(tensor, shape, CHANNELS_LAST, shape)
 
     def settled(self, value: Value) -> Value:
-        """The value in a tensor of its own dimensions."""
+        """Return the value in a tensor of its own dimensions."""
         if value.is_settled:
             return value
         order = order_for_view(value.base, value.order, value.shape)
@@ -206,7 +205,7 @@ class Context:
         return settled
 
     def viewed(self, value: Value, shape: Shape) -> Value:
-        """The value read row by row in another shape; nothing moves before someone needs another order."""
+        """Return the value read row by row in another shape; nothing moves before someone needs another order."""
         order = order_after_view(value.base, value.order, shape)
         if order is None:
             return Value(value.tensor, shape, value.order, value.base)
@@ -214,7 +213,7 @@ class Context:
         return Value(self.reshaped(value.tensor, stored), shape, order, shape)
 
     def reshaped(self, tensor: str, shape: Shape) -> str:
-        """The tensor's bytes under another shape."""
+        """Return the tensor's bytes under another shape."""
         tensor = self._view_of.get(tensor, tensor)
         here = self.tensors[tensor]
         if here.shape == shape:
@@ -232,7 +231,7 @@ class Context:
         return self.emit("reshape", (here.name, operand), shape, here.quant, stem, here.dtype, new_shape=shape)
 
     def transposed(self, tensor: str, permutation: Shape) -> str:
-        """The tensor with its axes in another order."""
+        """Return the tensor with its axes in another order."""
         here = self.tensors[tensor]
         return self._once("transpose", tensor, permutation, lambda: self._transpose(here, permutation))
 
@@ -251,7 +250,7 @@ class Context:
         return self._moved[key]
 
     def requantized(self, value: Value, quant: QuantParams, stem: str) -> Value:
-        """The value at another scale and zero point; the same value where they are the same."""
+        """Return the value at another scale and zero point; the same value where they are the same."""
         here = self.tensors[value.tensor]
         if here.quant == quant:
             return value
@@ -261,13 +260,13 @@ class Context:
         return Value(name, value.shape, value.order, value.base)
 
     def pad_value(self, quant: QuantParams, real: float) -> int:
-        """A real number as int8 under these parameters, saturated; infinities too."""
+        """Return a real number as int8 under these parameters, saturated; infinities too."""
         low, high = stored_bounds(Bounds(real, real), quant)
         return high if real > 0 else low
 
 
 def _not_quantized(node: Node) -> tuple[str, str]:
-    """What to say of an operand that is no int8 value, and what to do."""
+    """Return the reason and the hint for an operand that is no int8 value."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.dtype != torch.float32:
         return f"its input '{node.name}' is {value.dtype}; what can be quantized is torch.float32", ""
@@ -275,14 +274,15 @@ def _not_quantized(node: Node) -> tuple[str, str]:
 
 
 def moved_axis(quant: QuantParams | None, permutation: Shape) -> QuantParams | None:
-    """The parameters of a tensor whose axes change places."""
+    """Return the parameters of a tensor whose axes change places."""
     if quant is None or quant.axis is None:
         return quant
     return QuantParams(quant.scales, quant.zero_points, permutation.index(quant.axis))
 
 
 def viewed_axis(quant: QuantParams | None, before: Shape, after: Shape) -> QuantParams | None:
-    """The parameters of a tensor read in another shape. Rejects one that cuts through the axis with a scale each."""
+    """Return the parameters of a tensor read in another shape. Rejects one that cuts through the axis with a scale
+    each."""
     if quant is None or quant.axis is None:
         return quant
     if before[quant.axis] == 1:

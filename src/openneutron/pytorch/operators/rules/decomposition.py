@@ -28,7 +28,7 @@ DECOMPOSITIONS: dict[str, Decomposition] = {}
 
 
 def decomposes(*targets: str) -> Callable[[Decomposition], Decomposition]:
-    """Registers a function for these operators (``aten.layer_norm.default``)."""
+    """Register a function for these operators (``aten.layer_norm.default``)."""
 
     def register(function: Decomposition) -> Decomposition:
         for target in targets:

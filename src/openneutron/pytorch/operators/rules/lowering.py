@@ -36,7 +36,7 @@ class Layout(Enum):
 @dataclass(frozen=True, slots=True)
 class LowerRule:
     """moves: it commutes with quantization, so that its result may keep the input's (maxima do, means don't).
-    exact: its result may be integers or truth values.
+    exact: its result may be integers or booleans.
     renames: the result holds the values of the first operand in the same order.
     fuses: a clamp behind it can run inside. preserve: whether ExecuTorch, which would take this call apart, is asked not to.
     against: gives a reason against a call that follows from the call itself, whatever the quantization of its operands is.
@@ -65,7 +65,7 @@ def lowers(
     renames: bool = False,
     against: Callable[[Node], Reject | None] | None = None,
 ) -> Callable[[Rule], Rule]:
-    """Registers a rule for these operators (``aten.convolution.default``)."""
+    """Register a rule for these operators (``aten.convolution.default``)."""
 
     def register(rule: Rule) -> Rule:
         for target in targets:
@@ -77,6 +77,6 @@ def lowers(
 
 
 def always(node: Node) -> bool:
-    """Preserves every call."""
+    """Return True: every call stays whole."""
     del node
     return True

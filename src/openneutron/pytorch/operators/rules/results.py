@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""With which quantization a node's float result ends, and which clamp behind it runs inside it."""
+"""The quantization that a node's float result ends in, and the clamp behind the node that runs inside it."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import QuantParams
@@ -18,7 +24,6 @@ from openneutron.pytorch.graph.program import (
     short_name,
 )
 from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Rejected
-from openneutron.pytorch.operators.rules.clamps import ACTIVATIONS, FUSED, UNBOUNDED, Bounds
 from openneutron.pytorch.operators.rules.lowering import LOWER_RULES
 
 
@@ -27,7 +32,7 @@ def is_clamp(node: Node) -> bool:
 
 
 def is_fused_clamp(node: Node) -> bool:
-    """Whether a node is one of the clamps that LiteRT's operators can end with."""
+    """Return whether a node is one of the clamps that LiteRT's operators can end with."""
     try:
         return is_clamp(node) and clamp_bounds(node) in FUSED.values()
     except Rejected:
@@ -35,7 +40,7 @@ def is_fused_clamp(node: Node) -> bool:
 
 
 def clamp_bounds(node: Node) -> Bounds:
-    """What a clamping node clamps to. Rejects bounds that are tensors."""
+    """Return what a clamping node clamps to. Rejects bounds that are tensors."""
     defaults = ACTIVATIONS[op_name(node)]
     names = ("min_val", "max_val") if op_name(node).startswith("aten.hardtanh") else ("min", "max")
     found: list[float | None] = []
@@ -48,7 +53,7 @@ def clamp_bounds(node: Node) -> Bounds:
 
 
 def moves(node: Node) -> bool:
-    """Whether the node only moves values."""
+    """Return whether the node only moves values."""
     name = op_name(node)
     return name == GETITEM or (name in LOWER_RULES and LOWER_RULES[name].moves)
 
@@ -60,8 +65,8 @@ class Results:
         self._constants = constants
 
     def quant(self, node: Node) -> QuantParams:
-        """The quantization of a node's result: that of the quantize nodes behind it, or behind what moves it on; where
-        there are none, a node that only moves values has its input's."""
+        """Return the quantization of a node's result: that of the quantize nodes behind it, or behind what moves it on;
+        where there are none, a node that only moves values has its input's."""
         found = self._ahead(node)
         if found is None and moves(node):
             found = self._behind(node)
@@ -70,11 +75,11 @@ class Results:
         return found
 
     def is_quantized(self, node: Node) -> bool:
-        """Whether the node's result is quantized before anything computes with it."""
+        """Return whether the node's result is quantized before anything computes with it."""
         return self._ahead(node) is not None
 
     def fused(self, node: Node) -> Node | None:
-        """The clamp that runs inside ``node``: its only user, of a node that can take one."""
+        """Return the clamp that runs inside ``node``: its only user, of a node that can take one."""
         rule = LOWER_RULES.get(op_name(node))
         if rule is None or not rule.fuses or len(node.users) != 1:
             return None
@@ -82,7 +87,7 @@ class Results:
         return user if is_clamp(user) else None
 
     def bounds(self, node: Node) -> Bounds:
-        """What the clamp inside ``node`` clamps to."""
+        """Return what the clamp inside ``node`` clamps to."""
         clamp = self.fused(node)
         return UNBOUNDED if clamp is None else clamp_bounds(clamp)
 
@@ -123,3 +128,80 @@ class Results:
             if user.op == "output":
                 return "its result leaves the model before it is quantized"
         return "its result is not quantized"
+
+
+INT8_MIN, INT8_MAX = -128, 127
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Real numbers between which values are clamped; None is no bound."""
+
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        low = "-inf" if self.low is None else f"{self.low:g}"
+        return f"[{low}, {'inf' if self.high is None else f'{self.high:g}'}]"
+
+
+UNBOUNDED = Bounds()
+
+FUSED = {"NONE": UNBOUNDED, "RELU": Bounds(0.0), "RELU6": Bounds(0.0, 6.0), "RELU_N1_TO_1": Bounds(-1.0, 1.0)}
+"""LiteRT's fused activations."""
+
+ALONE = {
+    "relu": Bounds(0.0),
+    "relu6": Bounds(0.0, 6.0),
+    "relu_n1_to_1": Bounds(-1.0, 1.0),
+    "relu_0_to_1": Bounds(0.0, 1.0),
+}
+"""LiteRT's clamping operators."""
+
+
+SATURATING = 2.0**16
+"""Steps that saturate int8 from every zero point."""
+
+ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
+    {
+        "aten.relu.default": (0.0, None),
+        "aten.relu6.default": (0.0, 6.0),
+        "aten.hardtanh.default": (-1.0, 1.0),
+        "aten.clamp.default": (None, None),
+        "aten.clamp_min.default": (None, None),
+    }
+)
+"""Operators that only clamp, with their bounds where arguments 1 and 2 don't say others. They can run inside the operator
+before them."""
+
+
+def stored_bounds(bounds: Bounds, quant: QuantParams) -> tuple[int, int]:
+    """Return the bounds as int8, as LiteRT computes them: zero point + round(bound / scale), half away from zero,
+    saturated."""
+
+    def stored(real: float | None, absent: int) -> int:
+        if real is None or math.isinf(real):
+            return absent
+        with np.errstate(over="ignore"):
+            steps = float(np.float32(real) / np.float32(quant.scale))
+        steps = min(SATURATING, max(-SATURATING, steps))
+        away = math.copysign(math.floor(abs(steps) + 0.5), steps)
+        return int(min(INT8_MAX, max(INT8_MIN, quant.zero_point + away)))
+
+    return stored(bounds.low, INT8_MIN), stored(bounds.high, INT8_MAX)
+
+
+def fused_activation(bounds: Bounds, quant: QuantParams) -> str | None:
+    """Return the fused activation that clamps results of these parameters to ``bounds``, the plainest first, or
+    None."""
+    wanted = stored_bounds(bounds, quant)
+    return next((name for name, own in FUSED.items() if stored_bounds(own, quant) == wanted), None)
+
+
+def clamp_operator(bounds: Bounds, quant: QuantParams) -> str | None:
+    """Return the operator that clamps to ``bounds`` with results of these parameters; ``""`` where no value is
+    clamped."""
+    wanted = stored_bounds(bounds, quant)
+    if wanted == (INT8_MIN, INT8_MAX):
+        return ""
+    return next((name for name, own in ALONE.items() if stored_bounds(own, quant) == wanted), None)

@@ -29,37 +29,37 @@ class Value:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the tensor holds ``shape``'s own dimensions."""
+        """Return whether the tensor holds ``shape``'s own dimensions."""
         return self.base == self.shape
 
     @property
     def stored(self) -> Shape:
-        """The tensor's shape."""
+        """Return the tensor's shape."""
         return tuple(self.base[axis] for axis in self.order)
 
     def verify(self) -> None:
-        """Asserts that order and shapes fit each other."""
+        """Assert that order and shapes fit each other."""
         assert sorted(self.order) == list(range(len(self.base))), f"{self.tensor}: order {self.order} of {self.base}"
         assert math.prod(self.base) == math.prod(self.shape), f"{self.tensor}: {self.base} is no view of {self.shape}"
 
 
 def plain(tensor: str, shape: Shape) -> Value:
-    """A value whose tensor has its dimensions in their own order."""
+    """Return a value whose tensor has its dimensions in their own order."""
     return Value(tensor, shape, tuple(range(len(shape))), shape)
 
 
 def without_ones(order: Shape, base: Shape) -> Shape:
-    """The order of the axes that are longer than one: two orders that agree here lie alike in memory."""
+    """Return the order of the axes that are longer than one: two orders that agree here lie alike in memory."""
     return tuple(axis for axis in order if base[axis] != 1)
 
 
 def lies_as(base: Shape, order: Shape, other: Shape) -> bool:
-    """Whether the same elements in these two orders of axes are the same bytes."""
+    """Return whether the same elements in these two orders of axes are the same bytes."""
     return without_ones(order, base) == without_ones(other, base)
 
 
 def permuted(value: Value, dims: Shape) -> Value:
-    """The settled value with its dimensions in another order; the tensor stays as it is."""
+    """Return the settled value with its dimensions in another order; the tensor stays as it is."""
     assert value.is_settled
     base = tuple(value.base[dim] for dim in dims)
     place = {dim: new for new, dim in enumerate(dims)}
@@ -67,7 +67,8 @@ def permuted(value: Value, dims: Shape) -> Value:
 
 
 def groups_of(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
-    """The finest pairs of runs of axes with equal products, of two shapes with as many elements; ones left out."""
+    """Return the finest pairs of runs of axes with equal products, of two shapes with as many elements; ones left
+    out."""
     left = [axis for axis, extent in enumerate(before) if extent != 1]
     right = [axis for axis, extent in enumerate(after) if extent != 1]
     groups: list[tuple[list[int], list[int]]] = []
@@ -87,8 +88,8 @@ def groups_of(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
 
 
 def order_for_view(base: Shape, order: Shape, shape: Shape) -> Shape:
-    """The order nearest to ``order`` in which the stored bytes can be read in ``shape``: the axes that become one run are
-    gathered, in their own order, where the last of them lies."""
+    """Return the order nearest to ``order`` in which the stored bytes can be read in ``shape``: the axes that become
+    one run are gathered, in their own order, where the last of them lies."""
     place = {axis: index for index, axis in enumerate(order)}
     gathered = [(max(place[axis] for axis in run), run) for run, _ in groups_of(base, shape)]
     loose = [(place[axis], [axis]) for axis in order if base[axis] == 1]
@@ -96,7 +97,7 @@ def order_for_view(base: Shape, order: Shape, shape: Shape) -> Shape:
 
 
 def order_after_view(base: Shape, order: Shape, shape: Shape) -> Shape | None:
-    """The order in which the stored bytes hold ``shape``'s dimensions, or None where no order says it.
+    """Return the order in which the stored bytes hold ``shape``'s dimensions, or None.
 
     Each run of axes that becomes another run must lie together and in its own order.
     """

@@ -1,35 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Composite operators become the operators they are made of, so that each piece gets a quantization of its own."""
+"""Replace composite operators by their parts, so that each part gets a quantization of its own."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
+from torch._decomp import core_aten_decompositions, decomposition_table
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.infra.pass_base import PassResult
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from openneutron.pytorch.graph.marks import STAYS_WHOLE
-from openneutron.pytorch.graph.program import short_name
-from openneutron.pytorch.graph.reject import REWRITE
-from openneutron.pytorch.graph.rewriting import finished
+from openneutron.pytorch.graph.pointwise import is_pointwise_operator
+from openneutron.pytorch.graph.program import arguments_of, overload_of, short_name
+from openneutron.pytorch.graph.reject import REWRITE, STAYS_WHOLE
+from openneutron.pytorch.graph.rewriting import finished, splice
+from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
+from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep
-from openneutron.pytorch.quantizer.passes.make_functional import MakeFunctional
-from openneutron.pytorch.quantizer.passes.plain_casts import PlainCasts
-from openneutron.pytorch.quantizer.passes.splice import splice
-from openneutron.pytorch.quantizer.passes.torch_decompositions import (
-    TorchDecomposition,
-    is_implicit,
-    is_known,
-    torch_decompositions,
-)
+from openneutron.pytorch.quantizer.passes.casts import PlainCasts
+from openneutron.pytorch.quantizer.passes.exported_forms import MakeFunctional
 
 ALWAYS = frozenset(("aten.one_hot.default",))
 """Operators that are decomposed even where they stay float. ExecuTorch's own decomposition of them has assertions on
@@ -86,12 +83,12 @@ def _is_composite(node: Node) -> bool:
 
 
 def _replace(module: GraphModule, node: Node, traces: Traces) -> list[Node] | None:
-    """Puts the pieces in front of the node and takes it out; None, and nothing done, for a call that is left alone."""
+    """Replace the node by its pieces, and return the pieces; None for a call that stays."""
     overload = node.target
     assert isinstance(overload, torch._ops.OpOverload)
     if not _has_fixed_shapes(node):
         return None
-    sources = _sources(overload, node)
+    sources = _sources(node)
     traced = None if sources is None else _traced(overload, node, sources, traces)
     if traced is None or traced.graph_module is None or _lacks_a_result(traced.graph_module, node):
         if traced is not None and traced.whole.reason:
@@ -103,7 +100,7 @@ def _replace(module: GraphModule, node: Node, traces: Traces) -> list[Node] | No
 
 
 def _lacks_a_result(graph_module: GraphModule, node: Node) -> bool:
-    """Whether one of several results is used that the decomposition does not compute."""
+    """Return whether one of several results is read that the decomposition does not compute."""
     results = next(iter(reversed(graph_module.graph.nodes))).args[0]
     if not isinstance(results, (list, tuple)):
         return False
@@ -116,22 +113,15 @@ def _has_fixed_shapes(node: Node) -> bool:
     return all(isinstance(extent, int) for tensor in tensors for extent in tensor.shape)
 
 
-def _sources(overload: torch._ops.OpOverload, node: Node) -> list[Node] | None:
-    """Return the tensors of a call in the order of ``_arguments``; None where the shape of one is unknown."""
-    sources = [leaf for leaf in tree_flatten(_arguments(overload, node))[0] if isinstance(leaf, Node)]
+def _sources(node: Node) -> list[Node] | None:
+    """Return the tensors of a call in the order of ``arguments_of``; None where the shape of one is unknown."""
+    sources = [leaf for leaf in tree_flatten(arguments_of(node))[0] if isinstance(leaf, Node)]
     return sources if all(isinstance(source.meta.get("val"), FakeTensor) for source in sources) else None
-
-
-def _arguments(overload: torch._ops.OpOverload, node: Node) -> dict[str, Any]:
-    """Return every argument of a call by name, with the schema's defaults."""
-    names = [argument.name for argument in overload._schema.arguments]
-    given = {item.name: item.default_value for item in overload._schema.arguments if item.has_default_value()}
-    return given | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
 
 
 def _traced(overload: torch._ops.OpOverload, node: Node, sources: list[Node], traces: Traces) -> Traced:
     """Return the decomposition of this call: the stored one of an equal call, or a new trace."""
-    leaves, spec = tree_flatten(_arguments(overload, node))
+    leaves, spec = tree_flatten(arguments_of(node))
     values = [source.meta["val"] for source in sources]
     plain = tuple("tensor" if isinstance(leaf, Node) else (type(leaf), str(leaf)) for leaf in leaves)
     layouts = tuple((tuple(value.shape), value.stride(), value.dtype) for value in values)
@@ -244,3 +234,111 @@ def _trace(
         assert isinstance(constant, torch.Tensor), "constants come from torch.full, ones, arange, tril"
         setattr(graph_module, str(node.target), constant)
     return Traced(graph_module)
+
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+REWRITTEN_LATER = frozenset(
+    f"aten.{name}"
+    for name in ("batch_norm.default", "div.Scalar", "div.Tensor", "reciprocal.default", "to.dtype", "to.dtype_layout")
+)
+"""Operators without an annotation rule that passes behind ``Decompose`` rewrite."""
+
+FACTORIES = frozenset(
+    f"aten.{name}"
+    for name in (
+        "arange.default",
+        "arange.start",
+        "arange.start_step",
+        "empty.memory_format",
+        "eye.default",
+        "eye.m",
+        "full.default",
+        "full_like.default",
+        "ones.default",
+        "ones_like.default",
+        "scalar_tensor.default",
+        "tril.default",
+        "triu.default",
+        "zeros.default",
+        "zeros_like.default",
+    )
+)
+"""Operators whose results are constants, or become constants where their inputs are constants."""
+
+
+def is_known(node: Node) -> bool:
+    """Return whether a call has a rule of ours and thus stays whole.
+
+    A rule is an annotation rule, a lowering rule for integers and booleans, a pass that rewrites the call, or a table
+    (pointwise operators of one tensor).
+    """
+    overload = overload_of(node)
+    if overload is None:
+        return True
+    name = str(overload)
+    exact = name in LOWER_RULES and LOWER_RULES[name].exact
+    if name in annotation_rules() or exact or name in REWRITTEN_LATER or name in FACTORIES:
+        return True
+    return is_pointwise_operator(overload) and sum(not _is_number(source) for source in node.all_input_nodes) <= 1
+
+
+def _is_number(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dim() == 0
+
+
+def is_implicit(overload: torch._ops.OpOverload) -> bool:
+    """Return whether an operator is a plain function of other operators, which PyTorch runs in its place."""
+    return overload.has_kernel_for_dispatch_key(_COMPOSITE)
+
+
+@dataclass(frozen=True, slots=True)
+class TorchDecomposition:
+    """Return PyTorch's decomposition of an operator, as a function of the operator's own arguments.
+
+    pre_dispatch: trace in terms of operators such as linear and softmax. Decompositions written in C++ can only be
+    traced below these (addmm, _softmax).
+    """
+
+    function: Callable[..., Any]
+    pre_dispatch: bool
+
+
+def torch_decompositions(node: Node) -> list[TorchDecomposition]:
+    """Return PyTorch's decompositions of a call, best first.
+
+    Empty where the call has a rule of ours or no decomposition, writes to its arguments, returns no tensor, or has real
+    numbers that are not float32 and thus not quantized.
+    """
+    overload = overload_of(node)
+    if overload is None or str(overload) in DECOMPOSITIONS or overload._schema.is_mutable or is_known(node):
+        return []
+    values = [item.meta.get("val") for item in (node, *node.all_input_nodes)]
+    tensors = [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
+    if not isinstance(tree_leaves(values[0])[0], torch.Tensor):
+        return []
+    if any(tensor.is_complex() or (tensor.is_floating_point() and tensor.dtype != torch.float32) for tensor in tensors):
+        return []
+    view = _view_of(overload)
+    if view is not None:
+        return [TorchDecomposition(view, True)]
+    found = [TorchDecomposition(_python()[overload], True)] if overload in _python() else []
+    return [*found, TorchDecomposition(overload.decompose, False)] if is_implicit(overload) else found
+
+
+def _view_of(overload: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """Return the operator whose result an operator such as ``aten.narrow_copy`` copies, or None."""
+    namespace, _, name = overload._schema.name.partition("::")
+    if namespace != "aten" or not name.endswith("_copy"):
+        return None
+    packet = getattr(torch.ops.aten, name.removesuffix("_copy"), None)
+    return getattr(packet, overload._overloadname, None)
+
+
+@cache
+def _python() -> Mapping[Any, Callable[..., Any]]:
+    """Return the decompositions in Python that lead to core ATen operators. ExecuTorch also applies them, after
+    quantization."""
+    core = core_aten_decompositions()
+    return {key: value for key, value in decomposition_table.items() if key in core}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Batch normalization in eval mode goes into the layer before it, or becomes a depthwise 1x1 convolution.
+"""Fold batch normalization in eval mode into the layer before it, or make it a depthwise 1x1 convolution.
 
 torchao folds it too, but also into a layer whose result is read elsewhere, which changes that result; this pass runs first.
 """
@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.constants import add_constant, constant_of
-from openneutron.pytorch.graph.rewriting import add_call, finished
-from openneutron.pytorch.quantizer.passes.simulate_batch_norm import CONVOLUTIONS, TRANSPOSED, times_factor
+from openneutron.pytorch.graph.program import arguments_of
+from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of
+from openneutron.pytorch.quantizer.passes.simulate_batch_norm import BATCH_NORM, CONVOLUTIONS, TRANSPOSED, times_factor
 
 _aten = torch.ops.aten
 
@@ -32,25 +31,21 @@ class Affine:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldBatchNorm:
-    """Folds every batch normalization it can into what ``layers`` names."""
+class FoldBatchNorm(NodePass):
+    """Fold each batch normalization into a layer. layers: the kinds of layers to fold into; "alone" is a new convolution."""
 
     layers: tuple[str, ...] = ("convolution", "linear", "alone")
 
-    def __call__(self, module: GraphModule) -> PassResult:
-        changed = False
-        for node in list(module.graph.nodes):
-            affine = _affine_of(module, node)
-            changed |= affine is not None and _fold(module, node, affine, self.layers)
-        return finished(module, changed)
+    targets = (BATCH_NORM,)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        affine = _affine_of(module, node)
+        return affine is not None and _fold(module, node, affine, self.layers)
 
 
 def _affine_of(module: GraphModule, node: Node) -> Affine | None:
-    """What a batch normalization in eval mode with constant statistics computes, or None."""
-    if node.op != "call_function" or node.target is not _aten.batch_norm.default:
-        return None
-    names = [argument.name for argument in _aten.batch_norm.default._schema.arguments]
-    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    """Return the function of a batch normalization in eval mode with constant statistics; None for another one."""
+    given = arguments_of(node)
     mean, variance = constant_of(module, given["running_mean"]), constant_of(module, given["running_var"])
     if given["training"] or mean is None or variance is None:
         return None
@@ -95,7 +90,7 @@ def _into_layer(module: GraphModule, norm: Node, layer: Node, affine: Affine) ->
 
 
 def _to_depthwise(module: GraphModule, norm: Node, source: Node, affine: Affine) -> bool:
-    """A depthwise 1x1 convolution on images of the input's channels: what is not of rank 4 is viewed so."""
+    """Replace the normalization by a depthwise 1x1 convolution, on a view of rank 4 of its input."""
     value = norm.meta["val"]
     shape = tuple(value.shape)
     if not all(isinstance(extent, int) for extent in shape):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What depends on constants alone is computed now: weights made of weights, ranges, constant masks."""
+"""Compute values that depend on constants alone: weights made of weights, ranges, constant masks."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
@@ -14,9 +14,9 @@ from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils._pytree import tree_leaves
 
-from openneutron.pytorch.graph.constants import add_constant, constant_of
-from openneutron.pytorch.graph.rewriting import finished
-from openneutron.pytorch.quantizer.passes.drop_expands import broadcasts
+from openneutron.pytorch.graph.program import arguments_of
+from openneutron.pytorch.graph.rewriting import add_constant, constant_of, finished
+from openneutron.pytorch.quantizer.passes.moves import broadcasts
 
 LARGEST = 1 << 24
 """The limit on elements of an intermediate tensor between constants."""
@@ -98,8 +98,7 @@ def _is_function(node: Node, overload: torch._ops.OpOverload) -> bool:
         return False
     if torch.Tag.nondeterministic_seeded not in overload.tags:
         return True
-    names = [argument.name for argument in overload._schema.arguments]
-    given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    given = arguments_of(node)
     return any(given.get(name) is False for name in ("train", "training"))
 
 

@@ -15,8 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.constants import constant_of
-from openneutron.pytorch.graph.rewriting import add_call, finished
+from openneutron.pytorch.graph.rewriting import add_call, constant_of, finished
 
 _aten = torch.ops.aten
 _FUNCTIONS = (_aten.sigmoid.default, _aten.tanh.default)

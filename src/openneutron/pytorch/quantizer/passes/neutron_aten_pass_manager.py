@@ -9,31 +9,27 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.quantizer.passes.cast_rows import CastRows
+from openneutron.pytorch.quantizer.passes.casts import CastRows, PlainCasts
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
-from openneutron.pytorch.quantizer.passes.drop_expands import DropExpands
+from openneutron.pytorch.quantizer.passes.exported_forms import InlineWrappers, MakeFunctional
+from openneutron.pytorch.quantizer.passes.factors import FoldFactors, MaskedFills
 from openneutron.pytorch.quantizer.passes.fold_batch_norm import FoldBatchNorm
 from openneutron.pytorch.quantizer.passes.fold_constants import FoldConstants
-from openneutron.pytorch.quantizer.passes.fold_factors import FoldFactors
-from openneutron.pytorch.quantizer.passes.inline_wrappers import InlineWrappers
-from openneutron.pytorch.quantizer.passes.make_functional import MakeFunctional
-from openneutron.pytorch.quantizer.passes.masked_fills import MaskedFills
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
-from openneutron.pytorch.quantizer.passes.plain_casts import PlainCasts
-from openneutron.pytorch.quantizer.passes.plain_moves import PlainMoves
+from openneutron.pytorch.quantizer.passes.moves import DropExpands, PlainMoves
 from openneutron.pytorch.quantizer.passes.products_to_linear import ProductsToLinear
 from openneutron.pytorch.quantizer.passes.scalars_to_tensors import ScalarsToTensors
 from openneutron.pytorch.quantizer.passes.split_projections import SplitProjections
 from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
 
 AtenPass = Callable[[GraphModule], PassResult | None]
-"""Changes a graph module, in place or not. A pass is a frozen dataclass in a file of its own."""
+"""A function that changes a graph module, in place or not. A pass of ours is a frozen dataclass."""
 
 
 def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = None) -> tuple[AtenPass, ...]:
-    """The passes in order; composite operators that ``keep`` holds for stay whole. In training weights stay as they are made.
-    So do convolutions' batch norms, which torchao folds after training; where ``prepare_training`` ran first, none is left
-    for either."""
+    """Return the passes in order; composite operators that ``keep`` holds for stay whole. In training weights stay as
+    they are made. So do convolutions' batch norms, which torchao folds after training; where ``prepare_training`` ran
+    first, none is left for either."""
     if is_qat:
         return (
             InlineWrappers(training=True),

@@ -9,29 +9,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
-from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.constants import add_constant, constant_of
-from openneutron.pytorch.graph.rewriting import add_call, finished
+from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of
 
 _aten = torch.ops.aten
 _PRODUCTS = (_aten.matmul.default, _aten.mm.default, _aten.bmm.default)
 
 
 @dataclass(frozen=True, slots=True)
-class ProductsToLinear:
-    """Rewrites ``x @ w`` to ``linear(x, w.T)``, ``w @ x`` to ``linear(x.T, w).T`` and ``linear(x, w) + b`` to ``linear(x, w, b)``
+class ProductsToLinear(NodePass):
+    """Rewrite ``x @ w`` to ``linear(x, w.T)``, ``w @ x`` to ``linear(x.T, w).T`` and ``linear(x, w) + b`` to ``linear(x, w, b)``
     where w and b are constants; w has one or two dimensions. A linear layer whose weights are computed becomes a product and a
     sum."""
 
-    def __call__(self, module: GraphModule) -> PassResult:
-        changed = False
-        for node in list(module.graph.nodes):
-            if node.op == "call_function" and _is_float(node):
-                changed |= _to_linear(module, node)
-        for node in list(module.graph.nodes):
-            changed |= node.target is _aten.linear.default and _take_bias(module, node)
-        return finished(module, changed)
+    targets = (*_PRODUCTS, _aten.addmm.default, _aten.linear.default)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        changed = _is_float(node) and _to_linear(module, node)
+        return (node.target is _aten.linear.default and _take_bias(module, node)) or changed
 
 
 def _is_float(node: Node) -> bool:
@@ -52,8 +47,6 @@ def _to_linear(module: GraphModule, node: Node) -> bool:
         return True
     if node.target is _aten.linear.default:
         return constant_of(module, node.args[1]) is None and _to_product(module, node)
-    if node.target not in _PRODUCTS or len(node.args) != 2:
-        return False
     first, second = (constant_of(module, item) for item in node.args)
     if first is None and second is not None and second.dim() <= 2:
         return _right_constant(module, node, second)
@@ -110,7 +103,7 @@ def _left_constant(module: GraphModule, node: Node, matrix: Tensor) -> bool:
 
 
 def _take_bias(module: GraphModule, linear: Node) -> bool:
-    """Takes the constant that the linear layer's only reader adds as its bias."""
+    """Make the constant that the linear layer's only reader adds the layer's bias."""
     if (len(linear.args) > 2 and linear.args[2] is not None) or len(linear.users) != 1:
         return False
     (user,) = linear.users

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arithmetic in few forms: sums, differences and products of tensors, so that numbers can be quantized as constants."""
+"""Rewrite arithmetic to sums, differences and products of tensors, so that numbers can be quantized as constants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.constants import add_constant, constant_of
-from openneutron.pytorch.graph.rewriting import finished
+from openneutron.pytorch.graph.rewriting import NodePass, add_constant, constant_of
 
 _aten = torch.ops.aten
 _ARITHMETIC = (_aten.add.Tensor, _aten.sub.Tensor, _aten.mul.Tensor, _aten.div.Tensor)
@@ -29,8 +29,8 @@ Known = Callable[[object], torch.Tensor | None]
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarsToTensors:
-    """Rewrites arithmetic on float tensors: ``x + 2`` to ``x + c``, ``x / 2`` to ``x * c``, ``x / y`` to ``x * (1 / y)``,
+class ScalarsToTensors(NodePass):
+    """Rewrite arithmetic on float tensors: ``x + 2`` to ``x + c``, ``x / 2`` to ``x * c``, ``x / y`` to ``x * (1 / y)``,
     ``2 - x`` (rsub) to ``c - x``, ``x + 3 * y`` (alpha) to ``x + y * c`` and the larger of ``x`` and a number to a clamp.
 
     training: parameters that are trained do not count as constants, so that they go on being trained.
@@ -41,25 +41,22 @@ class ScalarsToTensors:
 
     training: bool = False
 
-    def __call__(self, module: GraphModule) -> PassResult:
-        changed = False
-        trained = {name for name, item in module.named_parameters() if item.requires_grad} if self.training else set()
+    targets = (*_ARITHMETIC, *_TURNED, *_EXTREMA, *_SCALAR_FORMS)
 
-        def known(item: object) -> torch.Tensor | None:
-            return None if isinstance(item, Node) and str(item.target) in trained else constant_of(module, item)
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        def known(item: Any) -> torch.Tensor | None:
+            held = constant_of(module, item)
+            trained = held is not None and self.training and attrgetter(str(item.target))(module).requires_grad
+            return None if trained else held
 
-        for node in list(module.graph.nodes):
-            value = node.meta.get("val")
-            if node.op == "call_function" and isinstance(value, torch.Tensor) and value.is_floating_point():
-                changed |= _rewrite(module, node, value, known)
-        return finished(module, changed)
+        return _is_float(node) and _rewrite(module, node, node.meta["val"], known)
 
 
 def _rewrite(module: GraphModule, node: Node, value: torch.Tensor, known: Known) -> bool:
     if node.target in _EXTREMA:
         return _to_clamp(node, known)
     target = _SCALAR_FORMS.get(node.target, node.target)
-    if target not in (*_ARITHMETIC, *_TURNED) or len(node.args) not in (2, 3) or set(node.kwargs) - {"alpha"}:
+    if len(node.args) not in (2, 3) or set(node.kwargs) - {"alpha"}:
         return False
     if not all(isinstance(item, (int, float)) or _is_float(item) for item in node.args[:2]):
         return False
@@ -88,7 +85,7 @@ def _is_float(item: object) -> bool:
 
 
 def _to_clamp(node: Node, known: Known) -> bool:
-    """A number that only bounds would stretch the range that both operands of a maximum share."""
+    """Replace a maximum or minimum with a number by a clamp: the number would stretch the range that both operands share."""
     for bound, data in (node.args, node.args[::-1]):
         number = known(bound)
         if number is None or number.numel() != 1 or not isinstance(data, Node):
@@ -117,7 +114,7 @@ def _to_product(module: GraphModule, node: Node, left: object, right: object, kn
 
 
 def _scaled(module: GraphModule, node: Node, item: object, alpha: object, known: Known) -> object:
-    """The operand times ``alpha``."""
+    """Return the operand times ``alpha``."""
     assert isinstance(alpha, (int, float))
     if alpha == 1:
         return item

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.constants import add_constant, constant_of
-from openneutron.pytorch.graph.rewriting import add_call, finished
+from openneutron.pytorch.graph.program import arguments_of
+from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of, finished
 
 _aten = torch.ops.aten
 BATCH_NORM = _aten.batch_norm.default
@@ -37,7 +36,7 @@ _LEAST_FACTOR = 2.0**-40
 
 
 def factor_of(gamma: Tensor | None, variance: Tensor, eps: float) -> Tensor:
-    """What a normalization multiplies each channel with."""
+    """Return the factor that a normalization multiplies each channel with."""
     factor = torch.rsqrt(variance + eps)
     return factor if gamma is None else gamma * factor
 
@@ -58,7 +57,7 @@ def times_factor(weight: Tensor, factor: Tensor, transposed: bool) -> Tensor:
 
 
 def scaled_weight(weight: Tensor, gamma: Tensor | None, variance: Tensor, eps: float, transposed: bool) -> Tensor:
-    """The weights that are rounded."""
+    """Return the weights times the normalization's factor, which are then rounded."""
     return times_factor(weight, _safe(factor_of(gamma, variance, eps)), transposed)
 
 
@@ -73,7 +72,7 @@ def normalized(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """The layer's own result from ``x``, that of its scaled weights without a bias, and then its normalization."""
+    """Return the layer's normalized result from ``x``, the result of its scaled weights without a bias."""
     ones = [1] * (x.dim() - 2)
     x = x / _safe(factor_of(gamma, variance, eps)).reshape(1, -1, *ones)
     if bias is not None:
@@ -82,33 +81,22 @@ def normalized(
 
 
 TRAINING_PLACE = 6
-"""Where ``normalized`` has its ``training``."""
+"""The place of ``training`` among the arguments of ``normalized``."""
 
 
 @dataclass(frozen=True, slots=True)
-class SimulateBatchNorm:
-    """Joins each batch normalization with the layer before it, or with a depthwise 1x1 convolution of ones put in front.
+class SimulateBatchNorm(NodePass):
+    """Join each batch normalization with the layer before it, or with a depthwise 1x1 convolution of ones put in front.
 
     Left alone: calls without running statistics, and of those that no layer can take the ones that ``keep`` holds for.
     """
 
     keep: Callable[[Node], bool] | None = None
 
-    def __call__(self, module: GraphModule) -> PassResult:
-        changed = False
-        for node in list(module.graph.nodes):
-            if node.op != "call_function" or node.target is not BATCH_NORM:
-                continue
-            changed |= _simulate(module, node, self.keep)
-        return finished(module, changed)
+    targets = (BATCH_NORM,)
 
-
-def arguments_of(node: Node) -> dict[str, Any]:
-    """The arguments of an ATen call by name."""
-    assert isinstance(node.target, torch._ops.OpOverload)
-    schema = node.target._schema.arguments
-    given = {argument.name: argument.default_value for argument in schema}
-    return given | dict(zip([argument.name for argument in schema], node.args, strict=False)) | dict(node.kwargs)
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        return _simulate(module, node, self.keep)
 
 
 def _simulate(module: GraphModule, norm: Node, keep: Callable[[Node], bool] | None) -> bool:
@@ -164,7 +152,7 @@ def _simulate(module: GraphModule, norm: Node, keep: Callable[[Node], bool] | No
 
 
 def _takes_norm(module: GraphModule, layer: Node) -> bool:
-    """Whether a normalization of this result alone can go into the layer that computes it."""
+    """Return whether a normalization of this result alone can go into the layer that computes it."""
     if layer.op != "call_function" or len(layer.users) != 1:
         return False
     if layer.target is not _aten.linear.default and layer.target not in CONVOLUTIONS:
@@ -177,7 +165,7 @@ def _takes_norm(module: GraphModule, layer: Node) -> bool:
 
 
 def _ones(module: GraphModule, norm: Node, source: Node) -> Node:
-    """A depthwise 1x1 convolution of ones behind ``source``; a matrix becomes rows of one column first."""
+    """Return a depthwise 1x1 convolution of ones behind ``source``; a matrix becomes rows of one column first."""
     value = norm.meta["val"]
     channels, spatial = value.shape[1], max(1, value.dim() - 2)
     weight = add_constant(module, norm, f"{norm.name}_ones", torch.ones(channels, 1, *[1] * spatial))
@@ -186,3 +174,59 @@ def _ones(module: GraphModule, norm: Node, source: Node) -> Node:
     target = _aten.conv1d.default if spatial == 1 else _aten.conv2d.default
     each = [1] * spatial
     return add_call(module, norm, target, source, weight, None, each, [0] * spatial, each, channels)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldSimulatedBatchNorm:
+    """Undoes ``SimulateBatchNorm``: each layer gets weights and a bias that do the normalization too.
+
+    A fake quantization of the weights stays where it is.
+    """
+
+    def __call__(self, module: GraphModule) -> PassResult:
+        joined = [node for node in module.graph.nodes if node.op == "call_function" and node.target is normalized]
+        for node in joined:
+            _fold(module, node)
+        return finished(module, bool(joined))
+
+
+def _fold(module: GraphModule, joined: Node) -> None:
+    layer, bias, gamma, beta, mean, variance, _, _, eps = joined.args
+    assert isinstance(layer, Node) and isinstance(eps, float)
+    scaled = next(node for node in _upwards(layer.args[1]) if node.target is scaled_weight)
+    weight_node, transposed = scaled.args[0], bool(scaled.args[4])
+    weight = constant_of(module, weight_node)
+    given = [constant_of(module, item) for item in (bias, gamma, beta, mean, variance)]
+    old, scale, shift, centre, spread = (None if item is None else item.double() for item in given)
+    assert weight is not None and centre is not None and spread is not None
+    factor = factor_of(scale, spread, eps)
+    offset = (-centre if old is None else old - centre) * factor
+    if shift is not None:
+        offset = offset + shift
+    stem = str(getattr(weight_node, "target", layer.name))
+    new_weight = times_factor(weight.double(), factor, transposed).to(weight.dtype)
+    scaled.replace_all_uses_with(add_constant(module, scaled, f"{stem}_folded", new_weight))
+    new_bias = add_constant(module, layer, f"{stem}_folded_bias", offset.to(weight.dtype))
+    layer.args = (layer.args[0], layer.args[1], new_bias, *layer.args[3:])
+    joined.replace_all_uses_with(layer)
+    module.graph.erase_node(joined)
+
+
+def _upwards(item: object) -> list[Node]:
+    """Return a node, its first argument, the first argument of that node, and so on."""
+    found = []
+    while isinstance(item, Node):
+        found.append(item)
+        item = item.args[0] if item.args else None
+    return found
+
+
+def constant_users(module: GraphModule) -> list[tuple[torch.nn.Module, torch.Tensor]]:
+    """Return every submodule call on a constant, with the constant: the fake quantizations of weights and biases."""
+    found = []
+    for node in module.graph.nodes:
+        if node.op == "call_module":
+            value = constant_of(module, node.args[0])
+            if value is not None:
+                found.append((module.get_submodule(str(node.target)), value))
+    return found

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A linear layer that computes several things at once, as attention's queries, keys and values, becomes one for each.
+"""Split a linear layer of several projections, such as attention's queries, keys and values, into one layer for each.
 
-Each then has a scale of its own instead of that of the largest, and nothing has to be cut apart.
+Each result then has a scale of its own instead of that of the largest, and needs no slice.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.constants import add_constant, constant_of
-from openneutron.pytorch.graph.rewriting import add_call, finished
+from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of
 
 _aten = torch.ops.aten
 
@@ -32,28 +30,22 @@ VIEWS = frozenset(
         _aten.view.default,
     )
 )
-"""Operators that give every element of their input another place."""
+"""Operators that only move the elements of their input."""
 
 CUTS = frozenset((_aten.select.int, _aten.slice.Tensor))
 """Operators that take a part of their input."""
 
 
 @dataclass(frozen=True, slots=True)
-class SplitProjections:
-    """Splits each linear layer all of whose readers take a run of its output features, but those that ``keep`` holds for."""
+class SplitProjections(NodePass):
+    """Split each linear layer all of whose readers take a range of its output features. keep: layers to leave alone."""
 
     keep: Callable[[Node], bool] | None = None
 
-    def __call__(self, module: GraphModule) -> PassResult:
-        changed = False
-        for node in list(module.graph.nodes):
-            if (
-                node.op == "call_function"
-                and node.target is _aten.linear.default
-                and not (self.keep and self.keep(node))
-            ):
-                changed |= _split(module, node)
-        return finished(module, changed)
+    targets = (_aten.linear.default,)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        return (self.keep is None or not self.keep(node)) and _split(module, node)
 
 
 def _split(module: GraphModule, layer: Node) -> bool:
@@ -77,7 +69,7 @@ def _split(module: GraphModule, layer: Node) -> bool:
 
 
 def _cuts_behind(node: Node) -> Iterator[Node | None]:
-    """The operators that take parts of a node's result, also behind views of it; None for any other reader."""
+    """Return the operators that take parts of a node's result or of a view of the result; None for any other reader."""
     for user in node.users:
         if user.target in CUTS:
             yield user
@@ -88,9 +80,9 @@ def _cuts_behind(node: Node) -> Iterator[Node | None]:
 
 
 def _features_of(layer: Node, cut: Node) -> range | None:
-    """The run of output features that a cut holds in the layer's own order; None where it holds anything else.
+    """Return the range of output features that a cut holds in the layer's order, or None for any other cut.
 
-    Found by sending the places of the layer's elements the same way.
+    The cut is applied to the indices of the layer's elements.
     """
     shape = layer.meta["val"].shape
     places = torch.arange(math.prod(shape)).reshape(shape)
@@ -115,7 +107,7 @@ def _features_of(layer: Node, cut: Node) -> range | None:
 
 
 def _replace(module: GraphModule, layer: Node, cut: Node, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """Computes what a cut holds by a layer of its own."""
+    """Compute a cut by a layer of its own."""
     stem = str(getattr(layer.args[1], "target", layer.name))
     parts = [add_constant(module, layer, f"{stem}_{cut.name}", weight.clone())]
     if bias is not None:

@@ -11,13 +11,10 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.constants import constant_of
-from openneutron.pytorch.graph.marks import WRITTEN_AS
-from openneutron.pytorch.graph.rewriting import finished
+from openneutron.pytorch.graph.reject import WRITTEN_AS
+from openneutron.pytorch.graph.rewriting import NodePass, constant_of, splice
 from openneutron.pytorch.operators.attention.decompose import MASKED, MOST_KEYS_OF_SOFTMAX, attended
-from openneutron.pytorch.quantizer.passes.splice import splice
 
 _aten = torch.ops.aten
 _PRODUCTS = (_aten.matmul.default, _aten.bmm.default)
@@ -45,7 +42,7 @@ scale (``MOST_KEYS_OF_SOFTMAX``)."""
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenAttention:
+class WrittenAttention(NodePass):
     """Rewrite ``softmax(scores + mask) @ values`` as ``scaled_dot_product_attention`` is decomposed: with the division
     last where there are many keys, and with ``MASKED`` for a mask's -infinity.
 
@@ -54,15 +51,11 @@ class WrittenAttention:
 
     keep: Callable[[Node], bool] | None = None
 
-    def __call__(self, module: GraphModule) -> PassResult:
-        changed = False
-        for node in list(module.graph.nodes):
-            if node.op != "call_function" or node.target not in _PRODUCTS or self._is_kept(node):
-                continue
-            chain = _to_softmax(node)
-            if chain is not None and not any(self._is_kept(item) for item in chain):
-                changed |= _rewrite(module, node, chain)
-        return finished(module, changed)
+    targets = _PRODUCTS
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        chain = _to_softmax(node)
+        return chain is not None and not any(map(self._is_kept, (node, *chain))) and _rewrite(module, node, chain)
 
     def _is_kept(self, node: Node) -> bool:
         written = node.meta.get("custom", {}).get(WRITTEN_AS) == _BUILT_IN

@@ -56,19 +56,20 @@ _MODELS = {
 
 
 def names() -> list[str]:
-    """The built-in models' names."""
+    """Return the built-in models' names."""
     return list(_MODELS)
 
 
 def describe(name: str) -> BuiltIn:
-    """The row of a built-in model. Raises InvalidModelError for an unknown name."""
+    """Return the row of a built-in model. Raises InvalidModelError for an unknown name."""
     if name not in _MODELS:
         raise InvalidModelError(f"there is no built-in model '{name}'; there are {', '.join(_MODELS)}.")
     return _MODELS[name]
 
 
 def get(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """The module in eval mode with seeded random weights (see ``weights.py``), and example inputs (batch 1, float32).
+    """Return the module in eval mode with seeded random weights (see ``weights.py``), and example inputs (batch 1,
+    float32).
 
     Raises InvalidModelError for an unknown name.
     """
@@ -83,6 +84,6 @@ def get(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 
 def samples(name: str, count: int, seed: int = SEED + 1) -> list[tuple[torch.Tensor, ...]]:
-    """``count`` seeded random inputs of a built-in model, for calibration or comparison."""
+    """Return ``count`` seeded random inputs of a built-in model, for calibration or comparison."""
     generator = torch.Generator().manual_seed(seed)
     return [(random_inputs(describe(name).input_shape, generator),) for _ in range(count)]

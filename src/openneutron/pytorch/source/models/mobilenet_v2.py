@@ -11,7 +11,7 @@ STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3,
 
 
 def channels_of(channels: float) -> int:
-    """The nearest multiple of 8 that is not more than 10 % below (the reference implementation's rule)."""
+    """Return the nearest multiple of 8 that is not more than 10 % below (the reference implementation's rule)."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded
 

@@ -43,7 +43,7 @@ LAST, WIDE = 576, 1024
 def conv_norm(
     inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, swish: bool | None = None
 ) -> nn.Sequential:
-    """``swish`` chooses the activation: hard swish, ReLU, or (None) no one."""
+    """Return a convolution and its batch norm. swish: True for hard swish, False for ReLU, None for no activation."""
     layers: list[nn.Module] = [
         nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outputs, eps=0.001),

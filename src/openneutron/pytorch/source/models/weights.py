@@ -37,10 +37,9 @@ def random_inputs(shape: tuple[int, ...], generator: torch.Generator) -> torch.T
 
 
 def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator) -> None:
-    """Draws all weights (spread as in He et al., arXiv 1502.01852), then sets every batch norm to the statistics of random
-    inputs of ``shape`` and a classifier's last linear layer to results around 0 that a softmax
-    turns into nearly even probabilities. Leaves the model in eval mode.
-    """
+    """Draw all weights (spread as in He et al., arXiv 1502.01852), then set every batch norm to the statistics of
+    random inputs of ``shape`` and a classifier's last linear layer to results around 0 that a softmax turns into nearly
+    even probabilities. Leave the model in eval mode."""
     count = max(8, min(64, SETTLING_VALUES // math.prod(shape[1:])))
     inputs = random_inputs((count, *shape[1:]), generator)
     norms = [layer for layer in model.modules() if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d))]

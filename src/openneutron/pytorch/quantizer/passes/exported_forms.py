@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Inline the bodies of wrappers that change no value: ``torch.no_grad()``, disabled autocast, checkpoints."""
+"""Rewrite an exported graph to plain out-of-place calls, so that later passes have one form of each operator."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.constants import add_constant
-from openneutron.pytorch.graph.rewriting import finished
+from openneutron.pytorch.graph.rewriting import add_constant, finished
 
 WRAPPERS = {
     "wrap_with_set_grad_enabled": (1, 2),
@@ -31,7 +30,7 @@ AUTOCAST_ENABLED = 2
 
 @dataclass(frozen=True, slots=True)
 class InlineWrappers:
-    """Replace each wrapper by the nodes of its body, so that later passes see them.
+    """Inline the bodies of wrappers that change no value: ``torch.no_grad()``, disabled autocast, checkpoints.
 
     For example, the rotary embeddings of Hugging Face's language models are computed under ``torch.no_grad()``, from
     constants only.
@@ -118,3 +117,79 @@ def _drop_unread(module: GraphModule) -> None:
     for name, child in list(module.named_children()):
         if isinstance(child, GraphModule) and name not in read:
             module.delete_submodule(name)
+
+
+_RETURNS_ITS_INPUT = frozenset(("aten::dropout", "aten::feature_dropout", "aten::to", "aten::_to_copy"))
+"""Operators that may hand back their input itself although their schema does not say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeFunctional:
+    """Rewrite ``x.relu_()`` to ``x.relu()``, for every operator that has both forms.
+
+    An operator stays where the old value of ``x`` is read later through a view, or where ``x`` is
+    the model's own state.
+    """
+
+    def __call__(self, module: GraphModule) -> PassResult:
+        return PassResult(module, _make_functional(module))
+
+
+def _make_functional(module: GraphModule) -> bool:
+    places = {node: place for place, node in enumerate(module.graph.nodes)}
+    changed = False
+    for node in list(module.graph.nodes):
+        functional = _functional_form(node)
+        if functional is None or not isinstance(node.args[0], Node):
+            continue
+        target = node.args[0]
+        aliases = _aliases(target, node)
+        if any(alias.op == "get_attr" for alias in aliases):
+            continue
+        others = aliases - {target}
+        if any(places.get(user, 0) > places[node] for alias in others for user in alias.users):
+            continue
+        for user in list(target.users):
+            if places.get(user, 0) > places[node]:
+                user.replace_input_with(target, node)
+        node.target = functional
+        changed = True
+    if changed:
+        module.recompile()
+    return changed
+
+
+def _functional_form(node: Node) -> torch._ops.OpOverload | None:
+    """Return the out-of-place overload with the same arguments, if ``node`` is an in-place ATen call on its first argument."""
+    overload = node.target
+    if node.op != "call_function" or not isinstance(overload, torch._ops.OpOverload) or overload.namespace != "aten":
+        return None
+    name = overload._schema.name.removeprefix("aten::")
+    if not name.endswith("_") or name.startswith("_") or not overload._schema.is_mutable:
+        return None
+    packet = getattr(torch.ops.aten, name[:-1], None)
+    return getattr(packet, overload._overloadname, None) if packet is not None else None
+
+
+def _aliases(node: Node, writer: Node) -> set[Node]:
+    """Return the nodes whose values may share memory with this node, except through ``writer``."""
+    found, waiting = {node}, [node]
+    while waiting:
+        here = waiting.pop()
+        near = [user for user in here.users if _is_view_of(user, here)]
+        near += [source for source in here.all_input_nodes if _is_view_of(here, source)]
+        for other in near:
+            if other not in found and other is not writer:
+                found.add(other)
+                waiting.append(other)
+    return found
+
+
+def _is_view_of(node: Node, source: Node) -> bool:
+    overload = node.target
+    if node.op != "call_function" or not isinstance(overload, torch._ops.OpOverload):
+        return False
+    if not node.args or node.args[0] is not source:
+        return False
+    returns = overload._schema.returns
+    return overload._schema.name in _RETURNS_ITS_INPUT or any(item.alias_info is not None for item in returns)

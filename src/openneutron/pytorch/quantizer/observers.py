@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What watches tensors during calibration and decides their scales.
+"""Observers of tensors during calibration, which decide their scales.
 
 The activation observer keeps a histogram and, when asked, takes the range with the least mean squared error. The error of
 a range is that of clipping what lies outside plus step**2 / 12 for what lies inside (the noise of uniform rounding; Widrow
@@ -16,9 +16,13 @@ import torch
 from torchao.quantization.pt2e import MinMaxObserver, MovingAveragePerChannelMinMaxObserver, PerChannelMinMaxObserver
 from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
 
+from openneutron.ops import BY_NAME
+from openneutron.ops.softmax import LEAST_SCALE
+from openneutron.pytorch.operators.comparison.quantize import LARGEST_VALUE
+
 BINS = 2048
 CANDIDATES = 128
-"""How many lower and how many upper ends of the range are tried."""
+"""The number of lower ends, and of upper ends, of the range that are tried."""
 
 MOST_COUNTED = 1 << 18
 """Values that are counted of each tensor at most, besides its least and its largest. A quarter of a million give
@@ -42,8 +46,8 @@ LARGEST_SIGNAL = 1e30
 
 
 def stride_of(count: int) -> int:
-    """Of how many values of a tensor one is counted. It has no factor in common with their number, nor therefore with any of
-    the tensor's extents, so that every channel, row and column gets its share."""
+    """Return the stride between counted values of a tensor. The stride has no factor in common with the number of values,
+    nor with an extent of the tensor, so that every channel, row and column gets its share."""
     stride = -(-count // MOST_COUNTED)
     while math.gcd(stride, count) > 1:
         stride += 1
@@ -107,7 +111,7 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         return min(BINS - 1, max(0, int((value - low) / (high - low) * BINS)))
 
     def _stretched(self, low: float, high: float) -> np.ndarray:
-        """The counts so far in bins of the new, wider range."""
+        """Return the counts so far in bins of the new, wider range."""
         old = self.histogram.numpy()
         before, after = float(self.min_val), float(self.max_val)
         if not old.any():
@@ -117,7 +121,7 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         return np.bincount(places, weights=old, minlength=BINS)
 
     def best_range(self) -> tuple[float, float]:
-        """The range of least mean squared error among those whose ends are bin edges, zero inside."""
+        """Return the range of least mean squared error among those whose ends are bin edges, zero inside."""
         low, high = float(self.min_val), float(self.max_val)
         if not high > low:
             return low, high
@@ -139,7 +143,7 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         return float(edges[lows[row]]), float(edges[highs[column]])
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(scale, zero point); of the whole of what was seen so far."""
+        """Return (scale, zero point); of the whole of what was seen so far."""
         if self._chosen is None:
             low, high = self.best_range()
             if not np.isfinite([low, high]).all():
@@ -189,3 +193,70 @@ class PerChannelWeightObserver(_SeesOnce, PerChannelMinMaxObserver):
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
         scale, zero_point = super().calculate_qparams()
         return torch.maximum(scale, scale.max() * LEAST_CHANNEL_RATIO), zero_point
+
+
+LARGEST_FLAT = 1 / 4
+"""The largest observed probability for which a softmax gets a scale of its own, at least 4 times as fine as 1/256.
+
+Above it the scale 1/256 has at least 64 steps for the largest value, and LiteRT's plain int8 SOFTMAX computes the
+result.
+"""
+
+
+class ProbabilityObserver(MinMaxObserver):
+    """Observe probabilities: LiteRT's fixed scale 1/256 where the largest is above ``LARGEST_FLAT``, else a scale that
+    ends at the largest. The zero point is -128 in either case."""
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (scale, zero point)."""
+        scale, zero_point = fixed_parameters()
+        largest = float(self.max_val)
+        if 0 < largest <= LARGEST_FLAT:
+            scale = max(largest / (self.quant_max - self.quant_min), LEAST_SCALE)
+        return torch.tensor([scale]), torch.tensor([zero_point], dtype=torch.int64)
+
+
+def fixed_parameters() -> tuple[float, int]:
+    """Return scale and zero point of LiteRT's int8 SOFTMAX."""
+    fixed = BY_NAME["softmax"].fixed_output
+    assert fixed is not None
+    return fixed
+
+
+REACH = 9.0
+"""How far below the largest of its row a value still matters to a softmax: e**-9 is 1/8103, 1/32 of a step of its result."""
+
+
+class RowRangeObserver(MinMaxObserver):
+    """Observes what a softmax over dimension ``dim`` reads: values further than ``REACH`` below their row's largest count as
+    if they were just there. They saturate instead of stretching the range, above all those that a mask puts out of reach.
+
+    Nothing else is clipped: the largest values, which are few, matter most.
+    """
+
+    def __init__(self, dim: int = -1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dim = dim
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        x = x_orig.detach()
+        if x.numel() and x.is_floating_point():
+            x = torch.nan_to_num(x)
+            reached = torch.maximum(x, x.amax(self.dim, keepdim=True) - REACH)
+            # Rows of fillers alone give probabilities that nobody uses.
+            reached = reached[reached.abs() <= LARGEST_SIGNAL]
+            if reached.numel():
+                super().forward(reached)
+        return x_orig
+
+
+class ReachableRangeObserver(MinMaxObserver):
+    """Observes what ``masked_fill`` makes: numbers beyond ``LARGEST_VALUE``, infinity too, only put out of reach what they
+    take the place of, and saturate."""
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        x = x_orig.detach()
+        reachable = x[x.abs() <= LARGEST_VALUE]
+        if reachable.numel():
+            super().forward(reachable)
+        return x_orig

@@ -7,6 +7,7 @@ account, the divisors at the borders of ceil_mode among them, and scale factors 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from openneutron.ir import QuantParams, per_tensor
 from openneutron.ops.conv import same_padding
+from openneutron.pytorch.operators.convolution.lower import bias_of
+from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.values import Shape, Value
 
 Matrix = npt.NDArray[np.float64]
 """[outputs, inputs]"""
@@ -40,7 +45,7 @@ class Separable:
     columns: Matrix
 
     def is_window(self, kernel: Pair, stride: Pair, before: Pair) -> bool:
-        """Whether each result is the sum of what such a window shows, all of it times ``weight``."""
+        """Return whether each result is the sum of what such a window shows, all of it times ``weight``."""
         axes = zip((self.rows, self.columns), kernel, stride, before, strict=True)
         return self.weight > 0 and all(
             np.allclose(matrix / matrix.max(), _inside(*matrix.shape, *numbers), rtol=0, atol=TOLERANCE)
@@ -49,7 +54,8 @@ class Separable:
 
     @property
     def mean_axes(self) -> tuple[int, ...]:
-        """The axes of which one result is left, the mean, where the others stay as they are; none for anything else."""
+        """Return the axes of which one result is left, the mean, where the others stay as they are; none for anything
+        else."""
         kept = [is_identity(matrix) for matrix in (self.rows, self.columns)]
         means = [_is_mean(matrix) for matrix in (self.rows, self.columns)]
         if not all(keeps or averages for keeps, averages in zip(kept, means, strict=True)):
@@ -58,12 +64,12 @@ class Separable:
 
     @property
     def weight(self) -> float:
-        """The largest product of a row's weight and a column's."""
+        """Return the largest product of a row's weight and a column's."""
         return float(self.rows.max() * self.columns.max())
 
     @property
     def fits_whole(self) -> bool:
-        """Whether one matrix for both axes is small enough."""
+        """Return whether one matrix for both axes is small enough."""
         return self.rows.size * self.columns.size <= WHOLE_MATRIX_BYTES
 
 
@@ -128,7 +134,7 @@ def adaptive_average_pool(size: tuple[int, int], result: tuple[int, int]) -> Sep
 
 
 def window_of(matrix: Matrix) -> tuple[int, int]:
-    """(kernel, stride) that the first two rows of a pool's matrix suggest."""
+    """Return (kernel, stride) that the first two rows of a pool's matrix suggest."""
     first = matrix > 0
     stride = int(first[1].argmax() - first[0].argmax()) if len(matrix) > 1 else 1
     return int(first[0].sum()), max(stride, 1)
@@ -145,7 +151,8 @@ def resized(
     result: tuple[int, int],
     factors: tuple[float | None, float | None],
 ) -> Separable:
-    """A resize from this many rows and columns to that many; ``attributes`` are those between size and factors."""
+    """Return a resize from this many rows and columns to that many; ``attributes`` are those between size and
+    factors."""
     matrices = []
     for extent, outputs, factor in zip(size, result, factors, strict=True):
         args = ([1, outputs], *attributes, None, factor)
@@ -156,7 +163,7 @@ def resized(
 def nearest_positions(
     resize: Resize, size: tuple[int, int], result: tuple[int, int], factors: tuple[float | None, float | None]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The input row of each output row, and the same for columns, of a resize that only picks."""
+    """Return the input row of each output row, and the same for columns, of a resize that only picks."""
     found = []
     for extent, outputs, factor in zip(size, result, factors, strict=True):
         ramp = torch.arange(extent, dtype=torch.float32).reshape(1, 1, 1, extent)
@@ -166,13 +173,13 @@ def nearest_positions(
 
 
 def _in_row(axis: int, item: Any, neutral: int) -> list[int]:
-    """An axis's number of [rows, columns] (or of one number for both), for an image of one row."""
+    """Return an axis's number of [rows, columns] (or of one number for both), for an image of one row."""
     items = list(item) if isinstance(item, (list, tuple)) else [item]
     return [neutral, items[axis % len(items)]]
 
 
 def _matrix(extent: int, overload: Callable[..., torch.Tensor], *args: Any) -> Matrix:
-    """What a call makes of unit vectors, as images of one row: rows and columns are treated alike."""
+    """Return what a call makes of unit vectors, as images of one row: rows and columns are treated alike."""
     units = torch.eye(extent).reshape(1, extent, 1, extent)
     with torch.no_grad():
         made = overload(units, *args)
@@ -180,7 +187,7 @@ def _matrix(extent: int, overload: Callable[..., torch.Tensor], *args: Any) -> M
 
 
 def as_integers(matrix: Matrix) -> tuple[npt.NDArray[np.int8], float]:
-    """(stored, scale): the matrix as int8, with the scale 1/n, n a whole number, that loses least.
+    """Return (stored, scale): the matrix as int8, with the scale 1/n, n a whole number, that loses least.
 
     Each row keeps its sum as far as n allows: what is constant stays so.
     """
@@ -212,3 +219,65 @@ MOST_STEPS = 2048
 
 MOST_ENTRIES = 256
 """Different entries that are looked at for it."""
+
+
+INT8_MIN, INT8_MAX = -128, 127
+
+
+def apply(context: Context, value: Value, operator: Separable, quant: QuantParams, stem: str) -> Value:
+    """Return a separable operator on an image, in the order in which it lies, the result with this quantization.
+
+    By one matrix where that is small: one rounding. Otherwise one axis after the other, the one that leaves less first, with
+    what is between them in the input's units, or in wider ones where weights are negative.
+    """
+    value = context.settled(value)
+    shape = (*value.shape[:2], len(operator.rows), len(operator.columns))
+    source, order = value.tensor, value.order
+    rows, columns = order.index(2), order.index(3)
+    passes = [(rows, operator.rows), (columns, operator.columns)]
+    passes = [one for one in passes if not is_identity(one[1])] or passes[:1]
+    if len(passes) == 2 and operator.fits_whole and columns == rows + 1:
+        here = context.tensors[source].shape
+        flat = context.reshaped(source, (*here[:rows], here[rows] * here[columns], *here[columns + 1 :]))
+        both: Matrix = np.kron(operator.rows, operator.columns).astype(np.float64)
+        name = along(context, flat, rows, both, quant, stem)
+    else:
+        passes.sort(key=lambda one: one[1].shape[0] / one[1].shape[1])
+        for axis, matrix in passes[:-1]:
+            source = along(context, source, axis, matrix, _between(context, source, matrix), f"{stem}_first")
+        name = along(context, source, *passes[-1], quant, stem)
+    return Value(context.reshaped(name, tuple(shape[axis] for axis in order)), shape, order, shape)
+
+
+def _between(context: Context, source: str, matrix: Matrix) -> QuantParams:
+    """Return parameters that hold everything a matrix makes of a tensor."""
+    quant = context.tensors[source].quant
+    assert quant is not None
+    more = max(1.0, float(np.maximum(matrix, 0).sum(1).max()))
+    less = float(np.maximum(-matrix, 0).sum(1).max())
+    if more < 1 + TOLERANCE and less < TOLERANCE:
+        return quant
+    low, high = ((stored - quant.zero_point) * quant.scale for stored in (INT8_MIN, INT8_MAX))
+    low, high = min(more * low - less * high, 0.0), max(more * high - less * low, 0.0)
+    scale = float(np.float32((high - low) / (INT8_MAX - INT8_MIN)))
+    return per_tensor(scale, int(np.clip(round(INT8_MIN - low / scale), INT8_MIN, INT8_MAX)))
+
+
+def along(context: Context, source: str, axis: int, matrix: Matrix, quant: QuantParams, stem: str) -> str:
+    """Return the tensor with this axis multiplied by the matrix."""
+    shape = context.tensors[source].shape
+    before, extent, behind = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    outputs = len(matrix)
+    result: Shape = (*shape[:axis], outputs, *shape[axis + 1 :])
+    stored, scale = as_integers(matrix)
+    weights = per_tensor(float(np.float32(scale)), 0)
+    if behind == 1:
+        constant = context.add_constant(f"{stem}_matrix", stored, weights)
+        flat = context.reshaped(source, (before, extent))
+        inputs = (flat, constant, bias_of(context, None, flat, constant, outputs))
+        name = context.emit("fully_connected", inputs, (before, outputs), quant, stem)
+    else:
+        constant = context.add_constant(f"{stem}_matrix", stored.reshape(1, outputs, extent), weights)
+        flat = context.reshaped(source, (before, extent, behind))
+        name = context.emit("batch_matmul", (constant, flat), (before, outputs, behind), quant, stem)
+    return context.reshaped(name, result)
