@@ -24,10 +24,12 @@ def test_row_is_complete(op: Op) -> None:
     assert [op.name in SELECT_RULES, op.name in VIEWS, op.made_of is not None].count(True) == 1
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if op.options], ids=lambda op: op.name)
+@pytest.mark.parametrize(
+    "op", [op for op in OPS if op.options or hasattr(schema, f"{op.options_table}T")], ids=lambda op: op.name
+)
 def test_attributes_are_litert_fields(op: Op) -> None:
-    assert hasattr(schema.BuiltinOptions, op.options)
-    options = getattr(schema, f"{op.options}T")()
+    assert any(hasattr(union, op.options_table) for union in (schema.BuiltinOptions, schema.BuiltinOptions2))
+    options = getattr(schema, f"{op.options_table}T")()
     for attribute in op.attributes:
         assert hasattr(options, attribute.litert_field), attribute.litert_field
 
