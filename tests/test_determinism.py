@@ -16,10 +16,10 @@ SEEDS = ("1", "4711")
 COMPILE_TFLITE = """
 import sys
 from pathlib import Path
-from openneutron import litert, targets
+from openneutron import litert
 from openneutron.mixed import compile_file
 path = Path(sys.argv[1])
-made = compile_file(litert.read(path), path.name, targets.get("imxrt700"))
+made = compile_file(litert.read(path), path.name)
 sys.stdout.buffer.write(made.to_bytes())
 """
 
@@ -28,7 +28,7 @@ import sys
 import openneutron
 from openneutron.pytorch.source import models
 model, example = models.get(sys.argv[1])
-program = openneutron.compile(model, example, calibration=models.samples(sys.argv[1], 4), target="imxrt700")
+program = openneutron.compile(model, example, calibration=models.samples(sys.argv[1], 4))
 program.save(sys.argv[2])
 """
 

@@ -94,6 +94,7 @@ def _apart(samples: Sequence[Sample]) -> list[Outcome]:
 
 
 def _send(there: Connection, samples: Sequence[Sample]) -> None:
+    torch.set_num_threads(1)  # a pool of threads does not survive the fork
     there.send(_outcomes(samples))
 
 
