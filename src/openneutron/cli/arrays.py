@@ -22,7 +22,7 @@ def describe(dtype: np.dtype, shape: Sequence[int]) -> str:
 
 
 def load_array(path: Path) -> np.ndarray:
-    """Return a ``.npy`` file's array. Raises InvalidOptionError where there is none in it."""
+    """Return a ``.npy`` file's array. Raises InvalidOptionError where the file holds no array."""
     loaded = _load(path)
     if not isinstance(loaded, np.ndarray):
         raise InvalidOptionError(f"'{path}' holds several arrays; a .npy file with one is what is needed here.")

@@ -11,7 +11,7 @@ CONVERTERS: dict[str, Converter] = {item.name: item for item in (OpenConverter()
 
 
 def get(name: str) -> Converter:
-    """Return the converter of this name. Raises InvalidOptionError where there is none."""
+    """Return the converter of this name. Raises InvalidOptionError for an unknown name."""
     check_choice("converter", name, tuple(CONVERTERS))
     return CONVERTERS[name]
 

@@ -19,7 +19,7 @@ COMPILER = f"OpenNeutron {__version__}"
 
 
 def selection_of(programs: Iterable[Program]) -> KernelSelection:
-    """Return the kernels that these programs call. Raises InvalidProgramError where one is none."""
+    """Return the kernels that these programs call. Raises InvalidProgramError where one is damaged or not a program."""
     return KernelSelection(COMPILER, called_kernels(programs))
 
 

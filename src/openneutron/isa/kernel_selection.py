@@ -88,7 +88,7 @@ def called_kernels(programs: Iterable[Program]) -> tuple[str, ...]:
 
 
 def parse(name: str, text: str) -> KernelSelection:
-    """Return the selection in a C file that messages call ``name``. Raises InvalidProgramError where it is none of ours."""
+    """Return the selection in a C file that messages call ``name``. Raises InvalidProgramError for other files."""
     made_by = _MADE_BY.search(text)
     if made_by is None:
         raise InvalidProgramError(

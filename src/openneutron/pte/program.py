@@ -44,7 +44,7 @@ class Delegate:
 
 
 def delegates(data: bytes, name: str = "model.pte") -> list[Delegate]:
-    """Return all delegates of the file, method by method; raises InvalidProgramError where it is none or is damaged."""
+    """Return all delegates of the file, method by method. Raises InvalidProgramError for a damaged or other file."""
     if data[4:8] != FILE_IDENTIFIER:
         raise InvalidProgramError(
             f"'{name}' is no ExecuTorch program: bytes 4 to 7 are {data[4:8]!r}; a .pte file has {FILE_IDENTIFIER!r} there."
@@ -166,7 +166,7 @@ class Method:
     delegates: tuple[Delegate, ...]
 
     def tensor(self, index: int) -> TensorValue:
-        """Return the tensor of this index; raises IndexError where it is none."""
+        """Return the tensor of this index; raises IndexError where the value is not a tensor."""
         value = self.values[index] if 0 <= index < len(self.values) else None
         if not isinstance(value, TensorValue):
             raise IndexError(index)
@@ -174,7 +174,7 @@ class Method:
 
 
 def methods(data: bytes, name: str = "model.pte") -> list[Method]:
-    """Return all methods of the file; raises InvalidProgramError where it is none or is damaged."""
+    """Return all methods of the file. Raises InvalidProgramError for a damaged or other file."""
     found = delegates(data, name)
     try:
         return list(_methods(Table.root(data), found))

@@ -88,7 +88,7 @@ def _orders(flow: Flow) -> list[tuple[int, ...]]:
 
 
 def by_rows(calls: Sequence[KernelCall]) -> tuple[KernelCall, ...]:
-    """Return the calls with every sequence by rows; the same calls where there is none."""
+    """Return the calls with every sequence by rows; unchanged where they hold no sequence."""
     return tuple(turned(call) if is_sequence(call) else call for call in calls)
 
 

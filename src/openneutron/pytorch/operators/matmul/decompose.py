@@ -53,13 +53,11 @@ def mv(self: Tensor, vec: Tensor) -> Tensor:
 
 
 @decomposes("aten.dot.default", "aten.vdot.default", "aten.inner.default")
-def inner(self: Tensor, other: Tensor | None = None, tensor: Tensor | None = None) -> Tensor | Keep:
+def inner(self: Tensor, other: Tensor | None = None, tensor: Tensor | None = None) -> Tensor:
     other = tensor if other is None else other
     assert other is not None
     if not self.dim() or not other.dim():
         return self * other
-    if not self.numel() or not other.numel():
-        return KEPT
     left, right = self.reshape(-1, self.shape[-1]), other.reshape(-1, other.shape[-1])
     return _aten.matmul.default(left, right.transpose(0, 1)).reshape([*self.shape[:-1], *other.shape[:-1]])
 
