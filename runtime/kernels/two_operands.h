@@ -37,13 +37,11 @@ static NEUTRON_INLINE void neutron_for_each_row(const NeutronKernelCall *call, u
         row.length = joined;
         row.cols = 1;
     }
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            row.a = neutron_element_address(call->bases, a, n, r, w->col0, w->channel0);
-            row.b = neutron_element_address(call->bases, b, n, r, w->col0, w->channel0);
-            row.out = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-            run(numbers, &row);
-        }
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        row.a = neutron_element_address(call->bases, a, n, r, w->col0, w->channel0);
+        row.b = neutron_element_address(call->bases, b, n, r, w->col0, w->channel0);
+        row.out = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
+        run(numbers, &row);
     }
 }
 

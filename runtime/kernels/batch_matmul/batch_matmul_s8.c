@@ -185,9 +185,7 @@ void batch_matmul_s8_run(const NeutronKernelCall *call) {
 #endif
     const NeutronWindowExtents *w = &call->window;
     if (w->col0 >= w->col1) return;
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) run(call, n, r);
-    }
+    NEUTRON_FOR_EACH_ROW(w, n, r) run(call, n, r);
 }
 
 #endif

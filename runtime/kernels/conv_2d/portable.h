@@ -27,21 +27,19 @@ static NEUTRON_INLINE void neutron_compute_blocks(const NeutronKernelCall *call,
     const int8_t *const weights = neutron_packed_weights(call, p) + (size_t)first_block * block_bytes;
     const NeutronRequantBlock *const table = neutron_requant_blocks(call, p) + first_block;
     NeutronTapPosition at = {.call = call, .p = p, .input = &call->buffers[p->input]};
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
         at.n = n;
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            at.row = r * p->stride_h - p->pad_top;
-            for (int32_t c = w->col0; c < w->col1; c++) {
-                at.col = c * p->stride_w - p->pad_left;
-                uint8_t *out = neutron_element_address(call->bases, output, n, r, c, w->channel0);
-                const int8_t *block = weights;
-                const NeutronRequantBlock *entry = table;
-                for (int32_t k = w->channel0; k < w->channel1; k += NEUTRON_LANES) {
-                    const int32_t count = w->channel1 - k < NEUTRON_LANES ? w->channel1 - k : NEUTRON_LANES;
-                    compute(&at, k, count, block, entry++, out, output->channel_pitch);
-                    block += block_bytes;
-                    out += (ptrdiff_t)NEUTRON_LANES * output->channel_pitch;
-                }
+        at.row = r * p->stride_h - p->pad_top;
+        for (int32_t c = w->col0; c < w->col1; c++) {
+            at.col = c * p->stride_w - p->pad_left;
+            uint8_t *out = neutron_element_address(call->bases, output, n, r, c, w->channel0);
+            const int8_t *block = weights;
+            const NeutronRequantBlock *entry = table;
+            for (int32_t k = w->channel0; k < w->channel1; k += NEUTRON_LANES) {
+                const int32_t count = w->channel1 - k < NEUTRON_LANES ? w->channel1 - k : NEUTRON_LANES;
+                compute(&at, k, count, block, entry++, out, output->channel_pitch);
+                block += block_bytes;
+                out += (ptrdiff_t)NEUTRON_LANES * output->channel_pitch;
             }
         }
     }

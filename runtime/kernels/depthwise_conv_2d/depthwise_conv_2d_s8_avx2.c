@@ -219,9 +219,7 @@ NEUTRON_AVX2 bool depthwise_conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
         layer.channels = w->channel1 - k;
         layer.kind = neutron_prepare_groups_256(&layer.rescale, 1, p, neutron_requant_blocks(call, p) + group);
         prepare_weights(&layer, neutron_packed_weights(call, p) + group * group_bytes);
-        for (int32_t n = w->batch0; n < w->batch1; n++) {
-            for (int32_t r = w->row0; r < w->row1; r++) run_row(&layer, n, r);
-        }
+        NEUTRON_FOR_EACH_ROW(w, n, r) run_row(&layer, n, r);
     }
     return true;
 }

@@ -304,11 +304,9 @@ NEUTRON_AVX512VNNI bool depthwise_conv_2d_s8_run_avx512vnni(const NeutronKernelC
             neutron_add_zero_point_512(&blocks[b].even, p->output_zero_point);
             neutron_add_zero_point_512(&blocks[b].odd, p->output_zero_point);
         }
-        for (int32_t n = w->batch0; n < w->batch1; n++) {
-            for (int32_t r = w->row0; r < w->row1; r++) {
-                for (int32_t at = k, b = 0; at < end; at += 16, b++) {
-                    run_row(&layer, &blocks[b], vectors + (size_t)b * layer.vectors, n, r, at, end - at);
-                }
+        NEUTRON_FOR_EACH_ROW(w, n, r) {
+            for (int32_t at = k, b = 0; at < end; at += 16, b++) {
+                run_row(&layer, &blocks[b], vectors + (size_t)b * layer.vectors, n, r, at, end - at);
             }
         }
     }

@@ -81,24 +81,22 @@ void resize_bilinear_s8_run(const NeutronKernelCall *call) {
 #ifdef NEUTRON_AVX2
     if (neutron_has_avx2()) run = mix_avx2;
 #endif
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            const Between rows = between(row_map, out->rows, r, in->rows);
-            const uint8_t *above = neutron_element_address(call->bases, in, n, rows.first, 0, w->channel0);
-            const uint8_t *below = neutron_element_address(call->bases, in, n, rows.second, 0, w->channel0);
-            uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-            for (int32_t c = w->col0; c < w->col1; c++) {
-                const Between cols = between(col_map, out->cols, c, in->cols);
-                const ptrdiff_t left = (ptrdiff_t)cols.first * in->col_pitch, right = (ptrdiff_t)cols.second * in->col_pitch;
-                const Corners corners = {
-                    {above + left, above + right, below + left, below + right},
-                    {(WHOLE - rows.weight) * (WHOLE - cols.weight), (WHOLE - rows.weight) * cols.weight,
-                     rows.weight * (WHOLE - cols.weight), rows.weight * cols.weight},
-                    in->channel_pitch,
-                };
-                run(&corners, to, out->channel_pitch, w->channel1 - w->channel0);
-                to += out->col_pitch;
-            }
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        const Between rows = between(row_map, out->rows, r, in->rows);
+        const uint8_t *above = neutron_element_address(call->bases, in, n, rows.first, 0, w->channel0);
+        const uint8_t *below = neutron_element_address(call->bases, in, n, rows.second, 0, w->channel0);
+        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
+        for (int32_t c = w->col0; c < w->col1; c++) {
+            const Between cols = between(col_map, out->cols, c, in->cols);
+            const ptrdiff_t left = (ptrdiff_t)cols.first * in->col_pitch, right = (ptrdiff_t)cols.second * in->col_pitch;
+            const Corners corners = {
+                {above + left, above + right, below + left, below + right},
+                {(WHOLE - rows.weight) * (WHOLE - cols.weight), (WHOLE - rows.weight) * cols.weight,
+                 rows.weight * (WHOLE - cols.weight), rows.weight * cols.weight},
+                in->channel_pitch,
+            };
+            run(&corners, to, out->channel_pitch, w->channel1 - w->channel0);
+            to += out->col_pitch;
         }
     }
 }
