@@ -81,4 +81,11 @@ static NEUTRON_INLINE void neutron_for_each_block(const void *numbers, const Neu
     }
 }
 
+/* name_row() for name_block(), and the same for AVX2. */
+#define NEUTRON_ROWS_OF_BLOCKS(name)                                                                             \
+    static NEUTRON_INLINE void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                \
+        neutron_for_each_block(numbers, row, name##_block);                                                      \
+    }                                                                                                            \
+    NEUTRON_FOR_AVX2(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
+
 #endif

@@ -73,10 +73,7 @@ void lookup_s8_run(const NeutronKernelCall *call) {
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
     const uint8_t *table = neutron_base_address(call->bases, p->table_base) + p->table_offset;
-    LookUpLine look_up = look_up_line;
-#ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) look_up = look_up_line_avx2;
-#endif
+    const LookUpLine look_up = NEUTRON_FASTEST(look_up_line);
     const int32_t channels = w->channel1 - w->channel0;
     int32_t cols = w->col1 - w->col0, length = channels;
     neutron_join_columns(in, out, &cols, &length);

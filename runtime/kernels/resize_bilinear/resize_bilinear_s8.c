@@ -65,11 +65,8 @@ static NEUTRON_INLINE void mix(const Corners *corners, uint8_t *to, int32_t to_p
     mix_blocks(corners, to, to_pitch, channels, done, 1);
 }
 
-#ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void mix_avx2(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels) {
-    mix(corners, to, to_pitch, channels);
-}
-#endif
+NEUTRON_FOR_AVX2(mix, (const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels),
+                 (corners, to, to_pitch, channels))
 
 void resize_bilinear_s8_run(const NeutronKernelCall *call) {
     const NeutronResizeBilinearS8 *p = call->params;
@@ -77,10 +74,7 @@ void resize_bilinear_s8_run(const NeutronKernelCall *call) {
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
     const uint8_t *maps = neutron_base_address(call->bases, p->map_base) + p->map_offset;
     const int32_t *row_map = (const int32_t *)(const void *)maps, *col_map = row_map + (ptrdiff_t)3 * out->rows;
-    void (*run)(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels) = mix;
-#ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) run = mix_avx2;
-#endif
+    void (*const run)(const Corners *, uint8_t *, int32_t, int32_t) = NEUTRON_FASTEST(mix);
     NEUTRON_FOR_EACH_ROW(w, n, r) {
         const Between rows = between(row_map, out->rows, r, in->rows);
         const uint8_t *above = neutron_element_address(call->bases, in, n, rows.first, 0, w->channel0);
