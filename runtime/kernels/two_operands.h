@@ -81,6 +81,26 @@ static NEUTRON_INLINE void neutron_for_each_block(const void *numbers, const Neu
     }
 }
 
+/* A number's way to the stored result: its scale, bounds before the zero point is added, and the zero point. */
+typedef struct {
+    int32_t multiplier, left;
+    NeutronRounding rounding;
+    int32_t zero_point, low, high;
+} NeutronResult;
+
+static inline NeutronResult neutron_result(int32_t multiplier, int32_t shift, int32_t zero_point, int32_t clamp_min,
+                                           int32_t clamp_max) {
+    const int32_t left = shift > 0 ? shift : 0;
+    return (NeutronResult){multiplier, left,       neutron_rounding(left - shift),
+                           zero_point, clamp_min - zero_point, clamp_max - zero_point};
+}
+
+static NEUTRON_INLINE int8_t neutron_result_of(int32_t x, const NeutronResult *by) {
+    const int32_t shifted = (int32_t)((uint32_t)x << by->left);
+    const int32_t rescaled = neutron_shift_rounding(neutron_high_mul(shifted, by->multiplier), by->rounding);
+    return (int8_t)(neutron_bound(rescaled, by->low, by->high) + by->zero_point);
+}
+
 /* name_row() for name_block(), and the same for AVX2. */
 #define NEUTRON_ROWS_OF_BLOCKS(name)                                                                             \
     static NEUTRON_INLINE void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                \
