@@ -75,14 +75,16 @@ static inline int32_t neutron_joined_length(int32_t cols, int32_t channels) {
     return length <= INT32_MAX ? (int32_t)length : 0;
 }
 
-/* Columns of `length` elements as one line, where they follow each other in both buffers. */
-static inline void neutron_join_columns(const NeutronBuffer *in, const NeutronBuffer *out, int32_t *cols,
+/* Columns of `length` elements as one line, where they follow each other in all `count` buffers. */
+static inline void neutron_join_columns(const NeutronBuffer *const *buffers, size_t count, int32_t *cols,
                                         int32_t *length) {
     const int32_t joined = neutron_joined_length(*cols, *length);
-    if (joined > 0 && neutron_columns_join(in, *length) && neutron_columns_join(out, *length)) {
-        *length = joined;
-        *cols = 1;
+    if (joined == 0) return;
+    for (size_t i = 0; i < count; i++) {
+        if (!neutron_columns_join(buffers[i], *length)) return;
     }
+    *length = joined;
+    *cols = 1;
 }
 
 /* `size` elements of a line to the block. */

@@ -31,12 +31,7 @@ static NEUTRON_INLINE void neutron_for_each_row(const NeutronKernelCall *call, u
         .cols = w->col1 - w->col0,
         .length = w->channel1 - w->channel0,
     };
-    const int32_t joined = neutron_joined_length(row.cols, row.length);
-    if (joined > 0 && neutron_columns_join(a, row.length) && neutron_columns_join(b, row.length) &&
-        neutron_columns_join(out, row.length)) {
-        row.length = joined;
-        row.cols = 1;
-    }
+    neutron_join_columns((const NeutronBuffer *const[]){a, b, out}, 3, &row.cols, &row.length);
     NEUTRON_FOR_EACH_ROW(w, n, r) {
         row.a = neutron_element_address(call->bases, a, n, r, w->col0, w->channel0);
         row.b = neutron_element_address(call->bases, b, n, r, w->col0, w->channel0);

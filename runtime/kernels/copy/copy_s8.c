@@ -77,7 +77,7 @@ void copy_s8_run(const NeutronKernelCall *call) {
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
     const int32_t channels = w->channel1 - w->channel0;
     int32_t cols = w->col1 - w->col0, length = channels;
-    neutron_join_columns(in, out, &cols, &length);
+    neutron_join_columns((const NeutronBuffer *const[]){in, out}, 2, &cols, &length);
     const bool crossed = cols > 1 && (in->channel_pitch > in->col_pitch || out->channel_pitch > out->col_pitch);
     NEUTRON_FOR_EACH_ROW(w, n, r) {
         const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, w->channel0);

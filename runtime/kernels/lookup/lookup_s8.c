@@ -76,7 +76,7 @@ void lookup_s8_run(const NeutronKernelCall *call) {
     const LookUpLine look_up = NEUTRON_FASTEST(look_up_line);
     const int32_t channels = w->channel1 - w->channel0;
     int32_t cols = w->col1 - w->col0, length = channels;
-    neutron_join_columns(in, out, &cols, &length);
+    neutron_join_columns((const NeutronBuffer *const[]){in, out}, 2, &cols, &length);
     NEUTRON_FOR_EACH_ROW(w, n, r) {
         const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, w->channel0);
         uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);

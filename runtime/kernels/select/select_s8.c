@@ -33,12 +33,7 @@ void select_s8_run(const NeutronKernelCall *call) {
     const NeutronBuffer *condition = &call->buffers[p->condition], *out = &call->buffers[p->output];
     const NeutronBuffer *a = &call->buffers[p->input_a], *b = &call->buffers[p->input_b];
     int32_t cols = w->col1 - w->col0, length = w->channel1 - w->channel0;
-    const int32_t joined = neutron_joined_length(cols, length);
-    if (joined > 0 && neutron_columns_join(condition, length) && neutron_columns_join(a, length) &&
-        neutron_columns_join(b, length) && neutron_columns_join(out, length)) {
-        length = joined;
-        cols = 1;
-    }
+    neutron_join_columns((const NeutronBuffer *const[]){condition, a, b, out}, 4, &cols, &length);
     Line line = {.condition_pitch = condition->channel_pitch,
                  .a_pitch = a->channel_pitch,
                  .b_pitch = b->channel_pitch,
