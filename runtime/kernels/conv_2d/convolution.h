@@ -52,6 +52,31 @@ bool depthwise_conv_2d_s8_run_avx512vnni(const NeutronKernelCall *call);
 bool neutron_convolution_is_sound(const NeutronProgramView *program, const NeutronConv2dS8 *p,
                                   const NeutronWindowExtents *window, uint64_t block_bytes);
 
+#if NEUTRON_X86_VARIANTS
+/* How a depthwise kernel goes through a row: `parts` of so many kernel rows, outputs of a `stretch` at a time. */
+typedef struct {
+    int32_t parts, stretch;
+    bool is_3x3; /* with columns next to each other */
+} NeutronDepthwiseShape;
+
+/* False where only the portable variant takes the call. `weights` and `columns`: vectors there is memory for. */
+static inline bool neutron_depthwise_fits(NeutronDepthwiseShape *shape, const NeutronKernelCall *call, int32_t part_rows,
+                                          int32_t most_rows, int32_t weights, int32_t columns) {
+    const NeutronDepthwiseConv2dS8 *p = call->params;
+    if (p->group_outputs != 1 || p->single_rounding != 0 || call->buffers[p->input].channel_pitch != 1 ||
+        call->buffers[p->output].channel_pitch != 1 || p->kernel_h > most_rows) {
+        return false;
+    }
+    shape->is_3x3 = p->kernel_h == 3 && p->kernel_w == 3 && p->dilation_w == 1;
+    shape->parts = (p->kernel_h + part_rows - 1) / part_rows;
+    const int64_t span = (int64_t)(p->kernel_w - 1) * p->dilation_w + 1;
+    columns /= shape->parts;
+    if (p->kernel_w > weights / shape->parts || span > columns) return false;
+    shape->stretch = (columns - (int32_t)span) / p->stride_w + 1;
+    return true;
+}
+#endif
+
 /* ---- constants ------------------------------------------------------------------------------------------------------ */
 
 /* One entry of the requantization table: 8 channels. */
