@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where a pool's windows lie in its input. */
+/* Windows of pools, planes that become one element, and the largest or the sum of the elements in one. */
 #ifndef NEUTRON_POOL_H
 #define NEUTRON_POOL_H
 
@@ -137,8 +137,10 @@ static NEUTRON_INLINE void neutron_for_each_plane(const NeutronKernelCall *call,
     }
 }
 
-/* ---- the largest of an element's taps, at least `low` and then at most `high`, with all bits of both turned by `turned` --- */
+/* ---- the largest value ---------------------------------------------------------------------------------------------- */
 
+/* neutron_largest: the largest of `low` and an element's taps, each with the bits of `turned` turned; the same bits of the
+ * result are turned back, and the result is at most `high`. */
 #if NEUTRON_DSP
 
 /* Four channels at a time. */
