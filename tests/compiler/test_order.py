@@ -21,9 +21,8 @@ from openneutron.compiler.schedule.order import (
     stays,
 )
 from openneutron.compiler.search.call_lists import for_cascades, for_whole_tensors
-from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import select_calls
-from openneutron.compiler.select.storage import Storages
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node
 from openneutron.options import ARENA, CALLER

@@ -30,8 +30,8 @@ from openneutron.compiler.search.cascade.segment import segment
 from openneutron.compiler.search.cascade.steps import schedule_of
 from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, turned
 from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.select.calls import Storages
 from openneutron.compiler.select.select import select_calls
-from openneutron.compiler.select.storage import Storages
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Tensor, per_tensor
 from tests.support import oracle, random_graphs

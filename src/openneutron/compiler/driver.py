@@ -13,9 +13,8 @@ from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.search.budget import Shortfall, budget_bytes, over_budget, within_budget
 from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.select.select import selections
-from openneutron.compiler.select.storage import Storages
-from openneutron.compiler.select.trial import Trial
+from openneutron.compiler.select.calls import Storages
+from openneutron.compiler.select.select import Trial, selections
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions

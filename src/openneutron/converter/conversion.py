@@ -9,7 +9,7 @@ from typing import Protocol
 from openneutron import targets
 from openneutron.compiler import Compiled, compile_graph
 from openneutron.compiler.search.budget import budget_bytes
-from openneutron.compiler.select.trial import Trial
+from openneutron.compiler.select.select import Trial
 from openneutron.converter.kernel_selections import selection_of
 from openneutron.ir import Graph
 from openneutron.isa import Program

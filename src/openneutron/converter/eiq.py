@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from openneutron import litert
-from openneutron.compiler.select.trial import Trial
+from openneutron.compiler.select.select import Trial
 from openneutron.converter.conversion import Conversion
 from openneutron.errors import (
     ConverterError,

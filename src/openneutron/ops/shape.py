@@ -20,6 +20,9 @@ from openneutron.ops.limits import (
 from openneutron.ops.rescaling import quant_of, ratio_in_float, result_quant
 from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role, constant_values, moving, parameter, shape_of
 
+VIEWS = ("reshape", "squeeze", "expand_dims", "bitcast")
+"""Operators whose output is their input's memory under another shape."""
+
 
 def _output_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     """Return the shape that the file states: a view changes no values, so any shape of as many elements is right."""

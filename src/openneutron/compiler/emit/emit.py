@@ -22,8 +22,7 @@ from openneutron.compiler.schedule.schedule import (
     constant_operands,
     part_cycles,
 )
-from openneutron.compiler.select.calls import KernelCall, View
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.calls import KernelCall, Storages, View
 from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
 from openneutron.isa.kernels.row import Packing

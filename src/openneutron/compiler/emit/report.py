@@ -17,8 +17,7 @@ from openneutron.compiler.schedule.schedule import (
     spent_on_calls,
 )
 from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.select.calls import KernelCall
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program, aligned
 from openneutron.options import ARENA, CALLER, CompileOptions
@@ -161,7 +160,7 @@ def _other_io_bytes(
     """Return the SRAM of the schedule with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
     elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
     anew = lay_out(schedule, storages, elsewhere.place, work=0).scratch_bytes
-    outer = {piece.name for piece in storages.storages.values() if piece.input is not None or piece.output is not None}
+    outer = {piece.name for piece in storages.storages.values() if piece.is_border}
     # Patches have memory of their own, which is no tensor's.
     ends = [layout.placement.offsets[item.name] + item.size for item in layout.items if item.name not in outer]
     border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))

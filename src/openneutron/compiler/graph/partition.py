@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from openneutron import ops
-from openneutron.compiler.graph.legalize.simplify import VIEWS, rename_identities, take_apart
+from openneutron.compiler.graph.legalize import rename_identities, take_apart
 from openneutron.compiler.graph.unsigned import as_int8, unsigned_reason, with_uint8_io
 from openneutron.diagnostics import OnCpu
 from openneutron.ir import DType, Graph, Node
+from openneutron.ops.shape import VIEWS
 
 SHARED_STATE = frozenset(
     (

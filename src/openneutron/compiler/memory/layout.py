@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from openneutron.compiler.memory.place import EXACT_WORK, place
 from openneutron.compiler.memory.placement import Item, Placement, live_bound
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.select.storage import Storage, Storages
+from openneutron.compiler.select.calls import Storage, Storages
 from openneutron.ir import Graph
 from openneutron.isa import aligned, base, base_text
 from openneutron.options import CALLER
@@ -99,7 +99,7 @@ def _items(schedule: Schedule, storages: Storages, io: str) -> tuple[list[Item],
             size = offset + aligned(storage_bytes(storage, schedule, storages))
             whole = shared.get(allocation, Item(allocation, size, first, last))
             shared[allocation] = Item(allocation, max(whole.size, size), min(whole.first, first), max(whole.last, last))
-        elif name in touched or storage.input is not None or storage.output is not None:
+        elif name in touched or storage.is_border:
             items.append(Item(name, max(aligned(storage_bytes(storage, schedule, storages)), aligned(1)), first, last))
     return [*items, *shared.values()], homes
 

@@ -34,7 +34,7 @@ from openneutron.compiler.schedule.schedule import (
     fetched_bytes,
 )
 from openneutron.compiler.schedule.split import Cuttable, edges, split_calls
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.calls import Storages
 from openneutron.targets import Target
 
 ENDLESS = 1 << 40

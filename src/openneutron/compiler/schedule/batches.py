@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from openneutron.compiler.select.calls import KernelCall, View
-from openneutron.compiler.select.storage import Storage, Storages
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
 
 MOST_CALLS = 512
 """Networks of more calls than this once they are cut are left as they are: searching them takes too long."""
@@ -103,7 +102,7 @@ def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages)
         for call in run:
             for view in call.views.values():
                 storage = storages[view.tensor]
-                fits = count > 1 and _is_scratch(storage) and _one_batch_each(view, storage.size_bytes, count)
+                fits = count > 1 and storage.is_scratch and _one_batch_each(view, storage.size_bytes, count)
                 here = count if fits else 1
                 counts[storage.name] = here if counts.get(storage.name, here) == here else 1
     taken = {*storages.storages, *storages.of}
@@ -114,10 +113,6 @@ def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages)
             size = storages.storages[name].size_bytes // count
             parts[name] = tuple(Storage(each, size) for each in names)
     return parts
-
-
-def _is_scratch(storage: Storage) -> bool:
-    return storage.input is None and storage.output is None and storage.constant is None
 
 
 def _one_batch_each(view: View, size_bytes: int, count: int) -> bool:

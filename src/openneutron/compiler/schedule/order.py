@@ -20,8 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from openneutron.compiler.select.calls import KernelCall
-from openneutron.compiler.select.storage import Storage, Storages
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages
 from openneutron.isa import aligned
 from openneutron.options import CALLER
 
@@ -127,7 +126,7 @@ def flow_of(calls: Sequence[KernelCall], storages: Storages, io: str) -> Flow:
 
 
 def _arena_bytes(storage: Storage, io: str) -> int:
-    if io == CALLER and (storage.input is not None or storage.output is not None):
+    if io == CALLER and storage.is_border:
         return 0
     return max(aligned(storage.size_bytes), aligned(1))
 

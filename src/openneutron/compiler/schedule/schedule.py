@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
-from openneutron.compiler.select.calls import KernelCall
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.isa import aligned
 from openneutron.targets import Target
 

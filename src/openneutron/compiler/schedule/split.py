@@ -7,10 +7,9 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 
-from openneutron.compiler.schedule.cut import some_channels, takes_channels
+from openneutron.compiler.schedule.needs import some_channels, takes_channels
 from openneutron.compiler.schedule.schedule import Loop, Rows, Schedule, Step, Whole, Window, fetched_bytes
-from openneutron.compiler.select.calls import KernelCall
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.isa.rows import LANES
 
 

@@ -9,9 +9,8 @@ from typing import Protocol
 
 from openneutron.compiler.memory.layout import io_outside
 from openneutron.compiler.search.fit import Fitted, Infeasible, fit
-from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import Selection
-from openneutron.compiler.select.storage import Storages
 from openneutron.errors import BudgetError, InvalidOptionError, Suggestions
 from openneutron.ir import Graph
 from openneutron.options import ARENA, CALLER, CompileOptions

@@ -18,9 +18,7 @@ from openneutron.compiler.memory.layout import lay_out
 from openneutron.compiler.schedule.batches import batch_by_batch
 from openneutron.compiler.schedule.order import Flow, flow_of, order_of_least_peak, order_of_least_sum, stays
 from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.select.calls import KernelCall, View
-from openneutron.compiler.select.constants import exchanged
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.calls import KernelCall, Storages, View, exchanged
 
 
 @dataclass(frozen=True, slots=True)

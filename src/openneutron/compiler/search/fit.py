@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchSearch
 from openneutron.compiler.memory.prefetch_plans import PrefetchPlan, fastest_plan, good_plan
-from openneutron.compiler.schedule.cut import merge_columns
-from openneutron.compiler.schedule.needs import in_place, parts_may_be_faster
+from openneutron.compiler.schedule.needs import in_place, merge_columns, parts_may_be_faster
 from openneutron.compiler.schedule.schedule import Schedule, durations, fetched_sizes, overlapped_cycles, whole_schedule
 from openneutron.compiler.search.call_lists import CallList, for_cascades, for_whole_tensors, of_one_order
 from openneutron.compiler.search.cascade import CascadeSearch
 from openneutron.compiler.search.effort import BY_NAME
-from openneutron.compiler.select.calls import KernelCall
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.options import CompileOptions
 from openneutron.targets import Target
 

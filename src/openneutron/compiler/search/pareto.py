@@ -14,9 +14,8 @@ from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.schedule.schedule import spent_on_calls, whole_schedule
 from openneutron.compiler.search.call_lists import for_whole_tensors
 from openneutron.compiler.search.fit import Fitted, cascade_searches, fit_merged, fit_plain, prefetch_searches
-from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import selections
-from openneutron.compiler.select.storage import Storages
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions
 from openneutron.targets import Target

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.calls import KernelCall, Storages, View, dense_pitches
 from openneutron.isa.kernels.traits import Function
 from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
@@ -47,11 +46,6 @@ class _Calls:
                 else:
                     self.readers.setdefault(storage, []).append((place, name))
 
-    def is_scratch(self, storage: str) -> bool:
-        """Return whether nothing but these calls knows the memory."""
-        piece = self.storages.storages[storage]
-        return piece.input is None and piece.output is None and piece.constant is None
-
     def left(self) -> list[KernelCall]:
         """Return the calls that are left, in order."""
         return [call for call in self.calls if call is not None]
@@ -65,11 +59,8 @@ def fold_moves(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCa
         changed = False
         work.count()
         for storage, writers in work.writers.items():
-            if (
-                len(writers) == 1
-                and work.is_scratch(storage)
-                and _fold(work, writers[0], work.readers.get(storage, []))
-            ):
+            alone = len(writers) == 1 and storages.storages[storage].is_scratch
+            if alone and _fold(work, writers[0], work.readers.get(storage, [])):
                 changed = True
                 break
     return work.left()
@@ -201,7 +192,7 @@ def _without(storages: Storages, calls: Sequence[KernelCall], copy: KernelCall) 
     source, result = copy.views["input"], copy.views["output"]
     name = storages.of[source.tensor]
     piece = storages.storages[name]
-    if piece.input is not None or piece.output is not None or piece.constant is not None:
+    if not piece.is_scratch:
         return None
     whole = math.prod(source.extents) == piece.size_bytes and source.pitches == dense_pitches(source.extents)
     if not whole or source.offset or storages.of[result.tensor] == name or result.pitches[3] != 1:

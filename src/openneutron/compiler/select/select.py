@@ -1,17 +1,64 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Legalized graphs to kernel calls and the memory that they read and write."""
+"""Legalized graphs to kernel calls and the storages that they read and write, and the trial of a compile."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from openneutron.compiler.graph.legalize import VIEWS
+from openneutron import ops
+from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select import rules
-from openneutron.compiler.select.calls import SELECT_RULES, KernelCall
+from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, whole
 from openneutron.compiler.select.fold_moves import copies_as_views, fold_moves
-from openneutron.compiler.select.storage import Storages, share
-from openneutron.ir import Graph, Node
+from openneutron.errors import OpenNeutronError
+from openneutron.ir import Graph, Node, Tensor
+from openneutron.ops.shape import VIEWS
+
+
+def copy_call(name: str, source: Tensor, destination: str) -> KernelCall:
+    """Return a call that copies a whole tensor's bytes to a tensor of the same size."""
+    view = whole(source)
+    return KernelCall("copy_s8", name, {"input": view, "output": View(destination, view.extents, view.pitches)})
+
+
+def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
+    """Return the storages of a legalized graph, and for each node's name the copies that a view of it needs after all.
+
+    A view needs a copy where its memory is an input's or a constant's and it is a graph output, or where two graph
+    outputs would be one memory. An output that is listed twice is copied to the tensor ``name@position``.
+    """
+    of: dict[str, str] = {}
+    copies: dict[str, list[KernelCall]] = {}
+    storages: dict[str, Storage] = {}
+    for name, tensor in graph.tensors.items():
+        if tensor.data is not None:
+            of[name] = name
+            storages[name] = Storage(name, tensor.size_bytes, constant=tensor.data.tobytes())
+    for position, name in enumerate(graph.inputs):
+        of[name] = name
+        storages[name] = Storage(name, graph[name].size_bytes, input=position)
+    for node in graph.nodes:
+        for name in node.outputs:
+            of[name] = _root(node, of) if node.op in VIEWS else name
+            storages.setdefault(of[name], Storage(of[name], graph[name].size_bytes))
+    for position, name in enumerate(graph.outputs):
+        root = storages[of[name]]
+        if root.is_scratch:
+            storages[root.name] = Storage(root.name, root.size_bytes, output=position)
+            continue
+        destination = f"{name}@{position}"
+        copies.setdefault(name, []).append(copy_call(destination, graph[name], destination))
+        of[destination] = destination
+        storages[destination] = Storage(destination, root.size_bytes, output=position)
+    return Storages(storages, of), copies
+
+
+def _root(node: Node, of: Mapping[str, str]) -> str:
+    assert node.inputs[0] is not None
+    return of[node.inputs[0]]
+
 
 assert rules.FAMILIES
 
@@ -50,3 +97,38 @@ def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProx
     if len(fewer) == len(calls):
         return [(storages, calls)]
     return [(storages, fewer), (storages, calls)]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The result of the first node that the compiler has no kernel calls for, and why."""
+
+    result: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """A graph that would compile, legalized, with the kernel calls of each node by its name. ``compile_graph`` takes it up."""
+
+    graph: Graph = field(repr=False)
+    legal: Graph = field(repr=False)
+    calls: Mapping[str, list[KernelCall]] = field(repr=False)
+
+
+def try_compile(graph: Graph) -> Refused | Trial:
+    """Return what ``compile_graph`` would refuse whatever the budget; otherwise the first stages of the compile."""
+    for node in graph.nodes:
+        reason = ops.reject(graph, node)
+        if reason is not None:
+            return Refused(node.outputs[0], reason)
+    legal = legalize(graph)
+    calls: dict[str, list[KernelCall]] = {}
+    for node in legal.nodes:
+        if node.op in VIEWS:
+            continue
+        try:
+            calls[node.name] = select_node(legal, node)
+        except OpenNeutronError as error:
+            return Refused(node.outputs[0], str(error).rstrip("."))
+    return Trial(graph, legal, calls)

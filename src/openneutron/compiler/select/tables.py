@@ -17,8 +17,16 @@ import numpy.typing as npt
 
 from openneutron.ir import QuantParams
 from openneutron.ops.elementwise import hard_swish_factors
-from openneutron.ops.fixed_point import quantize_multiplier
-from openneutron.ops.rescaling import INT8_MAX, INT8_MIN, leaky_slope, ratio, ratio_in_float, rsqrt_factor, steps_of
+from openneutron.ops.rescaling import (
+    INT8_MAX,
+    INT8_MIN,
+    leaky_slope,
+    quantize_multiplier,
+    ratio,
+    ratio_in_float,
+    rsqrt_factor,
+    steps_of,
+)
 
 _F = np.float32
 _LN2_HIGH, _LN2_LOW = _F(6.9313812256e-01), _F(9.0580006145e-06)

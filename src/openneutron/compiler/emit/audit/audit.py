@@ -16,8 +16,7 @@ import numpy.typing as npt
 from openneutron.compiler.emit.audit.reads import ELEMENT_BY_ELEMENT, Window, read_window, whole_window
 from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.select.calls import KernelCall, View
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.calls import KernelCall, Storages, View
 from openneutron.isa import Microcode, Program, Record, base_text, decode
 from openneutron.isa.rows import BASES
 

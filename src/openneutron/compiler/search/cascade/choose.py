@@ -15,8 +15,7 @@ from openneutron.compiler.search.cascade.search import Plan, PlanSearch
 from openneutron.compiler.search.cascade.steps import numbered, part_steps, schedule_of
 from openneutron.compiler.search.cascade.stripes import Stripes, turned
 from openneutron.compiler.search.effort import DEFAULT, Effort
-from openneutron.compiler.select.calls import KernelCall
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.isa import aligned
 from openneutron.options import CALLER
 from openneutron.targets import Target

@@ -11,8 +11,7 @@ from openneutron.compiler.schedule.needs import RowNeeds, row_needs, written_in_
 from openneutron.compiler.schedule.schedule import fetched_bytes
 from openneutron.compiler.schedule.split import Cuttable
 from openneutron.compiler.search.cascade.patches import Patch
-from openneutron.compiler.select.calls import KernelCall, View
-from openneutron.compiler.select.storage import Storage, Storages
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
 from openneutron.isa import aligned
 from openneutron.targets import Target
 
@@ -145,16 +144,15 @@ def network(
 
 def _piece(storage: Storage, views: Sequence[View], writers: list[int], readers: list[int], outside: bool) -> Piece:
     touched = [*writers, *readers]
-    at_border = storage.input is not None or storage.output is not None
     first = -1 if storage.input is not None else min(touched)
     last = AFTER if storage.output is not None else max(touched, default=-1)
     pitch = _row_pitch(views)
     rows = storage.size_bytes // pitch if pitch else 0
-    rolls = pitch > 0 and not at_border and storage.size_bytes == rows * pitch
+    rolls = pitch > 0 and not storage.is_border and storage.size_bytes == rows * pitch
     for view in views if rolls else ():
         offset, fits = in_row(view, pitch)
         rolls = rolls and fits and offset == 0 and view.extents[1] == rows
-    size = 0 if outside and at_border else max(aligned(storage.size_bytes), aligned(1))
+    size = 0 if outside and storage.is_border else max(aligned(storage.size_bytes), aligned(1))
     return Piece(storage.name, size, first, last, tuple(writers), tuple(readers), pitch, rows, rolls)
 
 

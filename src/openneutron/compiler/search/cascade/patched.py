@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from openneutron.compiler.schedule.cut import channel_by_channel, only_input, takes_channels, takes_columns
-from openneutron.compiler.schedule.needs import RowNeeds
+from openneutron.compiler.schedule.needs import RowNeeds, channel_by_channel, only_input, takes_channels, takes_columns
 from openneutron.compiler.search.cascade.network import AFTER, CallRows, Network, Piece
 from openneutron.compiler.search.cascade.patches import Patch, composed, cuts, held_rows, offsets, patch, widest_rows
 from openneutron.compiler.search.cascade.segment import Segment, segment

@@ -14,10 +14,16 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from openneutron.compiler.cost.cycles import call_cost, least_compute_cycles
-from openneutron.compiler.schedule.cut import columns_needed, only_input, some_channels, some_columns
-from openneutron.compiler.schedule.needs import NEVER, RowNeeds, Span
-from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
-from openneutron.compiler.select.storage import Storage
+from openneutron.compiler.schedule.needs import (
+    NEVER,
+    RowNeeds,
+    Span,
+    columns_needed,
+    only_input,
+    some_channels,
+    some_columns,
+)
+from openneutron.compiler.select.calls import KernelCall, Storage, View, dense_pitches
 from openneutron.isa import aligned
 from openneutron.isa.rows import LANES
 from openneutron.targets import Target

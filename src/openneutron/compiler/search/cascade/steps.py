@@ -10,8 +10,7 @@ from types import MappingProxyType
 from openneutron.compiler.schedule.schedule import Loop, Rows, Schedule, Step, Whole
 from openneutron.compiler.search.cascade.patches import held_rows, offsets, stripe
 from openneutron.compiler.search.cascade.stripes import Stripes, rounds
-from openneutron.compiler.select.calls import KernelCall
-from openneutron.compiler.select.storage import Storage, Storages
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages
 
 PERIODS = (1, 2, 3, 4)
 """The iterations that a loop's body may hold: where rows are doubled, every second iteration is alike."""

@@ -11,7 +11,7 @@ from openneutron.compiler.select.calls import KernelCall, View, call_on_whole, d
 from openneutron.compiler.select.rules.elementwise import views_of
 from openneutron.ir import DType, Graph, Node, per_tensor
 from openneutron.ops.choice import COMPARISONS, arg_axis
-from openneutron.ops.fixed_point import quantize_multiplier
+from openneutron.ops.rescaling import quantize_multiplier
 
 _TWO = ("input_a", "input_b")
 _TRUTH = per_tensor(0.5, 0)

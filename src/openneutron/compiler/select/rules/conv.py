@@ -9,12 +9,17 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, quant_of, selects, whole
-from openneutron.compiler.select.constants import requantization
+from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, quant_of, requantization, selects, whole
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.conv import explicit_padding
-from openneutron.ops.fixed_point import Multipliers, fit_multipliers, quantize_multipliers
-from openneutron.ops.rescaling import activation_range, of_convolution, single_rounding_range
+from openneutron.ops.rescaling import (
+    Multipliers,
+    activation_range,
+    fit_multipliers,
+    of_convolution,
+    quantize_multipliers,
+    single_rounding_range,
+)
 
 
 @selects("conv_2d", "depthwise_conv_2d")

@@ -9,6 +9,7 @@ import numpy as np
 
 from openneutron.compiler.select.calls import (
     KernelCall,
+    Maps,
     View,
     Walk,
     boxes,
@@ -23,7 +24,6 @@ from openneutron.compiler.select.calls import (
     shape_in_bytes,
     with_rows,
 )
-from openneutron.compiler.select.constants import Maps
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
 from openneutron.ops.resize import bilinear_positions

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from openneutron.compiler.select.calls import KernelCall, View, Walk, boxes, dense, quant_of, selects
 from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.ops.elementwise import prelu_factors, squared_difference_factor, sum_factor
-from openneutron.ops.fixed_point import quantize_multiplier
-from openneutron.ops.rescaling import activation_range, product_in_float
+from openneutron.ops.rescaling import activation_range, product_in_float, quantize_multiplier
 
 
 @selects("add", "sub")

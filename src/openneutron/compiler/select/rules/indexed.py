@@ -12,8 +12,7 @@ import math
 
 import numpy as np
 
-from openneutron.compiler.select.calls import Extents, KernelCall, View, dense_pitches, row_major, selects
-from openneutron.compiler.select.constants import Maps
+from openneutron.compiler.select.calls import Extents, KernelCall, Maps, View, dense_pitches, row_major, selects
 from openneutron.ir import Graph, Node
 from openneutron.ops.indexed import INDEXED, Indexed, gathers_by_maps, kernel_axes, merged_axes
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 
 from openneutron.compiler.select.calls import KernelCall, View, Walk, merged, quant_of, row_major, selects
 from openneutron.ir import Graph, Node
-from openneutron.ops.fixed_point import quantize_multiplier
 from openneutron.ops.matmul import matrices
-from openneutron.ops.rescaling import matmul_factor
+from openneutron.ops.rescaling import matmul_factor, quantize_multiplier
 
 
 @selects("batch_matmul")

@@ -22,9 +22,8 @@ from openneutron.compiler.select.calls import (
 from openneutron.compiler.select.rules.conv import clamp_of, convolution
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.conv import explicit_padding
-from openneutron.ops.fixed_point import quantize_multiplier, reciprocal
 from openneutron.ops.pool import WindowRun, reduced_axes, rounds_halves, runs_of_axes, window_runs
-from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
+from openneutron.ops.rescaling import INT8_MAX, INT8_MIN, quantize_multiplier, reciprocal
 
 
 @selects("average_pool_2d", "max_pool_2d")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from openneutron.compiler.select.calls import KernelCall, call_on_whole, quant_of, selects
 from openneutron.compiler.select.tables import Ints, doubling_high_mul, rounding_shift_right
 from openneutron.ir import Graph, Node
-from openneutron.ops.fixed_point import quantize_multiplier
+from openneutron.ops.rescaling import quantize_multiplier
 from openneutron.ops.softmax import INTEGER_BITS, WIDE, difference_factor
 
 _SUM_INTEGER_BITS = 12

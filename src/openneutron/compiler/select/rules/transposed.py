@@ -23,8 +23,7 @@ import numpy.typing as npt
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches, extents_of, selects, whole
 from openneutron.compiler.select.rules.conv import clamp_of, convolution, zero_points
 from openneutron.ir import Graph, Node, Tensor
-from openneutron.ops.fixed_point import quantize_multipliers
-from openneutron.ops.rescaling import of_convolution
+from openneutron.ops.rescaling import of_convolution, quantize_multipliers
 from openneutron.ops.transposed import BIAS, INPUT, WEIGHTS, cropped
 
 Weights = npt.NDArray[np.int8]
