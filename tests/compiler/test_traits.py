@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.isa.kernels.traits import NOTHING_DECLARED
+from openneutron.isa.kernels.row import NOTHING_DECLARED
 from openneutron.isa.rows import KERNEL_BY_NAME
 from scripts.published_networks import cifarnet
 from tests.fuzz.budgets import least_budget

@@ -11,8 +11,7 @@ import pytest
 
 from openneutron.compiler.cost import cycles
 from openneutron.compiler.schedule import needs
-from openneutron.isa.kernels.row import Row
-from openneutron.isa.kernels.traits import NOTHING_DECLARED, Access, CostClass, Mapped
+from openneutron.isa.kernels.row import NOTHING_DECLARED, Access, CostClass, Mapped, Row
 from openneutron.isa.rows import KERNELS
 
 EVERY_KERNEL = pytest.mark.parametrize("row", KERNELS, ids=lambda row: row.name)

@@ -11,8 +11,8 @@ from openneutron.compiler.emit.report import Compiled, report, sram_bytes
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.search.budget import Shortfall, budget_bytes, over_budget, within_budget
 from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.search.fit import Shortfall, budget_bytes, over_budget, within_budget
 from openneutron.compiler.select.calls import Storages
 from openneutron.compiler.select.select import Trial, selections
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError

@@ -19,7 +19,7 @@ from typing import Any
 
 from openneutron import litert
 from openneutron.compiler.select.select import Trial
-from openneutron.converter.conversion import Conversion
+from openneutron.converter import Conversion
 from openneutron.errors import (
     ConverterError,
     InvalidModelError,

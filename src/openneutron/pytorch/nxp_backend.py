@@ -18,7 +18,7 @@ from torch.fx import Node
 from openneutron import converter as converters
 from openneutron import files, litert, targets
 from openneutron.compiler import Compiled
-from openneutron.compiler.search.budget import budget_bytes, over_budget
+from openneutron.compiler.search.fit import budget_bytes, over_budget
 from openneutron.compiler.select.select import Trial
 from openneutron.converter import Conversion
 from openneutron.errors import BudgetError

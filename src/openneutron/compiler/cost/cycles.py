@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.select.calls import KernelCall
-from openneutron.isa.kernels.traits import CostClass, Work
+from openneutron.isa.kernels.row import CostClass, Work
 from openneutron.targets import Target
 
 

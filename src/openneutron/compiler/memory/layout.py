@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from openneutron.compiler.memory.place import EXACT_WORK, place
-from openneutron.compiler.memory.placement import Item, Placement, live_bound
+from openneutron.compiler.memory.place import EXACT_WORK, Item, Placement, live_bound, place
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.calls import Storage, Storages
 from openneutron.ir import Graph

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from openneutron.compiler.memory.placement import Candidate, Item, Overlaps, Parts
+from openneutron.compiler.memory.place import Candidate, Item, Overlaps, Parts
 from openneutron.isa.rows import ALIGNMENT
 
 TRIES = 4000

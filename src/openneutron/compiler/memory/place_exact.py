@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
-from openneutron.compiler.memory.placement import Parts, Placement, live_bound
+from openneutron.compiler.memory.place import Parts, Placement, live_bound
 from openneutron.isa.rows import ALIGNMENT
 
 METHOD = "exact search"

@@ -18,16 +18,16 @@ MOST_CALLS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
-    """Calls batch by batch and their storages; ``starts`` are the calls that begin a batch."""
+class CallList:
+    """Calls in their order, and their storages, those of ``in_place``. ``cuts``: no cascade continues from before such a call into it."""
 
     calls: tuple[KernelCall, ...]
     storages: Storages
-    starts: frozenset[int]
+    cuts: frozenset[int] = frozenset()
 
 
-def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> Batches | None:
-    """Return the calls with each run of them batch by batch; None where nothing is held in parts then."""
+def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> CallList | None:
+    """Return the calls with each run of them batch by batch, cut at each batch; None where nothing is held in parts then."""
     runs = [(run.count if len(run.calls) > 1 else 1, run.calls) for run in _runs(calls, storages)]
     if sum(count * len(run) for count, run in runs) > MOST_CALLS:
         return None
@@ -44,7 +44,7 @@ def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> Batches |
     pieces = {piece.name: piece for each in parts.values() for piece in each}
     of = {tensor: name for tensor, name in storages.of.items() if name not in parts}
     of.update((name, name) for name in pieces)
-    return Batches(tuple(made), Storages({**kept, **pieces}, of), frozenset(starts))
+    return CallList(tuple(made), Storages({**kept, **pieces}, of), frozenset(starts))
 
 
 def _batches_apart(call: KernelCall) -> int:

@@ -15,8 +15,17 @@ import numpy as np
 
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.select.calls import Constant, KernelCall, Maps, Storages, View, of_channels
-from openneutron.isa.kernels.row import Packing
-from openneutron.isa.kernels.traits import Access, CostClass, Everything, Mapped, Padded, SameElement, SameRow, Window
+from openneutron.isa.kernels.row import (
+    Access,
+    CostClass,
+    Everything,
+    Mapped,
+    Packing,
+    Padded,
+    SameElement,
+    SameRow,
+    Window,
+)
 from openneutron.isa.rows import LANES
 from openneutron.targets import Target
 

@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.isa import rows
-from openneutron.isa.kernels.row import Packing
-from openneutron.isa.kernels.traits import Traits
+from openneutron.isa.kernels.row import Packing, Traits
 from openneutron.isa.rows import LANES
 
 Array = npt.NDArray[Any]

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.select.calls import KernelCall, Storages, View, dense_pitches
-from openneutron.isa.kernels.traits import Function
+from openneutron.isa.kernels.row import Function
 from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
 Use = tuple[int, str]

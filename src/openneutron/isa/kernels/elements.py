@@ -6,30 +6,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron.isa.kernels.row import (
+    BOOL,
     INPUT_AND_OUTPUT,
+    INT8,
     OPERANDS,
     OPERANDS_AND_OUTPUT,
     OUTPUT_RANGE,
     RESCALING,
     ZERO_POINTS,
-    Condition,
-    Row,
-    Variant,
-    buffer,
-    signed,
-    unsigned,
-)
-from openneutron.isa.kernels.traits import (
-    BOOL,
-    INT8,
     Channels,
+    Condition,
     CostClass,
+    Field,
     Function,
     Operand,
     Result,
+    Row,
     SameElement,
     Traits,
+    Variant,
     Work,
+    buffer,
+    constant,
+    signed,
 )
 
 
@@ -49,6 +48,13 @@ def _of_one(function: Function) -> Traits:
     return replace(_of(("input",), (), ()), channels=Channels(True), function=function)
 
 
+def _rescaled(a: str = "fixed point, 31 fractional bits", b: str = "") -> tuple[Field, ...]:
+    """The words that rescale both operands; ``b``: the meaning of b's multiplier where that is not a's."""
+    right = "0 or below: shifts right"
+    multipliers = signed("a_multiplier", a), signed("b_multiplier", b or a)
+    return multipliers[0], signed("a_shift", right), multipliers[1], signed("b_shift", right)
+
+
 _TWO = ("input_a", "input_b")
 
 
@@ -59,13 +65,7 @@ KERNELS = (
         (
             *OPERANDS_AND_OUTPUT,
             *ZERO_POINTS,
-            signed("a_multiplier", "fixed point, 31 fractional bits"),
-            signed("a_shift", "0 or below: shifts right"),
-            signed(
-                "b_multiplier",
-                "fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted",
-            ),
-            signed("b_shift", "0 or below: shifts right"),
+            *_rescaled(b="fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted"),
             *RESCALING,
             *OUTPUT_RANGE,
         ),
@@ -75,12 +75,7 @@ KERNELS = (
     Row(
         "mul_s8",
         "Product of two tensors (LiteRT MUL).",
-        (
-            *OPERANDS_AND_OUTPUT,
-            *ZERO_POINTS,
-            *RESCALING,
-            *OUTPUT_RANGE,
-        ),
+        (*OPERANDS_AND_OUTPUT, *ZERO_POINTS, *RESCALING, *OUTPUT_RANGE),
         5,
         traits=_of(_TWO),
     ),
@@ -94,11 +89,7 @@ KERNELS = (
     Row(
         "lookup_s8",
         "A 256-entry table, indexed by the stored value + 128.",
-        (
-            *INPUT_AND_OUTPUT,
-            unsigned("table_base", "see bases"),
-            unsigned("table_offset", "bytes"),
-        ),
+        (*INPUT_AND_OUTPUT, *constant("table", "bytes")),
         12,
         traits=_of_one(Function.TABLE),
     ),
@@ -116,7 +107,7 @@ KERNELS = (
         "prelu_s8",
         "a where it is positive, a times b elsewhere (LiteRT PRELU).",
         (
-            buffer("input_a", "int8; a pitch of 0 broadcasts"),
+            OPERANDS[0],
             buffer("input_b", "int8, the slopes; a pitch of 0 broadcasts"),
             buffer("output", "int8"),
             *ZERO_POINTS,
@@ -135,10 +126,7 @@ KERNELS = (
         (
             *OPERANDS_AND_OUTPUT,
             *ZERO_POINTS,
-            signed("a_multiplier", "fixed point, 31 fractional bits; with its shift at most 1/2"),
-            signed("a_shift", "0 or below: shifts right"),
-            signed("b_multiplier", "fixed point, 31 fractional bits; with its shift at most 1/2"),
-            signed("b_shift", "0 or below: shifts right"),
+            *_rescaled("fixed point, 31 fractional bits; with its shift at most 1/2"),
             signed("output_multiplier", "fixed point, 31 fractional bits"),
             signed("output_shift", "0 or below: shifts right"),
             signed("output_zero_point", "added after requantization"),
@@ -154,10 +142,7 @@ KERNELS = (
             *OPERANDS,
             buffer("output", "bool, a byte each"),
             *ZERO_POINTS,
-            signed("a_multiplier", "fixed point, 31 fractional bits"),
-            signed("a_shift", "0 or below: shifts right"),
-            signed("b_multiplier", "fixed point, 31 fractional bits"),
-            signed("b_shift", "0 or below: shifts right"),
+            *_rescaled(),
             signed(
                 "relation",
                 "of a to b; 0: equal, 1: not equal, 2: less, 3: less or equal, 4: greater, 5: greater or equal",

@@ -7,8 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from openneutron.compiler.memory.layout import Layout, laid_out_at, lay_out
-from openneutron.compiler.memory.place import exceed, place_near_bound, place_smallest
-from openneutron.compiler.memory.placement import Candidate, Item, Parts, Placement
+from openneutron.compiler.memory.place import (
+    Candidate,
+    Item,
+    Parts,
+    Placement,
+    exceed,
+    place_near_bound,
+    place_smallest,
+)
 from openneutron.compiler.schedule.schedule import Schedule, calls_in
 from openneutron.compiler.search.cascade.network import Network, mirrored, network
 from openneutron.compiler.search.cascade.search import Plan, PlanSearch
