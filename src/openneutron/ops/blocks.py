@@ -11,12 +11,11 @@ import numpy as np
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.compose import Parts
-from openneutron.ops.limits import constant_at, int8_at, limit, rank, shared_quantization
+from openneutron.ops.limits import Limit, limit, rank
 from openneutron.ops.table import (
     INPUT,
     Attribute,
     Composition,
-    Limit,
     Op,
     constant_values,
     moving,
@@ -138,18 +137,14 @@ def _depth_row(name: str, doc: str) -> Op:
         name,
         shape=_depth_shape,
         attributes=(Attribute("block_size", "blockSize", 0),),
-        limits=(int8_at(0), shared_quantization(), rank(0, 4, 4), limit("whole blocks", _whole_blocks)),
+        limits=(rank(0, 4, 4), limit("whole blocks", _whole_blocks)),
         doc=doc,
         made_of=_depth,
     )
 
 
 _BATCH_LIMITS: tuple[Limit, ...] = (
-    int8_at(0),
-    shared_quantization(),
     rank(0, 3, 4),
-    constant_at(1, "list of block sizes"),
-    constant_at(2, "list of amounts"),
     limit("blocks that the axes, and padding, are whole multiples of", _divides),
 )
 
@@ -158,7 +153,7 @@ OPS = (
     _depth_row("space_to_depth", "Blocks of rows and columns as groups of channels."),
     moving(
         "space_to_batch_nd",
-        operands=(INPUT, parameter("block sizes"), parameter("paddings")),
+        operands=(INPUT, parameter("list of block sizes"), parameter("list of amounts")),
         shape=_batch_shape,
         kernels=("copy_s8", "pad_s8"),
         options="SpaceToBatchNDOptions",
@@ -172,7 +167,7 @@ OPS = (
     ),
     moving(
         "batch_to_space_nd",
-        operands=(INPUT, parameter("block sizes"), parameter("crops")),
+        operands=(INPUT, parameter("list of block sizes"), parameter("list of amounts")),
         shape=_batch_shape,
         options="BatchToSpaceNDOptions",
         limits=_BATCH_LIMITS,

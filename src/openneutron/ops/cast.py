@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 from openneutron.ir import DType, Graph, Node
-from openneutron.ops.limits import limit
-from openneutron.ops.table import INPUT, Op, Quantization, shape_of
+from openneutron.ops.limits import extent_reason, limit
+from openneutron.ops.table import Op, Quantization, stated_shape
 
 WHOLE = (DType.INT8, DType.INT32, DType.INT64, DType.BOOL)
 """The integer types that CAST accepts on either side; each is stored with its low byte first."""
-
-_OPERANDS = (INPUT,)
 
 
 def _whole_numbers(graph: Graph, node: Node) -> str | None:
@@ -18,8 +16,8 @@ def _whole_numbers(graph: Graph, node: Node) -> str | None:
     for what, tensor in (("input", source), ("output", result)):
         if tensor.dtype not in WHOLE:
             return f"{what} '{tensor.name}' is {tensor.dtype}; it must be int8, int32, int64 or bool"
-        if any(extent <= 0 for extent in tensor.shape):
-            return f"{what} '{tensor.name}' has shape {list(tensor.shape)}; every extent must be known and above 0"
+        if reason := extent_reason(tensor, what):
+            return reason
     if result.dtype is DType.BOOL and source.dtype not in (DType.INT8, DType.BOOL):
         return f"it turns {source.dtype} into bool; of several bytes no kernel tells whether one is not 0"
     return None
@@ -32,17 +30,11 @@ def _same_bytes(graph: Graph, node: Node) -> str | None:
     return f"its input has {source.size_bytes} bytes, its output {result.size_bytes}"
 
 
-def _stated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    assert shape_of(graph, node) is not None
-    return (graph[node.outputs[0]].shape,)
-
-
 _TYPES = limit("int8, int32, int64 or bool; to bool from int8 or bool alone", _whole_numbers)
 
 OPS = (
     Op(
         "cast",
-        operands=_OPERANDS,
         kernels=("copy_s8", "lookup_s8"),
         quantization=Quantization.NONE,
         limits=(_TYPES,),
@@ -50,14 +42,10 @@ OPS = (
     ),
     Op(
         "bitcast",
-        operands=_OPERANDS,
-        shape=_stated_shape,
+        shape=stated_shape,
         kernels=("copy_s8",),
         quantization=Quantization.NONE,
-        limits=(
-            _TYPES,
-            limit("as many bytes as the input", _same_bytes),
-        ),
+        limits=(_TYPES, limit("as many bytes as the input", _same_bytes)),
         doc="The same bytes as another type.",
     ),
 )

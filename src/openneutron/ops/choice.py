@@ -6,13 +6,12 @@ from __future__ import annotations
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.compose import Parts
 from openneutron.ops.elementwise import broadcast_shape
-from openneutron.ops.limits import axes_of, constant_at, int8_inputs, int8_reason, limit, unquantized
+from openneutron.ops.limits import Limit, axes_of, int8_inputs, int8_reason, limit, unquantized
 from openneutron.ops.pool import RUNS_OF_AXES, named_axes, reducing
 from openneutron.ops.table import (
     INPUT,
     Attribute,
     Composition,
-    Limit,
     Op,
     Operand,
     Quantization,
@@ -115,24 +114,11 @@ def _logical(name: str, doc: str, kernel: str = "maximum_s8", operands: int = 2)
         kernels=(kernel,),
         quantization=Quantization.NONE,
         limits=(
-            unquantized(range(operands), True, DType.BOOL),
+            unquantized([], True, DType.BOOL),
             _broadcasts(MOST_BROADCAST["logical"]),
         ),
         doc=doc,
     )
-
-
-def _one_scale(graph: Graph, node: Node) -> str | None:
-    output = graph[node.outputs[0]]
-    if reason := int8_reason(output, "output"):
-        return reason
-    for index in (1, 2):
-        tensor = graph.given(node, index)
-        if reason := int8_reason(tensor, "input"):
-            return reason
-        if tensor.quant != output.quant:
-            return f"input '{tensor.name}' has {tensor.quant}, the output {output.quant}; they must be the same"
-    return None
 
 
 def _condition_of_rows(graph: Graph, node: Node) -> str | None:
@@ -186,7 +172,6 @@ def _arg(name: str, doc: str) -> Op:
         quantization=Quantization.NONE,
         limits=(
             int8_inputs(0),
-            constant_at(1, "axis"),
             axes_of(0, named_axes),
             unquantized([], True, DType.INT32, DType.INT64),
             limit("an output of the type its option says", _stated_type),
@@ -200,12 +185,11 @@ def _arg(name: str, doc: str) -> Op:
 def _over_axes(name: str, doc: str) -> Op:
     return reducing(
         name,
-        operands=(Operand(Role.CONDITION, "input"), parameter("axes")),
+        operands=(Operand(Role.CONDITION, "input"), parameter("list of axes")),
         kernels=("reduce_max_s8",),
         quantization=Quantization.NONE,
         limits=(
-            unquantized([0], True, DType.BOOL),
-            constant_at(1, "list of axes"),
+            unquantized([], True, DType.BOOL),
             axes_of(0, named_axes),
             RUNS_OF_AXES,
         ),
@@ -223,11 +207,7 @@ OPS = (
         operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
         shape=_result_shape,
         kernels=("select_s8",),
-        limits=(
-            unquantized([0], False, DType.BOOL),
-            limit("inputs and output of the same scale and zero point", _one_scale),
-            _broadcasts(MOST_BROADCAST["select"]),
-        ),
+        limits=(_broadcasts(MOST_BROADCAST["select"]),),
         doc="One value where a condition holds, another elsewhere, with broadcasting.",
     ),
     moving(
@@ -235,11 +215,7 @@ OPS = (
         operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
         shape=lambda graph, node: (graph[str(node.inputs[1])].shape,),
         kernels=("select_s8",),
-        limits=(
-            unquantized([0], False, DType.BOOL),
-            limit("inputs and output of the same scale and zero point", _one_scale),
-            limit("inputs of one shape; a condition of that, of its first extent, or one", _condition_of_rows),
-        ),
+        limits=(limit("inputs of one shape; a condition of that, of its first extent, or one", _condition_of_rows),),
         doc="One value where a condition holds, another elsewhere.",
         made_of=_select_of_rows,
     ),

@@ -12,15 +12,12 @@ from openneutron.ops.limits import (
     LARGEST_WINDOW_WORD,
     MOST_PARTS_OF_WEIGHTS,
     attr_among,
-    int8_at,
-    int8_weight,
-    int32_bias,
     limit,
     rank,
     window_numbers,
 )
 from openneutron.ops.rescaling import fitted_for_single_rounding, fused_activation, of_convolution, rescales
-from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role
+from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role, shape_of
 
 PADDING = Attribute("padding", "padding", "VALID", {0: "SAME", 1: "VALID"})
 ACTIVATION = Attribute(
@@ -63,17 +60,10 @@ def window_output(node: Node, height: int, width: int, kernel_h: int, kernel_w: 
 
 
 def _conv_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data, weights = graph.given(node, 0), graph.given(node, 1)
-    batches, height, width, _ = data.shape
-    filters, kernel_h, kernel_w, _ = weights.shape
-    return ((batches, *window_output(node, height, width, kernel_h, kernel_w), filters),)
-
-
-def _depthwise_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data, weights = graph.given(node, 0), graph.given(node, 1)
-    batches, height, width, _ = data.shape
-    _, kernel_h, kernel_w, channels = weights.shape
-    return ((batches, *window_output(node, height, width, kernel_h, kernel_w), channels),)
+    batches, height, width, _ = shape_of(graph, node)
+    filters, kernel_h, kernel_w, last = shape_of(graph, node, 1)
+    outputs = filters if node.op == "conv_2d" else last
+    return ((batches, *window_output(node, height, width, kernel_h, kernel_w), outputs),)
 
 
 def _fully_connected_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -148,11 +138,8 @@ def _products_in_range(graph: Graph, node: Node) -> str | None:
 MOST_PRODUCT = 2.0**31 - 1
 
 _CONV_LIMITS = (
-    int8_at(0),
     rank(0, 4, 4),
     window_numbers(),
-    int8_weight(1, 0),
-    int32_bias(2),
     rescales(of_convolution(0, 1)),
     fused_activation(),
 )
@@ -172,19 +159,13 @@ CONV_2D = Op(
 
 DEPTHWISE_CONV_2D = Op(
     "depthwise_conv_2d",
-    operands=CONV_2D.operands,
-    shape=_depthwise_shape,
+    operands=(INPUT, Operand(Role.WEIGHT, "weights", channel_axis=3), CONV_2D.operands[2]),
+    shape=_conv_shape,
     kernels=("depthwise_conv_2d_s8",),
     options="DepthwiseConv2DOptions",
     attributes=(PADDING, *STRIDES, *DILATIONS, ACTIVATION, Attribute("depth_multiplier", "depthMultiplier", 1)),
     limits=(
-        int8_at(0),
-        rank(0, 4, 4),
-        window_numbers(),
-        int8_weight(1, 3),
-        int32_bias(2),
-        rescales(of_convolution(0, 1)),
-        fused_activation(),
+        *_CONV_LIMITS,
         limit("output channels a multiple of the input's", _depth_multiplier),
         limit(
             f"with uint8 weights a kernel over at most {LARGEST_WINDOW_WORD // MOST_PARTS_OF_WEIGHTS} rows",
@@ -207,9 +188,6 @@ FULLY_CONNECTED = Op(
         Attribute("weights_format", "weightsFormat", "DEFAULT", {0: "DEFAULT", 1: "SHUFFLED4x16INT8"}),
     ),
     limits=(
-        int8_at(0),
-        int8_weight(1, 0),
-        int32_bias(2),
         rescales(of_convolution(0, 1)),
         fused_activation(),
         attr_among("weights_format", "DEFAULT"),

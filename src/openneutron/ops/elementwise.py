@@ -9,7 +9,7 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.conv import ACTIVATION
-from openneutron.ops.limits import constant_at, fixed_output, int8_at, limit, shared_quantization, stored_at
+from openneutron.ops.limits import Limit, limit
 from openneutron.ops.rescaling import (
     clamps_to,
     fused_activation,
@@ -24,7 +24,7 @@ from openneutron.ops.rescaling import (
     result_quant,
     rsqrt_factor,
 )
-from openneutron.ops.table import INPUT, Attribute, Limit, Op, Operand, Quantization, Role
+from openneutron.ops.table import INPUT, Attribute, Op, Operand, Quantization, Role
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
 
@@ -189,7 +189,6 @@ def _two(
         attributes=(ACTIVATION,) if fused else (),
         quantization=quantization,
         limits=(
-            int8_at(0, 1),
             limit("shapes that broadcast, up to rank 6 where they differ", _broadcastable),
             *limits,
         ),
@@ -201,8 +200,7 @@ def _two(
 
 def _extremum(name: str, doc: str) -> Op:
     # LiteRT compares stored values whatever they stand for.
-    limits = (shared_quantization(),)
-    return _two(name, "maximum_s8", doc, limits, "MaximumMinimumOptions", Quantization.SHARED, fused=False)
+    return _two(name, "maximum_s8", doc, (), "MaximumMinimumOptions", Quantization.SHARED, fused=False)
 
 
 def _table(
@@ -215,15 +213,12 @@ def _table(
     unsigned: bool = True,
     types: tuple[DType, ...] = (DType.INT8,),
 ) -> Op:
-    limits = (stored_at((0,), types), *limits)
-    if fixed is not None:
-        limits += (fixed_output(*fixed),)
     return Op(
         name,
         kernels=("lookup_s8",),
         attributes=attributes,
-        quantization=Quantization.FREE if fixed is None else Quantization.FIXED,
         fixed_output=fixed,
+        types=types,
         limits=limits,
         version=version,
         unsigned=unsigned,
@@ -245,7 +240,7 @@ LOOKUP = Op(
     in_litert=False,
     operands=(INPUT, Operand(Role.VALUE, "table")),
     kernels=("lookup_s8",),
-    limits=(int8_at(0), constant_at(1, "table"), limit("a table of 256 int8 values", _whole_table)),
+    limits=(limit("a table of 256 int8 values", _whole_table),),
     doc="Any function of one value, as a table: entry i is the result for stored value i - 128. "
     "LiteRT has no operator for it; files say it as CAST, ADD and GATHER.",
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.compose import Parts
-from openneutron.ops.limits import constant_at, int8_at, limit, rank, shared_quantization, unquantized
+from openneutron.ops.limits import limit, rank, unquantized
 from openneutron.ops.table import (
     INPUT,
     Attribute,
@@ -21,6 +21,7 @@ from openneutron.ops.table import (
     constant_values,
     moving,
     parameter,
+    shape_given_by,
     shape_of,
 )
 
@@ -102,10 +103,6 @@ def _dilate(graph: Graph, node: Node) -> Composition:
     return parts.done()
 
 
-def _fill_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    return (constant_values(graph, node, 0),)
-
-
 def _fill(graph: Graph, node: Node) -> Composition:
     parts, shape = Parts(graph, node), constant_values(graph, node, 0)
     single = parts.reshape(str(node.inputs[1]), (1,) * len(shape))
@@ -139,7 +136,7 @@ OPS = (
         shape=_diagonal_shape,
         kernels=("copy_s8", "pad_s8"),
         quantization=Quantization.SHARED,
-        limits=(int8_at(0), shared_quantization(), rank(0, 1, 5)),
+        limits=(rank(0, 1, 5),),
         doc="Each line of the input as the diagonal of a matrix of stored zeros.",
         made_of=_matrix_diag,
     ),
@@ -147,31 +144,25 @@ OPS = (
         "matrix_set_diag",
         operands=(INPUT, Operand(Role.ACTIVATION, "diagonal")),
         kernels=("select_s8",),
-        limits=(int8_at(0, 1), shared_quantization(), limit("a diagonal of the input's matrices", _diagonal_fits)),
+        limits=(limit("a diagonal of the input's matrices", _diagonal_fits),),
         doc="The input's matrices with other diagonals.",
         made_of=_matrix_set_diag,
     ),
     moving(
         "dilate",
-        operands=(INPUT, parameter("dilations"), Operand(Role.VALUE, "padding value")),
+        operands=(INPUT, parameter("list of dilations"), Operand(Role.VALUE, "padding value")),
         shape=_dilated_shape,
         kernels=("copy_s8", "pad_s8"),
-        limits=(
-            int8_at(0),
-            shared_quantization(),
-            constant_at(1, "list of dilations"),
-            constant_at(2, "padding value"),
-            limit("dilations of at least 1", _factors),
-        ),
+        limits=(limit("dilations of at least 1", _factors),),
         doc="The input's values apart from each other, with one value between them.",
         made_of=_dilate,
     ),
     moving(
         "fill",
         operands=(parameter("shape"), Operand(Role.ACTIVATION, "value")),
-        shape=_fill_shape,
+        shape=shape_given_by(0),
         kernels=("resize_nearest_neighbor_s8",),
-        limits=(int8_at(1), shared_quantization(), constant_at(0, "shape"), rank(1, 0, 0)),
+        limits=(rank(1, 0, 0),),
         version=3,
         doc="One value everywhere.",
         made_of=_fill,

@@ -7,10 +7,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from openneutron.ir import DType, Graph, Node
-from openneutron.ops.limits import attr_among, constant_at, int8_at, limit, rank, shared_quantization, unquantized
+from openneutron.ir import Graph, Node
+from openneutron.ops.limits import (
+    Limit,
+    attr_among,
+    limit,
+    rank,
+)
 from openneutron.ops.shape import pads
-from openneutron.ops.table import INPUT, Attribute, Limit, Op, Operand, Role, constant_values, moving, shape_of
+from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role, constant_values, moving, shape_of, shape_reason
 
 MOST_CALLS = 64
 """Kernel calls that one node may become; a number of our own choice, for the microcode's size."""
@@ -177,7 +182,8 @@ def _counts(graph: Graph, node: Node) -> str | None:
     counts, shape = constant_values(graph, node, 1), shape_of(graph, node)
     if len(counts) != len(shape) or any(count < 1 for count in counts):
         return f"its counts are {list(counts)}; there must be {len(shape)}, each above 0"
-    return _as_stated(graph, node, tuple(extent * count for extent, count in zip(shape, counts, strict=True)))
+    # Before positions are listed one by one: a damaged file may state thousands of millions.
+    return shape_reason(graph, node, tuple(extent * count for extent, count in zip(shape, counts, strict=True)))
 
 
 def _broadcasts(graph: Graph, node: Node) -> str | None:
@@ -185,15 +191,7 @@ def _broadcasts(graph: Graph, node: Node) -> str | None:
     own = (1,) * (len(wanted) - len(shape)) + shape
     if len(own) != len(wanted) or not all(a in (1, b) for a, b in zip(own, wanted, strict=True)):
         return f"its input has shape {list(shape)}, which does not broadcast to {list(wanted)}"
-    return _as_stated(graph, node, wanted)
-
-
-def _as_stated(graph: Graph, node: Node, shape: tuple[int, ...]) -> str | None:
-    """Check the shape before positions are listed one by one: a damaged file may state thousands of millions."""
-    stated = graph[node.outputs[0]].shape
-    if shape == stated:
-        return None
-    return f"its output is said to have shape {list(stated)}; its operands make it {list(shape)}"
+    return shape_reason(graph, node, wanted)
 
 
 def _row(
@@ -212,9 +210,6 @@ def _row(
         kernels=("resize_nearest_neighbor_s8",),
         attributes=attributes,
         limits=(
-            int8_at(0),
-            shared_quantization(),
-            constant_at(1, parameter),
             rank(0, 1, 6),
             *limits,
             own,
@@ -233,9 +228,6 @@ OPS = (
         kernels=("resize_nearest_neighbor_s8", "gather_s8"),
         attributes=(Attribute("axis", "axis", 0), Attribute("batch_dims", "batchDims", 0)),
         limits=(
-            int8_at(0),
-            shared_quantization(),
-            unquantized([1], False, DType.INT32, DType.INT64),
             rank(0, 1, 6),
             limit("an axis of the input, behind the batches, which both have", _gather_axes),
             limit("constant indices of the input's axis; others are looked at when it runs", _indices_inside),

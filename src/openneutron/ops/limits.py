@@ -8,7 +8,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from openneutron.ir import DType, Graph, Node, Tensor
-from openneutron.ops.table import Limit
+
+Limit = Callable[[Graph, Node], str | None]
+"""None, or the reason in words why this node can't be compiled; ``__doc__`` is the documentation's wording."""
 
 
 def limit(doc: str, rule: Callable[[Graph, Node], str | None]) -> Limit:
@@ -35,6 +37,11 @@ def int8_reason(tensor: Tensor, what: str, types: Sequence[DType] = (DType.INT8,
     if not lowest <= tensor.quant.zero_point <= lowest + 255:
         stated = f"{tensor.dtype} has {lowest} to {lowest + 255}"
         return f"{what} '{tensor.name}' has zero point {tensor.quant.zero_point}; {stated}"
+    return extent_reason(tensor, what)
+
+
+def extent_reason(tensor: Tensor, what: str) -> str | None:
+    """Return the reason why the tensor's extents do not make a static shape, or None."""
     if any(extent <= 0 for extent in tensor.shape):
         return f"{what} '{tensor.name}' has shape {list(tensor.shape)}; every extent must be known and above 0"
     return None
@@ -59,19 +66,12 @@ def stored_at(operands: Iterable[int], types: Sequence[DType]) -> Limit:
     return _each(doc, operands, True, lambda tensor, what: int8_reason(tensor, what, types))
 
 
-def int8_at(*operands: int) -> Limit:
-    """The operands at these places, and all outputs, are int8, per tensor, with known extents."""
-    return stored_at(operands, (DType.INT8,))
-
-
 def unquantized_reason(tensor: Tensor, what: str, dtypes: Sequence[DType]) -> str | None:
     """Return the reason why this tensor has none of these integer or boolean types, or None."""
     if tensor.dtype not in dtypes:
         words = " or ".join(str(dtype) for dtype in dtypes)
         return f"{what} '{tensor.name}' is {tensor.dtype}; it must be {words}"
-    if any(extent <= 0 for extent in tensor.shape):
-        return f"{what} '{tensor.name}' has shape {list(tensor.shape)}; every extent must be known and above 0"
-    return None
+    return extent_reason(tensor, what)
 
 
 def unquantized(operands: Sequence[int], outputs: bool, *dtypes: DType) -> Limit:
@@ -92,14 +92,13 @@ MOVABLE = (DType.INT32, DType.INT64, DType.BOOL)
 
 
 def movable_at(index: int | None = None) -> Limit:
-    """The operand (every operand where None) and all outputs are int8 activations, or all of one other type that is
-    moved as it is."""
+    """The operand (every operand where None) and all outputs are int8 activations, or all of one type that is moved as it is."""
 
     def rule(graph: Graph, node: Node) -> str | None:
         places = range(len(node.inputs)) if index is None else (index,)
         kind = graph.given(node, index or 0).dtype
         if kind not in MOVABLE:
-            return int8_at(*places)(graph, node)
+            return stored_at(places, (DType.INT8,))(graph, node)
         return unquantized(places, True, kind)(graph, node)
 
     return limit("int8, or int32, int64 or bool as they are", rule)

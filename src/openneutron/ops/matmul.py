@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from openneutron.ir import Graph, Node
 from openneutron.ops.elementwise import broadcast_shape
-from openneutron.ops.limits import int8_at, limit, rank
+from openneutron.ops.limits import limit, rank
 from openneutron.ops.rescaling import matmul_factor, of_two, rescales
 from openneutron.ops.table import Attribute, Op, Operand, Role
 
@@ -48,7 +48,6 @@ OPS = (
         options="BatchMatMulOptions",
         attributes=(Attribute("adj_x", "adjX", False), Attribute("adj_y", "adjY", False)),
         limits=(
-            int8_at(0, 1),
             rank(0, 2, 5),
             rank(1, 2, 5),
             limit(f"matrices that multiply, batches that broadcast, a depth of at most {MOST_DEPTH}", _fitting),

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import constant_at, limit, movable_at, rank, shared_quantization
-from openneutron.ops.table import INPUT, Attribute, Operand, Role, constant_values, moving, parameter
+from openneutron.ops.limits import limit, rank
+from openneutron.ops.table import INPUT, Attribute, Operand, Role, constant_values, moving, parameter, shape_of
 
 DATA = {"split": 1, "split_v": 0, "unpack": 0}
 """The index of the operand that is taken apart."""
@@ -13,8 +13,7 @@ DATA = {"split": 1, "split_v": 0, "unpack": 0}
 
 def split_axis(graph: Graph, node: Node) -> int:
     """Return the axis along which a tensor is taken apart, not negative."""
-    data = graph.operand(node, DATA[node.op])
-    assert data is not None
+    data = graph.given(node, DATA[node.op])
     if node.op == "unpack":
         return int(node["axis"]) % len(data.shape)
     (axis,) = constant_values(graph, node, 0 if node.op == "split" else 2)
@@ -23,8 +22,7 @@ def split_axis(graph: Graph, node: Node) -> int:
 
 def piece_sizes(graph: Graph, node: Node) -> tuple[int, ...]:
     """Return positions of the axis that each output takes, one behind the other."""
-    data = graph.operand(node, DATA[node.op])
-    assert data is not None
+    data = graph.given(node, DATA[node.op])
     extent = data.shape[split_axis(graph, node)]
     if node.op == "split_v":
         sizes = constant_values(graph, node, 1)
@@ -34,8 +32,7 @@ def piece_sizes(graph: Graph, node: Node) -> tuple[int, ...]:
 
 
 def _pieces_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data = graph.operand(node, DATA[node.op])
-    assert data is not None
+    data = graph.given(node, DATA[node.op])
     axis = split_axis(graph, node)
     before, after = data.shape[:axis], data.shape[axis + 1 :]
     if node.op == "unpack":
@@ -44,22 +41,17 @@ def _pieces_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _sizes_fit(graph: Graph, node: Node) -> str | None:
-    data = graph.operand(node, DATA[node.op])
-    assert data is not None
+    data = graph.given(node, DATA[node.op])
     axis, sizes = split_axis(graph, node), piece_sizes(graph, node)
     extent = data.shape[axis]
-    if len(sizes) == len(node.outputs) and min(sizes) >= 1 and sum(sizes) == extent:
-        return None if node.op != "unpack" or extent == len(node.outputs) else _apart(len(node.outputs), axis, extent)
-    return _apart(len(node.outputs), axis, extent)
-
-
-def _apart(outputs: int, axis: int, extent: int) -> str:
-    return f"it has {outputs} outputs, whose sizes do not add up to the {extent} positions of axis {axis}"
+    one_each = node.op != "unpack" or extent == len(node.outputs)
+    if one_each and len(sizes) == len(node.outputs) and min(sizes) >= 1 and sum(sizes) == extent:
+        return None
+    return f"it has {len(node.outputs)} outputs, whose sizes do not add up to the {extent} positions of axis {axis}"
 
 
 def _pack_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    assert node.inputs[0] is not None
-    shape = graph[node.inputs[0]].shape
+    shape = shape_of(graph, node)
     axis = node["axis"] % (len(shape) + 1)
     return ((*shape[:axis], len(node.inputs), *shape[axis:]),)
 
@@ -79,22 +71,20 @@ OPS = (
         "split",
         operands=(_AXIS, INPUT),
         shape=_pieces_shape,
+        movable=True,
         attributes=(Attribute("num_splits", "numSplits", 0),),
-        limits=(movable_at(1), shared_quantization(), constant_at(0, "axis"), rank(1, 1, 6), _SIZES),
+        limits=(rank(1, 1, 6), _SIZES),
         version=2,
         several_outputs=True,
         doc="Equal parts of the input along an axis.",
     ),
     moving(
         "split_v",
-        operands=(INPUT, parameter("sizes"), _AXIS),
+        operands=(INPUT, parameter("list of sizes"), _AXIS),
         shape=_pieces_shape,
+        movable=True,
         attributes=(Attribute("num_splits", "numSplits", 0),),
         limits=(
-            movable_at(0),
-            shared_quantization(),
-            constant_at(1, "list of sizes"),
-            constant_at(2, "axis"),
             rank(0, 1, 6),
             _SIZES,
         ),
@@ -105,8 +95,9 @@ OPS = (
     moving(
         "unpack",
         shape=_pieces_shape,
+        movable=True,
         attributes=(Attribute("num", "num", 0), Attribute("axis", "axis", 0)),
-        limits=(movable_at(0), shared_quantization(), rank(0, 1, 6), _SIZES),
+        limits=(rank(0, 1, 6), _SIZES),
         version=2,
         several_outputs=True,
         doc="Each position of an axis on its own, without that axis.",
@@ -115,8 +106,9 @@ OPS = (
         "pack",
         operands=(Operand(Role.ACTIVATION, "input", repeated=True),),
         shape=_pack_shape,
+        movable=True,
         attributes=(Attribute("values_count", "valuesCount", 0), Attribute("axis", "axis", 0)),
-        limits=(movable_at(), shared_quantization(), limit("inputs of one shape", _same_shapes)),
+        limits=(limit("inputs of one shape", _same_shapes),),
         version=2,
         doc="Inputs one behind the other along a new axis.",
     ),

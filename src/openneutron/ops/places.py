@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.compose import Parts
-from openneutron.ops.limits import constant_at, int8_at, limit, rank, shared_quantization, unquantized
+from openneutron.ops.limits import limit, rank, unquantized
 from openneutron.ops.table import (
     INPUT,
     Attribute,
@@ -23,10 +23,13 @@ from openneutron.ops.table import (
     constant_values,
     moving,
     parameter,
+    shape_given_by,
     shape_of,
+    shape_reason,
 )
 
 INDICES = Operand(Role.INDICES, "indices")
+_LIST = parameter("list of indices")
 
 
 def coordinates(graph: Graph, node: Node, index: int, width: int) -> npt.NDArray[np.int64]:
@@ -167,15 +170,11 @@ def _written_places(graph: Graph, node: Node, width: int, extents: Sequence[int]
     return reason
 
 
-def _scatter_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    return (constant_values(graph, node, 2),)
-
-
 def _scatter_fits(graph: Graph, node: Node) -> str | None:
     indices, updates, extents = shape_of(graph, node, 0), shape_of(graph, node, 1), constant_values(graph, node, 2)
     width = indices[-1] if indices else 0
-    if extents != graph[node.outputs[0]].shape:
-        return f"its output is said to have shape {list(graph[node.outputs[0]].shape)}; its operands make it {list(extents)}"
+    if reason := shape_reason(graph, node, extents):
+        return reason
     if updates != (*indices[:-1], *extents[width:]):
         return (
             f"its updates have shape {list(updates)}; its indices and shape make it {[*indices[:-1], *extents[width:]]}"
@@ -193,10 +192,6 @@ def _scatter_nd(graph: Graph, node: Node) -> Composition:
     return parts.done()
 
 
-def _dense_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    return (constant_values(graph, node, 1),)
-
-
 def _dense_width(graph: Graph, node: Node) -> int:
     indices = shape_of(graph, node, 0)
     return indices[-1] if len(indices) == 2 else 1
@@ -204,8 +199,8 @@ def _dense_width(graph: Graph, node: Node) -> int:
 
 def _dense_fits(graph: Graph, node: Node) -> str | None:
     indices, values, extents = shape_of(graph, node, 0), graph.given(node, 2), constant_values(graph, node, 1)
-    if extents != graph[node.outputs[0]].shape:
-        return f"its output is said to have shape {list(graph[node.outputs[0]].shape)}; its operands make it {list(extents)}"
+    if reason := shape_reason(graph, node, extents):
+        return reason
     width = _dense_width(graph, node)
     if width != len(extents) or len(indices) > 2 or values.elements not in (1, math.prod(indices) // max(width, 1)):
         return f"its indices have shape {list(indices)}, its values {list(values.shape)}, its result {list(extents)}"
@@ -231,10 +226,6 @@ def _update_fits(graph: Graph, node: Node) -> str | None:
     if len(whole) == len(part) == len(begin) and all(m <= n for n, m in zip(whole, part, strict=True)):
         return None
     return f"it writes {list(part)} from {list(begin)} on into {list(whole)}, which does not hold that"
-
-
-def _updated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    return (shape_of(graph, node, 0),)
 
 
 def _dynamic_update_slice(graph: Graph, node: Node) -> Composition:
@@ -274,9 +265,6 @@ OPS = (
         shape=_gather_nd_shape,
         kernels=("resize_nearest_neighbor_s8", "gather_s8"),
         limits=(
-            int8_at(0),
-            shared_quantization(),
-            unquantized([1], False, DType.INT32, DType.INT64),
             rank(0, 1, 6),
             limit("constant coordinates inside the input, or computed ones along its first axis", _readable),
         ),
@@ -289,7 +277,7 @@ OPS = (
         operands=(INDICES, Operand(Role.ACTIVATION, "rows")),
         shape=_embedding_shape,
         kernels=("resize_nearest_neighbor_s8", "gather_s8"),
-        limits=(int8_at(1), shared_quantization(), unquantized([0], False, DType.INT32), rank(0, 1, 1)),
+        limits=(unquantized([0], False, DType.INT32), rank(0, 1, 1)),
         version=2,
         doc="Rows of a table, in the order of a list of indices.",
         made_of=_embedding_lookup,
@@ -305,53 +293,32 @@ OPS = (
         shape=_one_hot_shape,
         kernels=("compare_s8", "reduce_max_s8", "select_s8"),
         attributes=(Attribute("axis", "axis", -1),),
-        quantization=Quantization.FREE,
-        limits=(
-            int8_at(),
-            unquantized([0], False, DType.INT32, DType.INT64),
-            constant_at(1, "depth"),
-            constant_at(2, "value where the index is"),
-            constant_at(3, "value elsewhere"),
-            limit("two int8 values, and an axis of the result", _one_hot_fits),
-        ),
+        limits=(limit("two int8 values, and an axis of the result", _one_hot_fits),),
         unsigned=True,
         doc="Along a new axis one value at each index, another elsewhere.",
         made_of=_one_hot,
     ),
     Op(
         "scatter_nd",
-        operands=(INDICES, Operand(Role.ACTIVATION, "updates"), parameter("shape")),
-        shape=_scatter_shape,
+        operands=(_LIST, Operand(Role.ACTIVATION, "updates"), parameter("shape")),
+        shape=shape_given_by(2),
         kernels=("copy_s8", "resize_nearest_neighbor_s8", "gather_s8"),
         quantization=Quantization.SHARED,
-        limits=(
-            int8_at(1),
-            shared_quantization(),
-            constant_at(0, "list of indices"),
-            constant_at(2, "shape"),
-            limit("coordinates inside the result, each once", _scatter_fits),
-        ),
+        limits=(limit("coordinates inside the result, each once", _scatter_fits),),
         doc="Values or slices at a list of coordinates, stored zeros elsewhere.",
         made_of=_scatter_nd,
     ),
     moving(
         "sparse_to_dense",
         operands=(
-            INDICES,
+            _LIST,
             parameter("shape"),
             Operand(Role.ACTIVATION, "values"),
             Operand(Role.VALUE, "default value"),
         ),
-        shape=_dense_shape,
+        shape=shape_given_by(1),
         kernels=("copy_s8", "resize_nearest_neighbor_s8", "gather_s8"),
-        limits=(
-            int8_at(2),
-            shared_quantization(),
-            constant_at(0, "list of indices"),
-            constant_at(1, "shape"),
-            constant_at(3, "default value"),
-            limit("coordinates inside the result, each once", _dense_fits),
-        ),
+        limits=(limit("coordinates inside the result, each once", _dense_fits),),
         version=3,
         doc="Values at a list of coordinates, one value elsewhere.",
         made_of=_sparse_to_dense,
@@ -359,11 +326,7 @@ OPS = (
     moving(
         "dynamic_update_slice",
         operands=(INPUT, Operand(Role.ACTIVATION, "update"), parameter("begin")),
-        shape=_updated_shape,
         limits=(
-            int8_at(0, 1),
-            shared_quantization(),
-            constant_at(2, "begin"),
             rank(0, 1, 5),
             limit("an update that the input holds", _update_fits),
         ),

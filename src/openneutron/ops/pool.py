@@ -13,12 +13,10 @@ from openneutron.ir import DType, Graph, Node, per_tensor
 from openneutron.ops.compose import Parts
 from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, explicit_padding, window_output
 from openneutron.ops.limits import (
+    Limit,
     axes_of,
-    constant_at,
-    int8_at,
     limit,
     rank,
-    shared_quantization,
     window_numbers,
 )
 from openneutron.ops.rescaling import fused_activation, of_one, ratio, rescales
@@ -26,7 +24,6 @@ from openneutron.ops.table import (
     INPUT,
     Attribute,
     Composition,
-    Limit,
     Op,
     Quantization,
     constant_values,
@@ -172,10 +169,8 @@ def _pool(name: str, kernels: tuple[str, ...], doc: str, *limits: Limit) -> Op:
         options="Pool2DOptions",
         attributes=(PADDING, *STRIDES, *_KERNEL, ACTIVATION),
         limits=(
-            int8_at(0),
             rank(0, 4, 4),
             window_numbers(),
-            shared_quantization(),
             fused_activation(),
             *limits,
         ),
@@ -196,7 +191,7 @@ MAX_POOL_2D = _pool("max_pool_2d", ("max_pool_2d_s8",), "Largest value in a wind
 
 reducing = partial(
     Op,
-    operands=(INPUT, parameter("axes")),
+    operands=(INPUT, parameter("list of axes")),
     shape=reduce_shape,
     options="ReducerOptions",
     attributes=(Attribute("keep_dims", "keepDims", False),),
@@ -206,12 +201,12 @@ reducing = partial(
 
 def _reduction(name: str, kernel: str, doc: str, adds: bool) -> Op:
     added = (limit(f"at most {MOST_ADDED} values into one", _addable), rescales(of_one(ratio)))
-    own = added if adds else (shared_quantization(),)
+    own = added if adds else ()
     return reducing(
         name,
         kernels=(kernel,),
         quantization=Quantization.FREE if adds else Quantization.SHARED,
-        limits=(int8_at(0), constant_at(1, "list of axes"), axes_of(0, named_axes), RUNS_OF_AXES, *own),
+        limits=(axes_of(0, named_axes), RUNS_OF_AXES, *own),
         version=2,
         unsigned=True,
         doc=doc,
@@ -243,11 +238,7 @@ def _sum(graph: Graph, node: Node) -> Composition:
 SUM = reducing(
     "sum",
     kernels=("conv_2d_1x1_s8", "copy_s8"),
-    limits=(
-        int8_at(0),
-        constant_at(1, "list of axes"),
-        axes_of(0, named_axes),
-    ),
+    limits=(axes_of(0, named_axes),),
     version=2,
     doc=(
         "Sum over some axes, as LiteRT's own optimized kernel computes it; the reference kernel of LiteRT 2.3.0 takes int8 "

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.ir import Graph, Node, QuantParams
-from openneutron.ops.table import Limit
+from openneutron.ops.limits import Limit
 
 LARGEST_SHIFT = 30
 """A left shift of 31 keeps only the sign bit; neutron_shift_is_sound() of kernel.h allows up to 30."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import constant_at, int8_at, limit, rank, shared_quantization
+from openneutron.ops.limits import limit, rank
 from openneutron.ops.table import (
     INPUT,
     Attribute,
@@ -14,6 +14,7 @@ from openneutron.ops.table import (
     moving,
     parameter,
     shape_of,
+    shape_reason,
 )
 
 
@@ -48,9 +49,8 @@ def _inside_input(graph: Graph, node: Node) -> str | None:
     source, (result,) = shape_of(graph, node), _resize_shape(graph, node)
     if min(result) < 1:
         return f"its size makes the output {list(result)}; every extent must be above 0"
-    stated = graph[node.outputs[0]].shape
-    if result != stated:
-        return f"its output is said to have shape {list(stated)}; its operands make it {list(result)}"
+    if reason := shape_reason(graph, node, result):
+        return reason
     for axis, name in ((1, "rows"), (2, "columns")):
         positions = bilinear_positions(source[axis], result[axis], node["align_corners"], node["half_pixel_centers"])
         last = positions[-1][0]
@@ -81,7 +81,7 @@ OPS = (
         shape=_resize_shape,
         kernels=("resize_nearest_neighbor_s8",),
         attributes=_PLACES,
-        limits=(int8_at(0), rank(0, 4, 4), shared_quantization(), constant_at(1, "size")),
+        limits=(rank(0, 4, 4),),
         version=2,
         doc="Rows and columns repeated or left out.",
     ),
@@ -93,10 +93,7 @@ OPS = (
         attributes=_PLACES,
         quantization=Quantization.SHARED,
         limits=(
-            int8_at(0),
             rank(0, 4, 4),
-            shared_quantization(),
-            constant_at(1, "size"),
             limit("align_corners or half_pixel_centers, not both", _one_way_to_place),
             limit("positions that LiteRT's rounding keeps inside the input", _inside_input),
         ),

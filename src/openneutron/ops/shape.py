@@ -10,23 +10,26 @@ from openneutron.ir import Graph, Node
 from openneutron.ops.limits import (
     attr_among,
     axes_of,
-    constant_at,
-    int8_at,
     limit,
-    movable_at,
     rank,
     shared_quantization,
 )
 from openneutron.ops.rescaling import quant_of, ratio_in_float, result_quant
-from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role, constant_values, moving, parameter, shape_of
+from openneutron.ops.table import (
+    INPUT,
+    Attribute,
+    Op,
+    Operand,
+    Role,
+    constant_values,
+    moving,
+    parameter,
+    shape_of,
+    stated_shape,
+)
 
 VIEWS = ("reshape", "squeeze", "expand_dims", "bitcast")
 """Operators whose output is their input's memory under another shape."""
-
-
-def _output_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    """Return the shape that the file states: a view changes no values, so any shape of as many elements is right."""
-    return (graph[node.outputs[0]].shape,)
 
 
 def _same_elements(graph: Graph, node: Node) -> str | None:
@@ -38,9 +41,10 @@ def _view(name: str, parameter: str, attributes: tuple[Attribute, ...], doc: str
     return moving(
         name,
         operands=(INPUT, Operand(Role.PARAMETER, parameter, optional=True)),
-        shape=_output_shape,
+        shape=stated_shape,
         attributes=attributes,
-        limits=(movable_at(0), shared_quantization(), limit("as many values as the input", _same_elements)),
+        movable=True,
+        limits=(limit("as many values as the input", _same_elements),),
         doc=doc,
     )
 
@@ -214,10 +218,7 @@ def _is_permutation(graph: Graph, node: Node) -> str | None:
 
 
 _PAD_LIMITS = (
-    int8_at(0),
     rank(0, 1, 5),
-    shared_quantization(),
-    constant_at(1, "list of paddings"),
     limit("paddings of at least 0", _pad_amounts),
     limit("at most 4 axes, where one that is not padded counts as part of the one before it", _pad_axes),
 )
@@ -233,7 +234,7 @@ OPS = (
     _view("expand_dims", "axis", (), "With one more extent of 1."),
     moving(
         "pad",
-        operands=(INPUT, parameter("paddings")),
+        operands=(INPUT, parameter("list of paddings")),
         shape=_pad_shape,
         kernels=("pad_s8",),
         limits=_PAD_LIMITS,
@@ -242,11 +243,11 @@ OPS = (
     ),
     moving(
         "padv2",
-        operands=(INPUT, parameter("paddings"), Operand(Role.VALUE, "value")),
+        operands=(INPUT, parameter("list of paddings"), Operand(Role.VALUE, "padding value")),
         shape=_pad_shape,
         kernels=("pad_s8",),
         options="PadV2Options",
-        limits=(*_PAD_LIMITS, constant_at(2, "padding value")),
+        limits=_PAD_LIMITS,
         version=2,
         doc="The input with a constant around it.",
     ),
@@ -258,8 +259,9 @@ OPS = (
             Attribute("axis", "axis", 0),
             Attribute("activation", "fusedActivationFunction", "NONE", {0: "NONE"}),
         ),
+        movable=True,
+        rescales_inputs=True,
         limits=(
-            movable_at(),
             limit("inputs and output of the same scale and zero point", _joined_quantization),
             attr_among("activation", "NONE"),
             axes_of(0, lambda _, node: (node["axis"],)),
@@ -272,11 +274,8 @@ OPS = (
         "slice",
         operands=(INPUT, parameter("begin"), parameter("size")),
         shape=_slice_shape,
+        movable=True,
         limits=(
-            movable_at(0),
-            shared_quantization(),
-            constant_at(1, "begin"),
-            constant_at(2, "size"),
             rank(0, 1, 5),
             limit("a box inside the input", _box_inside),
         ),
@@ -285,8 +284,9 @@ OPS = (
     ),
     moving(
         "strided_slice",
-        operands=(INPUT, parameter("begin"), parameter("end"), parameter("strides")),
+        operands=(INPUT, parameter("begin"), parameter("end"), parameter("list of strides")),
         shape=_strided_slice_shape,
+        movable=True,
         attributes=(
             Attribute("begin_mask", "beginMask", 0),
             Attribute("end_mask", "endMask", 0),
@@ -296,11 +296,6 @@ OPS = (
             Attribute("offset", "offset", False),
         ),
         limits=(
-            movable_at(0),
-            shared_quantization(),
-            constant_at(1, "begin"),
-            constant_at(2, "end"),
-            constant_at(3, "list of strides"),
             rank(0, 1, 5),
             attr_among("ellipsis_mask", 0),
             attr_among("new_axis_mask", 0),
@@ -314,10 +309,8 @@ OPS = (
         "transpose",
         operands=(INPUT, parameter("permutation")),
         shape=_transpose_shape,
+        movable=True,
         limits=(
-            movable_at(0),
-            shared_quantization(),
-            constant_at(1, "permutation"),
             rank(0, 1, 6),
             limit("a permutation of the input's axes", _is_permutation),
         ),

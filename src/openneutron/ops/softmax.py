@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import fixed_output, int8_at, limit, rank
+from openneutron.ops.limits import Limit, limit, rank
 from openneutron.ops.rescaling import quant_of
-from openneutron.ops.table import Attribute, Op, Quantization
+from openneutron.ops.table import Attribute, Op, shape_of
 
 MOST_ADDED = 2**12 - 1
 """The number of exponentials whose sum LiteRT's LOG_SOFTMAX and int16 SOFTMAX hold: 12 integer bits."""
@@ -25,16 +25,19 @@ WIDE = (1 / 65536, -32768)
 
 
 def _has_axes(graph: Graph, node: Node) -> str | None:
-    data = graph.given(node, 0)
-    return None if data.shape else "its input is a single number"
+    return None if shape_of(graph, node) else "its input is a single number"
 
 
-def _addable(graph: Graph, node: Node) -> str | None:
-    data = graph.given(node, 0)
-    if not data.shape:
-        return "its input is a single number"
-    count = data.shape[-1]
-    return None if count <= MOST_ADDED else f"it adds {count} exponentials; LiteRT's sum holds {MOST_ADDED}"
+def _addable(most: int, what: str) -> Limit:
+    """Return the limit on the values along the last axis, of which LiteRT makes a sum."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        shape = shape_of(graph, node)
+        if not shape or shape[-1] <= most:
+            return _has_axes(graph, node)
+        return f"it adds {shape[-1]} {what}; LiteRT's sum holds {most}"
+
+    return limit(f"at most {most} values along the last axis", rule)
 
 
 INTEGER_BITS = 5
@@ -62,14 +65,6 @@ MOST_SQUARED = (2**31 - 1) // 255**2
 """The number of values whose squares LiteRT's L2_NORMALIZATION adds in 32 bits."""
 
 
-def _squares_fit(graph: Graph, node: Node) -> str | None:
-    data = graph.given(node, 0)
-    if not data.shape:
-        return "its input is a single number"
-    count = data.shape[-1]
-    return None if count <= MOST_SQUARED else f"it adds {count} squares; LiteRT's sum holds {MOST_SQUARED}"
-
-
 def _own_scale(graph: Graph, node: Node) -> str | None:
     quant = graph[node.outputs[0]].quant
     assert quant is not None
@@ -78,16 +73,15 @@ def _own_scale(graph: Graph, node: Node) -> str | None:
     return f"its output's scale is {quant.scale:g}; it must be 2^-24 to 1"
 
 
-_ADDABLE = limit(f"at most {MOST_ADDED} values along the last axis", _addable)
+_ADDABLE = _addable(MOST_ADDED, "exponentials")
 
 OPS = (
     Op(
         "softmax",
         kernels=("softmax_s8",),
         attributes=(Attribute("beta", "beta", 1.0),),
-        quantization=Quantization.FIXED,
         fixed_output=(1 / 256, -128),
-        limits=(int8_at(0), limit("at least one axis", _has_axes), fixed_output(1 / 256, -128), _STEEP),
+        limits=(limit("at least one axis", _has_axes), _STEEP),
         version=2,
         unsigned=True,
         doc="exp(beta * x) over its sum along the last axis.",
@@ -97,21 +91,15 @@ OPS = (
         in_litert=False,
         kernels=("softmax_s8",),
         attributes=(Attribute("beta", "beta", 1.0),),
-        limits=(int8_at(0), _ADDABLE, _STEEP, limit("an output scale of 2^-24 to 1", _own_scale)),
+        limits=(_ADDABLE, _STEEP, limit("an output scale of 2^-24 to 1", _own_scale)),
         doc="exp(beta * x) over its sum along the last axis, at a scale of its own, for probabilities that are all small. "
         "Files state it as SOFTMAX from int8 to int16, whose steps are 1/65536, and QUANTIZE to int8.",
     ),
     Op(
         "log_softmax",
         kernels=("log_softmax_s8",),
-        quantization=Quantization.FIXED,
         fixed_output=(16 / 256, 127),
-        limits=(
-            int8_at(0),
-            _ADDABLE,
-            fixed_output(16 / 256, 127),
-            _STEEP,
-        ),
+        limits=(_ADDABLE, _STEEP),
         version=2,
         unsigned=True,
         doc="x less the logarithm of the sum of exp(x) along the last axis.",
@@ -120,14 +108,8 @@ OPS = (
         "l2_normalization",
         kernels=("l2_normalization_s8",),
         options="L2NormOptions",
-        quantization=Quantization.FIXED,
         fixed_output=(1 / 128, 0),
-        limits=(
-            int8_at(0),
-            rank(0, 1, 4),
-            limit(f"at most {MOST_SQUARED} values along the last axis", _squares_fit),
-            fixed_output(1 / 128, 0),
-        ),
+        limits=(rank(0, 1, 4), _addable(MOST_SQUARED, "squares")),
         version=2,
         doc="x over the root of the sum of the squares along the last axis.",
     ),

@@ -8,7 +8,7 @@ keyed by the row's name: the reader and writer (``litert``, ``options``, ``attri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -16,9 +16,17 @@ from functools import partial
 import numpy as np
 
 from openneutron.ir import DType, Graph, Node, Tensor
-
-Limit = Callable[[Graph, Node], str | None]
-"""None, or the reason in words why this node can't be compiled; ``__doc__`` is the documentation's wording."""
+from openneutron.ops.limits import (
+    Limit,
+    constant_at,
+    fixed_output,
+    int8_weight,
+    int32_bias,
+    movable_at,
+    shared_quantization,
+    stored_at,
+    unquantized,
+)
 
 ShapeRule = Callable[[Graph, Node], tuple[tuple[int, ...], ...]]
 """Output shapes from the operands' shapes, values and the attributes."""
@@ -30,9 +38,27 @@ def shape_of(graph: Graph, node: Node, index: int = 0) -> tuple[int, ...]:
 
 
 def same_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    """Return the first operand's shape: the shape rule of operators that compute each element from the one in its
-    place."""
+    """Return the first operand's shape: the shape rule where each element comes from the one in its place."""
     return (shape_of(graph, node),)
+
+
+def stated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    """Return the shape that the file states: the shape rule where any shape of as many bytes is right."""
+    return (graph[node.outputs[0]].shape,)
+
+
+def shape_given_by(index: int) -> ShapeRule:
+    """Return the shape rule of operators with an operand that holds the shape."""
+    return lambda graph, node: (constant_values(graph, node, index),)
+
+
+def shape_reason(graph: Graph, node: Node, *shapes: tuple[int, ...]) -> str | None:
+    """Return the reason why the outputs can't have the shapes that the file states, or None."""
+    for name, shape in zip(node.outputs, shapes, strict=True):
+        stated = graph[name].shape
+        if shape != stated:
+            return f"its output is said to have shape {list(stated)}; its operands make it {list(shape)}"
+    return None
 
 
 def constant_values(graph: Graph, node: Node, index: int) -> tuple[int, ...]:
@@ -86,6 +112,8 @@ class Operand:
     name: str
     optional: bool = False
     repeated: bool = False
+    channel_axis: int = 0
+    """Of weights: the axis of the output channels."""
 
 
 INPUT = Operand(Role.ACTIVATION, "input")
@@ -121,7 +149,14 @@ class Op:
     attributes: tuple[Attribute, ...] = ()
     quantization: Quantization = Quantization.FREE
     fixed_output: tuple[float, int] | None = None
+    types: tuple[DType, ...] = (DType.INT8,)
+    """The types of activations and outputs."""
+    movable: bool = False
+    """True where activations and outputs may also have a type without a scale, which is moved as it is."""
+    rescales_inputs: bool = False
+    """True where a limit of the row takes the place of inputs quantized as the output."""
     limits: tuple[Limit, ...] = ()
+    """The row's own; those that follow from the operands' roles and from the quantization are put in front of them."""
     version: int = 1
     """The operator version LiteRT wants for its int8 form."""
     unsigned: bool = False
@@ -135,6 +170,33 @@ class Op:
     made_of: Compose | None = None
     """The composition that replaces an operator without a rule in kernel selection."""
 
+    def __post_init__(self) -> None:
+        if self.fixed_output is not None:
+            object.__setattr__(self, "quantization", Quantization.FIXED)
+        object.__setattr__(self, "limits", (*self._limits_of_roles(), *self.limits))
+
+    def _limits_of_roles(self) -> Iterator[Limit]:
+        places = {role: [i for i, operand in enumerate(self.operands) if operand.role is role] for role in Role}
+        activations = places[Role.ACTIVATION]
+        if self.movable:
+            yield movable_at(None if self.operands[activations[0]].repeated else activations[0])
+        elif self.quantization is not Quantization.NONE:
+            yield stored_at(activations, self.types)
+        for role, types in ((Role.CONDITION, (DType.BOOL,)), (Role.INDICES, (DType.INT32, DType.INT64))):
+            if places[role]:
+                yield unquantized(places[role], False, *types)
+        for index, operand in enumerate(self.operands):
+            if operand.role in (Role.PARAMETER, Role.VALUE) and not operand.optional:
+                yield constant_at(index, operand.name)
+            elif operand.role is Role.WEIGHT:
+                yield int8_weight(index, operand.channel_axis)
+            elif operand.role is Role.BIAS:
+                yield int32_bias(index)
+        if self.quantization is Quantization.SHARED and not self.rescales_inputs:
+            yield shared_quantization()
+        if self.fixed_output is not None:
+            yield fixed_output(*self.fixed_output)
+
     @property
     def litert(self) -> str:
         """Return LiteRT's name of the operator; empty where LiteRT has no such operator."""
@@ -146,8 +208,7 @@ class Op:
         return self.options or "".join(word.capitalize() for word in self.name.split("_")) + "Options"
 
     def reject(self, graph: Graph, node: Node) -> str | None:
-        """Return the first reason against the node, or None: missing operands, a broken limit, or an impossible
-        shape."""
+        """Return the first reason against the node, or None: missing operands, a broken limit, or an impossible shape."""
         required = [index for index, operand in enumerate(self.operands) if not operand.optional]
         missing = [index for index in required if index >= len(node.inputs) or node.inputs[index] is None]
         if missing or not node.outputs or (len(node.outputs) != 1 and not self.several_outputs):
@@ -176,11 +237,7 @@ class Op:
             reason = limit(graph, node)
             if reason is not None:
                 return reason
-        for name, shape in zip(node.outputs, self.shape(graph, node), strict=True):
-            stated = graph[name].shape
-            if shape != stated:
-                return f"its output is said to have shape {list(stated)}; its operands make it {list(shape)}"
-        return None
+        return shape_reason(graph, node, *self.shape(graph, node))
 
 
 moving = partial(Op, kernels=("copy_s8",), quantization=Quantization.SHARED, unsigned=True)

@@ -6,16 +6,12 @@ from __future__ import annotations
 from openneutron.ir import Graph, Node
 from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, Padding
 from openneutron.ops.limits import (
-    constant_at,
-    int8_at,
-    int8_weight,
-    int32_bias,
     limit,
     rank,
     window_numbers,
 )
 from openneutron.ops.rescaling import fused_activation, of_convolution, rescales
-from openneutron.ops.table import Op, Operand, Role, constant_values, parameter
+from openneutron.ops.table import Op, Operand, Role, constant_values, parameter, shape_given_by
 
 OUTPUT_SHAPE, WEIGHTS, INPUT, BIAS = range(4)
 """The operands' places."""
@@ -38,10 +34,6 @@ def cropped(node: Node, data: Shape, weights: Shape, result: Shape) -> Padding:
         before = max(0, surplus) // 2 if node["padding"] == "SAME" else 0
         sides += [before, surplus - before]
     return (sides[0], sides[1], sides[2], sides[3])
-
-
-def _shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    return (constant_values(graph, node, OUTPUT_SHAPE),)
 
 
 def _fitting(graph: Graph, node: Node) -> str | None:
@@ -70,16 +62,12 @@ TRANSPOSE_CONV = Op(
         Operand(Role.ACTIVATION, "input"),
         Operand(Role.BIAS, "bias", optional=True),
     ),
-    shape=_shape,
+    shape=shape_given_by(OUTPUT_SHAPE),
     kernels=("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8"),
     attributes=(PADDING, *STRIDES, ACTIVATION),
     limits=(
-        int8_at(INPUT),
         rank(INPUT, 4, 4),
-        constant_at(OUTPUT_SHAPE, "output shape"),
         window_numbers(),
-        int8_weight(WEIGHTS, 0),
-        int32_bias(BIAS),
         rescales(of_convolution(INPUT, WEIGHTS)),
         fused_activation(),
         limit("output rows and columns from which a convolution would make the input's", _fitting),
