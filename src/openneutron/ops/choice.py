@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Comparisons, boolean operators, selections by booleans, and positions of extrema."""
+"""Operators on values without a scale: casts, comparisons, boolean operators, selections by booleans, positions of extrema."""
 
 from __future__ import annotations
 
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.compose import Parts
-from openneutron.ops.elementwise import broadcast_shape
-from openneutron.ops.limits import Limit, axes_of, int8_inputs, int8_reason, limit, unquantized
+from openneutron.ops.limits import axes_of, broadcasts, extent_reason, int8_inputs, int8_reason, limit, unquantized
 from openneutron.ops.pool import RUNS_OF_AXES, named_axes, reducing
 from openneutron.ops.table import (
     INPUT,
@@ -16,43 +15,36 @@ from openneutron.ops.table import (
     Operand,
     Quantization,
     Role,
+    broadcast,
     moving,
     parameter,
+    stated_shape,
 )
 
-MOST_BROADCAST = {"compare": 4, "logical": 4, "select": 5}
-"""The largest rank at which LiteRT broadcasts these families."""
+WHOLE = (DType.INT8, DType.INT32, DType.INT64, DType.BOOL)
+"""The integer types that CAST accepts on either side; each is stored with its low byte first."""
 
 
-def _shapes(graph: Graph, node: Node) -> list[tuple[int, ...]]:
-    return [graph[name].shape for name in node.inputs if name is not None]
+def _whole_numbers(graph: Graph, node: Node) -> str | None:
+    source, result = graph.given(node, 0), graph[node.outputs[0]]
+    for what, tensor in (("input", source), ("output", result)):
+        if tensor.dtype not in WHOLE:
+            return f"{what} '{tensor.name}' is {tensor.dtype}; it must be int8, int32, int64 or bool"
+        if reason := extent_reason(tensor, what):
+            return reason
+    if result.dtype is DType.BOOL and source.dtype not in (DType.INT8, DType.BOOL):
+        return f"it turns {source.dtype} into bool; of several bytes no kernel tells whether one is not 0"
+    return None
 
 
-def _broadcast(graph: Graph, node: Node) -> tuple[int, ...] | None:
-    shape: tuple[int, ...] | None = ()
-    for own in _shapes(graph, node):
-        shape = None if shape is None else broadcast_shape(shape, own)
-    return shape
-
-
-def _result_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    shape = _broadcast(graph, node)
-    assert shape is not None
-    return (shape,)
-
-
-def _broadcasts(most: int) -> Limit:
-    def rule(graph: Graph, node: Node) -> str | None:
-        shapes = _shapes(graph, node)
-        words = " and ".join(str(list(shape)) for shape in shapes)
-        if _broadcast(graph, node) is None:
-            return f"its inputs have shapes {words}, which do not broadcast"
-        longest = max(len(shape) for shape in shapes)
-        if len(set(shapes)) > 1 and longest > most:
-            return f"it broadcasts at rank {longest}; at most {most}, as in LiteRT"
+def _same_bytes(graph: Graph, node: Node) -> str | None:
+    source, result = graph.given(node, 0), graph[node.outputs[0]]
+    if source.size_bytes == result.size_bytes:
         return None
+    return f"its input has {source.size_bytes} bytes, its output {result.size_bytes}"
 
-    return limit(f"shapes that broadcast, up to rank {most} where they differ", rule)
+
+_TYPES = limit("int8, int32, int64 or bool; to bool from int8 or bool alone", _whole_numbers)
 
 
 def _comparable(graph: Graph, node: Node) -> str | None:
@@ -91,14 +83,14 @@ def _comparison(name: str) -> Op:
     return Op(
         name,
         operands=(Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
-        shape=_result_shape,
+        shape=broadcast,
         kernels=("compare_s8",),
         quantization=Quantization.NONE,
         limits=(
             limit(words, _comparable),
             limit("inputs of one type", _one_type),
             unquantized([], True, DType.BOOL),
-            _broadcasts(MOST_BROADCAST["compare"]),
+            broadcasts(4),
         ),
         version=2,
         unsigned=True,
@@ -110,12 +102,12 @@ def _logical(name: str, doc: str, kernel: str = "maximum_s8", operands: int = 2)
     return Op(
         name,
         operands=tuple(Operand(Role.CONDITION, place) for place in ("a", "b")[:operands]),
-        shape=_result_shape,
+        shape=broadcast,
         kernels=(kernel,),
         quantization=Quantization.NONE,
         limits=(
             unquantized([], True, DType.BOOL),
-            _broadcasts(MOST_BROADCAST["logical"]),
+            broadcasts(4),
         ),
         doc=doc,
     )
@@ -198,6 +190,21 @@ def _over_axes(name: str, doc: str) -> Op:
 
 
 OPS = (
+    Op(
+        "cast",
+        kernels=("copy_s8", "lookup_s8"),
+        quantization=Quantization.NONE,
+        limits=(_TYPES,),
+        doc="The stored numbers in another type; where that is narrower, their low bytes.",
+    ),
+    Op(
+        "bitcast",
+        shape=stated_shape,
+        kernels=("copy_s8",),
+        quantization=Quantization.NONE,
+        limits=(_TYPES, limit("as many bytes as the input", _same_bytes)),
+        doc="The same bytes as another type.",
+    ),
     *(_comparison(name) for name in COMPARISONS),
     _logical("logical_and", "Whether both are true, with broadcasting."),
     _logical("logical_or", "Whether one of them is true, with broadcasting."),
@@ -205,9 +212,9 @@ OPS = (
     moving(
         "select_v2",
         operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
-        shape=_result_shape,
+        shape=broadcast,
         kernels=("select_s8",),
-        limits=(_broadcasts(MOST_BROADCAST["select"]),),
+        limits=(broadcasts(5),),
         doc="One value where a condition holds, another elsewhere, with broadcasting.",
     ),
     moving(

@@ -9,7 +9,7 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.conv import ACTIVATION
-from openneutron.ops.limits import Limit, limit
+from openneutron.ops.limits import Limit, broadcasts, limit
 from openneutron.ops.rescaling import (
     clamps_to,
     fused_activation,
@@ -24,35 +24,9 @@ from openneutron.ops.rescaling import (
     result_quant,
     rsqrt_factor,
 )
-from openneutron.ops.table import INPUT, Attribute, Op, Operand, Quantization, Role
+from openneutron.ops.table import INPUT, Attribute, Op, Operand, Quantization, Role, broadcast, broadcast_shape
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
-
-
-def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the shape of NumPy's broadcasting; None where the shapes don't fit."""
-    length = max(len(a), len(b))
-    a, b = (1,) * (length - len(a)) + a, (1,) * (length - len(b)) + b
-    if any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)):
-        return None
-    return tuple(max(x, y) for x, y in zip(a, b, strict=True))
-
-
-def _two_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    a, b = graph.given(node, 0), graph.given(node, 1)
-    shape = broadcast_shape(a.shape, b.shape)
-    assert shape is not None
-    return (shape,)
-
-
-def _broadcastable(graph: Graph, node: Node) -> str | None:
-    a, b = graph.given(node, 0), graph.given(node, 1)
-    if broadcast_shape(a.shape, b.shape) is None:
-        return f"its inputs have shapes {list(a.shape)} and {list(b.shape)}, which do not broadcast"
-    longest = max(len(a.shape), len(b.shape))
-    if a.shape != b.shape and longest > 6:
-        return f"it broadcasts at rank {longest}; at most 6, as in LiteRT"
-    return None
 
 
 def _hard_swish_scales(graph: Graph, node: Node) -> str | None:
@@ -183,13 +157,13 @@ def _two(
     return Op(
         name,
         operands=_TWO,
-        shape=_two_shape,
+        shape=broadcast,
         kernels=(kernel,),
         options=options,
         attributes=(ACTIVATION,) if fused else (),
         quantization=quantization,
         limits=(
-            limit("shapes that broadcast, up to rank 6 where they differ", _broadcastable),
+            broadcasts(6),
             *limits,
         ),
         version=version,

@@ -7,6 +7,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 from openneutron.ir import DType, Graph, Node, Tensor
 
 Limit = Callable[[Graph, Node], str | None]
@@ -213,6 +215,25 @@ def rank(index: int, low: int, high: int) -> Limit:
         return f"input '{tensor.name}' has rank {len(tensor.shape)}; it must be {words}"
 
     return limit(f"rank {words}" if index == 0 else f"input {index} of rank {words}", rule)
+
+
+def broadcasts(most: int) -> Limit:
+    """The operands broadcast, up to the largest rank at which LiteRT broadcasts them."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        shapes = [graph[name].shape for name in node.inputs if name is not None]
+        try:
+            np.broadcast_shapes(*shapes)
+        except ValueError:
+            return (
+                f"its inputs have shapes {' and '.join(str(list(shape)) for shape in shapes)}, which do not broadcast"
+            )
+        longest = max(len(shape) for shape in shapes)
+        if len(set(shapes)) > 1 and longest > most:
+            return f"it broadcasts at rank {longest}; at most {most}, as in LiteRT"
+        return None
+
+    return limit(f"shapes that broadcast, up to rank {most} where they differ", rule)
 
 
 def attr_among(name: str, *allowed: object) -> Limit:

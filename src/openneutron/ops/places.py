@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.compose import Parts
-from openneutron.ops.limits import limit, rank, unquantized
+from openneutron.ops.limits import limit, rank
 from openneutron.ops.table import (
     INPUT,
     Attribute,
@@ -274,10 +274,10 @@ OPS = (
     ),
     moving(
         "embedding_lookup",
-        operands=(INDICES, Operand(Role.ACTIVATION, "rows")),
+        operands=(Operand(Role.INDICES, "indices", types=(DType.INT32,)), Operand(Role.ACTIVATION, "rows")),
         shape=_embedding_shape,
         kernels=("resize_nearest_neighbor_s8", "gather_s8"),
-        limits=(unquantized([0], False, DType.INT32), rank(0, 1, 1)),
+        limits=(rank(0, 1, 1),),
         version=2,
         doc="Rows of a table, in the order of a list of indices.",
         made_of=_embedding_lookup,

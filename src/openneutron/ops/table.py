@@ -42,6 +42,21 @@ def same_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     return (shape_of(graph, node),)
 
 
+def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the shape of NumPy's broadcasting; None where the shapes don't fit."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
+
+
+def broadcast(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    """Return the shape that all operands broadcast to: the shape rule of operators with several operands of one kind."""
+    shape = broadcast_shape(*(graph[name].shape for name in node.inputs if name is not None))
+    assert shape is not None
+    return (shape,)
+
+
 def stated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     """Return the shape that the file states: the shape rule where any shape of as many bytes is right."""
     return (graph[node.outputs[0]].shape,)
@@ -114,6 +129,8 @@ class Operand:
     repeated: bool = False
     channel_axis: int = 0
     """Of weights: the axis of the output channels."""
+    types: tuple[DType, ...] = (DType.INT32, DType.INT64)
+    """Of indices."""
 
 
 INPUT = Operand(Role.ACTIVATION, "input")
@@ -182,12 +199,13 @@ class Op:
             yield movable_at(None if self.operands[activations[0]].repeated else activations[0])
         elif self.quantization is not Quantization.NONE:
             yield stored_at(activations, self.types)
-        for role, types in ((Role.CONDITION, (DType.BOOL,)), (Role.INDICES, (DType.INT32, DType.INT64))):
-            if places[role]:
-                yield unquantized(places[role], False, *types)
+        if places[Role.CONDITION]:
+            yield unquantized(places[Role.CONDITION], False, DType.BOOL)
         for index, operand in enumerate(self.operands):
             if operand.role in (Role.PARAMETER, Role.VALUE) and not operand.optional:
                 yield constant_at(index, operand.name)
+            elif operand.role is Role.INDICES:
+                yield unquantized([index], False, *operand.types)
             elif operand.role is Role.WEIGHT:
                 yield int8_weight(index, operand.channel_axis)
             elif operand.role is Role.BIAS:

@@ -15,7 +15,7 @@ from openneutron.compiler.graph.legalize import rename_identities
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.diagnostics import OnCpu
 from openneutron.mixed import CompiledFile
-from openneutron.ops.macs import macs
+from openneutron.ops.conv import macs
 from openneutron.ops.shape import VIEWS
 from openneutron.targets import Target
 

@@ -12,10 +12,9 @@ from openneutron import ops
 from openneutron.ir import Graph, Node, Tensor, constant
 from openneutron.ops import BY_NAME
 from openneutron.ops.blocks import amounts_of, block_of
-from openneutron.ops.conv import Padding, explicit_padding
+from openneutron.ops.conv import DATA, OUTPUT_SHAPE, WEIGHTS, Padding, cropped, explicit_padding
 from openneutron.ops.shape import VIEWS, pads, slice_window
 from openneutron.ops.table import constant_values
-from openneutron.ops.transposed import INPUT, OUTPUT_SHAPE, WEIGHTS, cropped
 
 FUSED_NAME = {"relu": "RELU", "relu6": "RELU6", "relu_n1_to_1": "RELU_N1_TO_1"}
 
@@ -136,7 +135,7 @@ def _total_crop(graph: Graph, node: Node, after: Node) -> Padding | None:
     if (whole[0], whole[3]) != (part[0], part[3]):
         return None
     begin, _ = slice_window(graph, after)
-    top, bottom, left, right = cropped(node, graph.given(node, INPUT).shape, graph.given(node, WEIGHTS).shape, whole)
+    top, bottom, left, right = cropped(node, graph.given(node, DATA).shape, graph.given(node, WEIGHTS).shape, whole)
     rows, columns = (whole[axis] - part[axis] - begin[axis] for axis in (1, 2))
     return top + begin[1], bottom + rows, left + begin[2], right + columns
 

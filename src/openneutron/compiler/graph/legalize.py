@@ -20,11 +20,10 @@ from openneutron.compiler.graph.fuse import (
 )
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant
 from openneutron.ops import BY_NAME
-from openneutron.ops.conv import explicit_padding
+from openneutron.ops.conv import DATA, WEIGHTS, explicit_padding
 from openneutron.ops.rescaling import steps_of
 from openneutron.ops.shape import VIEWS, pads, slice_window
 from openneutron.ops.table import constant_values
-from openneutron.ops.transposed import INPUT, WEIGHTS
 
 
 def rename_identities(graph: Graph) -> Graph:
@@ -160,7 +159,7 @@ _OPERANDS = {
     "conv_2d": (0, 1),
     "depthwise_conv_2d": (0, 1),
     "fully_connected": (0, 1),
-    "transpose_conv": (INPUT, WEIGHTS),
+    "transpose_conv": (DATA, WEIGHTS),
 }
 """The operand positions of the input and the weights."""
 

@@ -26,8 +26,7 @@ from openneutron.compiler.select.calls import (
     whole,
 )
 from openneutron.ir import Graph, Node, Tensor
-from openneutron.ops.conv import explicit_padding
-from openneutron.ops.matmul import matrices
+from openneutron.ops.conv import BIAS, DATA, WEIGHTS, cropped, explicit_padding, matrices
 from openneutron.ops.rescaling import (
     Multipliers,
     activation_range,
@@ -38,7 +37,6 @@ from openneutron.ops.rescaling import (
     quantize_multipliers,
     single_rounding_range,
 )
-from openneutron.ops.transposed import BIAS, INPUT, WEIGHTS, cropped
 
 
 @selects("conv_2d", "depthwise_conv_2d")
@@ -326,12 +324,12 @@ class _Layer:
 
 
 def _layer(graph: Graph, node: Node) -> _Layer:
-    source, weights, bias = graph.given(node, INPUT), graph.given(node, WEIGHTS), graph.operand(node, BIAS)
+    source, weights, bias = graph.given(node, DATA), graph.given(node, WEIGHTS), graph.operand(node, BIAS)
     assert weights.data is not None
     data = np.asarray(weights.data, np.int8)
     groups = groups_of(data)
     values = None if bias is None or bias.data is None else np.asarray(bias.data, np.int32).reshape(-1)
-    scales = of_convolution(INPUT, WEIGHTS)(graph, node)
+    scales = of_convolution(DATA, WEIGHTS)(graph, node)
     return _Layer(node, source, graph[node.outputs[0]], _diagonal(data, groups), scales, values, groups)
 
 

@@ -28,9 +28,8 @@ from openneutron.compiler.select.calls import (
     with_rows,
 )
 from openneutron.ir import DType, Graph, Node, Tensor
-from openneutron.ops.indexed import INDEXED, Indexed, gathers_by_maps, kernel_axes, merged_axes
+from openneutron.ops.indexed import INDEXED, Indexed, bilinear_positions, gathers_by_maps, kernel_axes, merged_axes
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
-from openneutron.ops.resize import bilinear_positions
 from openneutron.ops.shape import pad_box, pads, slice_window, strided_window
 from openneutron.ops.table import constant_values
 
