@@ -47,6 +47,10 @@ def _same_bytes(graph: Graph, node: Node) -> str | None:
 _TYPES = limit("int8, int32, int64 or bool; to bool from int8 or bool alone", _whole_numbers)
 
 
+MOST_BROADCAST = {"compare": 4, "logical": 4, "select": 5}
+"""The largest rank at which LiteRT broadcasts these families."""
+
+
 def _comparable(graph: Graph, node: Node) -> str | None:
     """LiteRT rescales both operands by their scales, by less than 1."""
     for index in (0, 1):
@@ -90,7 +94,7 @@ def _comparison(name: str) -> Op:
             limit(words, _comparable),
             limit("inputs of one type", _one_type),
             unquantized([], True, DType.BOOL),
-            broadcasts(4),
+            broadcasts(MOST_BROADCAST["compare"]),
         ),
         version=2,
         unsigned=True,
@@ -107,7 +111,7 @@ def _logical(name: str, doc: str, kernel: str = "maximum_s8", operands: int = 2)
         quantization=Quantization.NONE,
         limits=(
             unquantized([], True, DType.BOOL),
-            broadcasts(4),
+            broadcasts(MOST_BROADCAST["logical"]),
         ),
         doc=doc,
     )
@@ -214,7 +218,7 @@ OPS = (
         operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
         shape=broadcast,
         kernels=("select_s8",),
-        limits=(broadcasts(5),),
+        limits=(broadcasts(MOST_BROADCAST["select"]),),
         doc="One value where a condition holds, another elsewhere, with broadcasting.",
     ),
     moving(
