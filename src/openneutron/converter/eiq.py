@@ -141,7 +141,6 @@ def _run(folder: Path, model: bytes, options: CompileOptions, wanted: dict[str, 
 
 
 def _flags(flags: Sequence[str]) -> list[tuple[str, str | None]]:
-    """Return names and texts of ``--name=text`` and ``--name``."""
     read: list[tuple[str, str | None]] = []
     for flag in flags:
         name, equals, text = flag.removeprefix("--").partition("=")

@@ -38,7 +38,6 @@ def profile(program: Program) -> tuple[KernelCost, ...]:
 
 
 def _counted(microcode: Microcode) -> tuple[Counter[int], Counter[int]]:
-    """Return the calls and the modelled cycles by operator."""
     calls, cycles = Counter[int](), Counter[int]()
     times = 1
     words_left = 0

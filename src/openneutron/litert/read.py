@@ -51,8 +51,7 @@ class LiteRTModel:
 
 
 def read(data: bytes | Path) -> LiteRTModel:
-    """Return the main graph of a ``.tflite`` file or its bytes. Raises InvalidModelError where it is none or is
-    damaged."""
+    """Return the main graph of a ``.tflite`` file or its bytes. Raises InvalidModelError for others and damaged ones."""
     name = "model"
     if isinstance(data, Path):
         name = data.name
@@ -71,8 +70,7 @@ def read(data: bytes | Path) -> LiteRTModel:
 
 
 def unpack(data: bytes, name: str) -> Any:
-    """Return a file's flatbuffer objects, as the generated reader has them. Raises InvalidModelError where there are
-    none."""
+    """Return a file's flatbuffer objects, as the generated reader has them. Raises InvalidModelError without them."""
     if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
         raise InvalidModelError(
             f"'{name}' is no LiteRT model: bytes 4 to 7 are {data[4:8]!r}; a .tflite file has {FILE_IDENTIFIER!r} there."
@@ -104,8 +102,7 @@ def _inline(model: Any, data: bytes) -> None:
 
 
 def read_model(model: Any) -> LiteRTModel:
-    """Return the main graph with its flatbuffer objects. Raises InvalidModelError, or any exception where these are
-    damaged."""
+    """Return the main graph with its flatbuffer objects. Raises any exception where these are damaged."""
     if not model.subgraphs:
         raise InvalidModelError("the model has no subgraph.")
     subgraph = model.subgraphs[0]
@@ -140,8 +137,7 @@ def places(given: Any) -> list[int]:
 
 
 def _unique_names(tensors: Sequence[Any]) -> list[str]:
-    """Return a unique name for each tensor: the file's, with a number added where several tensors have the same
-    name."""
+    """Return a unique name for each tensor: the file's, with a number where several tensors have the same name."""
     names: dict[str, None] = {}
     for index, item in enumerate(tensors):
         stem = item.name.decode("utf-8", "replace") if item.name else f"tensor{index}"

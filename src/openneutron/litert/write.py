@@ -92,8 +92,7 @@ def tensor_object(model: Any, tensor: Tensor) -> Any:
 
 
 def stored(model: Any, item: Any, data: np.ndarray) -> Any:
-    """Return the flatbuffer object of a tensor with the constant values ``data``, which become a new buffer of the
-    model."""
+    """Return the flatbuffer object of a tensor with constant values, which become a new buffer of the model."""
     twin = copy.copy(item)
     twin.buffer = _new_buffer(model, data)
     return twin

@@ -6,19 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron.ir import Graph, Node
-from openneutron.ops import (
-    blocks,
-    choice,
-    conv,
-    elementwise,
-    filled,
-    indexed,
-    pieces,
-    places,
-    pool,
-    shape,
-    softmax,
-)
+from openneutron.ops import blocks, choice, conv, elementwise, filled, indexed, pieces, places, pool, shape, softmax
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
 _FAMILIES = (conv, pool, elementwise, shape, softmax, indexed, pieces, choice, blocks, places, filled)
@@ -63,8 +51,7 @@ ON_CPU: dict[str, str] = {
     "STABLEHLO_RNG_BIT_GENERATOR": "it makes random numbers",
     "TOPK_V2": "no kernel sorts; of the largest value alone REDUCE_MAX and ARG_MAX run",
 }
-"""The reasons by LiteRT's name of an operator without a row in the table. Other operators without a row have the
-reason that there is no kernel for them."""
+"""The reasons by LiteRT's name; other operators without a row have the reason that there is no kernel for them."""
 
 
 def reject(graph: Graph, node: Node) -> str | None:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that move blocks of rows and columns into channels or batches, and back: compositions of pads, transposes
-and slices."""
+"""Operators that move blocks of rows and columns into channels or batches, and back, by pads, transposes and slices."""
 
 from __future__ import annotations
 
@@ -12,16 +11,7 @@ import numpy as np
 from openneutron.ir import Graph, Node
 from openneutron.ops.compose import Parts
 from openneutron.ops.limits import Limit, limit, rank
-from openneutron.ops.table import (
-    INPUT,
-    Attribute,
-    Composition,
-    Op,
-    constant_values,
-    moving,
-    parameter,
-    shape_of,
-)
+from openneutron.ops.table import INPUT, Attribute, Composition, Op, constant_values, moving, parameter, shape_of
 
 
 def _depth_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -64,8 +54,7 @@ def block_of(graph: Graph, node: Node) -> tuple[int, ...]:
 
 
 def amounts_of(graph: Graph, node: Node) -> tuple[tuple[int, int], ...]:
-    """Return for each divided axis the amounts before and behind it that are added (SPACE_TO_BATCH_ND) or cropped
-    (BATCH_TO_SPACE_ND)."""
+    """Return for each divided axis the amounts before and behind it that are added, or cropped (BATCH_TO_SPACE_ND)."""
     flat = constant_values(graph, node, 2)
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 

@@ -129,8 +129,7 @@ def _condition_of_rows(graph: Graph, node: Node) -> str | None:
 
 
 def _select_of_rows(graph: Graph, node: Node) -> Composition:
-    """Lower SELECT_V2; a condition with one value for each index of the first axis is broadcast along the other
-    axes."""
+    """Lower SELECT_V2; a condition of the first axis is broadcast along the other axes."""
     parts, (condition, *others), (result,) = Parts(graph, node), (str(name) for name in node.inputs), node.outputs
     shape, own = graph[result].shape, graph[condition].shape
     if own != shape:
@@ -140,8 +139,7 @@ def _select_of_rows(graph: Graph, node: Node) -> Composition:
 
 
 def arg_axis(graph: Graph, node: Node) -> int:
-    """Return the axis along which an arg_max looks, not negative. Raises ValueError where it does not name exactly
-    one."""
+    """Return the axis along which an arg_max looks, not negative. Raises ValueError where it names several."""
     data, (axis,) = graph.given(node, 0), named_axes(graph, node)
     return axis % len(data.shape)
 

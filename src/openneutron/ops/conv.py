@@ -8,14 +8,7 @@ import math
 import numpy as np
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import (
-    LARGEST_WINDOW_WORD,
-    MOST_PARTS_OF_WEIGHTS,
-    attr_among,
-    limit,
-    rank,
-    window_numbers,
-)
+from openneutron.ops.limits import LARGEST_WINDOW_WORD, MOST_PARTS_OF_WEIGHTS, attr_among, limit, rank, window_numbers
 from openneutron.ops.rescaling import (
     fitted_for_single_rounding,
     fused_activation,
@@ -49,8 +42,7 @@ Padding = tuple[int, int, int, int]
 
 
 def same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Return padding before and after one axis under SAME; the odd one goes behind
-    (tensorflow/lite/kernels/padding.h)."""
+    """Return padding before and after one axis under SAME; the odd one goes behind (LiteRT's padding.h)."""
     output = -(-size // stride)
     total = max(0, (output - 1) * stride + (kernel - 1) * dilation + 1 - size)
     return total // 2, total - total // 2
@@ -136,8 +128,7 @@ def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
 
 
 def _products_in_range(graph: Graph, node: Node) -> str | None:
-    """Check that the product of accumulator and factor fits int32: LiteRT casts this double to int32 before it
-    clamps."""
+    """Check that accumulator times factor fits int32: LiteRT casts this double to int32 before it clamps."""
     weights, bias = graph.given(node, 1), graph.operand(node, 2)
     assert weights.data is not None and weights.quant is not None
     factors = np.asarray(of_convolution(0, 1)(graph, node))

@@ -68,8 +68,7 @@ ADDED_SHIFT = 20
 
 
 def sum_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
-    """Return the factor of the sum in LiteRT's ADD and SUB, in double; the operands are scaled to twice the larger
-    scale."""
+    """Return the factor of the sum in LiteRT's ADD and SUB, in double; operands have twice the larger scale."""
     return 2.0 * max(a.scale, b.scale) / (2.0**ADDED_SHIFT * result.scale)
 
 
@@ -87,8 +86,7 @@ _SUM_SCALES = limit("output scale above 1/2^19 of the larger input's", _sum_scal
 
 
 def prelu_factors(data: QuantParams, slope: QuantParams, result: QuantParams) -> tuple[float, float]:
-    """Return PRELU's factors for positive values and for products with a slope, in float32 (PreluPrepare of
-    activations.cc)."""
+    """Return PRELU's factors for positive values and for products, in float32 (PreluPrepare of activations.cc)."""
     return ratio_in_float(data, result), product_in_float(data, slope, result)
 
 
@@ -101,8 +99,7 @@ def _leaky_slope(graph: Graph, node: Node) -> float:
 
 
 def hard_swish_factors(source: QuantParams, result: QuantParams) -> tuple[np.float32, np.float32]:
-    """Return HARD_SWISH's factors for the input with 7 more bits: to the output's scale, and to 3.0 at 2^15
-    (hard_swish.cc)."""
+    """Return HARD_SWISH's factors of the input with 7 more bits: to the output's scale, to 3.0 at 2^15 (hard_swish.cc)."""
     with np.errstate(all="ignore"):
         fine = np.float32(1 / 128) * np.float32(source.scale)
         return fine / np.float32(result.scale), fine / (np.float32(3) / np.float32(32768))
@@ -117,8 +114,7 @@ HARD_SWISH_EXPONENT = 15
 
 
 def squared_difference_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
-    """Return the factor of the square in LiteRT's SQUARED_DIFFERENCE, in double: the operands have 7 bits of
-    fraction."""
+    """Return the factor of the square in SQUARED_DIFFERENCE, in double: the operands have 7 bits of fraction."""
     twice = 2.0 * max(a.scale, b.scale)
     return twice * twice / (2.0**14 * result.scale)
 

@@ -8,12 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import (
-    Limit,
-    attr_among,
-    limit,
-    rank,
-)
+from openneutron.ops.limits import Limit, attr_among, limit, rank
 from openneutron.ops.shape import pads
 from openneutron.ops.table import (
     INPUT,

@@ -251,13 +251,11 @@ LARGEST_WINDOW_WORD = 32767
 """The largest kernel, stride or dilation that the kernels accept (convolution_check.c)."""
 
 MOST_PARTS_OF_WEIGHTS = 3
-"""The largest factor by which the rows of the kernel, and its stride, grow where uint8 weights have a zero point
-(split_weights)."""
+"""The largest factor by which a kernel's rows and stride grow where uint8 weights have a zero point (split_weights)."""
 
 
 def window_numbers() -> Limit:
-    """Return the limit that strides, dilations and a pool's kernel are at least 1 and at most the kernels' maximum, and
-    that the padding is known."""
+    """Return the limit of strides, dilations and kernels to 1 and the kernels' maximum, and of the padding to known ones."""
     names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w")
 
     def rule(graph: Graph, node: Node) -> str | None:

@@ -122,8 +122,7 @@ def _one_hot_fits(graph: Graph, node: Node) -> str | None:
 
 
 def _one_hot(graph: Graph, node: Node) -> Composition:
-    """Compare the bytes of each index with those of each number: the ``on`` value where all bytes are equal, else the
-    ``off`` value."""
+    """Compare the bytes of each index and each number: the ``on`` value where all are equal, else the ``off`` value."""
     parts, axis, (result,) = Parts(graph, node), _one_hot_axis(graph, node), node.outputs
     indices, (depth,) = graph.given(node, 0), constant_values(graph, node, 1)
     size, output = indices.dtype.size_bytes, graph[result]
@@ -147,8 +146,7 @@ def _one_hot(graph: Graph, node: Node) -> Composition:
 def _scattered(
     parts: Parts, values: str, fill: int, positions: npt.NDArray[np.int64], result: str, rows: int, row: int
 ) -> None:
-    """Write rows of ``values`` to the ``positions`` of the result's ``rows``, one after the other, and ``fill`` to all
-    other rows."""
+    """Write rows of ``values`` to these ``positions`` of the result, one after the other, and ``fill`` elsewhere."""
     lines = parts.reshape(values, (parts[values].elements // row, row))
     count = parts[lines].shape[0]
     background = parts.constant(np.full((1, row), fill, np.int8), parts[values].quant)
@@ -160,7 +158,6 @@ def _scattered(
 
 
 def _written_places(graph: Graph, node: Node, width: int, extents: Sequence[int]) -> str | None:
-    """Return the reason against the coordinates of a write, or None."""
     if not 1 <= width <= len(extents):
         return f"its indices have {width} coordinates each; the result has rank {len(extents)}"
     places = coordinates(graph, node, 0, width)

@@ -12,13 +12,7 @@ import numpy as np
 from openneutron.ir import DType, Graph, Node, per_tensor
 from openneutron.ops.compose import Parts
 from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, explicit_padding, window_output
-from openneutron.ops.limits import (
-    Limit,
-    axes_of,
-    limit,
-    rank,
-    window_numbers,
-)
+from openneutron.ops.limits import Limit, axes_of, limit, rank, window_numbers
 from openneutron.ops.rescaling import fused_activation, of_one, ratio, rescales
 from openneutron.ops.table import (
     INPUT,
@@ -61,8 +55,7 @@ def reduce_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[bool, tuple[int, ...]]]:
-    """Return neighbouring axes that are all reduced (True) or all kept (False), from the outermost in; axes of extent 1
-    left out."""
+    """Return neighbouring axes that are all reduced (True) or all kept (False), without axes of extent 1."""
     runs: list[tuple[bool, tuple[int, ...]]] = []
     for axis, extent in enumerate(shape):
         if extent == 1:
@@ -133,16 +126,14 @@ def _runs(outputs: int, inputs: int, kernel: int, stride: int, before: int) -> l
 
 
 def rounds_halves(graph: Graph, node: Node) -> bool:
-    """Return whether the pool is a uint8 average pool, which rounds halves up, with windows of an even number of
-    elements, where halves occur."""
+    """Return whether halves occur in the pool and round up: in a uint8 average of an even number of elements."""
     return bool(node.attrs.get("unsigned")) and any(
         run.size % 2 == 0 for runs in window_runs(graph, node) for run in runs
     )
 
 
 MOST_PARTS = 64
-"""The largest number of kernel calls for one uint8 average pool; a number of our own choice that bounds the
-microcode."""
+"""The most kernel calls for one uint8 average pool; a number of our own choice that bounds the microcode."""
 
 
 def _few_parts(graph: Graph, node: Node) -> str | None:

@@ -127,8 +127,7 @@ def _rounded_once(
 def _first_accumulators(
     scales: npt.NDArray[np.float64], results: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the smallest accumulator whose rounded product is at least each result, by channel; and whether 32 bits
-    hold it."""
+    """Return by channel the smallest accumulator whose rounded product is at least each result, and whether 32 bits hold it."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         guess = np.ceil((results[None, :] - 0.5) / scales[:, None])
     reached = np.abs(guess) < 2.0**31 - 2
@@ -183,8 +182,7 @@ def product_in_float(a: QuantParams, b: QuantParams, result: QuantParams) -> flo
 
 
 def matmul_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
-    """Return the operands' product in float32, divided by the output scale in double (GetQuantizedConvolutionMultipler
-    of kernel_util.cc)."""
+    """Return the product in float32 over the output scale in double (GetQuantizedConvolutionMultipler of kernel_util.cc)."""
     with np.errstate(all="ignore"):
         return float(np.float32(a.scale) * np.float32(b.scale)) / result.scale
 
@@ -269,8 +267,7 @@ _INT32_MAX_AS_FLOAT = np.float32(2**31 - 1)
 
 
 def steps_of(value: float, scale: float) -> float:
-    """Return a real value in steps of a scale, divided in float32 and rounded half away from zero; infinite on
-    overflow."""
+    """Return a real value in steps of a scale, in float32, rounded half away from zero; infinite on overflow."""
     with np.errstate(all="ignore"):
         quotient = np.float32(value) / np.float32(scale)
     magnitude = np.abs(quotient)

@@ -7,13 +7,7 @@ import math
 from dataclasses import dataclass
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import (
-    attr_among,
-    axes_of,
-    limit,
-    rank,
-    shared_quantization,
-)
+from openneutron.ops.limits import attr_among, axes_of, limit, rank, shared_quantization
 from openneutron.ops.rescaling import quant_of, ratio_in_float, result_quant
 from openneutron.ops.table import (
     INPUT,

@@ -14,8 +14,7 @@ MOST_ADDED = 2**12 - 1
 """The number of exponentials whose sum LiteRT's LOG_SOFTMAX and int16 SOFTMAX hold: 12 integer bits."""
 
 LEAST_SCALE = 2.0**-24
-"""The smallest output scale of a softmax that has its own: 1/256 of a step of the probabilities that are rounded to
-it."""
+"""The smallest output scale of a softmax that has its own: 1/256 of a step of its probabilities."""
 
 LARGEST_SCALE = 1.0
 """The largest output scale of such a softmax: a step is no more than the largest probability."""

@@ -239,7 +239,6 @@ class Op:
             return f"its operands do not fit together ({error})"
 
     def _unsound_constant(self, graph: Graph, node: Node) -> str | None:
-        """Return the reason why a constant operand can't have its role, or None."""
         for operand, name in zip(self.operands, node.inputs, strict=False):
             tensor = None if name is None else graph[name]
             if tensor is None or not tensor.is_constant:

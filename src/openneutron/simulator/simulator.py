@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 
 from openneutron.isa import Microcode, Program, Record, base, base_text, decode
 from openneutron.isa.rows import ALIGNMENT
-from openneutron.simulator.library import (
-    KERNEL_LEVEL,
-    CallHook,
-    DataConfig,
-    ModelConfig,
-    TraceConfig,
-    library,
-    require,
-)
+from openneutron.simulator.library import KERNEL_LEVEL, CallHook, DataConfig, ModelConfig, TraceConfig, library, require
 
 Bytes = NDArray[np.uint8]
 

@@ -21,6 +21,7 @@ from openneutron.compiler.schedule.schedule import (
     Window,
     constant_operands,
     part_cycles,
+    spent_on_calls,
 )
 from openneutron.compiler.select.calls import KernelCall, Storages, View
 from openneutron.ir import Graph
@@ -41,7 +42,6 @@ class _Weights:
     known: dict[bytes, int] = field(default_factory=dict)
 
     def add(self, content: bytes) -> int:
-        """Return the offset of ``content``."""
         if content not in self.known:
             self.known[content] = len(self.blob)
             self.blob += content
@@ -71,7 +71,11 @@ def emit(
     buffers: dict[Record, int] = {}
     operators = []
     known: dict[tuple[int, Packing], bytes] = {}
-    fetched = {step.call: _fetched_to(step, layout) for step in schedule.steps if isinstance(step, Fetch)}
+    fetched = {}
+    for step in schedule.steps:
+        if isinstance(step, Fetch):
+            behind = step.destination - layout.scratch_bytes
+            fetched[step.call] = (base("SCRATCH"), step.destination) if behind < 0 else (base("PREFETCH"), behind)
     sources: dict[int, tuple[int, int, int, int]] = {}
     for index, call in enumerate(schedule.calls):
         values = dict(call.params)
@@ -107,17 +111,12 @@ def emit(
         code=tuple(code),
         scratch_size=layout.scratch_bytes,
         prefetch_size=schedule.prefetch_bytes,
-        profile_size=sum(map(_calls_run, schedule.steps)) * PROFILE_EVENT_BYTES if profile else 0,
+        profile_size=sum(runs for runs, _ in spent_on_calls(schedule, target)) * PROFILE_EVENT_BYTES if profile else 0,
         target=zlib.crc32(target.name.encode()),
         cycles=cycles,
         names=tuple(short_name(call.name) for call in schedule.calls),
     )
     return encode(microcode, bytes(weights.blob))
-
-
-def _fetched_to(step: Fetch, layout: Layout) -> tuple[int, int]:
-    behind = step.destination - layout.scratch_bytes
-    return (base("SCRATCH"), step.destination) if behind < 0 else (base("PREFETCH"), behind)
 
 
 def _buffer(
@@ -157,25 +156,13 @@ def _binding(graph: Graph, storages: Storages, layout: Layout, name: str, positi
     return record(BINDING, base=home, offset=offset, size=graph[name].size_bytes)
 
 
-def _calls_run(step: Step) -> int:
-    """Return the number of kernel calls that a step runs, empty windows included."""
-    if isinstance(step, Loop):
-        return step.count * len(step.body)
-    return int(isinstance(step, Whole | Rows | Window))
-
-
-def _in_a_word(cycles: int) -> int:
-    """Return the modelled cycles, capped at the maximum of an instruction's word, which is 13 seconds at 325 MHz."""
-    return min(cycles, 2**32 - 1)
-
-
 def _instructions(
     step: Step, schedule: Schedule, sources: dict[int, tuple[int, int, int, int]], target: Target
 ) -> tuple[list[Record], int]:
-    """Return a step's instructions and its modelled cycles."""
     if isinstance(step, Whole):
         cycles = part_cycles(step, schedule.calls[step.call], target)
-        return [_instruction("CALL", operator=step.call, cycles=_in_a_word(cycles))], cycles
+        # An instruction's word holds 13 seconds at 325 MHz.
+        return [_instruction("CALL", operator=step.call, cycles=min(cycles, 2**32 - 1))], cycles
     if isinstance(step, Rows | Window):
         made = _stripe(step, schedule.calls[step.call], target)
         return [made], made["cycles"]

@@ -196,8 +196,6 @@ def parts_of(differences: npt.NDArray[np.int16]) -> list[Weights]:
 
 
 class _Split:
-    """The split weights of one node."""
-
     def __init__(self, graph: Graph, node: Node) -> None:
         self._graph, self._node = graph, node
         self._data_place, self._weights_place = _OPERANDS[node.op]
@@ -209,7 +207,6 @@ class _Split:
         self._tensors: list[Tensor] = []
 
     def done(self) -> tuple[list[Node], list[Tensor]]:
-        """Return the nodes that replace the node, and their new tensors."""
         node, copies = self._node, len(self._parts)
         if copies == 1:
             source, weights = self._data.name, self._parts[0]
@@ -245,8 +242,7 @@ class _Split:
         return self._reshaped(wide, (*shape[:-1], copies * shape[-1]), "input")
 
     def _doubled_rows(self) -> tuple[str, Weights]:
-        """Return the input with each row repeated once for each part, and the kernel with one row of each part for each
-        of its rows."""
+        """Return the input with each row once for each part, and the kernel with a row of each part for each row."""
         copies, (batches, height, width, channels) = len(self._parts), self._data.shape
         # In memory, rows repeated along the width equal repeated rows.
         wide = self._joined(self._data.name, self._data.shape, 2)
@@ -260,7 +256,6 @@ class _Split:
         )
 
     def _joined(self, source: str, shape: tuple[int, ...], axis: int) -> str:
-        """Return the tensor concatenated with itself along an axis, once for each part."""
         copies = len(self._parts)
         name = self._tensor("copies", (*shape[:axis], copies * shape[axis], *shape[axis + 1 :]))
         attrs = {"axis": axis, "activation": "NONE"}

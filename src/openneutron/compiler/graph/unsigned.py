@@ -21,8 +21,7 @@ MIXED = "some of its tensors are uint8 and some int8"
 
 
 def as_int8(graph: Graph) -> Graph:
-    """Return the graph with int8 tensors of the same names in place of uint8 ones; the same graph where it has no
-    uint8."""
+    """Return the graph with int8 tensors of the same names in place of uint8 ones."""
     if not any(tensor.dtype is DType.UINT8 for tensor in graph.tensors.values()):
         return graph
     nodes = (node.with_attrs(unsigned=True) if _is_unsigned(graph, node) else node for node in graph.nodes)

@@ -104,7 +104,6 @@ def _items(schedule: Schedule, storages: Storages, io: str) -> tuple[list[Item],
 
 
 def _steps_of_storages(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, int]]:
-    """Return the first and the last step that reads or writes each storage."""
     steps: dict[str, tuple[int, int]] = {}
     for index, step in enumerate(schedule.steps):
         for call in schedule.calls_of(step):
@@ -116,7 +115,6 @@ def _steps_of_storages(schedule: Schedule, storages: Storages) -> dict[str, tupl
 
 
 def _home_in_callers(storage: Storage) -> tuple[int, int] | None:
-    """Return the home of an input or an output in the caller's buffers; None for other storages."""
     if storage.input is not None:
         return base("INPUT", storage.input), 0
     return (base("OUTPUT", storage.output), 0) if storage.output is not None else None

@@ -218,7 +218,6 @@ def exceed(parts: Parts, ceiling: int) -> bool:
 
 
 def _floor(parts: Parts) -> int:
-    """Return a lower bound of all placements, whatever the choices, in bytes."""
     return max(min(live_bound(each.items, each.overlaps) for each in part) for part in parts)
 
 

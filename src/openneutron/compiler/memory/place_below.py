@@ -117,7 +117,6 @@ class _Search:
             yield part, choice, 0
 
     def _ends(self, put: _Put) -> list[int]:
-        """Return the first and the last start in each gap."""
         starts, top = self.starts, self.ceiling - put.size
         ends: list[int] = []
         if top < 0:

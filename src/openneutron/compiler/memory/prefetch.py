@@ -157,7 +157,6 @@ class PrefetchSearch:
         return dataclasses.replace(cut, steps=tuple(steps))
 
     def _cut(self, counts: Mapping[int, int]) -> CutSteps:
-        """Return the steps and copies with these calls in so many pieces."""
         pieces = {
             use.first: [self._piece(use, *edge) for edge in edges(use.blocks, counts[use.call])]
             for use in self.uses
@@ -194,8 +193,7 @@ class PrefetchSearch:
         return found
 
     def _least_of_steps(self) -> list[tuple[int, int, int]]:
-        """Return for each step a lower bound of its cycles, the bytes of its tensors, and the bytes of the constants last used in
-        it or before."""
+        """Return for each step a lower bound of its cycles, and the bytes of its tensors and of constants last used by then."""
         gone = [0] * len(self._spent)
         least = [*self._spent]
         for use in self.uses:
@@ -210,7 +208,6 @@ class PrefetchSearch:
         return [(cycles, ENDLESS - there, behind) for cycles, there, behind in zip(least, free, gone, strict=True)]
 
     def _free(self, first: int, last: int) -> list[Gap]:
-        """Return the addresses without tensors in steps ``first`` to ``last``."""
         gaps = self._gaps.get((first, last))
         if gaps is None:
             gaps, end = [], 0
@@ -225,7 +222,6 @@ class PrefetchSearch:
 
 
 def _uses(schedule: Schedule, storages: Storages) -> list[ConstantUse]:
-    """Return the constants in the order of their first use."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     whole = set()

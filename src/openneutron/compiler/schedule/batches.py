@@ -39,7 +39,10 @@ def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> CallList 
     for count, run in runs:
         for batch in range(count):
             starts.append(len(made))
-            made += run if count == 1 else (_of_batch(call, batch, storages, parts) for call in run)
+            for call in run if count > 1 else ():
+                views = {name: _one_batch(view, batch, storages, parts) for name, view in call.views.items()}
+                made.append(replace(call, name=f"{call.name}/{batch}", views=views))
+            made += run if count == 1 else ()
     kept = {name: storage for name, storage in storages.storages.items() if name not in parts}
     pieces = {piece.name: piece for each in parts.values() for piece in each}
     of = {tensor: name for tensor, name in storages.of.items() if name not in parts}
@@ -76,7 +79,6 @@ class _Run:
         return True
 
     def add(self, call: KernelCall) -> None:
-        """Add a call."""
         self.calls.append(call)
         for name, view in call.views.items():
             storage = self.storages[view.tensor]
@@ -132,11 +134,6 @@ def _unused(name: str, taken: set[str]) -> str:
 
 Parts = Mapping[str, tuple[Storage, ...]]
 """The pieces of a storage, one for each batch."""
-
-
-def _of_batch(call: KernelCall, batch: int, storages: Storages, parts: Parts) -> KernelCall:
-    views = {name: _one_batch(view, batch, storages, parts) for name, view in call.views.items()}
-    return replace(call, name=f"{call.name}/{batch}", views=views)
 
 
 def _one_batch(view: View, batch: int, storages: Storages, parts: Parts) -> View:

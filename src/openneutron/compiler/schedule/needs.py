@@ -66,8 +66,7 @@ Reads = Callable[[int], Span]
 """A row (or column) of an output to those of an input that it reads; empty where padding is all it sees."""
 
 Rule = Callable[[KernelCall, str, Any, int], Reads | None]
-"""(call, name of one of its inputs, its access pattern, axis: 1 for rows, 2 for columns) to what places along the axis read; None
-where each may read every one."""
+"""(call, an input's name, its access pattern, axis: 1 for rows, 2 for columns) to the reads of each place; None: it may be all."""
 
 
 def _strided(held: int, stride: int, before: int, extent: int) -> Reads:
@@ -144,20 +143,12 @@ def written_in_place(call: KernelCall, name: str, of: Mapping[str, str]) -> bool
     Everything that the call reads of that memory, by whatever tensor's name, then has the output's layout. ``of``: the
     storage of each tensor.
     """
-    storage, output = of[call.views[name].tensor], _place(call.views["output"])
+    storage, output = of[call.views[name].tensor], call.views["output"].place
     return all(
-        _in_place(call.traits.access(field)) and _place(view) == output
+        isinstance(access := call.traits.access(field), SameElement) and access.in_place and view.place == output
         for field, view in call.views.items()
         if field != "output" and of[view.tensor] == storage
     )
-
-
-def _in_place(access: Access) -> bool:
-    return isinstance(access, SameElement) and access.in_place
-
-
-def _place(view: View) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    return view.extents, view.pitches, view.offset
 
 
 def parts_may_be_faster(calls: Sequence[KernelCall], storages: Storages, target: Target) -> bool:
@@ -365,7 +356,6 @@ def _pieces(call: KernelCall) -> list[KernelCall]:
 
 
 def _piece(call: KernelCall, side: str, span: Span, source: View, params: dict[str, int]) -> KernelCall:
-    """Return the call for some columns of its output."""
     views = {only_input(call): source, "output": columns_of(call.views["output"], span)}
     return replace(call, name=f"{call.name}/{side}", views=views, params={**call.params, **params})
 

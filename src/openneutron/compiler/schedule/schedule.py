@@ -66,8 +66,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """All that the call reads of the weights is copied to address ``destination`` of the arena, or as far behind its end in the
-    prefetch buffer."""
+    """A copy of the call's constants to address ``destination`` of the arena, or as far behind its end in the prefetch buffer."""
 
     call: int
     destination: int

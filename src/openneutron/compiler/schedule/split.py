@@ -73,7 +73,6 @@ def split_calls(schedule: Schedule, storages: Storages, counts: Mapping[int, int
 
 
 def _moved(step: Step, places: dict[int, range]) -> Iterator[Step]:
-    """A step with the calls' new numbers."""
     if isinstance(step, Loop):
         yield Loop(step.count, tuple(dataclasses.replace(part, call=places[part.call][0]) for part in step.body))
     elif isinstance(step, Whole | Rows | Window):

@@ -29,7 +29,7 @@ from itertools import accumulate
 from openneutron.compiler.memory.layout import lay_out
 from openneutron.compiler.schedule.batches import CallList, batch_by_batch
 from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, exchanged
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, exchanged
 from openneutron.isa import aligned
 from openneutron.options import CALLER
 
@@ -73,8 +73,7 @@ class Flow:
         return most, left
 
     def least_bytes(self) -> int:
-        """Return a lower bound of the peak of all orders: during a call, the storages that it touches are live, and those that every
-        order defines before it and uses after it."""
+        """Return a lower bound of the peak of all orders: a call's storages, and those that every order needs before and after it."""
         ahead, behind = list(self.before), [0] * len(self.before)
         for number, needed in enumerate(self.before):
             for earlier in bits(needed):
@@ -177,7 +176,6 @@ class _Done:
     earlier: _Done | None
 
     def order(self) -> tuple[int, ...]:
-        """Return the calls in their order."""
         calls: list[int] = []
         at = self
         while at.earlier is not None:
@@ -270,7 +268,7 @@ def for_whole_tensors(calls: Sequence[KernelCall], storages: Storages, io: str) 
     flow = flow_of(given, storages, io)
     if stays(flow):
         return given
-    ordered = _in_order(given, order_of_least_peak(flow))
+    ordered = tuple(given[number] for number in order_of_least_peak(flow))
     if ordered == given:
         return given
     # Addresses can leave gaps; the given order's arena is no smaller than its peak.
@@ -278,10 +276,6 @@ def for_whole_tensors(calls: Sequence[KernelCall], storages: Storages, io: str) 
         return ordered
     sizes = [lay_out(whole_schedule(each), storages, io).scratch_bytes for each in (given, ordered)]
     return ordered if sizes[1] < sizes[0] else given
-
-
-def _in_order(calls: Sequence[KernelCall], order: Sequence[int]) -> tuple[KernelCall, ...]:
-    return tuple(calls[number] for number in order)
 
 
 def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[CallList, ...]:
@@ -292,8 +286,10 @@ def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tu
     flow = flow_of(calls, storages, io)
     found = [tuple(range(len(calls)))]
     if not stays(flow):
-        found += _orders(flow)
-    ordered = [_in_order(calls, order) for order in dict.fromkeys(found)]
+        least = order_of_least_peak(flow)
+        closest = order_of_least_sum(flow, flow.peak_bytes(least))
+        found += [least] if closest is None else [least, closest]
+    ordered = [tuple(calls[number] for number in order) for order in dict.fromkeys(found)]
     return tuple(one for each in ordered for one in of_one_order(each, storages))
 
 
@@ -306,13 +302,6 @@ def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[CallL
         found = [turned] if apart(calls, storages) else [given, turned]
     cut = batch_by_batch(found[-1].calls, storages)
     return tuple(found) if cut is None else (*found, cut)
-
-
-def _orders(flow: Flow) -> list[tuple[int, ...]]:
-    """Return the order of the smallest peak, and the order that goes through one branch after the other."""
-    least = order_of_least_peak(flow)
-    closest = order_of_least_sum(flow, flow.peak_bytes(least))
-    return [least] if closest is None else [least, closest]
 
 
 def by_rows(calls: Sequence[KernelCall]) -> tuple[KernelCall, ...]:
@@ -346,10 +335,8 @@ def turned(call: KernelCall) -> KernelCall:
     for one, other in call.traits.exchanged or ():
         params[one], params[other] = params[other], params[one]
     constants = {key: exchanged(call.packing(key), constant) for key, constant in call.constants.items()}
-    views = {name: _turned_view(view) for name, view in call.views.items()}
+    views = {}
+    for name, view in call.views.items():
+        (batches, rows, cols, channels), (batch, row, col, channel) = view.extents, view.pitches
+        views[name] = replace(view, extents=(batches, cols, rows, channels), pitches=(batch, col, row, channel))
     return replace(call, views=views, params=params, constants=constants)
-
-
-def _turned_view(view: View) -> View:
-    (batches, rows, cols, channels), (batch, row, col, channel) = view.extents, view.pitches
-    return replace(view, extents=(batches, cols, rows, channels), pitches=(batch, col, row, channel))

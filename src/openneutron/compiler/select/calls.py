@@ -125,6 +125,11 @@ class View:
     def __post_init__(self) -> None:
         assert min(*self.pitches, self.offset) >= 0 < min(self.extents), self
 
+    @property
+    def place(self) -> tuple[Extents, Extents, int]:
+        """Return the view without its tensor."""
+        return self.extents, self.pitches, self.offset
+
     def __str__(self) -> str:
         extents = "x".join(str(extent) for extent in self.extents)
         plain = self.pitches == dense_pitches(self.extents) and not self.offset

@@ -12,7 +12,7 @@ and another clamp are of the same form. Where the scale changes too, LiteRT roun
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -36,7 +36,6 @@ class _Calls:
     readers: dict[str, list[Use]] = field(default_factory=dict)
 
     def count(self) -> None:
-        """Find writers and readers anew."""
         self.writers, self.readers = {}, {}
         for place, call in enumerate(self.calls):
             for name, view in call.views.items() if call else ():
@@ -47,7 +46,6 @@ class _Calls:
                     self.readers.setdefault(storage, []).append((place, name))
 
     def left(self) -> list[KernelCall]:
-        """Return the calls that are left, in order."""
         return [call for call in self.calls if call is not None]
 
 
@@ -75,7 +73,8 @@ def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
     if len(readers) == 1 and reading[0] is not None and writer.traits.function is None:
         reading = [_seen_as(reading[0], between)]
     if not readers or any(
-        call is None or not _same(call.views[name], between) for call, (_, name) in zip(reading, readers, strict=True)
+        call is None or call.views[name].place != between.place
+        for call, (_, name) in zip(reading, readers, strict=True)
     ):
         return False
     if len(readers) == 1:
@@ -88,7 +87,9 @@ def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
             work.calls[readers[0][0] if first else place] = joined
             work.calls[place if first else readers[0][0]] = None
             return True
-    if writer.traits.function is Function.IDENTITY and _can_read(writer.views["input"], reading):
+    # Kernels that sum channels read them as fast as from a tensor of its own only where they are side by side.
+    moving = all(call is not None and call.traits.function is not None for call in reading)
+    if writer.traits.function is Function.IDENTITY and (moving or writer.views["input"].pitches[3] == 1):
         for at, name in readers:
             call = work.calls[at]
             assert call is not None
@@ -120,11 +121,6 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
     return replace(reader, views=views, constants={"table": table})
 
 
-def _can_read(view: View, readers: Iterable[KernelCall | None]) -> bool:
-    """Return whether kernels read there as fast as from a tensor of its own: those that sum channels want them side by side."""
-    return view.pitches[3] == 1 or all(call is not None and call.traits.function is not None for call in readers)
-
-
 def _seen_as(reader: KernelCall, between: View) -> KernelCall:
     """Return a table whose tensors have no gaps, in the shape in which its input was written."""
     source, result = reader.views.get("input"), reader.views["output"]
@@ -139,10 +135,6 @@ def _seen_as(reader: KernelCall, between: View) -> KernelCall:
         for name, view in (("input", source), ("output", result))
     }
     return replace(reader, views=seen)
-
-
-def _same(one: View, other: View) -> bool:
-    return (one.extents, one.pitches, one.offset) == (other.extents, other.pitches, other.offset)
 
 
 def with_table(call: KernelCall, table: npt.NDArray[np.int8]) -> Mapping[str, int] | None:

@@ -13,14 +13,8 @@ from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, whole
 from openneutron.compiler.select.fold_moves import copies_as_views, fold_moves
 from openneutron.errors import OpenNeutronError
-from openneutron.ir import Graph, Node, Tensor
+from openneutron.ir import Graph, Node
 from openneutron.ops.shape import VIEWS
-
-
-def copy_call(name: str, source: Tensor, destination: str) -> KernelCall:
-    """Return a call that copies a whole tensor's bytes to a tensor of the same size."""
-    view = whole(source)
-    return KernelCall("copy_s8", name, {"input": view, "output": View(destination, view.extents, view.pitches)})
 
 
 def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
@@ -41,7 +35,7 @@ def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
         storages[name] = Storage(name, graph[name].size_bytes, input=position)
     for node in graph.nodes:
         for name in node.outputs:
-            of[name] = _root(node, of) if node.op in VIEWS else name
+            of[name] = of[str(node.inputs[0])] if node.op in VIEWS else name
             storages.setdefault(of[name], Storage(of[name], graph[name].size_bytes))
     for position, name in enumerate(graph.outputs):
         root = storages[of[name]]
@@ -49,15 +43,12 @@ def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
             storages[root.name] = Storage(root.name, root.size_bytes, output=position)
             continue
         destination = f"{name}@{position}"
-        copies.setdefault(name, []).append(copy_call(destination, graph[name], destination))
+        source = whole(graph[name])
+        views = {"input": source, "output": View(destination, source.extents, source.pitches)}
+        copies.setdefault(name, []).append(KernelCall("copy_s8", destination, views))
         of[destination] = destination
         storages[destination] = Storage(destination, root.size_bytes, output=position)
     return Storages(storages, of), copies
-
-
-def _root(node: Node, of: Mapping[str, str]) -> str:
-    assert node.inputs[0] is not None
-    return of[node.inputs[0]]
 
 
 assert rules.FAMILIES

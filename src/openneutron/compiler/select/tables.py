@@ -222,8 +222,7 @@ def _saturated32(x: Ints) -> Ints:
 
 
 def _sqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """SQRT of int8 in LiteRT 2.3.0: root and quotient in float32, truncated to an integer. LiteRT refuses values below
-    0; their table entries equal that of 0."""
+    """SQRT of int8 in LiteRT 2.3.0: root and quotient in float32, truncated. LiteRT refuses values below 0; they get what 0 gets."""
     real = np.float32(source.scale) * np.maximum(STORED - source.zero_point, 0).astype(np.float32)
     steps = np.trunc(np.sqrt(real) / np.float32(result.scale)).astype(np.int64)
     return _stored(steps + result.zero_point)

@@ -44,7 +44,6 @@ def _of(names: tuple[str, ...], elements: tuple[str, ...] = INT8, result: tuple[
 
 
 def _of_one(function: Function) -> Traits:
-    """Return the traits of a function of one byte."""
     return replace(_of(("input",), (), ()), channels=Channels(True), function=function)
 
 

@@ -151,17 +151,16 @@ class CascadeSearch:
         return CascadeSchedule(schedule, layout, storages, plan.cycles, plan.peak_bytes)
 
     def directions(self, plan: Plan) -> EitherWay:
-        """Return the plan's parts with their mirrored alternatives."""
-        return either_way(
-            plan.parts,
-            [turned(part, self._mirror(part.segment.network)) if part.overlaps else None for part in plan.parts],
-        )
-
-    def _mirror(self, made: Network) -> Network:
-        """Return the mirrored network. Identities are safe as keys: the search keeps its networks."""
-        if id(made) not in self._mirrors:
-            self._mirrors[id(made)] = mirrored(made)
-        return self._mirrors[id(made)]
+        """Return the plan's parts with their mirrored alternatives, where there are any."""
+        choices: list[tuple[Stripes, ...]] = []
+        for part in plan.parts:
+            made = part.segment.network
+            # Identities are safe as keys: the search keeps its networks.
+            if part.overlaps and id(made) not in self._mirrors:
+                self._mirrors[id(made)] = mirrored(made)
+            other = turned(part, self._mirrors[id(made)]) if part.overlaps else None
+            choices.append((part,) if other is None else (part, other))
+        return EitherWay(choices, [[Candidate(*live_in(each)) for each in part] for part in choices])
 
 
 @dataclass(slots=True)
@@ -208,13 +207,11 @@ class _Placing:
     def _take(self, placed: tuple[Placement, tuple[int, ...]] | None) -> None:
         if placed is not None:
             assert self._directions is not None
-            found = self.search.at(self.plan, *self._directions.placed(*placed))
+            placement, numbers = placed
+            parts = [part[number] for part, number in zip(self._directions.choices, numbers, strict=True)]
+            found = self.search.at(self.plan, parts, placement)
             better = found.arena_bytes < self.as_it_is.arena_bytes or found.layout.placement.is_optimal
             self.smallest = found if better else self.as_it_is
-
-
-Placed = tuple[tuple[Stripes, ...], Placement]
-"""The parts in their directions, and their addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,16 +224,6 @@ class EitherWay:
 
     choices: Sequence[Sequence[Stripes]]
     candidates: Parts
-
-    def placed(self, placement: Placement, numbers: Sequence[int]) -> Placed:
-        """Return the parts in these directions, and their addresses."""
-        return tuple(part[number] for part, number in zip(self.choices, numbers, strict=True)), placement
-
-
-def either_way(parts: Sequence[Stripes], others: Sequence[Stripes | None]) -> EitherWay:
-    """Return the parts with their alternatives in ``others``, where there are any."""
-    choices = [(part,) if other is None else (part, other) for part, other in zip(parts, others, strict=True)]
-    return EitherWay(choices, [[Candidate(*live_in(each)) for each in part] for part in choices])
 
 
 def live_in(part: Stripes) -> tuple[tuple[Item, ...], Mapping[tuple[str, str], int]]:

@@ -109,11 +109,6 @@ def in_row(view: View, row_pitch: int) -> tuple[int, bool]:
     return offset, batches == 1 and (view.pitches[1] == row_pitch or rows == 1) and last < row_pitch
 
 
-def _row_pitch(views: Sequence[View]) -> int:
-    tall = [view.pitches[1] for view in views if view.extents[1] > 1]
-    return tall[0] if tall else 0
-
-
 def network(
     calls: Sequence[KernelCall], storages: Storages, target: Target, outside: bool, fetched: bool = False
 ) -> Network:
@@ -146,7 +141,7 @@ def _piece(storage: Storage, views: Sequence[View], writers: list[int], readers:
     touched = [*writers, *readers]
     first = -1 if storage.input is not None else min(touched)
     last = AFTER if storage.output is not None else max(touched, default=-1)
-    pitch = _row_pitch(views)
+    pitch = next((view.pitches[1] for view in views if view.extents[1] > 1), 0)
     rows = storage.size_bytes // pitch if pitch else 0
     rolls = pitch > 0 and not storage.is_border and storage.size_bytes == rows * pitch
     for view in views if rolls else ():

@@ -9,7 +9,7 @@ pieces share one allocation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
@@ -163,7 +163,8 @@ def patch(
         _with_storages([some(call, span) for call, span in zip(calls, spans, strict=True)], number)
         for number, spans in enumerate(made)
     ]
-    storages = tuple(tuple(_storage(each.views["output"]) for each in piece[:-1]) for piece in pieces)
+    between = [[call.views["output"] for call in piece[:-1]] for piece in pieces]
+    storages = tuple(tuple(Storage(v.tensor, v.extents[1] * v.pitches[1]) for v in views) for views in between)
     rows = tuple(call.views["output"].extents[1] for call in calls)
     row_bytes = tuple(widest_rows(calls, made, by_channels))
     row_cycles = tuple(_row_cycles([piece[i] for piece in pieces], each, target) for i, each in enumerate(rows))
@@ -183,15 +184,6 @@ def _with_storages(calls: Sequence[KernelCall], number: int) -> tuple[KernelCall
     for index in range(len(named) - 1):
         output = named[index].views["output"]
         view = View(f"{output.tensor}#{number}", output.extents, dense_pitches(output.extents))
-        named[index] = _with_view(named[index], "output", view)
-        named[index + 1] = _with_view(named[index + 1], only_input(named[index + 1]), view)
+        for at, name in ((index, "output"), (index + 1, only_input(named[index + 1]))):
+            named[at] = replace(named[at], views={**named[at].views, name: view})
     return tuple(named)
-
-
-def _with_view(call: KernelCall, name: str, view: View) -> KernelCall:
-    views: Mapping[str, View] = {**call.views, name: view}
-    return replace(call, views=views)
-
-
-def _storage(view: View) -> Storage:
-    return Storage(view.tensor, view.extents[1] * view.pitches[1])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, chain
 from types import MappingProxyType
 
@@ -124,15 +125,16 @@ def compressed(all_rounds: Sequence[Round]) -> list[Step]:
         body = [*chain.from_iterable(all_rounds[at : at + period])]
         if count > 1:
             after = chain.from_iterable(all_rounds[at + period : at + 2 * period])
-            steps.append(Loop(count, tuple(_moving(one, other) for one, other in zip(body, after, strict=True))))
+            steps.append(
+                Loop(
+                    count,
+                    tuple(replace(one, step=other.row0 - one.row0) for one, other in zip(body, after, strict=True)),
+                )
+            )
         else:
             steps += body
         at += period * count
     return steps
-
-
-def _moving(one: Rows, other: Rows) -> Rows:
-    return Rows(one.call, one.row0, one.row1, other.row0 - one.row0)
 
 
 def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:

@@ -24,8 +24,7 @@ _STEEPEST = 2.0**30 - 1.0
 
 @selects("softmax", "softmax_rescaled")
 def softmax(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select softmax_s8 with the exponentials of all differences that count, and the requantization to its own output
-    scale."""
+    """Select softmax_s8 with the exponentials of all differences that count, and the requantization to its own scale."""
     source, result = graph.given(node, 0), graph[node.name]
     exponentials = exponentials_of_differences(quant_of(source).scale, node["beta"])
     params = {"exp_count": len(exponentials), "channels": source.shape[-1]}
