@@ -13,9 +13,8 @@ from bench.lower_bound import bounds, memory_bounds
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place
-from openneutron.compiler.search.cascade.network import Network, network
+from openneutron.compiler.search.cascade.network import Network, network, segment
 from openneutron.compiler.search.cascade.search import PlanSearch
-from openneutron.compiler.search.cascade.segment import segment
 from openneutron.compiler.search.cascade.stripes import evaluate
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.select import select_calls

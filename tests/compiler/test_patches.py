@@ -16,7 +16,8 @@ from openneutron.compiler.cost.cycles import call_cost, least_compute_cycles
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place
-from openneutron.compiler.search.cascade.network import Network, mirrored, network
+from openneutron.compiler.search.cascade.choose import schedule_of
+from openneutron.compiler.search.cascade.network import Network, mirrored, network, segment
 from openneutron.compiler.search.cascade.patched import (
     Chain,
     PatchedNetwork,
@@ -26,8 +27,6 @@ from openneutron.compiler.search.cascade.patched import (
 )
 from openneutron.compiler.search.cascade.patches import even_spans
 from openneutron.compiler.search.cascade.search import PlanSearch, candidates
-from openneutron.compiler.search.cascade.segment import segment
-from openneutron.compiler.search.cascade.steps import schedule_of
 from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, turned
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.calls import Storages

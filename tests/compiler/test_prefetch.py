@@ -26,23 +26,25 @@ from openneutron.compiler.memory.prefetch_plans import (
 )
 from openneutron.compiler.memory.prefetch_trial import LOWEST, ORDERS, CutSteps, Simulation, Transfer
 from openneutron.compiler.schedule.schedule import (
+    Cuttable,
     Fetch,
     Schedule,
     Wait,
     calls_in,
     durations,
+    edges,
     fetched_bytes,
     fetched_sizes,
     overlapped_cycles,
+    split_calls,
     whole_schedule,
 )
-from openneutron.compiler.schedule.split import Cuttable, edges, split_calls
 from openneutron.compiler.select.select import select_calls
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import decode
 from openneutron.options import ARENA
-from openneutron.simulator.library import library
+from openneutron.simulator.simulator import library
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
 from tests.support import oracle
 from tests.support.random_graphs import several

@@ -14,7 +14,7 @@ from ai_edge_litert import schema_py_generated as schema
 from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor
 from openneutron.litert.read import DTYPE_OF_LITERT, FILE_IDENTIFIER
 from openneutron.ops import BY_NAME, Attribute
-from openneutron.ops.softmax import WIDE
+from openneutron.ops.reductions import WIDE
 
 LITERT_OF_DTYPE = {dtype: code for code, dtype in DTYPE_OF_LITERT.items()}
 SCHEMA_VERSION = 3

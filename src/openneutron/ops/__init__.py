@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron.ir import Graph, Node
-from openneutron.ops import blocks, choice, conv, elementwise, filled, indexed, pieces, places, pool, shape, softmax
+from openneutron.ops import choice, conv, elementwise, filled, indexed, pieces, places, reductions, shape
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
-_FAMILIES = (conv, pool, elementwise, shape, softmax, indexed, pieces, choice, blocks, places, filled)
+_FAMILIES = (conv, reductions, elementwise, shape, indexed, pieces, choice, places, filled)
 
 OPS: tuple[Op, ...] = tuple(row for family in _FAMILIES for row in family.OPS)
 BY_NAME = {op.name: op for op in OPS}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from openneutron.ir import DType, Graph, Node
 from openneutron.ops.compose import Parts
 from openneutron.ops.limits import axes_of, broadcasts, extent_reason, int8_inputs, int8_reason, limit, unquantized
-from openneutron.ops.pool import RUNS_OF_AXES, named_axes, reducing
+from openneutron.ops.reductions import RUNS_OF_AXES, named_axes, reducing
 from openneutron.ops.table import (
     INPUT,
     Attribute,

@@ -11,8 +11,8 @@ import numpy as np
 from openneutron import ops
 from openneutron.ir import Graph, Node, Tensor, constant
 from openneutron.ops import BY_NAME
-from openneutron.ops.blocks import amounts_of, block_of
 from openneutron.ops.conv import DATA, OUTPUT_SHAPE, WEIGHTS, Padding, cropped, explicit_padding
+from openneutron.ops.pieces import amounts_of, block_of
 from openneutron.ops.shape import VIEWS, pads, slice_window
 from openneutron.ops.table import constant_values
 

@@ -24,6 +24,7 @@ from openneutron.compiler.memory.prefetch_trial import (
     Transfer,
 )
 from openneutron.compiler.schedule.schedule import (
+    Cuttable,
     Fetch,
     Schedule,
     Step,
@@ -31,9 +32,10 @@ from openneutron.compiler.schedule.schedule import (
     Whole,
     calls_in,
     durations,
+    edges,
     fetched_bytes,
+    split_calls,
 )
-from openneutron.compiler.schedule.split import Cuttable, edges, split_calls
 from openneutron.compiler.select.calls import Storages
 from openneutron.targets import Target
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.schedule.needs import RowNeeds, channel_by_channel, only_input, takes_channels, takes_columns
-from openneutron.compiler.search.cascade.network import AFTER, CallRows, Network, Piece
+from openneutron.compiler.search.cascade.network import AFTER, CallRows, Network, Piece, Segment, segment
 from openneutron.compiler.search.cascade.patches import Patch, composed, cuts, held_rows, offsets, patch, widest_rows
-from openneutron.compiler.search.cascade.segment import Segment, segment
 from openneutron.compiler.search.effort import Effort
 from openneutron.compiler.select.calls import KernelCall
 

@@ -26,9 +26,8 @@ from operator import sub
 from typing import NamedTuple
 
 from openneutron.compiler.schedule.needs import NEVER
-from openneutron.compiler.search.cascade.network import Network, Piece
+from openneutron.compiler.search.cascade.network import Network, Piece, Segment, segment
 from openneutron.compiler.search.cascade.patches import held_rows, offsets
-from openneutron.compiler.search.cascade.segment import Segment, segment
 from openneutron.isa import aligned
 from openneutron.isa.rows import ALIGNMENT
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.graph.unsigned import signed_quant
+from openneutron.compiler.graph.partition import signed_quant
 from openneutron.compiler.select.calls import (
     KernelCall,
     View,
