@@ -109,10 +109,7 @@ def _logical(name: str, doc: str, kernel: str = "maximum_s8", operands: int = 2)
         shape=broadcast,
         kernels=(kernel,),
         quantization=Quantization.NONE,
-        limits=(
-            unquantized([], True, DType.BOOL),
-            broadcasts(MOST_BROADCAST["logical"]),
-        ),
+        limits=(unquantized([], True, DType.BOOL), broadcasts(MOST_BROADCAST["logical"])),
         doc=doc,
     )
 
@@ -182,11 +179,7 @@ def _over_axes(name: str, doc: str) -> Op:
         operands=(Operand(Role.CONDITION, "input"), parameter("list of axes")),
         kernels=("reduce_max_s8",),
         quantization=Quantization.NONE,
-        limits=(
-            unquantized([], True, DType.BOOL),
-            axes_of(0, named_axes),
-            RUNS_OF_AXES,
-        ),
+        limits=(unquantized([], True, DType.BOOL), axes_of(0, named_axes), RUNS_OF_AXES),
         doc=doc,
     )
 

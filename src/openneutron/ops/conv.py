@@ -146,12 +146,7 @@ def _products_in_range(graph: Graph, node: Node) -> str | None:
 
 MOST_PRODUCT = 2.0**31 - 1
 
-_CONV_LIMITS = (
-    rank(0, 4, 4),
-    window_numbers(),
-    rescales(of_convolution(0, 1)),
-    fused_activation(),
-)
+_CONV_LIMITS = (rank(0, 4, 4), window_numbers(), rescales(of_convolution(0, 1)), fused_activation())
 
 CONV_2D = Op(
     "conv_2d",

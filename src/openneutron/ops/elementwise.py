@@ -158,10 +158,7 @@ def _two(
         options=options,
         attributes=(ACTIVATION,) if fused else (),
         quantization=quantization,
-        limits=(
-            broadcasts(6),
-            *limits,
-        ),
+        limits=(broadcasts(6), *limits),
         version=version,
         unsigned=unsigned,
         doc=doc,

@@ -309,18 +309,8 @@ OPS = (
         attributes=(Attribute("mode", "mode", "REFLECT", {0: "REFLECT", 1: "SYMMETRIC"}),),
         limits=(attr_among("mode", "REFLECT", "SYMMETRIC"),),
     ),
-    _row(
-        "reverse_v2",
-        "list of axes",
-        "Some axes turned round.",
-        limit("axes of the input", _axes_inside),
-    ),
-    _row(
-        "tile",
-        "list of counts",
-        "The input many times over.",
-        limit("counts above 0", _counts),
-    ),
+    _row("reverse_v2", "list of axes", "Some axes turned round.", limit("axes of the input", _axes_inside)),
+    _row("tile", "list of counts", "The input many times over.", limit("counts above 0", _counts)),
     _row(
         "broadcast_to",
         "shape",

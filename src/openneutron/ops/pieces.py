@@ -225,10 +225,7 @@ OPS = (
         shape=_pieces_shape,
         movable=True,
         attributes=(Attribute("num_splits", "numSplits", 0),),
-        limits=(
-            rank(0, 1, 6),
-            _SIZES,
-        ),
+        limits=(rank(0, 1, 6), _SIZES),
         version=2,
         several_outputs=True,
         doc="Parts of the input along an axis, of any sizes.",

@@ -307,12 +307,7 @@ OPS = (
     ),
     moving(
         "sparse_to_dense",
-        operands=(
-            _LIST,
-            parameter("shape"),
-            Operand(Role.ACTIVATION, "values"),
-            Operand(Role.VALUE, "default value"),
-        ),
+        operands=(_LIST, parameter("shape"), Operand(Role.ACTIVATION, "values"), Operand(Role.VALUE, "default value")),
         shape=shape_given_by(1),
         kernels=("copy_s8", "resize_nearest_neighbor_s8", "gather_s8"),
         limits=(limit("coordinates inside the result, each once", _dense_fits),),
@@ -323,10 +318,7 @@ OPS = (
     moving(
         "dynamic_update_slice",
         operands=(INPUT, Operand(Role.ACTIVATION, "update"), parameter("begin")),
-        limits=(
-            rank(0, 1, 5),
-            limit("an update that the input holds", _update_fits),
-        ),
+        limits=(rank(0, 1, 5), limit("an update that the input holds", _update_fits)),
         doc="The input with a box of it replaced.",
         made_of=_dynamic_update_slice,
     ),

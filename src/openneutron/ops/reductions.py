@@ -159,12 +159,7 @@ def _pool(name: str, kernels: tuple[str, ...], doc: str, *limits: Limit) -> Op:
         kernels=kernels,
         options="Pool2DOptions",
         attributes=(PADDING, *STRIDES, *_KERNEL, ACTIVATION),
-        limits=(
-            rank(0, 4, 4),
-            window_numbers(),
-            fused_activation(),
-            *limits,
-        ),
+        limits=(rank(0, 4, 4), window_numbers(), fused_activation(), *limits),
         version=2,
         doc=doc,
     )

@@ -219,12 +219,7 @@ _PAD_LIMITS = (
 
 OPS = (
     _view("reshape", "shape", (Attribute("new_shape", "newShape", ()),), "Another shape."),
-    _view(
-        "squeeze",
-        "",
-        (Attribute("squeeze_dims", "squeezeDims", ()),),
-        "Without extents of 1.",
-    ),
+    _view("squeeze", "", (Attribute("squeeze_dims", "squeezeDims", ()),), "Without extents of 1."),
     _view("expand_dims", "axis", (), "With one more extent of 1."),
     moving(
         "pad",
@@ -269,10 +264,7 @@ OPS = (
         operands=(INPUT, parameter("begin"), parameter("size")),
         shape=_slice_shape,
         movable=True,
-        limits=(
-            rank(0, 1, 5),
-            limit("a box inside the input", _box_inside),
-        ),
+        limits=(rank(0, 1, 5), limit("a box inside the input", _box_inside)),
         version=2,
         doc="A box of the input.",
     ),
@@ -304,10 +296,7 @@ OPS = (
         operands=(INPUT, parameter("permutation")),
         shape=_transpose_shape,
         movable=True,
-        limits=(
-            rank(0, 1, 6),
-            limit("a permutation of the input's axes", _is_permutation),
-        ),
+        limits=(rank(0, 1, 6), limit("a permutation of the input's axes", _is_permutation)),
         version=2,
         doc="Axes in another order.",
     ),

@@ -115,33 +115,21 @@ def _gathered(call: KernelCall, name: str, window: Window) -> Window:
     return window[0], window[1], (0, cols), window[3]
 
 
-RULES: dict[str, Rule] = {
-    "conv_2d_s8": _convolution,
-    "conv_2d_1x1_s8": _convolution,
-    "depthwise_conv_2d_s8": _convolution,
-    "average_pool_2d_s8": _pool,
-    "max_pool_2d_s8": _pool,
-    "add_s8": _same,
-    "mul_s8": _same,
-    "maximum_s8": _same,
-    "prelu_s8": _same,
-    "squared_difference_s8": _same,
-    "compare_s8": _same,
-    "select_s8": _same,
-    "lookup_s8": _same,
-    "copy_s8": _same,
-    "pad_s8": _padded,
-    "resize_nearest_neighbor_s8": partial(_mapped, maps=1),
-    "resize_bilinear_s8": partial(_mapped, maps=2),
-    "softmax_s8": _lines,
-    "log_softmax_s8": _lines,
-    "l2_normalization_s8": _lines,
-    "arg_max_s8": _lines,
-    "batch_matmul_s8": _product,
-    "gather_s8": _gathered,
-    "mean_s8": _reduced,
-    "reduce_max_s8": _reduced,
-}
+_KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
+    (_convolution, ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")),
+    (_pool, ("average_pool_2d_s8", "max_pool_2d_s8")),
+    (_same, ("add_s8", "mul_s8", "maximum_s8", "prelu_s8", "squared_difference_s8", "compare_s8", "select_s8")),
+    (_same, ("lookup_s8", "copy_s8")),
+    (_padded, ("pad_s8",)),
+    (partial(_mapped, maps=1), ("resize_nearest_neighbor_s8",)),
+    (partial(_mapped, maps=2), ("resize_bilinear_s8",)),
+    (_lines, ("softmax_s8", "log_softmax_s8", "l2_normalization_s8", "arg_max_s8")),
+    (_product, ("batch_matmul_s8",)),
+    (_gathered, ("gather_s8",)),
+    (_reduced, ("mean_s8", "reduce_max_s8")),
+)
+
+RULES = {kernel: rule for rule, kernels in _KERNELS for kernel in kernels}
 """One rule for each kernel of the microcode."""
 
 ELEMENT_BY_ELEMENT = frozenset(kernel for kernel, rule in RULES.items() if rule is _same)
@@ -358,21 +346,11 @@ def _unrolled(code: tuple[Record, ...]) -> Iterator[tuple[int, Record]]:
 
 def _window_of(instruction: Record, iteration: int, call: KernelCall) -> Window | None:
     """Return the output window that an instruction computes, clipped to the output; None where nothing is left."""
-    batches, rows, cols, channels = spans = list(whole_window(call, "output"))
-    if instruction.row.name in ("ROWS", "WINDOW"):
-        moved = instruction["step"] * iteration
-        rows = _clipped((instruction["row0"] + moved, instruction["row1"] + moved), spans[1][1])
-    if instruction.row.name == "WINDOW":
-        batches, cols, channels = (
-            _clipped((instruction[f"{name}0"], instruction[f"{name}1"]), span[1])
-            for name, span in (("batch", batches), ("col", cols), ("channel", channels))
-        )
-    window = (batches, rows, cols, channels)
-    return None if any(first >= end for first, end in window) else window
-
-
-def _clipped(span: tuple[int, int], extent: int) -> tuple[int, int]:
-    return min(max(span[0], 0), extent), min(max(span[1], 0), extent)
+    batches, rows, cols, channels = whole_window(call, "output")
+    if instruction.row.name == "ROWS":
+        first, end = (instruction[name] + instruction["step"] * iteration for name in ("row0", "row1"))
+        rows = min(max(first, 0), rows[1]), min(max(end, 0), rows[1])
+    return None if rows[0] >= rows[1] else (batches, rows, cols, channels)
 
 
 def _places_in_storage(view: View, window: Window) -> Ids:

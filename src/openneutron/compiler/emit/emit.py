@@ -18,7 +18,6 @@ from openneutron.compiler.schedule.schedule import (
     Step,
     Wait,
     Whole,
-    Window,
     constant_operands,
     part_cycles,
     spent_on_calls,
@@ -163,7 +162,7 @@ def _instructions(
         cycles = part_cycles(step, schedule.calls[step.call], target)
         # An instruction's word holds 13 seconds at 325 MHz.
         return [_instruction("CALL", operator=step.call, cycles=min(cycles, 2**32 - 1))], cycles
-    if isinstance(step, Rows | Window):
+    if isinstance(step, Rows):
         made = _stripe(step, schedule.calls[step.call], target)
         return [made], made["cycles"]
     if isinstance(step, Loop):
@@ -179,13 +178,9 @@ def _instructions(
     return [_instruction("WAIT", channel=step.channel)], 0
 
 
-def _stripe(step: Rows | Window, call: KernelCall, target: Target) -> Record:
-    values = {"operator": step.call, "cycles": part_cycles(step, call, target), "step": step.step}
-    if isinstance(step, Rows):
-        return _instruction("ROWS", **values, row0=step.row0, row1=step.row1)
-    spans = {"row": step.rows, "batch": step.batches, "col": step.cols, "channel": step.channels}
-    values |= {f"{axis}{side}": span[side] for axis, span in spans.items() for side in (0, 1)}
-    return _instruction("WINDOW", **values)
+def _stripe(step: Rows, call: KernelCall, target: Target) -> Record:
+    cycles = part_cycles(step, call, target)
+    return _instruction("ROWS", operator=step.call, cycles=cycles, row0=step.row0, row1=step.row1, step=step.step)
 
 
 def _instruction(name: str, **values: int) -> Record:

@@ -40,24 +40,7 @@ class Rows:
     step: int = 0
 
     def __str__(self) -> str:
-        return f"call {self.call} rows {self.row0}:{self.row1}{_advance(self.step)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Call ``call`` computes a window of its output."""
-
-    call: int
-    rows: tuple[int, int]
-    cols: tuple[int, int]
-    channels: tuple[int, int]
-    batches: tuple[int, int] = (0, 1)
-    step: int = 0
-
-    def __str__(self) -> str:
-        spans = {"batches": self.batches, "rows": self.rows, "columns": self.cols, "channels": self.channels}
-        window = " ".join(f"{axis} {start}:{end}" for axis, (start, end) in spans.items())
-        return f"call {self.call} {window}{_advance(self.step)}"
+        return f"call {self.call} rows {self.row0}:{self.row1}" + (f", {self.step:+} each time" if self.step else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +48,7 @@ class Loop:
     """The body, ``count`` times."""
 
     count: int
-    body: tuple[Rows | Window, ...]
+    body: tuple[Rows, ...]
 
     def __str__(self) -> str:
         return "\n".join((f"{self.count} times", *(f"  {part}" for part in self.body)))
@@ -93,7 +76,7 @@ class Wait:
         return f"wait for channel {self.channel}"
 
 
-Step = Whole | Rows | Window | Loop | Fetch | Wait
+Step = Whole | Rows | Loop | Fetch | Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +123,11 @@ class Schedule:
             call.verify()
 
 
-def _advance(step: int) -> str:
-    return f", {step:+} each time" if step else ""
-
-
 def calls_in(step: Step) -> tuple[int, ...]:
     """Return the numbers of the calls that a step runs."""
     if isinstance(step, Loop):
         return tuple(part.call for part in step.body)
-    return (step.call,) if isinstance(step, Whole | Rows | Window) else ()
+    return (step.call,) if isinstance(step, Whole | Rows) else ()
 
 
 def whole_schedule(calls: Sequence[KernelCall]) -> Schedule:
@@ -177,31 +156,17 @@ def fetched_bytes(call: KernelCall, storages: Storages) -> int:
     return sum(map(aligned, (*call.packed_bytes().values(), *operands)))
 
 
-def part_cycles(step: Whole | Rows | Window, call: KernelCall, target: Target) -> int:
-    """Return the cycles of a call that computes all of its output, some rows, or a window."""
-    extents = call.views["output"].extents
-    if isinstance(step, Whole):
-        return call_cost(call, target).cycles
-    if isinstance(step, Rows):
-        return call_cost(call, target, min(step.row1 - step.row0, extents[1])).cycles
-    whole = call_cost(call, target, min(step.rows[1] - step.rows[0], extents[1]))
-    part = _area(step, extents) / max(1, extents[0] * extents[2] * extents[3])
-    return int(whole.compute_cycles * part) + whole.issue_cycles
-
-
-def _area(step: Window, extents: tuple[int, int, int, int]) -> int:
-    spans = zip((step.batches, step.cols, step.channels), (extents[0], extents[2], extents[3]), strict=True)
-    area = 1
-    for (start, end), extent in spans:
-        area *= max(0, min(end, extent) - max(start, 0))
-    return area
+def part_cycles(step: Whole | Rows, call: KernelCall, target: Target) -> int:
+    """Return the cycles of a call that computes all of its output, or some rows."""
+    rows = call.views["output"].extents[1]
+    return call_cost(call, target, rows if isinstance(step, Whole) else min(step.row1 - step.row0, rows)).cycles
 
 
 def compute_cycles(step: Step, schedule: Schedule, target: Target) -> int:
     """Return the cycles of the kernel calls that a step runs."""
     if isinstance(step, Loop):
         return step.count * sum(part_cycles(part, schedule.calls[part.call], target) for part in step.body)
-    if isinstance(step, Whole | Rows | Window):
+    if isinstance(step, Whole | Rows):
         return part_cycles(step, schedule.calls[step.call], target)
     return 0
 
@@ -217,7 +182,7 @@ def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
     for step in schedule.steps:
         count, parts = (step.count, step.body) if isinstance(step, Loop) else (1, (step,))
         for part in parts:
-            if isinstance(part, Whole | Rows | Window):
+            if isinstance(part, Whole | Rows):
                 runs[part.call] += count
                 cycles[part.call] += count * part_cycles(part, schedule.calls[part.call], target)
     return list(zip(runs, cycles, strict=True))
@@ -311,7 +276,7 @@ def split_calls(schedule: Schedule, storages: Storages, counts: Mapping[int, int
 def _moved(step: Step, places: dict[int, range]) -> Iterator[Step]:
     if isinstance(step, Loop):
         yield Loop(step.count, tuple(dataclasses.replace(part, call=places[part.call][0]) for part in step.body))
-    elif isinstance(step, Whole | Rows | Window):
+    elif isinstance(step, Whole | Rows):
         assert isinstance(step, Whole) or len(places[step.call]) == 1, "a call in stripes is not cut"
         for place in places[step.call]:
             yield dataclasses.replace(step, call=place)

@@ -223,9 +223,6 @@ class KernelCall:
         given += [f"{stem}_{part}" for stem in self.constants for part in ("base", "offset")]
         wanted = sorted(column.name for column in row.fields)
         assert sorted(given) == wanted, f"{self.kernel} '{self.name}': {sorted(set(given) ^ set(wanted))}"
-        assert not any(result.state for result in row.traits.results), (
-            f"{self.kernel}: state has no place in a program yet"
-        )
         low, high = self.params.get("clamp_min", -128), self.params.get("clamp_max", 127)
         assert -128 <= low <= high <= 127, f"{self.kernel} '{self.name}': bounds {low} and {high}"
 

@@ -6,9 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron.isa.kernels.row import (
-    BOOL,
     INPUT_AND_OUTPUT,
-    INT8,
     OPERANDS,
     OPERANDS_AND_OUTPUT,
     OUTPUT_RANGE,
@@ -20,7 +18,6 @@ from openneutron.isa.kernels.row import (
     Field,
     Function,
     Operand,
-    Result,
     Row,
     SameElement,
     Traits,
@@ -32,19 +29,14 @@ from openneutron.isa.kernels.row import (
 )
 
 
-def _of(names: tuple[str, ...], elements: tuple[str, ...] = INT8, result: tuple[str, ...] = INT8) -> Traits:
+def _of(*names: str) -> Traits:
     """Return the traits of a function of one element of each operand."""
-    return Traits(
-        operands=tuple(Operand(name, SameElement(in_place=True), elements) for name in names),
-        results=(Result(elements=result),),
-        cost=Work(CostClass.MOVED),
-        exchanged=(),
-        batches_apart=True,
-    )
+    operands = tuple(Operand(name, SameElement(in_place=True)) for name in names)
+    return Traits(operands, Work(CostClass.MOVED), (), True)
 
 
 def _of_one(function: Function) -> Traits:
-    return replace(_of(("input",), (), ()), channels=Channels(True), function=function)
+    return replace(_of("input"), channels=Channels(True), function=function)
 
 
 def _rescaled(a: str = "fixed point, 31 fractional bits", b: str = "") -> tuple[Field, ...]:
@@ -54,7 +46,7 @@ def _rescaled(a: str = "fixed point, 31 fractional bits", b: str = "") -> tuple[
     return multipliers[0], signed("a_shift", right), multipliers[1], signed("b_shift", right)
 
 
-_TWO = ("input_a", "input_b")
+_OF_TWO = _of("input_a", "input_b")
 
 
 KERNELS = (
@@ -69,14 +61,14 @@ KERNELS = (
             *OUTPUT_RANGE,
         ),
         4,
-        traits=_of(_TWO),
+        traits=_OF_TWO,
     ),
     Row(
         "mul_s8",
         "Product of two tensors (LiteRT MUL).",
         (*OPERANDS_AND_OUTPUT, *ZERO_POINTS, *RESCALING, *OUTPUT_RANGE),
         5,
-        traits=_of(_TWO),
+        traits=_OF_TWO,
     ),
     Row(
         "copy_s8",
@@ -100,7 +92,7 @@ KERNELS = (
             signed("smaller", "0: the larger (LiteRT MAXIMUM), 1: the smaller (MINIMUM)"),
         ),
         14,
-        traits=_of(_TWO, (*INT8, *BOOL), (*INT8, *BOOL)),
+        traits=_OF_TWO,
     ),
     Row(
         "prelu_s8",
@@ -117,7 +109,7 @@ KERNELS = (
             signed("output_zero_point", "added after requantization"),
         ),
         15,
-        traits=_of(_TWO),
+        traits=_OF_TWO,
     ),
     Row(
         "squared_difference_s8",
@@ -131,7 +123,7 @@ KERNELS = (
             signed("output_zero_point", "added after requantization"),
         ),
         16,
-        traits=_of(_TWO),
+        traits=_OF_TWO,
     ),
     Row(
         "compare_s8",
@@ -152,7 +144,7 @@ KERNELS = (
             Variant(name, "one relation", (Condition("relation", relation),))
             for relation, name in enumerate(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
         ),
-        traits=_of(_TWO, (*INT8, *BOOL), BOOL),
+        traits=_OF_TWO,
     ),
     Row(
         "select_s8",
@@ -162,6 +154,6 @@ KERNELS = (
             *OPERANDS_AND_OUTPUT,
         ),
         25,
-        traits=_of(("condition", *_TWO), (), ()),
+        traits=_of("condition", "input_a", "input_b"),
     ),
 )

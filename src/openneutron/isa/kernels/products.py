@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron.isa.kernels.row import (
-    INT8,
     KERNEL_AND_STRIDE,
     OPERANDS,
     OUTPUT_RANGE,
@@ -17,7 +16,6 @@ from openneutron.isa.kernels.row import (
     CostClass,
     Operand,
     Packing,
-    Result,
     Row,
     SameRow,
     Traits,
@@ -135,8 +133,7 @@ KERNELS = (
         19,
         ("depth",),
         traits=Traits(
-            operands=(Operand("input_a", SameRow(), INT8), Operand("input_b", elements=INT8)),
-            results=(Result(elements=INT8),),
+            operands=(Operand("input_a", SameRow()), Operand("input_b")),
             cost=Work(CostClass.MATRIX_PRODUCTS, inputs="depth"),
             batches_apart=True,
         ),

@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 from openneutron.isa.kernels.row import (
-    BOOL,
     CLAMP,
     EVERYTHING,
     INPUT_AND_OUTPUT,
-    INT8,
     KERNEL_AND_STRIDE,
     OUTPUT_RANGE,
-    POSITIONS,
     Channels,
     CostClass,
     Mapped,
@@ -83,7 +80,7 @@ KERNELS = (
         ),
         17,
         ("input",),
-        traits=of_one_input(EVERYTHING, _PER_INPUT, (*INT8, *BOOL)),
+        traits=of_one_input(EVERYTHING, _PER_INPUT),
     ),
     Row(
         "pad_s8",
@@ -97,7 +94,7 @@ KERNELS = (
             signed("value", "stored value of the padding"),
         ),
         9,
-        traits=of_one_input(Padded(), Work(CostClass.MOVED), exchanged=(Padded().pad,)),
+        traits=of_one_input(Padded(), Work(CostClass.MOVED), (Padded().pad,)),
     ),
     Row(
         "resize_nearest_neighbor_s8",
@@ -109,7 +106,7 @@ KERNELS = (
             ),
         ),
         13,
-        traits=of_one_input(Mapped("map"), Work(CostClass.MOVED), ()),
+        traits=of_one_input(Mapped("map"), Work(CostClass.MOVED)),
         packings=_MAPS,
     ),
     Row(
@@ -140,7 +137,7 @@ KERNELS = (
         ),
         26,
         traits=Traits(
-            operands=(Operand("input", SameRow()), Operand("indices", elements=POSITIONS)),
+            operands=(Operand("input", SameRow()), Operand("indices")),
             cost=Work(CostClass.MOVED),
             batches_apart=True,
         ),
@@ -180,7 +177,7 @@ KERNELS = (
         ),
         23,
         ("depth",),
-        traits=of_one_input(SameRow(), Work(CostClass.PER_COLUMN, inputs="depth"), result=POSITIONS),
+        traits=of_one_input(SameRow(), Work(CostClass.PER_COLUMN, inputs="depth")),
     ),
     Row(
         "log_softmax_s8",

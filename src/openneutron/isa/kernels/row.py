@@ -101,28 +101,15 @@ class Work:
 # -- a kernel's traits --------------------------------------------------------------------------------------------------
 
 EVERYTHING = Everything()
-INT8 = ("int8",)
-BOOL = ("bool",)
-POSITIONS = ("int32", "int64")
 _UNKNOWN = Work(CostClass.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A buffer that the kernel reads. ``elements`` are its types by LiteRT's names; none: any type, byte by byte."""
+    """A buffer that the kernel reads."""
 
     name: str
     access: Access = EVERYTHING
-    elements: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A buffer that the kernel writes. ``state``: its bytes stay from one run to the next."""
-
-    name: str = "output"
-    elements: tuple[str, ...] = ()
-    state: bool = False
 
 
 class Function(Enum):
@@ -156,7 +143,6 @@ class Traits:
     """
 
     operands: tuple[Operand, ...] = ()
-    results: tuple[Result, ...] = (Result(),)
     cost: Work = _UNKNOWN
     exchanged: tuple[Pair, ...] | None = None
     batches_apart: bool = False
@@ -172,16 +158,10 @@ NOTHING_DECLARED = Traits()
 
 
 def of_one_input(
-    access: Access,
-    cost: Work,
-    elements: tuple[str, ...] = INT8,
-    result: tuple[str, ...] | None = None,
-    exchanged: tuple[Pair, ...] = (),
-    channels: Channels | None = None,
+    access: Access, cost: Work, exchanged: tuple[Pair, ...] = (), channels: Channels | None = None
 ) -> Traits:
-    """Return the traits of a kernel that computes each batch of its input by itself; the result has the input's types by default."""
-    output = Result(elements=elements if result is None else result)
-    return Traits((Operand("input", access, elements),), (output,), cost, exchanged, True, channels)
+    """Return the traits of a kernel that computes each batch of its input by itself."""
+    return Traits((Operand("input", access),), cost, exchanged, True, channels)
 
 
 @dataclass(frozen=True, slots=True)
