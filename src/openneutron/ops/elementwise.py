@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -170,27 +171,8 @@ def _extremum(name: str, doc: str) -> Op:
     return _two(name, "maximum_s8", doc, (), "MaximumMinimumOptions", Quantization.SHARED, fused=False)
 
 
-def _table(
-    name: str,
-    doc: str,
-    attributes: tuple[Attribute, ...] = (),
-    fixed: tuple[float, int] | None = None,
-    version: int = 2,
-    limits: tuple[Limit, ...] = (),
-    unsigned: bool = True,
-    types: tuple[DType, ...] = (DType.INT8,),
-) -> Op:
-    return Op(
-        name,
-        kernels=("lookup_s8",),
-        attributes=attributes,
-        fixed_output=fixed,
-        types=types,
-        limits=limits,
-        version=version,
-        unsigned=unsigned,
-        doc=doc,
-    )
+_table = partial(Op, kernels=("lookup_s8",), version=2, unsigned=True)
+"""Return the row of a function of one operand."""
 
 
 def _whole_table(graph: Graph, node: Node) -> str | None:
@@ -237,31 +219,31 @@ OPS = (
         fused=False,
         unsigned=False,
     ),
-    _table("relu", "max(x, 0).", limits=(_RESCALED,)),
-    _table("relu6", "min(max(x, 0), 6).", limits=(_RESCALED, clamps_to(0.0, 6.0))),
-    _table("relu_n1_to_1", "min(max(x, -1), 1).", version=1, limits=(_RESCALED, clamps_to(-1.0, 1.0))),
-    _table("relu_0_to_1", "min(max(x, 0), 1).", version=1, limits=(_RESCALED, clamps_to(0.0, 1.0))),
+    _table("relu", doc="max(x, 0).", limits=(_RESCALED,)),
+    _table("relu6", doc="min(max(x, 0), 6).", limits=(_RESCALED, clamps_to(0.0, 6.0))),
+    _table("relu_n1_to_1", doc="min(max(x, -1), 1).", version=1, limits=(_RESCALED, clamps_to(-1.0, 1.0))),
+    _table("relu_0_to_1", doc="min(max(x, 0), 1).", version=1, limits=(_RESCALED, clamps_to(0.0, 1.0))),
     _table(
         "quantize",
-        "The same values at another scale and zero point.",
+        doc="The same values at another scale and zero point.",
         limits=(rescales(of_one(ratio)),),
         types=(DType.INT8, DType.UINT8),
     ),
-    _table("abs", "The magnitude.", limits=(_RESCALED,), unsigned=False),
-    _table("exp", "exp(x).", unsigned=False),
-    _table("log", "Natural logarithm.", unsigned=False),
-    _table("logistic", "1 / (1 + exp(-x)).", fixed=(1 / 256, -128)),
-    _table("tanh", "Hyperbolic tangent.", fixed=(1 / 128, 0)),
+    _table("abs", doc="The magnitude.", limits=(_RESCALED,), unsigned=False),
+    _table("exp", doc="exp(x).", unsigned=False),
+    _table("log", doc="Natural logarithm.", unsigned=False),
+    _table("logistic", doc="1 / (1 + exp(-x)).", fixed_output=(1 / 256, -128)),
+    _table("tanh", doc="Hyperbolic tangent.", fixed_output=(1 / 128, 0)),
     _table(
         "neg",
-        "-x.",
+        doc="-x.",
         unsigned=False,
         version=1,
         limits=(limit("input and output of one scale, with zero points of opposite sign", _negated_quantization),),
     ),
     _table(
         "rsqrt",
-        "1 / sqrt(x); the largest stored value where x is 0 or below, for which LiteRT has no result.",
+        doc="1 / sqrt(x); the largest stored value where x is 0 or below, for which LiteRT has no result.",
         unsigned=False,
         limits=(
             limit(f"root of the input scale times the output scale below {RSQRT_MOST}", _rsqrt_scales),
@@ -270,23 +252,23 @@ OPS = (
     ),
     _table(
         "sqrt",
-        "Square root, rounded down; of what is below 0, for which LiteRT has no result, that of 0.",
+        doc="Square root, rounded down; of what is below 0, for which LiteRT has no result, that of 0.",
         unsigned=False,
     ),
     _table(
         "elu",
-        "x where x is positive, exp(x) - 1 elsewhere; the reference kernels of LiteRT leave it out, its optimized ones have it.",
+        doc="x where x is positive, exp(x) - 1 elsewhere; the reference kernels of LiteRT leave it out, its optimized ones have it.",
         version=1,
         unsigned=False,
     ),
     _table(
         "gelu",
-        "x times the normal distribution's function of x, or its approximation with tanh.",
+        doc="x times the normal distribution's function of x, or its approximation with tanh.",
         attributes=(Attribute("approximate", "approximate", False),),
     ),
     _table(
         "hard_swish",
-        "x * min(max(x + 3, 0), 6) / 6.",
+        doc="x * min(max(x + 3, 0), 6) / 6.",
         version=1,
         limits=(
             limit("output scale above 1/128 of the input's", _hard_swish_scales),
@@ -295,7 +277,7 @@ OPS = (
     ),
     _table(
         "leaky_relu",
-        "x where x is positive, alpha * x elsewhere.",
+        doc="x where x is positive, alpha * x elsewhere.",
         attributes=(Attribute("alpha", "alpha", 0.0),),
         limits=(rescales(of_one(ratio_in_float), _leaky_slope),),
     ),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import Limit, attr_among, limit, rank
+from openneutron.ops.limits import Limit, attr_among, axes_of, limit, rank
 from openneutron.ops.shape import pads
 from openneutron.ops.table import (
     INPUT,
@@ -178,13 +178,6 @@ def _mirrored_amounts(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _axes_inside(graph: Graph, node: Node) -> str | None:
-    axes, ranks = constant_values(graph, node, 1), len(shape_of(graph, node))
-    if all(-ranks <= axis < ranks for axis in axes):
-        return None
-    return f"its axes are {list(axes)}; its input has rank {ranks}"
-
-
 def _counts(graph: Graph, node: Node) -> str | None:
     counts, shape = constant_values(graph, node, 1), shape_of(graph, node)
     if len(counts) != len(shape) or any(count < 1 for count in counts):
@@ -202,26 +195,16 @@ def _broadcasts(graph: Graph, node: Node) -> str | None:
 
 
 def _row(
-    name: str,
-    parameter: str,
-    doc: str,
-    own: Limit,
-    attributes: tuple[Attribute, ...] = (),
-    limits: tuple[Limit, ...] = (),
-    version: int = 2,
+    name: str, operand: str, doc: str, *limits: Limit, attributes: tuple[Attribute, ...] = (), version: int = 2
 ) -> Op:
+    calls = limit(f"at most {MOST_CALLS} kernel calls: two axes, and all positions of others together", _few_calls)
     return moving(
         name,
-        operands=(INPUT, Operand(Role.PARAMETER, parameter)),
+        operands=(INPUT, parameter(operand)),
         shape=_indexed_shape,
         kernels=("resize_nearest_neighbor_s8",),
         attributes=attributes,
-        limits=(
-            rank(0, 1, 6),
-            *limits,
-            own,
-            limit(f"at most {MOST_CALLS} kernel calls: two axes, and all positions of others together", _few_calls),
-        ),
+        limits=(rank(0, 1, 6), *limits, calls),
         version=version,
         doc=doc,
     )
@@ -305,11 +288,16 @@ OPS = (
         "mirror_pad",
         "list of paddings",
         "The input with its own values around it, mirrored.",
+        attr_among("mode", "REFLECT", "SYMMETRIC"),
         limit("paddings that the input's extents allow", _mirrored_amounts),
         attributes=(Attribute("mode", "mode", "REFLECT", {0: "REFLECT", 1: "SYMMETRIC"}),),
-        limits=(attr_among("mode", "REFLECT", "SYMMETRIC"),),
     ),
-    _row("reverse_v2", "list of axes", "Some axes turned round.", limit("axes of the input", _axes_inside)),
+    _row(
+        "reverse_v2",
+        "list of axes",
+        "Some axes turned round.",
+        axes_of(0, lambda graph, node: constant_values(graph, node, 1)),
+    ),
     _row("tile", "list of counts", "The input many times over.", limit("counts above 0", _counts)),
     _row(
         "broadcast_to",

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.ir import Graph, Node, QuantParams
-from openneutron.ops.limits import Limit
+from openneutron.ops.limits import Limit, limit
 
 LARGEST_SHIFT = 30
 """A left shift of 31 keeps only the sign bit; neutron_shift_is_sound() of kernel.h allows up to 30."""
@@ -242,17 +242,14 @@ def of_two(factor: Callable[[QuantParams, QuantParams, QuantParams], float]) -> 
 def rescales(*factors: Factors, exponent: int = LARGEST_SHIFT) -> Limit:
     """Return the limit that every factor is below 2^exponent. A factor that rounds to it in 31 bits is refused too."""
 
-    def check(graph: Graph, node: Node) -> str | None:
+    def rule(graph: Graph, node: Node) -> str | None:
         found = np.concatenate([np.atleast_1d(np.asarray(each(graph, node), np.float64)) for each in factors])
         large = found[~(np.abs(found) < 2.0**exponent * (1 - 2.0**-32))]
-        return (
-            f"its scales make a rescaling factor of {large[0]:.6g}; it must be below 2^{exponent}"
-            if large.size
-            else None
-        )
+        if not large.size:
+            return None
+        return f"its scales make a rescaling factor of {large[0]:.6g}; it must be below 2^{exponent}"
 
-    check.__doc__ = f"rescaling factors below 2^{exponent}"
-    return check
+    return limit(f"rescaling factors below 2^{exponent}", rule)
 
 
 FUSED_BOUNDS: dict[str, tuple[float | None, float | None]] = {
@@ -276,7 +273,7 @@ def steps_of(value: float, scale: float) -> float:
     return float(np.copysign(rounded, quotient))
 
 
-def bounds_reason(bounds: tuple[float | None, float | None], scale: float) -> str | None:
+def bounds_reason(bounds: tuple[float | None, ...], scale: float) -> str | None:
     """Return the reason why an activation's real bounds can't be stored at this scale, or None."""
     for value in bounds:
         if value is not None and not abs(steps_of(value, scale)) <= _INT32_MAX_AS_FLOAT:
@@ -286,26 +283,22 @@ def bounds_reason(bounds: tuple[float | None, float | None], scale: float) -> st
 
 def clamps_to(*bounds: float | None) -> Limit:
     """Return the limit that these real bounds, lower and upper, fit 32 bits in steps of the output's scale."""
-    low, high = bounds
-
-    def check(graph: Graph, node: Node) -> str | None:
-        return bounds_reason((low, high), result_quant(graph, node).scale)
-
-    check.__doc__ = "bounds that fit 32 bits at the output's scale"
-    return check
+    return limit(
+        "bounds that fit 32 bits at the output's scale",
+        lambda graph, node: bounds_reason(bounds, result_quant(graph, node).scale),
+    )
 
 
 def fused_activation() -> Limit:
     """Return the limit that the node's activation is known and its bounds fit 32 bits at the output's scale."""
 
-    def check(graph: Graph, node: Node) -> str | None:
+    def rule(graph: Graph, node: Node) -> str | None:
         activation = node.attrs.get("activation")
         if activation not in FUSED_BOUNDS:
             return f"activation is {activation}; what there is: {', '.join(FUSED_BOUNDS)}"
         return bounds_reason(FUSED_BOUNDS[activation], result_quant(graph, node).scale)
 
-    check.__doc__ = f"activation among {', '.join(FUSED_BOUNDS)}"
-    return check
+    return limit(f"activation among {', '.join(FUSED_BOUNDS)}", rule)
 
 
 INT8_MIN, INT8_MAX = -128, 127

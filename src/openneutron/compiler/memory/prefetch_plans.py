@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from openneutron.compiler.memory.layout import Layout, laid_out_at
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchSearch
 from openneutron.compiler.memory.prefetch_trial import ORDERS, PrefetchTrial
-from openneutron.compiler.schedule.schedule import Fetch, Schedule, copy_cycles, durations, fetched_bytes, fetched_sizes
+from openneutron.compiler.schedule.schedule import Fetch, Schedule, fetched_bytes
 from openneutron.isa import aligned
 
 SHARES = (1.0, 0.7, 0.5, 0.33, 0.25, 0.2)
@@ -50,13 +50,6 @@ class PrefetchPlan:
     def size_bytes(self) -> int:
         """Return the SRAM of tensors and constants."""
         return self.trial.size_bytes
-
-    @property
-    def blocking_cycles(self) -> int:
-        """Return the cycles with a port that copies at once."""
-        schedule, target = self.search.made(self.trial), self.search.target
-        computed = sum(durations(schedule, target).values())
-        return computed + copy_cycles(schedule, fetched_sizes(schedule, self.search.storages), target)
 
     def laid_out(self, io: str) -> tuple[Schedule, Layout]:
         """Return the schedule with its copies, and its layout.
