@@ -6,8 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron import ops
-from openneutron.compiler.emit.emit import emit
-from openneutron.compiler.emit.report import Compiled, report, sram_bytes
+from openneutron.compiler.emit.emit import Compiled, emit, report, sram_bytes
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Schedules and layouts to programs."""
+"""Schedules and layouts to programs, and the result of a compile with its facts: cycles by operator, buffers and sizes."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.cost.cycles import bottleneck, call_cost, fetch_cycles, idle_reason
 from openneutron.compiler.emit.packing import packed
-from openneutron.compiler.memory.layout import Layout
+from openneutron.compiler.memory.layout import Layout, io_outside, lay_out
 from openneutron.compiler.schedule.schedule import (
     Fetch,
     Loop,
@@ -19,14 +19,20 @@ from openneutron.compiler.schedule.schedule import (
     Wait,
     Whole,
     constant_operands,
+    copy_cycles,
+    durations,
+    fetched_sizes,
+    overlapped_cycles,
     part_cycles,
     spent_on_calls,
 )
+from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.calls import KernelCall, Storages, View
-from openneutron.ir import Graph
+from openneutron.ir import Graph, Tensor
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
 from openneutron.isa.kernels.row import Packing
 from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
+from openneutron.options import ARENA, CALLER, CompileOptions
 from openneutron.targets import Target
 
 NAME_LENGTH = 40
@@ -185,3 +191,204 @@ def _stripe(step: Rows, call: KernelCall, target: Target) -> Record:
 
 def _instruction(name: str, **values: int) -> Record:
     return record(INSTRUCTION_BY_NAME[name], **values)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReport:
+    """The modelled cost of one operator of the program, in all its ``stripes`` (1 where it is computed whole).
+
+    ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: issue, memory or
+    compute, whichever takes most. ``parallel``: what the pipelines share out among them.
+    """
+
+    name: str
+    kernel: str
+    output: tuple[int, ...]
+    macs: int
+    cycles: int
+    utilisation: float
+    parallel: str
+    bottleneck: str
+    idle: str
+    stripes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryItem:
+    """A buffer of the arena: its bytes, address, and the first and last step it is live in."""
+
+    name: str
+    size_bytes: int
+    offset: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The facts about a compiled program. All sizes are bytes.
+
+    ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
+    least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs,
+    ``fetched_bytes`` what a run copies to scratch and prefetch buffer; ``used_bytes`` what a run touches of them, up to the
+    highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: what the same schedule takes with inputs and
+    outputs at the other place, the caller's buffers or the arena (with copies, whose places depend on that, as much as at this
+    one). ``gained_cycles``: how many ``effort`` saved, by those of a port that copies in the background (None at the default
+    effort, and where that finds nothing that fits).
+
+    ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
+    are copies. ``overlapped_cycles``: with a port that copies in the background.
+    """
+
+    target: str
+    operators: tuple[OperatorReport, ...]
+    memory: tuple[MemoryItem, ...]
+    cycles: int
+    copy_cycles: int
+    overlapped_cycles: int
+    macs: int
+    arena_bytes: int
+    bound_bytes: int
+    placement: str
+    prefetch_bytes: int
+    fetched_bytes: int
+    io_bytes: int
+    sram_bytes: int
+    other_io_sram_bytes: int
+    budget_bytes: int
+    weights_bytes: int
+    microcode_bytes: int
+    milliseconds: float
+    utilisation: float
+    used_bytes: int | None = None
+    effort: str = DEFAULT.name
+    gained_cycles: int | None = None
+
+    def __str__(self) -> str:
+        """Return the headline numbers."""
+        memory = {"SRAM": self.sram_bytes, "arena": self.arena_bytes, "prefetch": self.prefetch_bytes}
+        memory |= {"fetched": self.fetched_bytes, "weights": self.weights_bytes, "microcode": self.microcode_bytes}
+        sizes = ", ".join(f"{name} {size} B" for name, size in memory.items())
+        copies = f"{self.copy_cycles} of them copies, {self.overlapped_cycles} with copies in the background"
+        return f"{sizes}\n{self.macs} MACs, {self.cycles} cycles, {copies}"
+
+
+def report(
+    graph: Graph,
+    schedule: Schedule,
+    storages: Storages,
+    layout: Layout,
+    program: Program,
+    target: Target,
+    options: CompileOptions,
+    budget: int,
+) -> Report:
+    """Return the facts of a program that was emitted from this schedule; ``budget`` is the SRAM it may take in bytes."""
+    operators = tuple(
+        _operator_report(call, *spent, target)
+        for call, spent in zip(schedule.calls, spent_on_calls(schedule, target), strict=True)
+    )
+    sizes = fetched_sizes(schedule, storages)
+    fetches = [step for step in schedule.steps if isinstance(step, Fetch)]
+    header = program.header
+    cycles = header["cycles_low"] | header["cycles_high"] << 32
+    macs = sum(operator.macs for operator in operators)
+    sram = sram_bytes(graph, schedule, layout, options)
+    return Report(
+        target=target.name,
+        operators=operators,
+        memory=_memory(layout),
+        cycles=cycles,
+        copy_cycles=copy_cycles(schedule, sizes, target),
+        overlapped_cycles=overlapped_cycles(schedule, sizes, durations(schedule, target), target),
+        macs=macs,
+        arena_bytes=layout.scratch_bytes,
+        bound_bytes=layout.placement.bound,
+        placement=layout.placement.method,
+        prefetch_bytes=schedule.prefetch_bytes,
+        fetched_bytes=sum(sizes[step.call] for step in fetches),
+        io_bytes=sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)),
+        sram_bytes=sram,
+        other_io_sram_bytes=sram if fetches else _other_io_bytes(graph, schedule, storages, layout, options),
+        budget_bytes=budget,
+        weights_bytes=len(program.weights),
+        microcode_bytes=len(program.microcode),
+        milliseconds=target.milliseconds(cycles),
+        utilisation=macs / (cycles * target.macs_per_cycle) if cycles else 0.0,
+    )
+
+
+def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: CompileOptions) -> int:
+    """Return all SRAM that a run takes, in bytes: the arena, the prefetch buffer, and the caller's inputs and outputs."""
+    return layout.scratch_bytes + schedule.prefetch_bytes + io_outside(graph, options.place)
+
+
+def _other_io_bytes(
+    graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, options: CompileOptions
+) -> int:
+    """Return the SRAM of the schedule with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
+    elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
+    anew = lay_out(schedule, storages, elsewhere.place, work=0).scratch_bytes
+    outer = {piece.name for piece in storages.storages.values() if piece.is_border}
+    # Patches have memory of their own, which is no tensor's.
+    ends = [layout.placement.offsets[item.name] + item.size for item in layout.items if item.name not in outer]
+    border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))
+    as_it_is = layout.scratch_bytes + border if elsewhere.place == ARENA else max(ends, default=0)
+    return min(anew, as_it_is) + io_outside(graph, elsewhere.place)
+
+
+def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target) -> OperatorReport:
+    cost = call_cost(call, target)
+    issue = stripes * cost.issue_cycles
+    cost = replace(cost, issue_cycles=issue, compute_cycles=cycles - issue)
+    utilisation = cost.macs / (cost.cycles * target.macs_per_cycle) if cost.cycles else 0.0
+    return OperatorReport(
+        call.name,
+        call.kernel,
+        call.views["output"].extents,
+        cost.macs,
+        cost.cycles,
+        utilisation,
+        cost.parallel,
+        bottleneck(cost),
+        idle_reason(call, cost, target, stripes),
+        stripes,
+    )
+
+
+def _memory(layout: Layout) -> tuple[MemoryItem, ...]:
+    offsets = layout.placement.offsets
+    ordered = sorted(layout.items, key=lambda item: (item.first, offsets[item.name]))
+    return tuple(MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last) for i in ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program, the graph it computes (its inputs and outputs and their quantization), and the report.
+
+    ``schedule`` and ``layout`` give each tensor its steps and its address; ``legalized`` is the graph the calls were selected
+    from.
+    """
+
+    program: Program
+    graph: Graph
+    report: Report
+    legalized: Graph = field(repr=False)
+    schedule: Schedule = field(repr=False)
+    storages: Storages = field(repr=False)
+    layout: Layout = field(repr=False)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Return the graph's inputs, in the order of a run's."""
+        return tuple(self.graph[name] for name in self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Return the graph's outputs, in the order of a run's."""
+        return tuple(self.graph[name] for name in self.graph.outputs)
+
+    def __str__(self) -> str:
+        """Return calls, steps, buffers and the report's headline numbers."""
+        shared = str(self.storages)
+        return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])
