@@ -16,10 +16,11 @@ from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, lay_out
-from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchSearch
-from openneutron.compiler.memory.prefetch_plans import (
+from openneutron.compiler.memory.prefetch import (
+    ENDLESS,
     ENOUGH,
     PrefetchPlan,
+    PrefetchSearch,
     all_plans,
     fastest_plan,
     good_plan,

@@ -16,9 +16,8 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Program
-from openneutron.litert.prune import copied, prune
 from openneutron.litert.read import LiteRTModel, operator_name, places, unpack
-from openneutron.litert.write import pack
+from openneutron.litert.write import copied, pack, prune
 
 CUSTOM_CODE = b"NeutronGraph"
 OPERATOR_NAME = f"CUSTOM {CUSTOM_CODE.decode()}"

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from openneutron.ir import Graph, Node
 from openneutron.ops import choice, conv, elementwise, filled, indexed, pieces, places, reductions, shape
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
@@ -65,9 +63,8 @@ def reject(graph: Graph, node: Node) -> str | None:
     reason = op.reject(graph, node)
     if reason is not None or op.made_of is None:
         return reason
-    parts = op.made_of(graph, node)
-    whole = replace(graph, tensors={**graph.tensors, **{tensor.name: tensor for tensor in parts.tensors}})
-    return next((reason for part in parts.nodes if (reason := reject(whole, part)) is not None), None)
+    parts = op.composition(graph, node).within(graph)
+    return next((reason for part in parts.nodes if (reason := reject(parts, part)) is not None), None)
 
 
 __all__ = ["BY_LITERT", "BY_NAME", "ON_CPU", "OPS", "Attribute", "Op", "Operand", "Quantization", "Role", "reject"]

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 from openneutron.ir import DType, Graph, Node
-from openneutron.ops.compose import Parts
 from openneutron.ops.limits import axes_of, broadcasts, extent_reason, int8_inputs, int8_reason, limit, unquantized
 from openneutron.ops.reductions import RUNS_OF_AXES, named_axes, reducing
 from openneutron.ops.table import (
     INPUT,
     Attribute,
-    Composition,
     Op,
     Operand,
+    Parts,
     Quantization,
     Role,
     broadcast,
@@ -125,14 +124,13 @@ def _condition_of_rows(graph: Graph, node: Node) -> str | None:
     )
 
 
-def _select_of_rows(graph: Graph, node: Node) -> Composition:
+def _select_of_rows(parts: Parts, graph: Graph, node: Node) -> None:
     """Lower SELECT_V2; a condition of the first axis is broadcast along the other axes."""
-    parts, (condition, *others), (result,) = Parts(graph, node), (str(name) for name in node.inputs), node.outputs
+    (condition, *others), (result,) = (str(name) for name in node.inputs), node.outputs
     shape, own = graph[result].shape, graph[condition].shape
     if own != shape:
         condition = parts.reshape(condition, (*own, *(1,) * (len(shape) - len(own))))
     parts.add("select_v2", [condition, *others], result)
-    return parts.done()
 
 
 def arg_axis(graph: Graph, node: Node) -> int:

@@ -8,14 +8,13 @@ import math
 import numpy as np
 
 from openneutron.ir import DType, Graph, Node
-from openneutron.ops.compose import Parts
 from openneutron.ops.limits import limit, rank, unquantized
 from openneutron.ops.table import (
     INPUT,
     Attribute,
-    Composition,
     Op,
     Operand,
+    Parts,
     Quantization,
     Role,
     constant_values,
@@ -39,14 +38,13 @@ def _diagonal_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     return ((*shape, shape[-1]),)
 
 
-def _matrix_diag(graph: Graph, node: Node) -> Composition:
+def _matrix_diag(parts: Parts, graph: Graph, node: Node) -> None:
     """Append as many zeros to each value as the matrix has columns: the next value moves one row and one column on."""
-    parts, (*outer, size), (result,) = Parts(graph, node), shape_of(graph, node), node.outputs
+    (*outer, size), (result,) = shape_of(graph, node), node.outputs
     count = math.prod(outer)
     apart = _padded(parts, parts.reshape(str(node.inputs[0]), (count * size, 1)), size, 0)
     lines = parts.slice(parts.reshape(apart, (count, size * (size + 1))), (0, 0), (count, size * size))
     parts.reshape(lines, graph[result].shape, result)
-    return parts.done()
 
 
 def _diagonal_fits(graph: Graph, node: Node) -> str | None:
@@ -56,9 +54,9 @@ def _diagonal_fits(graph: Graph, node: Node) -> str | None:
     return f"its input has shape {list(matrix)}, its diagonal {list(diagonal.shape)}"
 
 
-def _matrix_set_diag(graph: Graph, node: Node) -> Composition:
+def _matrix_set_diag(parts: Parts, graph: Graph, node: Node) -> None:
     """Select the diagonal, repeated as a column or a row, by a constant mask."""
-    parts, (*outer, rows, cols), (result,) = Parts(graph, node), shape_of(graph, node), node.outputs
+    (*outer, rows, cols), (result,) = shape_of(graph, node), node.outputs
     count, quant = math.prod(outer), graph[result].quant
     column = (count, rows, 1) if rows <= cols else (count, 1, cols)
     mask = parts.constant(np.eye(rows, cols, dtype=bool))
@@ -69,7 +67,6 @@ def _matrix_set_diag(graph: Graph, node: Node) -> Composition:
     ]
     chosen = parts.add("select_v2", operands, parts.new((count, rows, cols), DType.INT8, quant))
     parts.reshape(chosen, graph[result].shape, result)
-    return parts.done()
 
 
 def _dilated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -86,9 +83,9 @@ def _factors(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _dilate(graph: Graph, node: Node) -> Composition:
+def _dilate(parts: Parts, graph: Graph, node: Node) -> None:
     """Insert padding behind each value but the last, along one axis after the other."""
-    parts, source, (result,) = Parts(graph, node), str(node.inputs[0]), node.outputs
+    source, (result,) = str(node.inputs[0]), node.outputs
     shape, (value,) = list(shape_of(graph, node)), constant_values(graph, node, 2)
     for axis, factor in enumerate(constant_values(graph, node, 1)):
         outer, inner = math.prod(shape[: axis + 1]), math.prod(shape[axis + 1 :])
@@ -100,27 +97,24 @@ def _dilate(graph: Graph, node: Node) -> Composition:
         wide = parts.reshape(apart, (lines, parts[apart].elements // lines))
         source = parts.slice(wide, (0, 0), (lines, shape[axis] * inner))
     parts.reshape(source, shape, result)
-    return parts.done()
 
 
-def _fill(graph: Graph, node: Node) -> Composition:
-    parts, shape = Parts(graph, node), constant_values(graph, node, 0)
+def _fill(parts: Parts, graph: Graph, node: Node) -> None:
+    shape = constant_values(graph, node, 0)
     single = parts.reshape(str(node.inputs[1]), (1,) * len(shape))
     parts.add("broadcast_to", [single, parts.integers(shape)], node.outputs[0])
-    return parts.done()
 
 
 def _extents_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     return ((len(shape_of(graph, node)),) if node.op == "shape" else (),)
 
 
-def _extents(graph: Graph, node: Node) -> Composition:
+def _extents(parts: Parts, graph: Graph, node: Node) -> None:
     """Return the shape as a constant; the shapes of a compiled program are fixed."""
-    parts, (result,) = Parts(graph, node), node.outputs
+    (result,) = node.outputs
     shape, output = shape_of(graph, node), graph[result]
     values = shape if node.op == "shape" else len(shape)
     parts.reshape(parts.constant(np.array(values, output.dtype.numpy)), output.shape, result)
-    return parts.done()
 
 
 def _known(graph: Graph, node: Node) -> str | None:

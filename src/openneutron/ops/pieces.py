@@ -9,14 +9,13 @@ import math
 import numpy as np
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.compose import Parts
 from openneutron.ops.limits import Limit, limit, rank
 from openneutron.ops.table import (
     INPUT,
     Attribute,
-    Composition,
     Op,
     Operand,
+    Parts,
     Role,
     constant_values,
     moving,
@@ -102,9 +101,9 @@ def _whole_blocks(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _depth(graph: Graph, node: Node) -> Composition:
+def _depth(parts: Parts, graph: Graph, node: Node) -> None:
     """Lower DEPTH_TO_SPACE or SPACE_TO_DEPTH; the channels hold the rows and columns of a block."""
-    parts, size = Parts(graph, node), node["block_size"]
+    size = node["block_size"]
     (source,), result = node.inputs, node.outputs[0]
     assert source is not None
     small = graph[source if node.op == "depth_to_space" else result].shape
@@ -115,7 +114,6 @@ def _depth(graph: Graph, node: Node) -> Composition:
     else:
         turned = parts.transpose(parts.reshape(source, (batches * height, size, width, line)), (0, 2, 1, 3))
     parts.reshape(turned, graph[result].shape, result)
-    return parts.done()
 
 
 def block_of(graph: Graph, node: Node) -> tuple[int, ...]:
@@ -155,9 +153,9 @@ def _divides(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _space_to_batch(graph: Graph, node: Node) -> Composition:
+def _space_to_batch(parts: Parts, graph: Graph, node: Node) -> None:
     """Pad, then make each position in a block a batch of its own."""
-    parts, block, amounts = Parts(graph, node), block_of(graph, node), amounts_of(graph, node)
+    block, amounts = block_of(graph, node), amounts_of(graph, node)
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
     around = np.array([(0, 0), *amounts, *[(0, 0)] * (len(graph[source].shape) - 1 - len(block))], np.int32)
@@ -169,12 +167,11 @@ def _space_to_batch(graph: Graph, node: Node) -> Composition:
     count = len(block)
     order = (*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), 2 * count + 1)
     parts.reshape(parts.transpose(split, order), graph[result].shape, result)
-    return parts.done()
 
 
-def _batch_to_space(graph: Graph, node: Node) -> Composition:
+def _batch_to_space(parts: Parts, graph: Graph, node: Node) -> None:
     """Move batches back to their positions in blocks, then crop the edges."""
-    parts, block, amounts = Parts(graph, node), block_of(graph, node), amounts_of(graph, node)
+    block, amounts = block_of(graph, node), amounts_of(graph, node)
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
     shape, count = graph[source].shape, len(block)
@@ -188,7 +185,6 @@ def _batch_to_space(graph: Graph, node: Node) -> Composition:
     if cut:
         begin = (0, *(first for first, _ in amounts), *(0 for _ in tail))
         parts.slice(joined, begin, graph[result].shape, result)
-    return parts.done()
 
 
 def _depth_row(name: str, doc: str) -> Op:

@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.ir import DType, Graph, Node, QuantParams
-from openneutron.ops.compose import Parts
 from openneutron.ops.limits import limit, rank
 from openneutron.ops.table import (
     INPUT,
     Attribute,
-    Composition,
     Op,
     Operand,
+    Parts,
     Quantization,
     Role,
     constant_values,
@@ -67,9 +66,9 @@ def _readable(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _gather_nd(graph: Graph, node: Node) -> Composition:
+def _gather_nd(parts: Parts, graph: Graph, node: Node) -> None:
     """Lower to a GATHER along the leading axes, merged into one."""
-    parts, data, (result,) = Parts(graph, node), shape_of(graph, node, 0), node.outputs
+    data, (result,) = shape_of(graph, node, 0), node.outputs
     indices = graph.given(node, 1)
     width, outer = indices.shape[-1], indices.shape[:-1]
     flat = parts.reshape(str(node.inputs[0]), (math.prod(data[:width]), *data[width:]))
@@ -79,17 +78,14 @@ def _gather_nd(graph: Graph, node: Node) -> Composition:
     else:
         named = parts.reshape(indices.name, outer)
     parts.gather(flat, named, result)
-    return parts.done()
 
 
 def _embedding_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     return ((*shape_of(graph, node, 0), *shape_of(graph, node, 1)[1:]),)
 
 
-def _embedding_lookup(graph: Graph, node: Node) -> Composition:
-    parts = Parts(graph, node)
+def _embedding_lookup(parts: Parts, graph: Graph, node: Node) -> None:
     parts.gather(str(node.inputs[1]), str(node.inputs[0]), node.outputs[0])
-    return parts.done()
 
 
 # -- one of many -------------------------------------------------------------------------------------------------------
@@ -121,9 +117,9 @@ def _one_hot_fits(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _one_hot(graph: Graph, node: Node) -> Composition:
+def _one_hot(parts: Parts, graph: Graph, node: Node) -> None:
     """Compare the bytes of each index and each number: the ``on`` value where all are equal, else the ``off`` value."""
-    parts, axis, (result,) = Parts(graph, node), _one_hot_axis(graph, node), node.outputs
+    axis, (result,) = _one_hot_axis(graph, node), node.outputs
     indices, (depth,) = graph.given(node, 0), constant_values(graph, node, 1)
     size, output = indices.dtype.size_bytes, graph[result]
     outer, inner = math.prod(indices.shape[:axis]), math.prod(indices.shape[axis:])
@@ -137,7 +133,6 @@ def _one_hot(graph: Graph, node: Node) -> Composition:
     values = [parts.constant(np.array(constant_values(graph, node, i), np.int8), output.quant) for i in (2, 3)]
     chosen = parts.new((outer, depth, inner), DType.INT8, output.quant)
     parts.reshape(parts.add("select_v2", [hit, *values], chosen), output.shape, result)
-    return parts.done()
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -179,14 +174,13 @@ def _scatter_fits(graph: Graph, node: Node) -> str | None:
     return _written_places(graph, node, width, extents)
 
 
-def _scatter_nd(graph: Graph, node: Node) -> Composition:
+def _scatter_nd(parts: Parts, graph: Graph, node: Node) -> None:
     """Append a row of zeros (stored zeros) to the updates, and gather each row of the result from them."""
-    parts, extents, (result,) = Parts(graph, node), constant_values(graph, node, 2), node.outputs
+    extents, (result,) = constant_values(graph, node, 2), node.outputs
     width = shape_of(graph, node, 0)[-1]
     positions = flat_positions(coordinates(graph, node, 0, width), extents[:width])
     rows, row = math.prod(extents[:width]), math.prod(extents[width:])
     _scattered(parts, str(node.inputs[1]), 0, positions, result, rows, row)
-    return parts.done()
 
 
 def _dense_width(graph: Graph, node: Node) -> int:
@@ -204,12 +198,11 @@ def _dense_fits(graph: Graph, node: Node) -> str | None:
     return _written_places(graph, node, width, extents)
 
 
-def _sparse_to_dense(graph: Graph, node: Node) -> Composition:
-    parts, extents, (result,) = Parts(graph, node), constant_values(graph, node, 1), node.outputs
+def _sparse_to_dense(parts: Parts, graph: Graph, node: Node) -> None:
+    extents, (result,) = constant_values(graph, node, 1), node.outputs
     positions = flat_positions(coordinates(graph, node, 0, _dense_width(graph, node)), extents)
     fill = constant_values(graph, node, 3)[0]
     _scattered(parts, str(node.inputs[2]), fill, positions, result, math.prod(extents), 1)
-    return parts.done()
 
 
 def _update_begin(graph: Graph, node: Node) -> list[int]:
@@ -225,14 +218,14 @@ def _update_fits(graph: Graph, node: Node) -> str | None:
     return f"it writes {list(part)} from {list(begin)} on into {list(whole)}, which does not hold that"
 
 
-def _dynamic_update_slice(graph: Graph, node: Node) -> Composition:
+def _dynamic_update_slice(parts: Parts, graph: Graph, node: Node) -> None:
     """Concatenate the slices before and behind the update with the update, axis by axis, the outermost first."""
-    parts, begin, part = Parts(graph, node), _update_begin(graph, node), shape_of(graph, node, 1)
+    begin, part = _update_begin(graph, node), shape_of(graph, node, 1)
     whole, update, (result,) = str(node.inputs[0]), str(node.inputs[1]), node.outputs
     axes = [axis for axis, extent in enumerate(part) if extent < shape_of(graph, node, 0)[axis]]
     if not axes:
         parts.reshape(update, part, result)
-        return parts.done()
+        return
 
     def within(outer: str, left: list[int], output: str | None) -> str:
         if not left:
@@ -252,7 +245,6 @@ def _dynamic_update_slice(graph: Graph, node: Node) -> Composition:
         return parts.concatenate([*before, middle, *behind], axis, output)
 
     within(whole, axes, result)
-    return parts.done()
 
 
 OPS = (

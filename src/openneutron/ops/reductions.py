@@ -10,15 +10,14 @@ from functools import partial
 import numpy as np
 
 from openneutron.ir import DType, Graph, Node, per_tensor
-from openneutron.ops.compose import Parts
 from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, explicit_padding, window_output
 from openneutron.ops.limits import Limit, axes_of, limit, rank, window_numbers
 from openneutron.ops.rescaling import fused_activation, of_one, quant_of, ratio, rescales
 from openneutron.ops.table import (
     INPUT,
     Attribute,
-    Composition,
     Op,
+    Parts,
     Quantization,
     constant_values,
     moving,
@@ -204,9 +203,9 @@ REDUCE_MAX = _reduction("reduce_max", "reduce_max_s8", "Largest value over some 
 REDUCE_MIN = _reduction("reduce_min", "reduce_max_s8", "Smallest value over some axes.", adds=False)
 
 
-def _sum(graph: Graph, node: Node) -> Composition:
+def _sum(parts: Parts, graph: Graph, node: Node) -> None:
     """Lower to a fully connected layer of ones: it rounds once, as LiteRT's SUM does, where MEAN rounds twice."""
-    parts, (result,) = Parts(graph, node), node.outputs
+    (result,) = node.outputs
     source = str(node.inputs[0])
     data = graph[source]
     axes = reduced_axes(graph, node)
@@ -218,7 +217,6 @@ def _sum(graph: Graph, node: Node) -> Composition:
     sums = parts.new((data.elements // count, 1), DType.INT8, graph[result].quant)
     layer = {"activation": "NONE", "keep_num_dims": False, "weights_format": "DEFAULT"}
     parts.reshape(parts.add("fully_connected", [lines, ones], sums, **layer), graph[result].shape, result)
-    return parts.done()
 
 
 SUM = reducing(

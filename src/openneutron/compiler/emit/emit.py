@@ -139,10 +139,7 @@ def _buffer(
         BUFFER,
         base=home,
         offset=offset + view.offset,
-        batches=batches,
-        rows=rows,
-        cols=cols,
-        channels=channels,
+        **dict(zip(("batches", "rows", "cols", "channels"), view.extents, strict=True)),
         batch_pitch=view.pitches[0] if batches > 1 else 0,
         row_pitch=view.pitches[1] if rows > 1 else 0,
         col_pitch=view.pitches[2],
@@ -342,18 +339,9 @@ def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target
     issue = stripes * cost.issue_cycles
     cost = replace(cost, issue_cycles=issue, compute_cycles=cycles - issue)
     utilisation = cost.macs / (cost.cycles * target.macs_per_cycle) if cost.cycles else 0.0
-    return OperatorReport(
-        call.name,
-        call.kernel,
-        call.views["output"].extents,
-        cost.macs,
-        cost.cycles,
-        utilisation,
-        cost.parallel,
-        bottleneck(cost),
-        idle_reason(call, cost, target, stripes),
-        stripes,
-    )
+    work = call.views["output"].extents, cost.macs, cost.cycles, utilisation, cost.parallel
+    reasons = bottleneck(cost), idle_reason(call, cost, target, stripes)
+    return OperatorReport(call.name, call.kernel, *work, *reasons, stripes)
 
 
 def _memory(layout: Layout) -> tuple[MemoryItem, ...]:

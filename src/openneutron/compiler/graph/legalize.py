@@ -102,14 +102,13 @@ def take_apart(graph: Graph) -> Graph:
     """Replace every node whose row has a composition (``made_of``) by its parts, recursively, and return the graph."""
     nodes: list[Node] = []
     for node in graph.nodes:
-        made_of = BY_NAME[node.op].made_of
-        if made_of is None:
+        row = BY_NAME[node.op]
+        if row.made_of is None:
             nodes.append(node)
             continue
-        parts = made_of(graph, node)
-        tensors = {**graph.tensors, **{tensor.name: tensor for tensor in parts.tensors}}
-        inner = take_apart(replace(graph, tensors=tensors, nodes=parts.nodes))
-        graph = replace(graph, tensors={**tensors, **inner.tensors})
+        parts = row.composition(graph, node).within(graph)
+        inner = take_apart(parts)
+        graph = replace(graph, tensors={**parts.tensors, **inner.tensors})
         nodes += inner.nodes
     return graph.rebuilt(nodes)
 

@@ -97,14 +97,8 @@ def _as_int8(tensor: Tensor) -> Tensor:
 
 SHARED_STATE = frozenset(
     (
-        "ASSIGN_VARIABLE",
-        "CALL_ONCE",
-        "HASHTABLE",
-        "HASHTABLE_FIND",
-        "HASHTABLE_IMPORT",
-        "HASHTABLE_SIZE",
-        "READ_VARIABLE",
-        "VAR_HANDLE",
+        *("ASSIGN_VARIABLE", "CALL_ONCE", "READ_VARIABLE", "VAR_HANDLE"),
+        *("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE"),
     )
 )
 """LiteRT operators whose state is in the interpreter: variables and tables, which others of them read there."""

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from openneutron.compiler.memory.layout import Layout, io_outside, lay_out
-from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchSearch
-from openneutron.compiler.memory.prefetch_plans import PrefetchPlan, fastest_plan, good_plan
+from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.needs import in_place, merge_columns, parts_may_be_faster
 from openneutron.compiler.schedule.schedule import Schedule, durations, fetched_sizes, overlapped_cycles, whole_schedule
@@ -211,15 +209,6 @@ def budget_bytes(given: int | None, target: Target) -> int:
     return given
 
 
-class OverBudget(Protocol):
-    """A graph that needs more SRAM than its budget, see ``BudgetError``."""
-
-    @property
-    def least_bytes(self) -> int: ...
-    @property
-    def suggestions(self) -> Suggestions: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Shortfall:
     """The bytes of SRAM that would suffice for a graph without a feasible schedule, and its suggestions."""
@@ -228,7 +217,7 @@ class Shortfall:
     suggestions: Suggestions
 
 
-def over_budget(name: str, graphs: Sequence[OverBudget], count: int, budget: int) -> BudgetError:
+def over_budget(name: str, graphs: Sequence[Shortfall | BudgetError], count: int, budget: int) -> BudgetError:
     """Return the error for a model of ``count`` partitions, of which ``graphs`` need more than ``budget`` bytes each.
 
     The message names only suggestions that all of ``graphs`` have. Where another partition fits as it is, the message names only

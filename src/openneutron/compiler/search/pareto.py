@@ -9,7 +9,7 @@ from itertools import chain
 
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import io_outside
-from openneutron.compiler.memory.prefetch_plans import all_plans
+from openneutron.compiler.memory.prefetch import all_plans
 from openneutron.compiler.schedule.schedule import spent_on_calls
 from openneutron.compiler.search.fit import Fitted, Task
 from openneutron.compiler.select.select import selections

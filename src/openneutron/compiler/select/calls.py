@@ -136,6 +136,12 @@ class View:
         return f"%{self.tensor}[{extents}]" + ("" if plain else f"@{self.offset} pitch {self.pitches}")
 
 
+def four(numbers: Sequence[int]) -> Extents:
+    """Return four numbers as extents."""
+    batch, row, col, channel = numbers
+    return batch, row, col, channel
+
+
 def dense_pitches(extents: Extents) -> Extents:
     """Return the pitches of a tensor in memory without gaps, channels innermost."""
     _, height, width, channels = extents
@@ -336,7 +342,7 @@ def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[st
             offset = walk.offset + sum(i * pitch for i, pitch in zip(index, outer, strict=True))
             whole = (pitches[0] if pitches else 1) * (inner[0] if inner else 1)
             full = (whole,) * (4 - len(inner)) + tuple(pitches)
-            views[name] = View(walk.tensor, (padded[0], padded[1], padded[2], padded[3]), (full[0], full[1], full[2], full[3]), offset)  # fmt: skip
+            views[name] = View(walk.tensor, four(padded), four(full), offset)
         yield views
 
 

@@ -289,20 +289,8 @@ def segment(network: Network, first: int, end: int) -> Segment | None:
     fixed = constants + through + sum(piece.size for piece in inner if not piece.can_roll)
     fixed += max(sum(piece.size for piece in dying), sum(piece.size for piece in made))
     rolling = tuple((piece.name, piece.row_pitch, piece.size) for piece in inner if piece.can_roll)
-    return Segment(
-        network,
-        first,
-        end,
-        through,
-        tuple(dying),
-        tuple(made),
-        tuple(inner),
-        constants,
-        feeds,
-        first_reads,
-        fixed,
-        rolling,
-    )
+    pieces = tuple(dying), tuple(made), tuple(inner)
+    return Segment(network, first, end, through, *pieces, constants, feeds, first_reads, fixed, rolling)
 
 
 def _feeds(network: Network, first: int, reader: int) -> tuple[Feed, ...] | None:

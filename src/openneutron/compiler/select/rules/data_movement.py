@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from openneutron.compiler.select.calls import (
-    Extents,
     KernelCall,
     Maps,
     View,
@@ -20,6 +19,7 @@ from openneutron.compiler.select.calls import (
     dense,
     dense_pitches,
     extents_of,
+    four,
     merged,
     quant_of,
     row_major,
@@ -149,32 +149,17 @@ def transpose(graph: Graph, node: Node) -> list[KernelCall]:
     return _copies(node.name, [extents[axis] for axis in axes], turned["input"], turned["output"])
 
 
-@selects("resize_nearest_neighbor")
-def resize_nearest_neighbor(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select resize_nearest_neighbor_s8 with a map for rows and one for columns."""
+@selects("resize_nearest_neighbor", "resize_bilinear")
+def resize(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select the kernel of the operator's name with a map for rows and one for columns."""
     source, result = graph.given(node, 0), graph[node.name]
-    maps = [
-        nearest_neighbors(source.shape[axis], result.shape[axis], node["align_corners"], node["half_pixel_centers"])
-        for axis in (1, 2)
-    ]
-    constants = {"map": Maps(*(positions[None, :] for positions in maps))}
-    return call_on_whole("resize_nearest_neighbor_s8", graph, node, constants=constants)
-
-
-@selects("resize_bilinear")
-def resize_bilinear(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select resize_bilinear_s8 with a map for rows and one for columns."""
-    source, result = graph.given(node, 0), graph[node.name]
-    maps = [
-        np.array(
-            bilinear_positions(
-                source.shape[axis], result.shape[axis], node["align_corners"], node["half_pixel_centers"]
-            )
-        )
-        for axis in (1, 2)
-    ]
-    constants = {"map": Maps(*(positions.T.astype(np.int32) for positions in maps))}
-    return call_on_whole("resize_bilinear_s8", graph, node, constants=constants)
+    maps = []
+    for axis in (1, 2):
+        places = source.shape[axis], result.shape[axis], node["align_corners"], node["half_pixel_centers"]
+        nearest = node.op == "resize_nearest_neighbor"
+        maps.append(nearest_neighbors(*places)[None] if nearest else np.array(bilinear_positions(*places)).T)
+    constants = {"map": Maps(*(positions.astype(np.int32) for positions in maps))}
+    return call_on_whole(f"{node.op}_s8", graph, node, constants=constants)
 
 
 def nearest_neighbors(inputs: int, outputs: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
@@ -234,12 +219,8 @@ def indexed(graph: Graph, node: Node) -> list[KernelCall]:
         offset = sum(position * from_pitches[i] for i, (_, position) in steps)
         to_offset = sum(place * to_pitches[i] for i, (place, _) in steps)
         views = {
-            "input": View(source.name, _four([axis.extent for axis in own]), _four(read), offset),
-            "output": View(result.name, _four([len(axis.positions) for axis in own]), _four(written), to_offset),
+            "input": View(source.name, four([axis.extent for axis in own]), four(read), offset),
+            "output": View(result.name, four([len(axis.positions) for axis in own]), four(written), to_offset),
         }
         calls.append(KernelCall("resize_nearest_neighbor_s8", node.name, views, constants={"map": maps}))
     return calls
-
-
-def _four(numbers: list[int]) -> Extents:
-    return numbers[0], numbers[1], numbers[2], numbers[3]
