@@ -18,14 +18,14 @@ from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.cascade.choose import schedule_of
 from openneutron.compiler.search.cascade.network import Network, mirrored, network, segment
-from openneutron.compiler.search.cascade.patched import (
+from openneutron.compiler.search.cascade.patches import (
     Chain,
     PatchedNetwork,
     chain_at,
+    even_spans,
     patched_network,
     patched_networks,
 )
-from openneutron.compiler.search.cascade.patches import even_spans
 from openneutron.compiler.search.cascade.search import PlanSearch, candidates
 from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, turned
 from openneutron.compiler.search.effort import DEFAULT

@@ -20,19 +20,8 @@ from openneutron.ops import Attribute
 
 FILE_IDENTIFIER = b"TFL3"
 
-_T = schema.TensorType
-DTYPE_OF_LITERT = {
-    _T.FLOAT32: DType.FLOAT32,
-    _T.FLOAT16: DType.FLOAT16,
-    _T.FLOAT64: DType.FLOAT64,
-    _T.INT8: DType.INT8,
-    _T.UINT8: DType.UINT8,
-    _T.INT16: DType.INT16,
-    _T.UINT16: DType.UINT16,
-    _T.INT32: DType.INT32,
-    _T.UINT32: DType.UINT32,
-    _T.INT64: DType.INT64,
-    _T.BOOL: DType.BOOL,
+DTYPE_OF_LITERT: dict[int, DType] = {
+    getattr(schema.TensorType, dtype.name): dtype for dtype in DType if dtype is not DType.OPAQUE
 }
 _OPERATOR_NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
 

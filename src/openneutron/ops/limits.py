@@ -176,19 +176,18 @@ def axes_of(index: int, axes: Callable[[Graph, Node], Iterable[int]]) -> Limit:
     return limit("axes that the input has", rule)
 
 
-def shared_quantization() -> Limit:
-    """All activations have the same scale and zero point."""
+def _shared(graph: Graph, node: Node) -> str | None:
+    for index, name in itertools.product(range(len(node.inputs)), node.outputs):
+        tensor, output = graph.operand(node, index), graph[name]
+        if tensor is None or tensor.dtype is not DType.INT8 or tensor.quant is None:
+            continue
+        if tensor.quant != output.quant:
+            return f"input '{tensor.name}' has {tensor.quant}, the output {output.quant}; they must be the same"
+    return None
 
-    def rule(graph: Graph, node: Node) -> str | None:
-        for index, name in itertools.product(range(len(node.inputs)), node.outputs):
-            tensor, output = graph.operand(node, index), graph[name]
-            if tensor is None or tensor.dtype is not DType.INT8 or tensor.quant is None:
-                continue
-            if tensor.quant != output.quant:
-                return f"input '{tensor.name}' has {tensor.quant}, the output {output.quant}; they must be the same"
-        return None
 
-    return limit("inputs and output of the same scale and zero point", rule)
+SHARED_QUANTIZATION = limit("inputs and output of the same scale and zero point", _shared)
+"""All activations have the same scale and zero point."""
 
 
 def fixed_output(scale: float, zero_point: int) -> Limit:

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import attr_among, axes_of, limit, rank, shared_quantization
+from openneutron.ops.limits import SHARED_QUANTIZATION, attr_among, axes_of, limit, rank
 from openneutron.ops.rescaling import quant_of, ratio_in_float, result_quant
 from openneutron.ops.table import (
     INPUT,
@@ -109,7 +109,7 @@ MOST_JOINED_RATIO = 2.0**22
 def _joined_quantization(graph: Graph, node: Node) -> str | None:
     """LiteRT's uint8 kernel rescales inputs, its int8 kernel copies bytes."""
     if not node.attrs.get("unsigned"):
-        return shared_quantization()(graph, node)
+        return SHARED_QUANTIZATION(graph, node)
     ratios = [
         ratio_in_float(quant_of(graph, node, index), result_quant(graph, node)) for index in range(len(node.inputs))
     ]

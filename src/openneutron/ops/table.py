@@ -20,13 +20,13 @@ import numpy.typing as npt
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant
 from openneutron.ir.graph import AttrValue
 from openneutron.ops.limits import (
+    SHARED_QUANTIZATION,
     Limit,
     constant_at,
     fixed_output,
     int8_weight,
     int32_bias,
     movable_at,
-    shared_quantization,
     stored_at,
     unquantized,
 )
@@ -307,7 +307,7 @@ class Op:
             elif operand.role is Role.BIAS:
                 yield int32_bias(index)
         if self.quantization is Quantization.SHARED and not self.rescales_inputs:
-            yield shared_quantization()
+            yield SHARED_QUANTIZATION
         if self.fixed_output is not None:
             yield fixed_output(*self.fixed_output)
 

@@ -259,12 +259,10 @@ def _border(graph: Graph, node: Node) -> OnCpu | None:
     if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
         return None
     before, after = graph[node.inputs[0]].dtype, graph[node.outputs[0]].dtype
-    if node.op == "quantize" and before is DType.FLOAT32:
-        words = f"it turns {before} into {after}"
-        return OnCpu("QUANTIZE", node.name, words, "A model with int8 inputs has none.", converts=True)
-    if node.op == "DEQUANTIZE" and after is DType.FLOAT32:
-        words = f"it turns {before} into {after}"
-        return OnCpu("DEQUANTIZE", node.name, words, "A model with int8 outputs has none.", converts=True)
+    for op, outside, side in (("quantize", before, "inputs"), ("DEQUANTIZE", after, "outputs")):
+        if node.op == op and outside is DType.FLOAT32:
+            words, hint = f"it turns {before} into {after}", f"A model with int8 {side} has none."
+            return OnCpu(op.upper(), node.name, words, hint, converts=True)
     return None
 
 

@@ -154,10 +154,7 @@ def extents_of(shape: tuple[int, ...]) -> Extents:
     Shorter shapes get leading ones; longer ones have their leading dimensions folded into batches.
     """
     padded = (1,) * (4 - len(shape)) + tuple(shape)
-    batches = 1
-    for extent in padded[:-3]:
-        batches *= extent
-    return (batches, padded[-3], padded[-2], padded[-1])
+    return (math.prod(padded[:-3]), padded[-3], padded[-2], padded[-1])
 
 
 def shape_in_bytes(tensor: Tensor) -> tuple[int, ...]:

@@ -7,14 +7,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.schedule.needs import RowNeeds, row_needs, written_in_place
 from openneutron.compiler.schedule.schedule import Cuttable, fetched_bytes
-from openneutron.compiler.search.cascade.patches import Patch
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
 from openneutron.isa import aligned
 from openneutron.targets import Target
+
+if TYPE_CHECKING:
+    from openneutron.compiler.search.cascade.patches import Patch
+
 
 AFTER = 1 << 30
 """The position of the user of the graph's outputs."""

@@ -27,7 +27,7 @@ from itertools import accumulate, groupby
 from openneutron.compiler.cost.cycles import least_compute_cycles
 from openneutron.compiler.search.cascade.least_peak import Bounded, floor_bytes, least_peak
 from openneutron.compiler.search.cascade.network import Network, Segment, rows_computed, segment, window_rows
-from openneutron.compiler.search.cascade.patched import PatchedNetwork, patched_networks
+from openneutron.compiler.search.cascade.patches import PatchedNetwork, patched_networks
 from openneutron.compiler.search.cascade.stripes import Pacing, Stripes, cycles_of, evaluate, evaluated, rounds
 from openneutron.compiler.search.effort import DEFAULT, Effort
 

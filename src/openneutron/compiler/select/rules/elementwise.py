@@ -44,8 +44,7 @@ def add(graph: Graph, node: Node) -> list[KernelCall]:
 def mul(graph: Graph, node: Node) -> list[KernelCall]:
     """Select mul_s8; LiteRT takes the scales' product and quotient in float32 (mul.cc)."""
     a, b, result = _quants(graph, node)
-    multiplier, shift = quantize_multiplier(product_in_float(a, b, result))
-    params = {"output_multiplier": multiplier, "output_shift": shift}
+    params = _rescaling("output", product_in_float(a, b, result))
     return _calls("mul_s8", graph, node, params | _zero_points(a, b, result) | _clamp(node, result))
 
 
@@ -60,17 +59,7 @@ def prelu(graph: Graph, node: Node) -> list[KernelCall]:
     """Select prelu_s8."""
     data, slope, result = _quants(graph, node)
     positive, negative = prelu_factors(data, slope, result)
-    positive_multiplier, positive_shift = quantize_multiplier(positive)
-    negative_multiplier, negative_shift = quantize_multiplier(negative)
-    params = {
-        "a_zero_point": data.zero_point,
-        "b_zero_point": slope.zero_point,
-        "positive_multiplier": positive_multiplier,
-        "positive_shift": positive_shift,
-        "negative_multiplier": negative_multiplier,
-        "negative_shift": negative_shift,
-        "output_zero_point": result.zero_point,
-    }
+    params = _zero_points(data, slope, result) | _rescaling("positive", positive) | _rescaling("negative", negative)
     return _calls("prelu_s8", graph, node, params)
 
 
@@ -85,10 +74,12 @@ def squared_difference(graph: Graph, node: Node) -> list[KernelCall]:
 def _common_scale(a: QuantParams, b: QuantParams, factor: float) -> dict[str, int]:
     """Return the multipliers of operands at twice the larger scale, and of a result with this factor."""
     twice = 2.0 * max(a.scale, b.scale)
-    params = {}
-    for side, real in (("a", a.scale / twice), ("b", b.scale / twice), ("output", factor)):
-        params[f"{side}_multiplier"], params[f"{side}_shift"] = quantize_multiplier(real)
-    return params
+    return _rescaling("a", a.scale / twice) | _rescaling("b", b.scale / twice) | _rescaling("output", factor)
+
+
+def _rescaling(side: str, factor: float) -> dict[str, int]:
+    multiplier, shift = quantize_multiplier(factor)
+    return {f"{side}_multiplier": multiplier, f"{side}_shift": shift}
 
 
 def _zero_points(a: QuantParams, b: QuantParams, result: QuantParams) -> dict[str, int]:
@@ -184,8 +175,7 @@ def compare(graph: Graph, node: Node) -> list[KernelCall]:
     for place, side in enumerate("ab"):
         tensor = graph.given(node, place)
         quant = _TRUTH if tensor.dtype is DType.BOOL else quant_of(tensor)
-        params[f"{side}_zero_point"] = quant.zero_point
-        params[f"{side}_multiplier"], params[f"{side}_shift"] = quantize_multiplier(quant.scale)
+        params |= {f"{side}_zero_point": quant.zero_point} | _rescaling(side, quant.scale)
     return [KernelCall("compare_s8", node.name, views, params) for views in views_of(graph, node, _TWO)]
 
 
