@@ -29,11 +29,14 @@ from openneutron.ops.table import constant_values
 def rename_identities(graph: Graph) -> Graph:
     """Return the graph with every operator that leaves all bytes in place turned into a reshape, which costs nothing."""
     return graph.rebuilt(
-        Node("reshape", node.inputs[:1], node.outputs, {"new_shape": graph[node.name].shape}, node.source)
-        if node.op in VIEWS or _moves_nothing(graph, node)
-        else node
+        _view(graph, node, node.inputs[0]) if node.op in VIEWS or _moves_nothing(graph, node) else node
         for node in graph.nodes
     )
+
+
+def _view(graph: Graph, node: Node, source: str | None) -> Node:
+    """Return the reshape of a tensor in the place of a node."""
+    return Node("reshape", (source,), node.outputs, {"new_shape": graph[node.name].shape}, node.source)
 
 
 def _moves_nothing(graph: Graph, node: Node) -> bool:
@@ -59,14 +62,8 @@ def _moves_nothing(graph: Graph, node: Node) -> bool:
 
 def drop_zero_sums(graph: Graph) -> Graph:
     """Return the graph with every ADD and SUB that changes no value turned into a reshape of its other operand."""
-    return graph.rebuilt(_rewritten(graph, node) for node in graph.nodes)
-
-
-def _rewritten(graph: Graph, node: Node) -> Node:
-    kept = unchanged_operand(graph, node)
-    if kept is None:
-        return node
-    return Node("reshape", (kept,), node.outputs, {"new_shape": graph[node.name].shape}, node.source)
+    kept = ((node, unchanged_operand(graph, node)) for node in graph.nodes)
+    return graph.rebuilt(node if name is None else _view(graph, node, name) for node, name in kept)
 
 
 def unchanged_operand(graph: Graph, node: Node) -> str | None:

@@ -98,11 +98,6 @@ STORED: Ints = np.arange(INT8_MIN, INT8_MAX + 1, dtype=np.int64)
 _INT16_MIN, _INT16_MAX = -(2**15), 2**15 - 1
 
 
-def table(op: str, source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """Return the table of operator ``op`` between tensors of these quantization parameters."""
-    return TABLES[op](source, result, attrs)
-
-
 # -- fixed point, as gemmlowp's fixedpoint.h has it --------------------------------------------------------------------
 
 

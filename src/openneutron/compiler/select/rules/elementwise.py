@@ -22,7 +22,7 @@ from openneutron.compiler.select.calls import (
     row_major,
     selects,
 )
-from openneutron.compiler.select.tables import TABLES, table
+from openneutron.compiler.select.tables import TABLES
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, per_tensor
 from openneutron.ops.choice import COMPARISONS, arg_axis
 from openneutron.ops.elementwise import prelu_factors, squared_difference_factor, sum_factor
@@ -127,7 +127,7 @@ def lookup(graph: Graph, node: Node) -> list[KernelCall]:
 def function(graph: Graph, node: Node) -> list[KernelCall]:
     """Select lookup_s8 with the function's table."""
     source, result = graph.given(node, 0), graph[node.name]
-    made = table(node.op, signed_quant(source), signed_quant(result), node.attrs)
+    made = TABLES[node.op](signed_quant(source), signed_quant(result), node.attrs)
     entries: npt.NDArray[np.uint8] = made.view(np.uint8)
     # The kernel takes every byte for an int8: the entry of a uint8 is 128 entries further on.
     entries = np.roll(entries, 128) if source.dtype is DType.UINT8 else entries
