@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from openneutron import files
 from openneutron.api.lowering import in_words, keep_state, lowered, partitions
-from openneutron.compiler.search.budget import budget_bytes
+from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.hushed import hushed
