@@ -24,17 +24,33 @@ from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.edge_passes.neutron_edge_pass_manager import duplicate_dequantize, has_shared_dequantize
 from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import Constants, is_compute, op_name, overload_of
 from openneutron.pytorch.graph.reject import NOT_DELEGATED
+from openneutron.pytorch.graph.rewriting import duplicate_dequantize, has_shared_dequantize
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
-from openneutron.pytorch.partition.delegation import Delegation, counts, fallbacks, has_cpu_kernel, on_cpu, on_npu
-from openneutron.pytorch.partition.gather import Partition, Partitioning, PartitionOptions, partition
-from openneutron.pytorch.partition.handover import HANDOVER, Handover, key_of, tensors_of
-from openneutron.pytorch.partition.names import check_names, matching
+from openneutron.pytorch.partition.delegation import (
+    Delegation,
+    check_names,
+    counts,
+    fallbacks,
+    has_cpu_kernel,
+    matching,
+    on_cpu,
+    on_npu,
+)
+from openneutron.pytorch.partition.gather import (
+    HANDOVER,
+    Handover,
+    Partition,
+    Partitioning,
+    PartitionOptions,
+    key_of,
+    partition,
+    tensors_of,
+)
 
 NXP_DELEGATION_TAG = "delegation_tag"
 

@@ -8,10 +8,11 @@ from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
+from openneutron.pytorch.graph.program import is_dequantize
 from openneutron.pytorch.graph.reject import STAYS_WHOLE, WRITTEN_AS
 
 
@@ -148,3 +149,21 @@ def add_constant(module: GraphModule, before: Node, stem: str, value: torch.Tens
     if isinstance(sample, torch._subclasses.FakeTensor):
         node.meta["val"] = sample.fake_mode.from_tensor(value, static_shapes=True)
     return node
+
+
+def has_shared_dequantize(graph: Graph) -> bool:
+    return any(is_dequantize(node) and len(node.users) > 1 for node in graph.nodes)
+
+
+def duplicate_dequantize(graph: Graph) -> bool:
+    """Copy dequantize nodes that several nodes read; True if anything changed."""
+    changed = False
+    for node in list(graph.nodes):
+        if not is_dequantize(node):
+            continue
+        for user in list(node.users)[1:]:
+            with graph.inserting_after(node):
+                twin = graph.node_copy(node)
+            user.replace_input_with(node, twin)
+            changed = True
+    return changed

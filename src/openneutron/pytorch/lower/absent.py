@@ -18,7 +18,7 @@ from openneutron.pytorch.graph.program import (
     written,
 )
 from openneutron.pytorch.graph.reject import LEFT_FLOAT, QUANTIZE_FIRST, REWRITE, STAYS_WHOLE, Reject
-from openneutron.pytorch.operators.rules.objections import COUNTED_AT_RUN_TIME, is_computed, objection
+from openneutron.pytorch.operators.rules.lowering import COUNTED_AT_RUN_TIME, is_computed, objection
 
 QUANTIZER = "quantizer"
 """``Reject.rule`` where only the quantizer keeps a node from the NPU."""

@@ -36,10 +36,8 @@ from openneutron.pytorch.lower.absent import no_rule, not_quantized
 from openneutron.pytorch.lower.units import Function, Unit, functions_of, only_inside, table_of
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout
-from openneutron.pytorch.operators.rules.objections import objection
-from openneutron.pytorch.operators.rules.results import Results
-from openneutron.pytorch.operators.rules.values import Value, lies_as, plain
+from openneutron.pytorch.operators.rules.lowering import Layout, objection
+from openneutron.pytorch.operators.rules.results import Results, Value, lies_as, plain
 
 
 @dataclass(frozen=True, slots=True)

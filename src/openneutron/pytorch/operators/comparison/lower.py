@@ -16,7 +16,7 @@ from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.rules.broadcast import Together, together
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
-from openneutron.pytorch.operators.rules.values import Value, plain
+from openneutron.pytorch.operators.rules.results import Value, plain
 
 LEAST_SCALE = 1 / 256
 """LiteRT compares multiples of 1/256: stored values of one quantization stay apart from this scale on."""

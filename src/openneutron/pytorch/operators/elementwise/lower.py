@@ -14,10 +14,8 @@ from openneutron.pytorch.graph.program import arguments_of, shape_of
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.rules.broadcast import together
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import always, lowers
-from openneutron.pytorch.operators.rules.objections import is_computed
-from openneutron.pytorch.operators.rules.results import clamp_bounds, clamp_operator
-from openneutron.pytorch.operators.rules.values import Value
+from openneutron.pytorch.operators.rules.lowering import always, is_computed, lowers
+from openneutron.pytorch.operators.rules.results import Value, clamp_bounds, clamp_operator
 
 
 def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:

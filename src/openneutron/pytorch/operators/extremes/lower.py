@@ -12,7 +12,7 @@ from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.elementwise.lower import of_both
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.values import Value
+from openneutron.pytorch.operators.rules.results import Value
 
 
 def _extremum(op: str) -> Callable[[Node, Context], Value | Reject]:

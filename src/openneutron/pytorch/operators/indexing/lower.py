@@ -14,7 +14,7 @@ from openneutron.pytorch.graph.program import arguments_of, shape_of
 from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.values import Value
+from openneutron.pytorch.operators.rules.results import Value
 
 
 @lowers("aten.embedding.default", moves=True, layout=Layout.OWN)

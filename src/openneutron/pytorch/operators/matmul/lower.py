@@ -13,7 +13,7 @@ from openneutron.pytorch.graph.reject import Reject, Rejected
 from openneutron.pytorch.operators.convolution.lower import bias_of
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
-from openneutron.pytorch.operators.rules.values import Shape, Value, lies_as, plain
+from openneutron.pytorch.operators.rules.results import Shape, Value, lies_as, plain
 
 
 @lowers("aten.linear.default", fuses=True, preserve=always, layout=Layout.OWN)

@@ -13,9 +13,8 @@ from openneutron.pytorch.graph.program import GETITEM, arguments_of, op_name, sh
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.comparison.lower import is_truth, truths_as_numbers
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.objections import DROPS
-from openneutron.pytorch.operators.rules.values import Shape, Value, permuted
+from openneutron.pytorch.operators.rules.lowering import DROPS, Layout, lowers
+from openneutron.pytorch.operators.rules.results import Shape, Value, permuted
 
 
 def _moved(node: Node, context: Context, value: Value) -> Value:

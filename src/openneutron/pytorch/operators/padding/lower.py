@@ -17,7 +17,7 @@ from openneutron.pytorch.operators.convolution.lower import pad
 from openneutron.pytorch.operators.rules.broadcast import take
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import lowers
-from openneutron.pytorch.operators.rules.values import Shape, Value
+from openneutron.pytorch.operators.rules.results import Shape, Value
 
 Amounts = list[tuple[int, int]]
 """For each dimension what comes before and behind it; below 0 is cut off."""

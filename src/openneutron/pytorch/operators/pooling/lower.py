@@ -17,8 +17,7 @@ from openneutron.pytorch.operators.reduction.lower import mean_over
 from openneutron.pytorch.operators.rules.broadcast import take
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.results import INT8_MIN
-from openneutron.pytorch.operators.rules.values import Shape, Value
+from openneutron.pytorch.operators.rules.results import INT8_MIN, Shape, Value
 from openneutron.pytorch.operators.separable.sums import (
     Separable,
     adaptive_average_pool,

@@ -13,7 +13,7 @@ from openneutron.pytorch.graph.program import arguments_of, shape_of
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.values import Value
+from openneutron.pytorch.operators.rules.results import Value
 
 
 @lowers("aten.mean.default", "aten.mean.dim", layout=Layout.OWN)

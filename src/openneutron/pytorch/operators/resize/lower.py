@@ -17,7 +17,7 @@ from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.rules.broadcast import take
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
-from openneutron.pytorch.operators.rules.values import Value
+from openneutron.pytorch.operators.rules.results import Value
 from openneutron.pytorch.operators.separable.sums import Matrix, Separable, apply, nearest_positions, resized
 
 PLACEMENTS = ((False, False), (False, True), (True, False))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.values import Shape, Value
+from openneutron.pytorch.operators.rules.results import Shape, Value
 
 
 @dataclass(frozen=True, slots=True)

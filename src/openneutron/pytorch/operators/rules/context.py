@@ -15,14 +15,17 @@ from openneutron.ir import DType, Graph, QuantParams, Tensor, constant
 from openneutron.ir import Node as IrNode
 from openneutron.pytorch.graph.program import CHANNELS_LAST, Constants, is_exact, module_path
 from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, WITH_INTEGERS, Rejected
-from openneutron.pytorch.operators.rules.results import Bounds, Results, fused_activation, stored_bounds
-from openneutron.pytorch.operators.rules.values import (
+from openneutron.pytorch.operators.rules.results import (
+    Bounds,
+    Results,
     Shape,
     Value,
+    fused_activation,
     groups_of,
     lies_as,
     order_after_view,
     order_for_view,
+    stored_bounds,
 )
 
 

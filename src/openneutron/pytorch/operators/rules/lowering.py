@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The table of lowering rules: what an edge operator becomes, or why it can't.
+"""The table of lowering rules, and the reasons against a call that no rule needs to run for.
 
 The support check is the lowering: the partitioner runs a node's rule and keeps the reason, the backend runs the same rule
 and keeps the nodes.
@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+import torch
 from torch.fx import Node
 
-from openneutron.pytorch.graph.reject import Reject
+from openneutron.pytorch.graph.pointwise import is_pointwise
+from openneutron.pytorch.graph.program import DTYPE_OF_TORCH, op_name, overload_of, short_name
+from openneutron.pytorch.graph.reject import WITH_INTEGERS, Reject
 
 if TYPE_CHECKING:
     from openneutron.pytorch.operators.rules.context import Context
-    from openneutron.pytorch.operators.rules.values import Value
-
+    from openneutron.pytorch.operators.rules.results import Value
 
 Rule = Callable[[Node, "Context"], "Value | Reject"]
 """Adds what a node becomes to the context and returns its value."""
@@ -80,3 +82,82 @@ def always(node: Node) -> bool:
     """Return True: every call stays whole."""
     del node
     return True
+
+
+COUNTED_AT_RUN_TIME = Reject(
+    "how many values its result has is known only when it runs; the NPU's tensors have fixed shapes",
+    "torch.where and masked_fill keep the shape.",
+)
+CHECKS = Reject("it checks values when the model runs, and computes none")
+DROPS = Reject("it drops values at random", "Export the model in eval mode, with training=False in calls of F.dropout.")
+DRAWS = Reject("it draws random numbers, for which there is no kernel", "Pass them to the model as an input.")
+_CHECKS = ("aten._assert_async.msg", "aten._assert_scalar.default", "aten._assert_tensor_metadata.default")
+_DROPS = ("aten.native_dropout.default", "aten.dropout.default", "aten.alpha_dropout.default")
+
+
+def objection(node: Node) -> Reject | None:
+    """Return the first reason against the call, or None."""
+    name = op_name(node)
+    if name.startswith(_CHECKS):
+        return CHECKS
+    if _depends_on_data(node):
+        return COUNTED_AT_RUN_TIME
+    if (empty := _without_elements(node)) is not None:
+        return empty
+    overload = overload_of(node)
+    if overload is not None and torch.Tag.nondeterministic_seeded in overload.tags and name not in LOWER_RULES:
+        return DROPS if name in _DROPS else DRAWS
+    if (dtype := _dtype(node)) is not None and dtype.is_complex:
+        return Reject(f"its result is {str(dtype).removeprefix('torch.')}; there are kernels for real numbers alone")
+    rule = LOWER_RULES.get(name)
+    if rule is None:
+        return _without_rule(node)
+    return None if rule.against is None else rule.against(node)
+
+
+def _without_elements(node: Node) -> Reject | None:
+    """Return a reason against a call that reads or makes a tensor without elements."""
+    for item in (node, *node.all_input_nodes):
+        value = item.meta.get("val")
+        if isinstance(value, torch.Tensor) and any(isinstance(extent, int) and extent == 0 for extent in value.shape):
+            which = "its result" if item is node else f"its input '{item.name}'"
+            return Reject(f"{which} has shape {list(value.shape)}; every extent must be above 0")
+    return None
+
+
+def _without_rule(node: Node) -> Reject | None:
+    """Return a reason against a call without a rule."""
+    dtype = _dtype(node)
+    if dtype in (torch.int32, torch.int64):
+        return Reject(f"its result is {DTYPE_OF_TORCH[dtype]}; the NPU computes on int8", WITH_INTEGERS)
+    computed = [source for source in node.all_input_nodes if is_computed(source)]
+    if is_pointwise(node) and len(computed) > 1:
+        return Reject(
+            f"it is a function of {len(computed)} computed tensors, for which there is no kernel; of one it would be a table",
+            "Sums, products, quotients, maxima and comparisons of two tensors are there.",
+        )
+    others = sorted(other for other in LOWER_RULES if other.startswith(f"{short_name(node)}."))
+    if others:
+        return Reject(f"there is no kernel for {op_name(node)}; there is one for {' and '.join(others)}")
+    return None
+
+
+def is_computed(source: Node) -> bool:
+    """Return whether a call's operand is an input of the model or computed; parameters and buffers are neither."""
+    return source.op == "call_function" or (
+        source.op == "placeholder" and not source.name.startswith(("p_", "b_", "c_"))
+    )
+
+
+def _depends_on_data(node: Node) -> bool:
+    """Return whether an extent of the result is a number that torch.export can only name (``u0``)."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    tensors = [item for item in values if isinstance(item, torch.Tensor)]
+    extents = [extent for tensor in tensors for extent in tensor.shape if isinstance(extent, torch.SymInt)]
+    return any(str(symbol).startswith("u") for extent in extents for symbol in extent.node.expr.free_symbols)
+
+
+def _dtype(node: Node) -> torch.dtype | None:
+    value = node.meta.get("val")
+    return value.dtype if isinstance(value, torch.Tensor) else None

@@ -20,7 +20,7 @@ from openneutron.ir import QuantParams, per_tensor
 from openneutron.ops.conv import same_padding
 from openneutron.pytorch.operators.convolution.lower import bias_of
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.values import Shape, Value
+from openneutron.pytorch.operators.rules.results import Shape, Value
 
 Matrix = npt.NDArray[np.float64]
 """[outputs, inputs]"""
