@@ -245,9 +245,8 @@ def arguments_of(node: Node) -> dict[str, Any]:
     overload = overload_of(node)
     assert overload is not None
     arguments = overload._schema.arguments
-    found = {item.name: item.default_value for item in arguments if item.has_default_value()}
-    found |= {item.name: value for item, value in zip(arguments, node.args, strict=False)}
-    return found | dict(node.kwargs)
+    given = {item.name: value for item, value in zip(arguments, node.args, strict=False)} | dict(node.kwargs)
+    return {item.name: given.get(item.name, item.default_value) for item in arguments}
 
 
 def pair(item: Any, absent: Any = None) -> tuple[int, int]:

@@ -33,11 +33,10 @@ def scaled_dot_product_attention(
     dropout_p: float,
     is_causal: bool,
     scale: float | None,
-    enable_gqa: bool,
+    **_: object,
 ) -> Tensor | Keep:
     if dropout_p:
         return KEPT
-    del enable_gqa  # PyTorch has checked that the heads fit each other
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     query = query if factor == 1 else query * factor
     scores = _masked(_product(query, key.transpose(-2, -1)), attn_mask, is_causal)

@@ -37,24 +37,6 @@ def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, ac
     return _aten.permute.default(put.reshape([self.shape[dim] for dim in order]), back)
 
 
-@decomposes("aten.index_copy.default")
-def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | Keep:
-    return index_put(self, _along(self, dim, index), source, False) if self.dim() else KEPT
-
-
-@decomposes("aten.index_add.default")
-def index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float) -> Tensor | Keep:
-    scaled = source if alpha == 1 else source * alpha
-    return index_put(self, _along(self, dim, index), scaled, True) if self.dim() else KEPT
-
-
-@decomposes("aten.index_fill.int_Scalar")
-def index_fill(self: Tensor, dim: int, index: Tensor, value: float) -> Tensor | Keep:
-    if not self.dim() or not self.is_floating_point():
-        return KEPT
-    return index_put(self, _along(self, dim, index), torch.full((1,) * self.dim(), value, dtype=self.dtype), False)
-
-
 @decomposes("aten.scatter.src")
 def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor | Keep:
     return _scattered(self, dim, index, src, False)
@@ -98,10 +80,6 @@ def _scattered(x: Tensor, dim: int, index: Tensor, values: Tensor, accumulate: b
         put = _aten.where.self(_aten.gt.Scalar(_aten.amax.default(hot, [1]), 0.5), taken, lines)
     back = [order.index(other) for other in range(x.dim())]
     return _aten.permute.default(put.reshape([x.shape[other] for other in order]), back)
-
-
-def _along(x: Tensor, dim: int, index: Tensor) -> list[Tensor | None]:
-    return [None] * (dim % x.dim()) + [index.reshape(-1)]
 
 
 @decomposes("aten.select_scatter.default")

@@ -57,11 +57,9 @@ def split(self: Tensor, split_size: int, dim: int) -> list[Tensor] | Keep:
     return _parts(self, dim, [min(split_size, extent - start) for start in range(0, extent, split_size)])
 
 
-@decomposes("aten.split_with_sizes.default", "aten.split.sizes")
-def split_with_sizes(
-    self: Tensor, dim: int, split_sizes: Sequence[int] = (), split_size: Sequence[int] = ()
-) -> list[Tensor]:
-    return _parts(self, dim, split_sizes or split_size)
+@decomposes("aten.split_with_sizes.default")
+def split_with_sizes(self: Tensor, split_sizes: Sequence[int], dim: int) -> list[Tensor]:
+    return _parts(self, dim, split_sizes)
 
 
 @decomposes("aten.unbind.int")
@@ -110,14 +108,11 @@ def rot90(self: Tensor, k: int, dims: Sequence[int]) -> Tensor:
     return _aten.flip.default(_swapped(self, first, second), [second]) if turns else self
 
 
-# Other shapes
-
-
 # Repeated
 
 
 @decomposes("aten.repeat_interleave.self_int")
-def repeat_interleave(self: Tensor, repeats: int, dim: int | None, output_size: int | None) -> Tensor:
+def repeat_interleave(self: Tensor, repeats: int, dim: int | None, **_: object) -> Tensor:
     if dim is None:
         self, dim = self.reshape(-1), 0
     dim = dim % self.dim()

@@ -21,14 +21,8 @@ from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomp
 
 @decomposes("aten.layer_norm.default")
 def layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-    cudnn_enable: bool,
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float, **_: object
 ) -> Tensor:
-    del cudnn_enable
     dims = tuple(range(-len(normalized_shape), 0))
     return _scaled_and_shifted(_standardized(input, dims, eps), len(normalized_shape), weight, bias)
 
@@ -42,9 +36,8 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
 
 @decomposes("aten.group_norm.default")
 def group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float, cudnn_enabled: bool
+    input: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float, **_: object
 ) -> Tensor:
-    del cudnn_enabled
     batch, channels, *extents = input.shape
     if num_groups == channels:
         return _per_channel(_standardized(input, tuple(range(2, input.dim())), eps), weight, bias)
@@ -61,11 +54,9 @@ def instance_norm(
     running_mean: Tensor | None,
     running_var: Tensor | None,
     use_input_stats: bool,
-    momentum: float,
     eps: float,
-    cudnn_enabled: bool,
+    **_: object,
 ) -> Tensor | Keep:
-    del momentum, cudnn_enabled
     if not use_input_stats:
         assert running_mean is not None and running_var is not None
         factor = torch.rsqrt(running_var + eps)
@@ -104,9 +95,8 @@ MOST_DIFFERENCES = 1 << 18
 
 
 @decomposes("aten.cdist.default")
-def distances(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor | Keep:
+def distances(x1: Tensor, x2: Tensor, p: float, **_: object) -> Tensor | Keep:
     """Return the norm of the difference of each point of one set from each point of the other."""
-    del compute_mode
     differences = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     if p <= 0 or not 0 < differences.numel() <= MOST_DIFFERENCES:
         return KEPT
