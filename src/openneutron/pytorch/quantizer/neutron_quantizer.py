@@ -20,10 +20,7 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, Quan
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.pointwise import Region, find_regions
 from openneutron.pytorch.graph.rewriting import constant_of
-from openneutron.pytorch.operators.annotations import annotation_rules
-from openneutron.pytorch.operators.comparison.quantize import FILL
-from openneutron.pytorch.operators.elementwise.quantize import SOFTMAX
-from openneutron.pytorch.operators.rules.annotation import AnnotationRule, Result
+from openneutron.pytorch.operators.annotations import FILL, SOFTMAX, AnnotationRule, Result, annotation_rules
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
 from openneutron.pytorch.quantizer import settings
 from openneutron.pytorch.quantizer.observers import fixed_parameters

@@ -19,7 +19,7 @@ from torchao.quantization.pt2e.quantizer import (
 )
 
 from openneutron.ops.softmax import MOST_ADDED
-from openneutron.pytorch.operators.elementwise.quantize import SOFTMAX
+from openneutron.pytorch.operators.annotations import SOFTMAX
 from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,
     HistogramRangeObserver,

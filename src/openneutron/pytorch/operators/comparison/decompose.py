@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.comparison.quantize import LARGEST_VALUE
+from openneutron.pytorch.operators.annotations import LARGEST_VALUE
 from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten

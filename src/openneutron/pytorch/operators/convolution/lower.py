@@ -95,29 +95,46 @@ def pad(context: Context, source: str, amounts: tuple[tuple[int, int], ...], val
 
 @lowers("aten.conv1d.default", "aten.conv2d.default", fuses=True, layout=Layout.NHWC)
 def convolution(node: Node, context: Context) -> Value | Reject:
-    given, shape = arguments_of(node), shape_of(node)
-    operands = operands_of(context, given, shape)
-    if isinstance(operands, Reject):
-        return operands
-    data, weight = operands
-    rows = len(shape) == 3
-    data = context.viewed(data, with_row(data.shape))
+    given, shape = arguments_of(node), with_row(shape_of(node))
+    data, weight, window = _operands(context, given, shape_of(node))
     weight = context.viewed(weight, with_row(weight.shape))
-    stride, dilation = (spatial(given[key], rows, 1) for key in ("stride", "dilation"))
-    before = spatial(given["padding"], rows, 0)
-    window = Window(pair(weight.shape[2:]), stride, before, dilation)
-    result = _emit(node, context, given, data, weight, window, with_row(shape))
-    return context.viewed(result, shape)
+    groups, channels, filters = given["groups"], data.shape[1], shape[1]
+    depthwise = groups == channels and groups > 1
+    multiplier: dict[str, Any] = {"depth_multiplier": filters // channels} if depthwise else {}
+    source, padding = padded(context, context.nhwc(data), window, shape[2:])
+    quant = context.result_quant(node)
+    weights = context.arranged(weight, IHWO_OF_DEPTHWISE if depthwise else OHWI)
+    name = context.emit(
+        "depthwise_conv_2d" if depthwise else "conv_2d",
+        (source, weights, bias_of(context, given["bias"], source, weights, filters)),
+        (shape[0], *shape[2:], filters),
+        quant,
+        node.name,
+        padding=padding,
+        stride_h=window.stride[0],
+        stride_w=window.stride[1],
+        dilation_h=window.dilation[0],
+        dilation_w=window.dilation[1],
+        activation=context.activation(node, quant),
+        **multiplier,
+    )
+    return context.viewed(context.from_nhwc(name, shape), shape_of(node))
 
 
-def operands_of(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Value, Value] | Reject:
-    """Return the data and the constant weights of a convolution of any kind in one or two dimensions."""
+def _operands(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Value, Value, Window]:
+    """Return the data with rows, the constant weights and the window of a convolution of any kind. Rejects one that is
+    neither of one nor of two dimensions."""
     if len(shape) not in (3, 4):
-        return Reject(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
+        raise Rejected(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
     data, weight = context.value(given["input"]), context.value(given["weight"])
     if not context.is_constant(weight):
-        return Reject("its weights are computed at run time; they must be constant")
-    return data, weight
+        raise Rejected("its weights are computed at run time; they must be constant")
+    kernel = pair(with_row(weight.shape)[2:])
+    stride, before, dilation = (
+        _spatial(given[key], len(shape) == 3, neutral)
+        for key, neutral in (("stride", 1), ("padding", 0), ("dilation", 1))
+    )
+    return context.viewed(data, with_row(data.shape)), weight, Window(kernel, stride, before, dilation)
 
 
 def with_row(shape: Shape) -> Shape:
@@ -125,36 +142,12 @@ def with_row(shape: Shape) -> Shape:
     return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
 
 
-def spatial(item: Any, one_row: bool, neutral: int) -> tuple[int, int]:
+def _spatial(item: Any, one_row: bool, neutral: int) -> tuple[int, int]:
     """Return rows and columns of a setting; ``neutral`` for the row that a convolution in one dimension gets."""
     if not one_row:
         return pair(item)
     column = item[0] if isinstance(item, (list, tuple)) else item
     return neutral, column
-
-
-def _emit(
-    node: Node, context: Context, given: dict[str, Any], data: Value, weight: Value, window: Window, shape: Shape
-) -> Value:
-    groups, channels, filters = given["groups"], data.shape[1], shape[1]
-    depthwise = groups == channels and groups > 1
-    source, padding = padded(context, context.nhwc(data), window, shape[2:])
-    quant = context.result_quant(node)
-    weights = context.arranged(weight, IHWO_OF_DEPTHWISE if depthwise else OHWI)
-    attrs: dict[str, Any] = {
-        "padding": padding,
-        "stride_h": window.stride[0],
-        "stride_w": window.stride[1],
-        "dilation_h": window.dilation[0],
-        "dilation_w": window.dilation[1],
-        "activation": context.activation(node, quant),
-    }
-    if depthwise:
-        attrs["depth_multiplier"] = filters // channels
-    inputs = (source, weights, bias_of(context, given["bias"], source, weights, filters))
-    stored = (shape[0], *shape[2:], filters)
-    op = "depthwise_conv_2d" if depthwise else "conv_2d"
-    return context.from_nhwc(context.emit(op, inputs, stored, quant, node.name, **attrs), shape)
 
 
 def bias_of(context: Context, node: Any, source: str, weights: str, filters: int) -> str:
@@ -202,26 +195,15 @@ def any_convolution(node: Node, context: Context) -> Value | Reject:
     return (conv_transpose if arguments_of(node)["transposed"] else convolution)(node, context)
 
 
-@lowers(
-    "aten.conv_transpose1d.default",
-    "aten.conv_transpose2d.input",
-    fuses=True,
-    layout=Layout.NHWC,
-)
+@lowers("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", fuses=True, layout=Layout.NHWC)
 def conv_transpose(node: Node, context: Context) -> Value | Reject:
     """TRANSPOSE_CONV, with a SLICE behind it where PyTorch's padding leaves out what neither SAME nor VALID does."""
-    given, shape = arguments_of(node), shape_of(node)
-    operands = operands_of(context, given, shape)
-    if isinstance(operands, Reject):
-        return operands
-    data, weight = operands
-    one_row, shape_2d = len(shape) == 3, with_row(shape)
-    stride, dilation = (spatial(given[key], one_row, 1) for key in ("stride", "dilation"))
-    before = spatial(given["padding"], one_row, 0)
-    source = context.nhwc(context.viewed(data, with_row(data.shape)))
-    extents, result = pair(context.tensors[source].shape[1:3]), pair(shape_2d[2:])
-    kernel = pair(with_row(weight.shape)[2:])
-    spread = _each(lambda taps, step: (taps - 1) * step + 1, kernel, dilation)
+    given, shape = arguments_of(node), with_row(shape_of(node))
+    data, weight, window = _operands(context, given, shape_of(node))
+    stride, before, dilation = window.stride, window.before, window.dilation
+    source = context.nhwc(data)
+    extents, result = pair(context.tensors[source].shape[1:3]), pair(shape[2:])
+    spread = _each(lambda taps, step: (taps - 1) * step + 1, window.kernel, dilation)
     padding, whole = "SAME", result
     if not _is_same(extents, result, spread, stride, before):
         # What lies behind the windows holds the bias alone; VALID lets it be shorter than a stride.
@@ -256,7 +238,7 @@ def conv_transpose(node: Node, context: Context) -> Value | Reject:
         stored = (shape[0], *result, filters)
         size = context.add_integers(f"{node.name}_size", stored)
         name = context.emit("slice", (name, begin, size), stored, quant, f"{node.name}_cropped")
-    return context.viewed(context.from_nhwc(name, shape_2d), shape)
+    return context.viewed(context.from_nhwc(name, shape), shape_of(node))
 
 
 def _each(rule: Any, *sides: Pair) -> Pair:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
-from openneutron.pytorch.operators.rules.annotation import AnnotationRule, ScaleMap
+from openneutron.pytorch.operators.annotations import AnnotationRule, ScaleMap
 
 _aten = torch.ops.aten
 _SPATIAL = {_aten.conv_transpose1d.default: 1, _aten.conv_transpose2d.input: 2}
