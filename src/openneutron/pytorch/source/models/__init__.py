@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 
 from openneutron.errors import InvalidModelError
-from openneutron.pytorch.source.models.autoencoder import autoencoder
-from openneutron.pytorch.source.models.cifarnet import cifarnet
-from openneutron.pytorch.source.models.ds_cnn import ds_cnn
-from openneutron.pytorch.source.models.mobilenet_v1 import mobilenet_v1, visual_wake_words
-from openneutron.pytorch.source.models.mobilenet_v2 import mobilenet_v2
-from openneutron.pytorch.source.models.mobilenet_v3 import mobilenet_v3_small
-from openneutron.pytorch.source.models.resnet8 import resnet8
-from openneutron.pytorch.source.models.tcn import tcn
-from openneutron.pytorch.source.models.transformer import transformer_encoder
-from openneutron.pytorch.source.models.unet import unet
+from openneutron.pytorch.source.models.mobilenets import MobileNetV1, MobileNetV2, MobileNetV3
+from openneutron.pytorch.source.models.small import (
+    DSCNN,
+    TCN,
+    Autoencoder,
+    CifarNet,
+    ResNet8,
+    UNet,
+    transformer_encoder,
+)
 from openneutron.pytorch.source.models.weights import random_inputs, settle
 
 SEED = 2025
@@ -39,19 +40,21 @@ class BuiltIn:
 
 
 _MODELS = {
-    "autoencoder": BuiltIn(autoencoder, (1, 640), "MLPerf Tiny anomaly detection, fully connected"),
-    "cifarnet": BuiltIn(cifarnet, (1, 3, 32, 32), "CifarNet: three 5x5 convolutions, 32x32"),
-    "ds_cnn": BuiltIn(ds_cnn, (1, 1, 49, 10), "MLPerf Tiny keyword spotting, DS-CNN"),
-    "mobilenet_v1": BuiltIn(mobilenet_v1, (1, 3, 224, 224), "MobileNetV1 1.0, 224x224"),
-    "mobilenet_v2": BuiltIn(mobilenet_v2, (1, 3, 224, 224), "MobileNetV2 1.0, 224x224"),
-    "mobilenet_v3_small": BuiltIn(mobilenet_v3_small, (1, 3, 96, 96), "MobileNetV3-Small, 96x96"),
-    "resnet8": BuiltIn(resnet8, (1, 3, 32, 32), "MLPerf Tiny image classification, ResNet-8"),
-    "tcn": BuiltIn(tcn, (1, 8, 64), "temporal convolutional network: dilated causal convolutions"),
-    "unet": BuiltIn(unet, (1, 3, 32, 32), "U-Net of three levels: transposed convolutions, 32x32"),
+    "autoencoder": BuiltIn(Autoencoder, (1, 640), "MLPerf Tiny anomaly detection, fully connected"),
+    "cifarnet": BuiltIn(CifarNet, (1, 3, 32, 32), "CifarNet: three 5x5 convolutions, 32x32"),
+    "ds_cnn": BuiltIn(DSCNN, (1, 1, 49, 10), "MLPerf Tiny keyword spotting, DS-CNN"),
+    "mobilenet_v1": BuiltIn(MobileNetV1, (1, 3, 224, 224), "MobileNetV1 1.0, 224x224"),
+    "mobilenet_v2": BuiltIn(MobileNetV2, (1, 3, 224, 224), "MobileNetV2 1.0, 224x224"),
+    "mobilenet_v3_small": BuiltIn(MobileNetV3, (1, 3, 96, 96), "MobileNetV3-Small, 96x96"),
+    "resnet8": BuiltIn(ResNet8, (1, 3, 32, 32), "MLPerf Tiny image classification, ResNet-8"),
+    "tcn": BuiltIn(TCN, (1, 8, 64), "temporal convolutional network: dilated causal convolutions"),
+    "unet": BuiltIn(UNet, (1, 3, 32, 32), "U-Net of three levels: transposed convolutions, 32x32"),
     "transformer_encoder": BuiltIn(
         transformer_encoder, (1, 32, 64), "Transformer encoder block: 64 wide, 4 heads, 32 tokens"
     ),
-    "vww": BuiltIn(visual_wake_words, (1, 3, 96, 96), "MLPerf Tiny visual wake words, MobileNetV1 0.25, 96x96"),
+    "vww": BuiltIn(
+        partial(MobileNetV1, 2, 0.25, True), (1, 3, 96, 96), "MLPerf Tiny visual wake words, MobileNetV1 0.25, 96x96"
+    ),
 }
 
 
