@@ -15,7 +15,7 @@ from torch import nn
 from openneutron.ir import QuantParams, per_channel, per_tensor
 from openneutron.model_options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.graph.reject import Reject, Rejected
+from openneutron.pytorch.graph.program import Reject, Rejected
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.operators.convolution.lower import output_scales

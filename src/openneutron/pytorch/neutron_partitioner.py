@@ -25,8 +25,7 @@ from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import Constants, is_compute, op_name, overload_of
-from openneutron.pytorch.graph.reject import NOT_DELEGATED
+from openneutron.pytorch.graph.program import NOT_DELEGATED, Constants, is_compute, op_name, overload_of
 from openneutron.pytorch.graph.rewriting import duplicate_dequantize, has_shared_dequantize
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec

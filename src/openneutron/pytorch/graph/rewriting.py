@@ -12,8 +12,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.program import is_dequantize
-from openneutron.pytorch.graph.reject import STAYS_WHOLE, WRITTEN_AS
+from openneutron.pytorch.graph.program import STAYS_WHOLE, WRITTEN_AS, is_dequantize
 
 
 def add_call(module: GraphModule, before: Node, target: torch._ops.OpOverload, *args: object) -> Node:

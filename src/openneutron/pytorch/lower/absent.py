@@ -9,6 +9,11 @@ from torch.fx import Node
 from openneutron import ops
 from openneutron.pytorch.graph.pointwise import is_pointwise_operator
 from openneutron.pytorch.graph.program import (
+    LEFT_FLOAT,
+    QUANTIZE_FIRST,
+    REWRITE,
+    STAYS_WHOLE,
+    Reject,
     is_decomposed,
     is_dequantize,
     is_quantize,
@@ -17,7 +22,6 @@ from openneutron.pytorch.graph.program import (
     short_name,
     written,
 )
-from openneutron.pytorch.graph.reject import LEFT_FLOAT, QUANTIZE_FIRST, REWRITE, STAYS_WHOLE, Reject
 from openneutron.pytorch.operators.rules.lowering import COUNTED_AT_RUN_TIME, is_computed, objection
 
 QUANTIZER = "quantizer"

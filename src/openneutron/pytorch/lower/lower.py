@@ -19,7 +19,11 @@ from openneutron.pytorch.graph.program import (
     CHANNELS_INNERMOST,
     CHANNELS_LAST,
     DTYPE_OF_TORCH,
+    KEPT_FLOAT,
+    WITH_INTEGERS,
     Constants,
+    Reject,
+    Rejected,
     activation_params,
     is_channels_last,
     is_dequantize,
@@ -31,7 +35,6 @@ from openneutron.pytorch.graph.program import (
     quantized,
     shape_of,
 )
-from openneutron.pytorch.graph.reject import KEPT_FLOAT, WITH_INTEGERS, Reject, Rejected
 from openneutron.pytorch.lower.absent import no_rule, not_quantized
 from openneutron.pytorch.lower.units import Function, Unit, functions_of, only_inside, table_of
 from openneutron.pytorch.operators.lowerings import LOWER_RULES

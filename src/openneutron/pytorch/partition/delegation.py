@@ -29,6 +29,7 @@ from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.pytorch.graph.program import (
     GETITEM,
+    Reject,
     call_of,
     is_compute,
     module_path,
@@ -38,7 +39,6 @@ from openneutron.pytorch.graph.program import (
     title,
     written,
 )
-from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.lower.units import Groups, components
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 

@@ -14,8 +14,18 @@ from torch.fx import Graph, Node
 from openneutron.compiler.select.trial import Refused, Trial
 from openneutron.pytorch.backend.compile_spec import DelegateOptions
 from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import Constants, is_compute, is_decomposed, is_dequantize, is_quantize, op_name
-from openneutron.pytorch.graph.reject import LEFT_FLOAT, NOT_DELEGATED, QUANTIZE_FIRST, Reject
+from openneutron.pytorch.graph.program import (
+    LEFT_FLOAT,
+    NOT_DELEGATED,
+    QUANTIZE_FIRST,
+    Constants,
+    Reject,
+    is_compute,
+    is_decomposed,
+    is_dequantize,
+    is_quantize,
+    op_name,
+)
 from openneutron.pytorch.lower.absent import QUANTIZER, left_float, no_rule, not_quantized
 from openneutron.pytorch.lower.lower import Lowered, Lowering, PartitionTensor, Refusal, kept_float
 from openneutron.pytorch.lower.units import Groups, Unit, find_units

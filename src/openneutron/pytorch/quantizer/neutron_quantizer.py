@@ -24,7 +24,7 @@ from openneutron.pytorch.operators.annotations import FILL, SOFTMAX, AnnotationR
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
 from openneutron.pytorch.quantizer import settings
 from openneutron.pytorch.quantizer.observers import fixed_parameters
-from openneutron.pytorch.quantizer.passes.simulate_batch_norm import BATCH_NORM, normalized
+from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.quantizer.settings import USUAL, Choice, Overrides, QuantizationConfig
 from openneutron.pytorch.quantizer.specs import (
     act_qspec,

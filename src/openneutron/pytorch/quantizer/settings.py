@@ -16,7 +16,7 @@ from torchao.quantization.pt2e.quantizer import QuantizationSpec
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from openneutron.errors import InvalidOptionError
-from openneutron.pytorch.graph.reject import KEPT_FLOAT, LEFT_FLOAT
+from openneutron.pytorch.graph.program import KEPT_FLOAT, LEFT_FLOAT
 
 
 class Usual(Enum):

@@ -11,10 +11,8 @@ import torch
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_tensor
-from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of, short_name
-from openneutron.pytorch.graph.reject import Reject, Rejected
-from openneutron.pytorch.operators.rules.broadcast import Together, together
-from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, op_name, shape_of, short_name
+from openneutron.pytorch.operators.rules.context import Context, Together, together
 from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
 from openneutron.pytorch.operators.rules.results import Value, plain
 

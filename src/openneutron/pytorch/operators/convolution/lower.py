@@ -14,8 +14,7 @@ from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_channel, per_tensor
 from openneutron.ops.conv import same_padding
-from openneutron.pytorch.graph.program import arguments_of, pair, shape_of
-from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Reject, Rejected
+from openneutron.pytorch.graph.program import QUANTIZE_FIRST, Reject, Rejected, arguments_of, pair, shape_of
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers
 from openneutron.pytorch.operators.rules.results import Shape, Value

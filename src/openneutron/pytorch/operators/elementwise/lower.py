@@ -10,10 +10,8 @@ from torch.fx import Node
 
 from openneutron.ir import per_tensor
 from openneutron.ops import BY_NAME
-from openneutron.pytorch.graph.program import arguments_of, shape_of
-from openneutron.pytorch.graph.reject import Reject, Rejected
-from openneutron.pytorch.operators.rules.broadcast import together
-from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
+from openneutron.pytorch.operators.rules.context import Context, together
 from openneutron.pytorch.operators.rules.lowering import always, is_computed, lowers
 from openneutron.pytorch.operators.rules.results import Value, clamp_bounds, clamp_operator
 

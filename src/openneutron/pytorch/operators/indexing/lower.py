@@ -10,8 +10,7 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import DType
-from openneutron.pytorch.graph.program import arguments_of, shape_of
-from openneutron.pytorch.graph.reject import Reject, Rejected
+from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers
 from openneutron.pytorch.operators.rules.results import Value

@@ -9,8 +9,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.ir import DType
-from openneutron.pytorch.graph.program import GETITEM, arguments_of, op_name, shape_of
-from openneutron.pytorch.graph.reject import Reject
+from openneutron.pytorch.graph.program import GETITEM, Reject, arguments_of, op_name, shape_of
 from openneutron.pytorch.operators.comparison.lower import is_truth, truths_as_numbers
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import DROPS, Layout, lowers

@@ -11,11 +11,9 @@ import torch.nn.functional as F
 from torch.fx import Node
 
 from openneutron.ir import QuantParams
-from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
-from openneutron.pytorch.graph.reject import Reject
+from openneutron.pytorch.graph.program import Reject, arguments_of, op_name, shape_of
 from openneutron.pytorch.operators.convolution.lower import pad
-from openneutron.pytorch.operators.rules.broadcast import take
-from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.context import Context, take
 from openneutron.pytorch.operators.rules.lowering import lowers
 from openneutron.pytorch.operators.rules.results import Shape, Value
 

@@ -9,14 +9,12 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import per_channel
-from openneutron.pytorch.graph.program import GETITEM, arguments_of, op_name, pair, shape_of
-from openneutron.pytorch.graph.reject import Reject, Rejected
+from openneutron.pytorch.graph.program import GETITEM, Reject, Rejected, arguments_of, op_name, pair, shape_of
 from openneutron.pytorch.operators.convolution.lower import Window, bias_of, padded
 from openneutron.pytorch.operators.pooling.decompose import MOST_COMPARED
 from openneutron.pytorch.operators.pooling.quantize import pool_of
 from openneutron.pytorch.operators.reduction.lower import mean_over
-from openneutron.pytorch.operators.rules.broadcast import take
-from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.operators.rules.context import Context, take
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers
 from openneutron.pytorch.operators.rules.results import INT8_MIN, Shape, Value
 from openneutron.pytorch.operators.separable.sums import Separable, apply, litert_padding

@@ -10,8 +10,7 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import QuantParams, per_tensor
-from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
-from openneutron.pytorch.graph.reject import Reject
+from openneutron.pytorch.graph.program import Reject, arguments_of, op_name, shape_of
 from openneutron.pytorch.operators.elementwise.lower import of_both
 from openneutron.pytorch.operators.rules.context import Context
 from openneutron.pytorch.operators.rules.lowering import Layout, lowers

@@ -12,10 +12,8 @@ from torch.fx import Node
 
 from openneutron.compiler.select.rules.data_movement import nearest_neighbors
 from openneutron.ops.resize import bilinear_positions
-from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
-from openneutron.pytorch.graph.reject import Reject
-from openneutron.pytorch.operators.rules.broadcast import take
-from openneutron.pytorch.operators.rules.context import Context
+from openneutron.pytorch.graph.program import Reject, arguments_of, op_name, shape_of
+from openneutron.pytorch.operators.rules.context import Context, take
 from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
 from openneutron.pytorch.operators.rules.results import Value
 from openneutron.pytorch.operators.separable.sums import Matrix, Separable, apply, nearest_positions, resized

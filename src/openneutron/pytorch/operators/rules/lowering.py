@@ -16,8 +16,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import DTYPE_OF_TORCH, op_name, overload_of, short_name
-from openneutron.pytorch.graph.reject import WITH_INTEGERS, Reject
+from openneutron.pytorch.graph.program import DTYPE_OF_TORCH, WITH_INTEGERS, Reject, op_name, overload_of, short_name
 
 if TYPE_CHECKING:
     from openneutron.pytorch.operators.rules.context import Context

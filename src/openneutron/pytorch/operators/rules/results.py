@@ -19,7 +19,9 @@ from torch.fx import Node
 from openneutron.ir import QuantParams
 from openneutron.pytorch.graph.program import (
     GETITEM,
+    QUANTIZE_FIRST,
     Constants,
+    Rejected,
     activation_params,
     is_compute,
     is_dequantize,
@@ -28,7 +30,6 @@ from openneutron.pytorch.graph.program import (
     quant_params,
     short_name,
 )
-from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Rejected
 from openneutron.pytorch.operators.rules.lowering import LOWER_RULES
 
 Shape = tuple[int, ...]

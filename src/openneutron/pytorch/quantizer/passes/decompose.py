@@ -18,15 +18,13 @@ from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from openneutron.pytorch.graph.pointwise import is_pointwise_operator
-from openneutron.pytorch.graph.program import arguments_of, overload_of, short_name
-from openneutron.pytorch.graph.reject import REWRITE, STAYS_WHOLE
+from openneutron.pytorch.graph.program import REWRITE, STAYS_WHOLE, arguments_of, overload_of, short_name
 from openneutron.pytorch.graph.rewriting import finished, splice
 from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep
-from openneutron.pytorch.quantizer.passes.casts import PlainCasts
-from openneutron.pytorch.quantizer.passes.exported_forms import MakeFunctional
+from openneutron.pytorch.quantizer.passes.exported_forms import MakeFunctional, PlainCasts
 
 ALWAYS = frozenset(("aten.one_hot.default",))
 """Operators that are decomposed even where they stay float. ExecuTorch's own decomposition of them has assertions on

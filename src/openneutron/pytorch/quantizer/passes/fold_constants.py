@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from openneutron.pytorch.graph.program import arguments_of
 from openneutron.pytorch.graph.rewriting import add_constant, constant_of, finished
-from openneutron.pytorch.quantizer.passes.moves import broadcasts
+from openneutron.pytorch.quantizer.passes.exported_forms import broadcasts
 
 LARGEST = 1 << 24
 """The limit on elements of an intermediate tensor between constants."""

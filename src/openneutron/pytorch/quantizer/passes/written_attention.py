@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from openneutron.pytorch.graph.reject import WRITTEN_AS
+from openneutron.pytorch.graph.program import WRITTEN_AS
 from openneutron.pytorch.graph.rewriting import NodePass, constant_of, splice
 from openneutron.pytorch.operators.attention.decompose import MASKED, MOST_KEYS_OF_SOFTMAX, attended
 
