@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
-from openneutron.pytorch.operators.rules.decomposition import KEPT
+from openneutron.pytorch.operators.rules.tables import KEPT
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import compiled

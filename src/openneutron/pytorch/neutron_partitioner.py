@@ -149,10 +149,9 @@ class NeutronPartitioner(Partitioner):
             self._hand_over(part, exported_program)
             tags[tag] = self.delegation_spec
         tag_constant_data(exported_program)
+        kept_whole = {} if self._whole is None else self._whole.operators
         self.left_whole |= {
-            op_name(node)
-            for node in found.rejected
-            if overload_of(node) in _kept_whole(self._whole) and not has_cpu_kernel(node)
+            op_name(node) for node in found.rejected if overload_of(node) in kept_whole and not has_cpu_kernel(node)
         }
         self.delegations.append(delegation_of(graph, found))
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
@@ -269,10 +268,6 @@ class _Whole:
     operators: Mapping[Any, None]
     calls: frozenset[Node]
     all_calls: frozenset[Node]
-
-
-def _kept_whole(whole: _Whole | None) -> Mapping[Any, None]:
-    return {} if whole is None else whole.operators
 
 
 def has_data(lowered: Lowered) -> bool:

@@ -79,20 +79,18 @@ def splice(module: GraphModule, node: Node, traced: GraphModule, sources: Sequen
             copy.meta["custom"] = _notes(node, piece)
             made[piece] = copy
             pieces.append(copy)
-    _hand_over(module, node, result)
+    hand_over(module, node, result)
     return pieces
 
 
 def _notes(node: Node, piece: Node) -> dict[str, Any]:
-    """Return the merged notes of the replaced node and of the copied node."""
     notes = {key: value for key, value in node.meta.get("custom", {}).items() if key != STAYS_WHOLE}
     own = piece.meta.get("custom", {})
     whole = {STAYS_WHOLE: own[STAYS_WHOLE]} if STAYS_WHOLE in own else {}
     return {**notes, WRITTEN_AS: notes.get(WRITTEN_AS, str(node.target)), **whole}
 
 
-def _hand_over(module: GraphModule, node: Node, result: Any) -> None:
-    """Redirect the node's readers to the copies' results."""
+def hand_over(module: GraphModule, node: Node, result: Any) -> None:
     if isinstance(result, (list, tuple)):
         for user in list(node.users):
             assert user.target is operator.getitem, f"{user.name} reads all results of {node.name} at once"

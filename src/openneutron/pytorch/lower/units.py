@@ -263,7 +263,7 @@ def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Uni
         for source in node.all_input_nodes:
             if source.op != "call_function" or (is_exact(source) and not {source, node} <= inside):
                 continue  # integers and booleans may come from anywhere
-            if not is_quantize(source) or _is_constant(source, constants):
+            if not is_quantize(source) or all(each in constants for each in source.all_input_nodes):
                 owner[root(source)] = root(node)
     members: dict[Node, list[Node]] = defaultdict(list)
     for node in calls:
@@ -277,10 +277,6 @@ def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Uni
 
     order = in_order(units, sources)
     return order, [unit for unit in units if unit not in order]
-
-
-def _is_constant(node: Node, constants: Constants) -> bool:
-    return all(source in constants for source in node.all_input_nodes)
 
 
 def _matters(nodes: list[Node]) -> bool:

@@ -11,7 +11,7 @@ wildcards; anything else matches whole names.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -255,7 +255,12 @@ def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
     Raises InvalidModelError where ExecuTorch's runtime here has no kernel for an operator and would refuse to load the
     program. The message names the operators as the user wrote them.
     """
-    lacking = sorted(set(_operators(program)) - registered())
+    called = {
+        f"{operator.name}.{operator.overload}" if operator.overload else operator.name
+        for plan in program.execution_plan
+        for operator in plan.operators
+    }
+    lacking = sorted(called - registered())
     if not lacking:
         return
     shown = [_in_words(operator, delegation) for operator in lacking[:NAMES_SHOWN]]
@@ -265,12 +270,6 @@ def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
         "program. Write that part of the model with other operators; or pass "
         "DelegationOptions(any_runtime=True) (--any-runtime) for a .pte that runs where these kernels are."
     )
-
-
-def _operators(program: Any) -> Iterator[str]:
-    for plan in program.execution_plan:
-        for operator in plan.operators:
-            yield f"{operator.name}.{operator.overload}" if operator.overload else operator.name
 
 
 def _in_words(operator: str, delegation: Delegation) -> str:

@@ -130,14 +130,12 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
         accepted = [unit for unit in accepted if unit not in refused]
     delegated = {node for part in partitions for node in part.nodes}
     _reject_circles(in_circles, constants, options, rejected)
-    rejected = {node: _without_advice(node, reject) for node, reject in rejected.items()}
+    # NeutronQuantizer saw what it left float: to quantize it is no advice.
+    for node, reject in rejected.items():
+        if reject.hint == QUANTIZE_FIRST and left_float(node):
+            rejected[node] = replace(reject, hint="")
     assert all(node in delegated or node in rejected for node in graph.nodes if is_compute(node))
     return Partitioning(tuple(partitions), rejected)
-
-
-def _without_advice(node: Node, reject: Reject) -> Reject:
-    """Return the reason without the hint to quantize where NeutronQuantizer left the node float."""
-    return replace(reject, hint="") if reject.hint == QUANTIZE_FIRST and left_float(node) else reject
 
 
 def _reject_circles(
@@ -195,7 +193,6 @@ def _supported(
 
 
 def _unwanted(unit: Unit, patterns: Sequence[str]) -> Refusal | None:
-    """Return the first node of the unit that the user keeps from the NPU, if there is one."""
     for node in unit.compute:
         reject = _unwanted_node(node, patterns)
         if reject is not None:

@@ -30,7 +30,7 @@ from openneutron.pytorch.quantizer.passes.batch_norm import (
     constant_users,
     normalized,
 )
-from openneutron.pytorch.quantizer.passes.fold_constants import FoldConstants
+from openneutron.pytorch.quantizer.passes.constants import FoldConstants
 from openneutron.pytorch.source.exporting import ModelInputs, first_line
 
 
@@ -100,7 +100,10 @@ def calibrate(
     with torch.no_grad():
         for sample in calibration_inputs:
             try:
-                _run(prepared, sample)
+                if isinstance(sample, ModelInputs):
+                    prepared(*sample.args, **sample.kwargs)
+                else:
+                    prepared(*(sample if isinstance(sample, (tuple, list)) else (sample,)))
             except (OpenNeutronError, AssertionError):
                 raise
             # An index outside a table, weights without values: the operators may raise anything.
@@ -117,13 +120,6 @@ def calibrate(
             "calibration: there are no samples; int8 scales come from at least one. "
             "Pass some typical inputs, each a tuple of the model's arguments."
         )
-
-
-def _run(prepared: GraphModule, sample: Any) -> None:
-    if isinstance(sample, ModelInputs):
-        prepared(*sample.args, **sample.kwargs)
-    else:
-        prepared(*(sample if isinstance(sample, (tuple, list)) else (sample,)))
 
 
 _aten = torch.ops.aten
@@ -196,8 +192,9 @@ def ended(prepared: GraphModule) -> GraphModule:
     FoldSimulatedBatchNorm()(prepared)
     with torch.no_grad():
         for fake, value in constant_users(prepared):
-            if isinstance(fake, FakeQuantizeBase):
-                _observe(fake, value)
+            observer = getattr(fake, "activation_post_process", None)
+            if isinstance(fake, FakeQuantizeBase) and isinstance(observer, nn.Module):
+                observer(value)
     return prepared
 
 
@@ -205,12 +202,6 @@ def with_biases(quantized: GraphModule) -> GraphModule:
     """Return the converted module with int32 biases where folding made new ones."""
     QuantizeBiases()(quantized)
     return quantized
-
-
-def _observe(fake: nn.Module, value: torch.Tensor) -> None:
-    observer = getattr(fake, "activation_post_process", None)
-    if isinstance(observer, nn.Module):
-        observer(value)
 
 
 _q = torch.ops.quantized_decomposed
@@ -224,38 +215,34 @@ class QuantizeBiases(NodePass):
 
     targets = (*CONVOLUTIONS, torch.ops.aten.linear.default)
 
-    def rewrite(self, module: GraphModule, node: Node) -> bool:
-        return _quantize(module, node)
-
-
-def _quantize(module: GraphModule, layer: Node) -> bool:
-    given = arguments_of(layer)
-    bias = constant_of(module, given["bias"])
-    data, weight = _scales(module, given["input"]), _scales(module, given["weight"])
-    if bias is None or not bias.is_floating_point() or data is None or weight is None:
-        return False
-    scale = (data * weight).float()
-    if scale.numel() > 1:
-        # Groups of a transposed convolution share the scales of their output channels.
-        scale = scale.repeat(bias.numel() // scale.numel())
-    rounded = torch.round(bias.double() / scale.double()).clamp(INT32_MIN, INT32_MAX).to(torch.int32)
-    stem = str(getattr(given["bias"], "target", layer.name))
-    constant = add_constant(module, layer, f"{stem}_int32", rounded)
-    if scale.numel() == 1:
-        arguments: tuple[Any, ...] = (constant, float(scale), 0, INT32_MIN, INT32_MAX, torch.int32)
-        target = _q.dequantize_per_tensor.default
-    else:
-        scales = add_constant(module, layer, f"{stem}_scales", scale)
-        zeros = add_constant(module, layer, f"{stem}_zero_points", torch.zeros_like(scale, dtype=torch.int32))
-        arguments = (constant, scales, zeros, 0, INT32_MIN, INT32_MAX, torch.int32)
-        target = _q.dequantize_per_channel.default
-    with module.graph.inserting_before(layer):
-        dequantized = module.graph.call_function(target, arguments)
-    dequantized.meta = {key: value for key, value in layer.meta.items() if key != "val"}
-    dequantized.meta["val"] = given["bias"].meta.get("val")
-    layer.args = (*layer.args[:2], dequantized, *layer.args[3:])
-    layer.kwargs = {name: value for name, value in layer.kwargs.items() if name != "bias"}
-    return True
+    def rewrite(self, module: GraphModule, layer: Node) -> bool:
+        given = arguments_of(layer)
+        bias = constant_of(module, given["bias"])
+        data, weight = _scales(module, given["input"]), _scales(module, given["weight"])
+        if bias is None or not bias.is_floating_point() or data is None or weight is None:
+            return False
+        scale = (data * weight).float()
+        if scale.numel() > 1:
+            # Groups of a transposed convolution share the scales of their output channels.
+            scale = scale.repeat(bias.numel() // scale.numel())
+        rounded = torch.round(bias.double() / scale.double()).clamp(INT32_MIN, INT32_MAX).to(torch.int32)
+        stem = str(getattr(given["bias"], "target", layer.name))
+        constant = add_constant(module, layer, f"{stem}_int32", rounded)
+        if scale.numel() == 1:
+            arguments: tuple[Any, ...] = (constant, float(scale), 0, INT32_MIN, INT32_MAX, torch.int32)
+            target = _q.dequantize_per_tensor.default
+        else:
+            scales = add_constant(module, layer, f"{stem}_scales", scale)
+            zeros = add_constant(module, layer, f"{stem}_zero_points", torch.zeros_like(scale, dtype=torch.int32))
+            arguments = (constant, scales, zeros, 0, INT32_MIN, INT32_MAX, torch.int32)
+            target = _q.dequantize_per_channel.default
+        with module.graph.inserting_before(layer):
+            dequantized = module.graph.call_function(target, arguments)
+        dequantized.meta = {key: value for key, value in layer.meta.items() if key != "val"}
+        dequantized.meta["val"] = given["bias"].meta.get("val")
+        layer.args = (*layer.args[:2], dequantized, *layer.args[3:])
+        layer.kwargs = {name: value for name, value in layer.kwargs.items() if name != "bias"}
+        return True
 
 
 def _scales(module: GraphModule, node: Node) -> torch.Tensor | None:

@@ -163,7 +163,6 @@ class NeutronQuantizer(Quantizer):
         return [region for regions in found for region in regions if len(region.nodes) > 1 or not _has_row(region.end)]
 
     def _annotate_function(self, region: Region) -> None:
-        """Quantize a function's input and result, and nothing between."""
         config = self._overrides.of(region.end)
         assert config is not None
         source, spec = self._input_spec(region.root, config), self._activation(config.output_activation, region.end)
@@ -208,15 +207,16 @@ class NeutronQuantizer(Quantizer):
         )
         if last is not node:
             node.meta[Q_ANNOTATION_KEY].output_qspec = None
-            for inner in _between(node, last):
+            inner = _only_user(node)
+            while inner is not None and inner is not last:
                 inner.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, None, _annotated=True)
+                inner = _only_user(inner)
             config_of_last = self._overrides.of(last)
             assert config_of_last is not None
             spec = self._activation(config_of_last.output_activation, last)
             last.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, spec, _annotated=True)
 
     def _annotate_truths(self, node: Node, rule: AnnotationRule, config: QuantizationConfig) -> None:
-        """Annotate booleans that become numbers."""
         (source,) = node.all_input_nodes
         if source.meta["val"].dtype == torch.bool and config.output_activation is not None:
             assert rule.fixed is not None
@@ -371,14 +371,6 @@ def _data_nodes(node: Node, rule: AnnotationRule) -> Iterator[Node]:
 
 def _only_user(node: Node) -> Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
-
-
-def _between(first: Node, last: Node) -> Iterator[Node]:
-    """Yield the nodes of a chain, ends left out."""
-    here = _only_user(first)
-    while here is not None and here is not last:
-        yield here
-        here = _only_user(here)
 
 
 def _root_spec(node: Node) -> QuantizationSpecBase | None:

@@ -129,7 +129,10 @@ def _row_of(user: Node, node: Node) -> int | None:
         dim = user.args[1]
         return dim % rank if isinstance(dim, int) and rank else None
     if str(user.target) == "aten.amax.default":
-        dims = {row_dimension(other) if _subtracts(other, node, user) else None for other in user.users}
+        dims = {
+            row_dimension(other) if str(other.target) == "aten.sub.Tensor" and other.args == (node, user) else None
+            for other in user.users
+        }
         return dims.pop() if len(dims) == 1 else None
     return row_dimension(user) if str(user.target) == "aten.sub.Tensor" and user.args[0] is node else None
 
@@ -141,10 +144,6 @@ def _dimension_of_differences(node: Node) -> int | None:
     if not isinstance(data, Node) or not isinstance(largest, Node) or str(largest.target) != "aten.amax.default":
         return None
     return _only_dimension(largest, data.meta["val"].dim()) if largest.args[0] is data else None
-
-
-def _subtracts(user: Node, node: Node, largest: Node) -> bool:
-    return str(user.target) == "aten.sub.Tensor" and user.args == (node, largest)
 
 
 def _only_dimension(largest: Node, rank: int) -> int | None:

@@ -266,7 +266,12 @@ def export(module: nn.Module, inputs: ModelInputs, name: str, extents: Extents |
 
     Raises InvalidModelError, with the first line of what torch.export or the module's own code says.
     """
-    given = inputs.rebuilt([_copy(leaf) for leaf in inputs.leaves])
+    given = inputs.rebuilt(
+        [
+            leaf.clone(memory_format=torch.preserve_format) if isinstance(leaf, torch.Tensor) else leaf
+            for leaf in inputs.leaves
+        ]
+    )
     shapes = ShapesCollection() if extents else None
     for place, free in (extents or {}).items():
         assert shapes is not None
@@ -291,10 +296,6 @@ def first_line(error: BaseException) -> str:
     """Return the first line of an exception's text, without a full stop at its end."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return line.rstrip(".")
-
-
-def _copy(leaf: Any) -> Any:
-    return leaf.clone(memory_format=torch.preserve_format) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _free_extents(program: ExportedProgram) -> Extents:

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 MASKED = -64.0
 """What a score gets added where it is masked, instead of -infinity, which int8 does not hold. It is exact in int8 as the

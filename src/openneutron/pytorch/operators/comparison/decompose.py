@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from openneutron.pytorch.operators.annotations import LARGEST_VALUE
-from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
 

@@ -16,8 +16,8 @@ from openneutron.ir import DType, QuantParams, per_channel, per_tensor
 from openneutron.ops.conv import same_padding
 from openneutron.pytorch.graph.program import QUANTIZE_FIRST, Reject, Rejected, arguments_of, pair, shape_of
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout, lowers
 from openneutron.pytorch.operators.rules.results import Shape, Value
+from openneutron.pytorch.operators.rules.tables import Layout, lowers
 
 Pair = tuple[int, int]
 

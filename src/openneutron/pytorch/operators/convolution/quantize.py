@@ -41,12 +41,10 @@ def _output_scales(node: Node) -> ScaleMap:
 
 
 def _is_transposed(node: Node) -> bool:
-    return bool(node.args[6])
+    return node.target in _SPATIAL or (node.target is _aten.convolution.default and bool(node.args[6]))
 
 
-_CONVOLUTION = AnnotationRule(weight=1, weight_axis=0, bias=2, fuses=True)
-_TRANSPOSED = AnnotationRule(weight=1, weight_axis=_transposed_axis, bias=2, bias_scales=_output_scales, fuses=True)
-_EITHER = AnnotationRule(
+_CONVOLUTION = AnnotationRule(
     weight=1,
     weight_axis=lambda node: _transposed_axis(node) if _is_transposed(node) else 0,
     bias=2,
@@ -55,11 +53,8 @@ _EITHER = AnnotationRule(
 )
 
 RULES = {
-    "aten.conv1d.default": _CONVOLUTION,
-    "aten.conv1d.padding": _CONVOLUTION,
-    "aten.conv2d.default": _CONVOLUTION,
-    "aten.conv2d.padding": _CONVOLUTION,
-    "aten.conv_transpose1d.default": _TRANSPOSED,
-    "aten.conv_transpose2d.input": _TRANSPOSED,
-    "aten.convolution.default": _EITHER,
+    **{f"aten.conv{n}d.{form}": _CONVOLUTION for n in (1, 2) for form in ("default", "padding")},
+    "aten.conv_transpose1d.default": _CONVOLUTION,
+    "aten.conv_transpose2d.input": _CONVOLUTION,
+    "aten.convolution.default": _CONVOLUTION,
 }

@@ -12,8 +12,8 @@ from openneutron.ir import DType
 from openneutron.pytorch.graph.program import GETITEM, Reject, arguments_of, op_name, shape_of
 from openneutron.pytorch.operators.comparison.lower import is_truth, truths_as_numbers
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import DROPS, Layout, lowers
 from openneutron.pytorch.operators.rules.results import Shape, Value, permuted
+from openneutron.pytorch.operators.rules.tables import DROPS, Layout, lowers
 
 
 def _moved(node: Node, context: Context, value: Value) -> Value:

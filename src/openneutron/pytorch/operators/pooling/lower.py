@@ -15,8 +15,8 @@ from openneutron.pytorch.operators.pooling.decompose import MOST_COMPARED
 from openneutron.pytorch.operators.pooling.quantize import pool_of
 from openneutron.pytorch.operators.reduction.lower import mean_over
 from openneutron.pytorch.operators.rules.context import Context, take
-from openneutron.pytorch.operators.rules.lowering import Layout, lowers
 from openneutron.pytorch.operators.rules.results import INT8_MIN, Shape, Value
+from openneutron.pytorch.operators.rules.tables import Layout, lowers
 from openneutron.pytorch.operators.separable.sums import Separable, apply, litert_padding
 
 INDICES = Reject(

@@ -59,7 +59,6 @@ _POOLS = ("aten.avg_pool2d.default", "aten.adaptive_avg_pool2d.default")
 
 
 def _average_rescales(node: Node) -> bool:
-    """Return whether an average pool gets a scale of its own."""
     pool = pool_of(node)
     return pool is not None and _rescales(pool, _values_of_chain(node))
 
@@ -67,16 +66,13 @@ def _average_rescales(node: Node) -> bool:
 def _values_of_chain(node: Node) -> int:
     """Return the number of values in the mean of one result, including adjacent pools, such as those that a pool in
     three dimensions is decomposed into."""
-    chain, pool = [node], _source_pool(node)
-    while pool is not None:
-        chain.append(pool)
-        pool = _source_pool(pool)
-    pool = _user_pool(node)
-    while pool is not None:
-        chain.append(pool)
-        pool = _user_pool(pool)
-    pools = [pool_of(item) for item in chain]
-    return math.prod(pool.values for pool in pools if pool is not None)
+    chain = [node]
+    for beside in (_source_pool, _user_pool):
+        pool = beside(node)
+        while pool is not None:
+            chain.append(pool)
+            pool = beside(pool)
+    return math.prod(pool.values for pool in map(pool_of, chain) if pool is not None)
 
 
 def _source_pool(node: Node) -> Node | None:

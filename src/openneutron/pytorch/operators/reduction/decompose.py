@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from openneutron.pytorch.operators.elementwise.decompose import times
-from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 
 @decomposes("aten.logsumexp.default")

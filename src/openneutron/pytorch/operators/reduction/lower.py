@@ -11,10 +11,9 @@ from torch.fx import Node
 
 from openneutron.ir import QuantParams, per_tensor
 from openneutron.pytorch.graph.program import Reject, arguments_of, op_name, shape_of
-from openneutron.pytorch.operators.elementwise.lower import of_both
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.results import Value
+from openneutron.pytorch.operators.rules.context import Context, broadcasting
+from openneutron.pytorch.operators.rules.results import Shape, Value
+from openneutron.pytorch.operators.rules.tables import Layout, lowers
 
 
 @lowers("aten.mean.default", "aten.mean.dim", layout=Layout.OWN)
@@ -37,7 +36,7 @@ def total(node: Node, context: Context) -> Value | Reject:
     return context.viewed(Value(name, means.shape, means.order, means.base), shape_of(node))
 
 
-def _reduced(node: Node, context: Context) -> tuple[Value, tuple[int, ...], tuple[int, ...]]:
+def _reduced(node: Node, context: Context) -> tuple[Value, Shape, Shape]:
     given = arguments_of(node)
     data = context.settled(context.value(given["self"]))
     rank = len(data.shape)
@@ -46,12 +45,7 @@ def _reduced(node: Node, context: Context) -> tuple[Value, tuple[int, ...], tupl
 
 
 def mean_over(
-    node: Node,
-    context: Context,
-    data: Value,
-    dims: tuple[int, ...],
-    shape: tuple[int, ...],
-    quant: QuantParams | None = None,
+    node: Node, context: Context, data: Value, dims: Shape, shape: Shape, quant: QuantParams | None = None
 ) -> Value:
     """Return the mean over ``dims``, which stay as ones, with this quantization, or that of the node's result."""
     data = context.settled(data)
@@ -69,8 +63,9 @@ def mean_over(
 def _extremum(op: str) -> Callable[[Node, Context], Value | Reject]:
     def rule(node: Node, context: Context) -> Value | Reject:
         quant = context.result_quant(node)
-        a, b = (context.requantized(context.value(item), quant, f"{node.name}_operand") for item in node.args[:2])
-        return of_both(node, context, op, a, b)
+        stem = f"{node.name}_operand"
+        operands = [context.requantized(context.value(item), quant, stem) for item in node.args[:2]]
+        return broadcasting(node, context, op, operands, quant)
 
     return rule
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from openneutron.pytorch.graph.program import (
     Rejected,
     is_exact,
     module_path,
+    shape_of,
 )
 from openneutron.pytorch.operators.rules.results import (
     Bounds,
@@ -92,7 +92,10 @@ class Context:
         if node not in self.values and is_exact(node) and self.enter is not None:
             self.values[node] = self.enter(node)
         if node not in self.values:
-            raise Rejected(*_not_quantized(node))
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.dtype != torch.float32:
+                raise Rejected(f"its input '{node.name}' is {value.dtype}; what can be quantized is torch.float32")
+            raise Rejected(f"its input '{node.name}' is not quantized", QUANTIZE_FIRST)
         return self.values[node]
 
     def quant(self, value: Value) -> QuantParams:
@@ -250,7 +253,10 @@ class Context:
         stem = f"{here.name}_{'nhwc' if permutation == CHANNELS_LAST else 'transposed'}"
         shape = tuple(here.shape[axis] for axis in permutation)
         if here.data is not None:
-            return self.add_constant(stem, here.data.transpose(permutation), moved_axis(here.quant, permutation))
+            quant = here.quant
+            if quant is not None and quant.axis is not None:
+                quant = QuantParams(quant.scales, quant.zero_points, permutation.index(quant.axis))
+            return self.add_constant(stem, here.data.transpose(permutation), quant)
         operand = self.add_integers(f"{here.name}_permutation", permutation)
         return self.emit("transpose", (here.name, operand), shape, here.quant, stem, here.dtype)
 
@@ -276,21 +282,6 @@ class Context:
         return high if real > 0 else low
 
 
-def _not_quantized(node: Node) -> tuple[str, str]:
-    """Return the reason and the hint for an operand that is no int8 value."""
-    value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and value.dtype != torch.float32:
-        return f"its input '{node.name}' is {value.dtype}; what can be quantized is torch.float32", ""
-    return f"its input '{node.name}' is not quantized", QUANTIZE_FIRST
-
-
-def moved_axis(quant: QuantParams | None, permutation: Shape) -> QuantParams | None:
-    """Return the parameters of a tensor whose axes change places."""
-    if quant is None or quant.axis is None:
-        return quant
-    return QuantParams(quant.scales, quant.zero_points, permutation.index(quant.axis))
-
-
 def viewed_axis(quant: QuantParams | None, before: Shape, after: Shape) -> QuantParams | None:
     """Return the parameters of a tensor read in another shape. Rejects one that cuts through the axis with a scale
     each."""
@@ -311,33 +302,26 @@ def _reshaped(data: np.ndarray, shape: Shape) -> np.ndarray:
     return data.reshape(shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
-    """Tensors for an operator on each element, and how its result lies."""
-
-    tensors: tuple[str, ...]
-    shape: Shape
-    order: Shape
-    base: Shape
-
-    @property
-    def stored(self) -> Shape:
-        """Return the result's shape as a tensor."""
-        return tuple(self.base[axis] for axis in self.order)
-
-    def result(self, tensor: str) -> Value:
-        """Return the value that such a tensor holds."""
-        return Value(tensor, self.shape, self.order, self.base)
-
-
-def together(context: Context, values: Sequence[Value], shape: Shape) -> Together:
-    """Return the values side by side, moved where they lie in different orders. ``shape`` is what they broadcast to."""
-    first = values[0]
+def broadcasting(
+    node: Node,
+    context: Context,
+    op: str,
+    values: Sequence[Value],
+    quant: QuantParams | None,
+    dtype: DType = DType.INT8,
+    **attrs: Any,
+) -> Value:
+    """Add an operator on each element of values that broadcast to the node's shape. Values that lie in different orders of
+    axes are moved."""
+    shape, first = shape_of(node), values[0]
     if all((value.shape, value.base, value.order) == (shape, first.base, first.order) for value in values):
-        return Together(tuple(value.tensor for value in values), shape, first.order, first.base)
-    order = _common_order(context, values, shape)
-    padded = (context.viewed(value, (1,) * (len(shape) - len(value.shape)) + value.shape) for value in values)
-    return Together(tuple(context.arranged(value, order) for value in padded), shape, order, shape)
+        tensors, order, base = [value.tensor for value in values], first.order, first.base
+    else:
+        order, base = _common_order(context, values, shape), shape
+        padded = (context.viewed(value, (1,) * (len(shape) - len(value.shape)) + value.shape) for value in values)
+        tensors = [context.arranged(value, order) for value in padded]
+    stored = tuple(base[axis] for axis in order)
+    return Value(context.emit(op, tensors, stored, quant, node.name, dtype, **attrs), shape, order, base)
 
 
 def _common_order(context: Context, values: Sequence[Value], shape: Shape) -> Shape:

@@ -30,7 +30,7 @@ from openneutron.pytorch.graph.program import (
     quant_params,
     short_name,
 )
-from openneutron.pytorch.operators.rules.lowering import LOWER_RULES
+from openneutron.pytorch.operators.rules.tables import LOWER_RULES
 
 Shape = tuple[int, ...]
 

@@ -54,7 +54,10 @@ class Separable:
         """Return the axes of which one result is left, the mean, where the others stay as they are; none for anything
         else."""
         kept = [is_identity(matrix) for matrix in (self.rows, self.columns)]
-        means = [_is_mean(matrix) for matrix in (self.rows, self.columns)]
+        means = [
+            len(matrix) == 1 and np.allclose(matrix, 1 / matrix.size, rtol=TOLERANCE, atol=0)
+            for matrix in (self.rows, self.columns)
+        ]
         if not all(keeps or averages for keeps, averages in zip(kept, means, strict=True)):
             return ()
         return tuple(axis for axis in (0, 1) if not kept[axis])
@@ -72,10 +75,6 @@ class Separable:
 
 def is_identity(matrix: Matrix) -> bool:
     return matrix.shape[0] == matrix.shape[1] and np.allclose(matrix, np.eye(len(matrix)), rtol=0, atol=TOLERANCE)
-
-
-def _is_mean(matrix: Matrix) -> bool:
-    return len(matrix) == 1 and np.allclose(matrix, 1 / matrix.size, rtol=TOLERANCE, atol=0)
 
 
 def _inside(outputs: int, extent: int, kernel: int, stride: int, before: int) -> Matrix:

@@ -210,7 +210,10 @@ class FoldSimulatedBatchNorm(NodePass):
     def rewrite(self, module: GraphModule, node: Node) -> bool:
         layer, *given, _, _, eps = node.args
         assert isinstance(layer, Node) and isinstance(eps, float)
-        scaled = next(each for each in _upwards(layer.args[1]) if each.target is scaled_weight)
+        scaled = layer.args[1]
+        while isinstance(scaled, Node) and scaled.target is not scaled_weight:
+            scaled = scaled.args[0]
+        assert isinstance(scaled, Node)
         weight_node, transposed = scaled.args[0], bool(scaled.args[4])
         weight = constant_of(module, weight_node)
         bias, gamma, beta, mean, variance = (constant_of(module, item) for item in given)
@@ -222,15 +225,6 @@ class FoldSimulatedBatchNorm(NodePass):
         layer.args = (layer.args[0], layer.args[1], bias_node, *layer.args[3:])
         _replace(module, node, layer)
         return True
-
-
-def _upwards(item: object) -> list[Node]:
-    """Return a node, its first argument, the first argument of that node, and so on."""
-    found = []
-    while isinstance(item, Node):
-        found.append(item)
-        item = item.args[0] if item.args else None
-    return found
 
 
 def constant_users(module: GraphModule) -> list[tuple[torch.nn.Module, torch.Tensor]]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of, finished
+from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of, finished, hand_over
 
 _aten = torch.ops.aten
 
@@ -54,7 +53,10 @@ class InlineWrappers:
             changed = True
         result = finished(module, changed)
         if changed:
-            _drop_unread(module)
+            read = {str(node.target).split(".")[0] for node in module.graph.find_nodes(op="get_attr")}
+            for name, child in list(module.named_children()):
+                if isinstance(child, GraphModule) and name not in read:
+                    module.delete_submodule(name)
         return result
 
     def _is_inlined(self, module: GraphModule, node: Node) -> bool:
@@ -106,20 +108,8 @@ def _inline(module: GraphModule, node: Node) -> list[Node]:
                 made[inner] = module.graph.node_copy(inner, made.__getitem__)
             if inner.op == "get_attr":
                 made[inner].target = f"{path}.{inner.target}"
-    for user in list(node.users):
-        assert user.target is operator.getitem, f"{user.name} reads all results of {node.name} at once"
-        user.replace_all_uses_with(results[user.args[1]])
-        module.graph.erase_node(user)
-    module.graph.erase_node(node)
+    hand_over(module, node, results)
     return [copy for inner, copy in made.items() if inner.op == "call_function"]
-
-
-def _drop_unread(module: GraphModule) -> None:
-    """Delete the bodies that no wrapper uses any more."""
-    read = {str(node.target).split(".")[0] for node in module.graph.find_nodes(op="get_attr")}
-    for name, child in list(module.named_children()):
-        if isinstance(child, GraphModule) and name not in read:
-            module.delete_submodule(name)
 
 
 _RETURNS_ITS_INPUT = frozenset(("aten::dropout", "aten::feature_dropout", "aten::to", "aten::_to_copy"))
@@ -266,7 +256,6 @@ def _cast_table(module: GraphModule, node: Node, lookup: Node) -> bool:
 
 
 def _is_cast_boolean(node: Node) -> bool:
-    """Return whether a node casts booleans to integers."""
     if node.target not in _CASTS or not isinstance(node.args[0], Node):
         return False
     before, here = (item.meta["val"].dtype for item in (node.args[0], node))
@@ -328,11 +317,8 @@ def broadcasts(user: Node, operand: Node, shape: Sequence[int]) -> bool:
     one."""
     if user.target not in _BROADCASTING or len(user.args) < 2:
         return False
-    shapes = [shape if item is operand else item.meta["val"].shape for item in user.args[:2] if _is_tensor(item)]
+    tensors = [item for item in user.args[:2] if isinstance(item, Node) and isinstance(item.meta.get("val"), Tensor)]
+    shapes = [shape if item is operand else item.meta["val"].shape for item in tensors]
     if not all(isinstance(extent, int) for one in shapes for extent in one):
         return False
     return bool(torch.broadcast_shapes(*shapes) == user.meta["val"].shape)
-
-
-def _is_tensor(item: object) -> bool:
-    return isinstance(item, Node) and isinstance(item.meta.get("val"), Tensor)

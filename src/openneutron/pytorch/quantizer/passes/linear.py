@@ -34,13 +34,9 @@ class ProductsToLinear(NodePass):
     targets = (*_PRODUCTS, _aten.addmm.default, _aten.linear.default)
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
-        changed = _is_float(node) and _to_linear(module, node)
+        value = node.meta.get("val")
+        changed = isinstance(value, Tensor) and value.dtype == torch.float32 and _to_linear(module, node)
         return (node.target is _aten.linear.default and _take_bias(module, node)) or changed
-
-
-def _is_float(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, Tensor) and value.dtype == torch.float32
 
 
 def _to_linear(module: GraphModule, node: Node) -> bool:
@@ -342,7 +338,6 @@ def _features_of(layer: Node, cut: Node) -> range | None:
 
 
 def _replace(module: GraphModule, layer: Node, cut: Node, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-    """Compute a cut by a layer of its own."""
     stem = str(getattr(layer.args[1], "target", layer.name))
     parts = [add_constant(module, layer, f"{stem}_{cut.name}", weight.clone())]
     if bias is not None:

@@ -10,6 +10,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
+from openneutron.pytorch.quantizer.passes.constants import FoldConstants, ScalarsToTensors
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from openneutron.pytorch.quantizer.passes.exported_forms import (
     CastRows,
@@ -19,7 +20,6 @@ from openneutron.pytorch.quantizer.passes.exported_forms import (
     PlainCasts,
     PlainMoves,
 )
-from openneutron.pytorch.quantizer.passes.fold_constants import FoldConstants
 from openneutron.pytorch.quantizer.passes.linear import (
     FoldFactors,
     MaskedFills,
@@ -27,7 +27,6 @@ from openneutron.pytorch.quantizer.passes.linear import (
     SplitProjections,
 )
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
-from openneutron.pytorch.quantizer.passes.scalars_to_tensors import ScalarsToTensors
 from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
 
 AtenPass = Callable[[GraphModule], PassResult | None]

@@ -83,7 +83,6 @@ def _to_softmax(product: Node) -> list[Node] | None:
 
 
 def _keeps_rows(node: Node) -> bool:
-    """Return whether a node keeps rows as they are."""
     if node.target is _aten.dropout.default:
         return not node.args[2]
     if node.target is _aten.permute.default:

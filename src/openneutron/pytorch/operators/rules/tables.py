@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The table of lowering rules, and the reasons against a call that no rule needs to run for.
+"""The tables of lowering rules and of decompositions, and the reasons against a call that no rule needs to run for.
 
 The support check is the lowering: the partitioner runs a node's rule and keeps the reason, the backend runs the same rule
 and keeps the nodes.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
@@ -115,7 +115,6 @@ def objection(node: Node) -> Reject | None:
 
 
 def _without_elements(node: Node) -> Reject | None:
-    """Return a reason against a call that reads or makes a tensor without elements."""
     for item in (node, *node.all_input_nodes):
         value = item.meta.get("val")
         if isinstance(value, torch.Tensor) and any(isinstance(extent, int) and extent == 0 for extent in value.shape):
@@ -125,7 +124,6 @@ def _without_elements(node: Node) -> Reject | None:
 
 
 def _without_rule(node: Node) -> Reject | None:
-    """Return a reason against a call without a rule."""
     dtype = _dtype(node)
     if dtype in (torch.int32, torch.int64):
         return Reject(f"its result is {DTYPE_OF_TORCH[dtype]}; the NPU computes on int8", WITH_INTEGERS)
@@ -160,3 +158,34 @@ def _depends_on_data(node: Node) -> bool:
 def _dtype(node: Node) -> torch.dtype | None:
     value = node.meta.get("val")
     return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The result of a decomposition for a call that it leaves whole, with a reason and a suggestion for the user."""
+
+    reason: str = ""
+    hint: str = ""
+
+
+KEPT = Keep()
+
+Decomposition = Callable[..., Any]
+"""Takes the operator's own arguments by the names of its schema, all of them, and computes its result by simpler operators.
+Shapes are fixed numbers. Its tensors hold no values: Python may branch on shapes and numbers only, and constants
+come from torch.full, ones, arange, tril and such, not from torch.tensor. Of several results it may give None for those
+it can't compute: calls where one of them is used are left alone."""
+
+DECOMPOSITIONS: dict[str, Decomposition] = {}
+
+
+def decomposes(*targets: str) -> Callable[[Decomposition], Decomposition]:
+    """Register a function for these operators (``aten.layer_norm.default``)."""
+
+    def register(function: Decomposition) -> Decomposition:
+        for target in targets:
+            assert target not in DECOMPOSITIONS, f"two decompositions of {target}"
+            DECOMPOSITIONS[target] = function
+        return function
+
+    return register
