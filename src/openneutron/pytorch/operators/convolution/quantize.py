@@ -41,10 +41,11 @@ def _output_scales(node: Node) -> ScaleMap:
 
 
 def _is_transposed(node: Node) -> bool:
-    return node.target in _SPATIAL or (node.target is _aten.convolution.default and bool(node.args[6]))
+    return node.target in _SPATIAL or bool(node.args[6])
 
 
-_CONVOLUTION = AnnotationRule(
+_CONVOLUTION = AnnotationRule(weight=1, weight_axis=0, bias=2, fuses=True)
+_EITHER = AnnotationRule(
     weight=1,
     weight_axis=lambda node: _transposed_axis(node) if _is_transposed(node) else 0,
     bias=2,
@@ -54,7 +55,7 @@ _CONVOLUTION = AnnotationRule(
 
 RULES = {
     **{f"aten.conv{n}d.{form}": _CONVOLUTION for n in (1, 2) for form in ("default", "padding")},
-    "aten.conv_transpose1d.default": _CONVOLUTION,
-    "aten.conv_transpose2d.input": _CONVOLUTION,
-    "aten.convolution.default": _CONVOLUTION,
+    "aten.conv_transpose1d.default": _EITHER,
+    "aten.conv_transpose2d.input": _EITHER,
+    "aten.convolution.default": _EITHER,
 }

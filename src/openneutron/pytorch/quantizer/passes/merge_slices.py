@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch.fx import GraphModule, Node
@@ -44,6 +45,7 @@ class MergeSlices:
     """
 
     keep: Callable[[Node], bool] | None = None
+    targets: ClassVar = (_aten.slice.Tensor,)
 
     def __call__(self, module: GraphModule) -> PassResult:
         groups: dict[object, list[Node]] = defaultdict(list)

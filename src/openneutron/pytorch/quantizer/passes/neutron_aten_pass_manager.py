@@ -72,7 +72,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
 
 
 class NeutronAtenPassManager:
-    """Runs passes over an ATen graph module, each once, in order."""
+    """Runs passes over an ATen graph module, each once, in order: those that state ``targets`` where the graph calls one."""
 
     def __init__(
         self,
@@ -87,6 +87,9 @@ class NeutronAtenPassManager:
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False
         for one in self.passes:
+            targets = getattr(one, "targets", None)
+            if targets is not None and {node.target for node in module.graph.nodes}.isdisjoint(targets):
+                continue
             result = one(module)
             if result is not None:
                 module, changed = result.graph_module, changed or result.modified
