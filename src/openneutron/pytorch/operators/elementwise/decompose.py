@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -34,8 +35,17 @@ ALIASES = {
 }
 """Operators that another one with the same arguments computes: int8 holds no NaN, by which fmax differs from maximum."""
 
+
+def _renamed(overload: torch._ops.OpOverload) -> Callable[..., Tensor]:
+    def rule(**given: Any) -> Tensor:
+        result: Tensor = overload(**given)
+        return result
+
+    return rule
+
+
 for _name, _overload in ALIASES.items():
-    decomposes(_name)(_overload)
+    decomposes(_name)(_renamed(_overload))
 
 
 @decomposes("aten.addcmul.default")
