@@ -100,11 +100,11 @@ def _demo(count: int) -> tuple[Any, list[tuple[Any, ...]]]:
 
     from demo import digits
     from demo.train import Course, train
-    from openneutron.pytorch.source.models.cifarnet import cifarnet
+    from openneutron.pytorch.source.models.small import CifarNet
 
     torch.manual_seed(0)
     data = digits.load(0)
-    module = cifarnet()
+    module = CifarNet()
     train(module, data.train, data.train_labels, 0, lambda: None, Course(epochs=2, learning_rate=2e-3))
     return module, [(image,) for image in (*data.train[:count].split(1), *data.test[:TESTED].split(1))]
 

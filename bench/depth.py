@@ -40,7 +40,7 @@ def residual_network(blocks: int) -> tuple[Any, Any, Any]:
     import torch
     from torch import nn
 
-    from openneutron.pytorch.source.models.resnet8 import BasicBlock
+    from openneutron.pytorch.source.models.small import BasicBlock
 
     torch.manual_seed(0)
     model = nn.Sequential(*(BasicBlock(32, 32, 1) for _ in range(blocks))).eval()

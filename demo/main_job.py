@@ -21,7 +21,7 @@ from openneutron.api.pytorch import CompiledModel
 from openneutron.cli.progress import Steps
 from openneutron.model_options import QuantizationOptions
 from openneutron.options import CompileOptions
-from openneutron.pytorch.source.models.cifarnet import cifarnet
+from openneutron.pytorch.source.models.small import CifarNet
 from openneutron.report.text import summary_table
 
 SEED = 0
@@ -38,7 +38,7 @@ def main(qat: bool = False) -> None:
         f"[bold]CifarNet on handwritten digits[/]: {len(data.train):,} images to train with, {len(data.test)} to test with, "
         f"scaled up from 8x8 to {digits.SIDE}x{digits.SIDE}\n"
     )
-    model = cifarnet()
+    model = CifarNet()
     with Steps() as steps:
         train(model, data.train, data.train_labels, SEED, counting(steps, "Training", FROM_NOTHING, data))
         program = compiled(model, data, steps)

@@ -16,7 +16,7 @@ from demo.digits import Digits
 from demo.train import train
 from openneutron.cli import main as openneutron_command
 from openneutron.cli.progress import Steps
-from openneutron.pytorch.source.models.cifarnet import cifarnet
+from openneutron.pytorch.source.models.small import CifarNet
 
 TRAINED, TESTED = 64, 12
 
@@ -41,7 +41,7 @@ def test_images_are_of_the_networks_size(data: Digits) -> None:
 
 def test_every_way_of_running_it(data: Digits, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
-    model = cifarnet()
+    model = CifarNet()
     batches = []
     train(model, data.train, data.train_labels, 0, lambda: batches.append(1))
     assert batches and not model.training

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
-from openneutron.pytorch.operators.rules.decomposition import KEPT
+from openneutron.pytorch.operators.rules.tables import KEPT
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import compiled
 

@@ -12,8 +12,8 @@ from torch.fx import GraphModule
 
 from openneutron.api.pytorch import analyse
 from openneutron.model_options import QuantizationOptions
+from openneutron.pytorch.quantizer.passes.constants import MOST_ELEMENTS, FoldConstants
 from openneutron.pytorch.quantizer.passes.exported_forms import InlineWrappers
-from openneutron.pytorch.quantizer.passes.fold_constants import MOST_ELEMENTS, FoldConstants
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import assert_same_as_litert, compiled
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from openneutron.pytorch.graph.reject import WRITTEN_AS
-from openneutron.pytorch.operators.rules.decomposition import KEPT
+from openneutron.pytorch.graph.program import WRITTEN_AS
+from openneutron.pytorch.operators.rules.tables import KEPT
 from openneutron.pytorch.quantizer.passes import decompose
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 

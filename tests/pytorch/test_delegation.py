@@ -25,8 +25,8 @@ from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.lower.units import Unit
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
+from openneutron.pytorch.partition.delegation import check_names, matching
 from openneutron.pytorch.partition.gather import MOST_TENSORS, gather
-from openneutron.pytorch.partition.names import check_names, matching
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
 from openneutron.pytorch.run import delegate

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch.fx import GraphModule
 
+from openneutron.pytorch.operators.convolution.lower import Window
 from openneutron.pytorch.operators.separable.sums import Separable, as_integers, average_pool, litert_padding
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from tests.pytorch.side_by_side import assert_delegated
@@ -162,7 +163,7 @@ def test_what_litert_pools_is_told_from_what_it_does_not() -> None:
     def padding(*args: Any) -> str | None:
         names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
         given = dict(zip(names, args, strict=True))
-        return litert_padding(average_pool(given, (8, 8)), (args[0],) * 2, (args[1],) * 2)
+        return litert_padding(average_pool(given, (8, 8)), Window((args[0],) * 2, (args[1],) * 2, (args[2],) * 2))
 
     assert padding(2, 2, 0, False, True, None) == "VALID"
     assert padding(2, 2, 0, False, True, 4) == "VALID"

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from openneutron.pytorch.quantizer.passes.factors import FoldFactors
-from openneutron.pytorch.quantizer.passes.split_projections import SplitProjections
+from openneutron.pytorch.quantizer.passes.linear import FoldFactors, SplitProjections
 
 
 class Projected(nn.Module):

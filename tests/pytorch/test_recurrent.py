@@ -13,8 +13,8 @@ from torch.nn.quantizable.modules.rnn import LSTM as QuantizableLSTM
 from openneutron.api.pytorch import analyse
 from openneutron.pytorch.operators.recurrent.decompose import MOST_STEPS
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
+from openneutron.pytorch.quantizer.passes.exported_forms import PlainMoves
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
-from openneutron.pytorch.quantizer.passes.moves import PlainMoves
 from tests.pytorch.small_models import assert_same_as_litert, outputs_of
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
-from openneutron.pytorch.quantizer.passes.scalars_to_tensors import ScalarsToTensors
+from openneutron.pytorch.quantizer.passes.constants import ScalarsToTensors
 
 
 class Tempered(nn.Module):

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.fx import GraphModule
 
 from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
-from openneutron.pytorch.operators.rules.decomposition import KEPT
+from openneutron.pytorch.operators.rules.tables import KEPT
+from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import compiled
 
@@ -51,11 +54,9 @@ def test_masks_choose_where_the_values_are_alike() -> None:
 
 
 def test_scatters_compute_what_pytorch_does() -> None:
-    x, index = torch.randn(4, 5, 6), torch.tensor([3, 0, 3])
+    x = torch.randn(4, 5, 6)
     lines = torch.randint(0, 5, (4, 3, 6))
     calls: dict[torch._ops.OpOverload, tuple[Any, ...]] = {
-        _aten.index_copy.default: (x, 1, torch.tensor([3, 0]), x[:, :2] + 1),
-        _aten.index_fill.int_Scalar: (x, 1, index, 2.0),
         _aten.select_scatter.default: (x, x[:, 0], 1, -2),
         _aten.slice_scatter.default: (x, x[:, 1:4:2] + 1, 1, 1, 4, 2),
         _aten.scatter.value: (x, 1, lines, 7.0),
@@ -63,12 +64,30 @@ def test_scatters_compute_what_pytorch_does() -> None:
     }
     for overload, arguments in calls.items():
         torch.testing.assert_close(DECOMPOSITIONS[str(overload)](*arguments), overload(*arguments))
-    got = DECOMPOSITIONS["aten.index_add.default"](x, -1, index, x[:, :, :3], 2.0)
-    torch.testing.assert_close(got, torch.index_add(x, -1, index, x[:, :, :3], alpha=2.0))
     # PyTorch does not define which of several values at one index is kept.
     unique = torch.stack([torch.randperm(5)[:3] for _ in range(24)], 1).reshape(3, 4, 6).transpose(0, 1)
     wanted = _aten.scatter.src(x, 1, unique, x + 1)
     torch.testing.assert_close(DECOMPOSITIONS["aten.scatter.src"](x, 1, unique, x + 1), wanted)
+
+
+class Writes(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        index = torch.tensor([3, 0, 3])
+        return (
+            x.index_copy(1, index[:2], x[:, :2] + 1),
+            x.index_fill(1, index, 2.0),
+            x.index_add(-1, index, x[:, :, :3], alpha=2.0),
+        )
+
+
+def test_other_writes_become_ours_of_index_put_and_compute_what_pytorch_does() -> None:
+    x = torch.randn(4, 5, 6)
+    module = torch.export.export(Writes(), (x,)).module(check_guards=False)
+    assert isinstance(module, GraphModule)
+    Decompose()(module)
+    left = {str(node.target).split(".")[1] for node in module.graph.nodes if node.op == "call_function"}
+    assert not left & {"index_copy", "index_fill", "index_add", "index_put"}
+    torch.testing.assert_close(module(x), Writes()(x))
 
 
 def _place(x: torch.Tensor) -> torch.Tensor:

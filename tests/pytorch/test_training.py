@@ -20,10 +20,9 @@ from openneutron.model_options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name
 from openneutron.pytorch.operators.annotations import annotation_rules
-from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
+from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize, converted, prepare_training, set_training
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.passes.simulate_batch_norm import CONVOLUTIONS
-from openneutron.pytorch.quantizer.training import converted, prepare_training, set_training
+from openneutron.pytorch.quantizer.passes.batch_norm import CONVOLUTIONS
 
 SPEC = NeutronTargetSpec("imxrt700")
 LAYERS = (*map(str, CONVOLUTIONS), "aten.linear.default")

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openneutron.pytorch.operators.rules.values import (
+from openneutron.pytorch.operators.rules.results import (
     Value,
     groups_of,
     lies_as,

@@ -43,8 +43,7 @@ from openneutron.pytorch.partition.delegation import Delegation, check_kernels
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.run.runner import Runner
-from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, restore
-from openneutron.pytorch.source.inputs import ModelInputs, samples
+from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_graph, export, restore, samples
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target

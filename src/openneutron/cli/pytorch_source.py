@@ -29,8 +29,8 @@ from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutro
 from openneutron.given_file import nearest, obstacle
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.exported_file import load_exported
+from openneutron.pytorch.source.exporting import ModelInputs
 from openneutron.pytorch.source.file_kind import what_it_is
-from openneutron.pytorch.source.inputs import ModelInputs
 
 Inputs = tuple[Any, ...]
 

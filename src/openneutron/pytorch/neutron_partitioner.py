@@ -24,17 +24,32 @@ from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.edge_passes.neutron_edge_pass_manager import duplicate_dequantize, has_shared_dequantize
 from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import Constants, is_compute, op_name, overload_of
-from openneutron.pytorch.graph.reject import NOT_DELEGATED
+from openneutron.pytorch.graph.program import NOT_DELEGATED, Constants, is_compute, op_name, overload_of
+from openneutron.pytorch.graph.rewriting import duplicate_dequantize, has_shared_dequantize
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
-from openneutron.pytorch.partition.delegation import Delegation, counts, fallbacks, has_cpu_kernel, on_cpu, on_npu
-from openneutron.pytorch.partition.gather import Partition, Partitioning, PartitionOptions, partition
-from openneutron.pytorch.partition.handover import HANDOVER, Handover, key_of, tensors_of
-from openneutron.pytorch.partition.names import check_names, matching
+from openneutron.pytorch.partition.delegation import (
+    Delegation,
+    check_names,
+    counts,
+    fallbacks,
+    has_cpu_kernel,
+    matching,
+    on_cpu,
+    on_npu,
+)
+from openneutron.pytorch.partition.gather import (
+    HANDOVER,
+    Handover,
+    Partition,
+    Partitioning,
+    PartitionOptions,
+    key_of,
+    partition,
+    tensors_of,
+)
 
 NXP_DELEGATION_TAG = "delegation_tag"
 
@@ -134,10 +149,9 @@ class NeutronPartitioner(Partitioner):
             self._hand_over(part, exported_program)
             tags[tag] = self.delegation_spec
         tag_constant_data(exported_program)
+        kept_whole = {} if self._whole is None else self._whole.operators
         self.left_whole |= {
-            op_name(node)
-            for node in found.rejected
-            if overload_of(node) in _kept_whole(self._whole) and not has_cpu_kernel(node)
+            op_name(node) for node in found.rejected if overload_of(node) in kept_whole and not has_cpu_kernel(node)
         }
         self.delegations.append(delegation_of(graph, found))
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
@@ -254,10 +268,6 @@ class _Whole:
     operators: Mapping[Any, None]
     calls: frozenset[Node]
     all_calls: frozenset[Node]
-
-
-def _kept_whole(whole: _Whole | None) -> Mapping[Any, None]:
-    return {} if whole is None else whole.operators
 
 
 def has_data(lowered: Lowered) -> bool:

@@ -36,7 +36,7 @@ from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor
 from openneutron.pytorch.graph.program import Constants
 from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal
 from openneutron.pytorch.lower.units import find_units
-from openneutron.pytorch.partition.handover import HANDOVER, Handover
+from openneutron.pytorch.partition.gather import HANDOVER, Handover
 
 core_aten_ops_exception_list = [torch.ops.aten.prelu.default]
 """Operators that have no core ATen decomposition and stay whole, for ``EdgeCompileConfig``."""
@@ -180,10 +180,11 @@ class CompiledPartition:
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
         """Return the partition's files for ``folder``: its ``.tflite`` before and after compiling."""
-        pure = litert.write(self.lowered.graph)
+        pure, graph = litert.write(self.lowered.graph), self.compiled.graph
+        whole = [NeutronNode(self.name, graph.inputs, graph.outputs, self.compiled.program)]
         return {
             folder / f"{self.name}_pure.et.tflite": pure,
-            folder / f"{self.name}_neutron.et.tflite": _neutron_file(pure, self.name, self.compiled),
+            folder / f"{self.name}_neutron.et.tflite": splice(litert.read(pure), whole),
         }
 
 
@@ -351,12 +352,6 @@ def compose(program: ExportedProgram, lowered: Lowered, conversion: Conversion) 
         len(arguments),
         conversion.payload_version,
     )
-
-
-def _neutron_file(pure: bytes, name: str, compiled: Compiled) -> bytes:
-    """Return the partition's ``.tflite`` with one NeutronGraph operator for all of its own."""
-    graph = compiled.graph
-    return splice(litert.read(pure), [NeutronNode(name, graph.inputs, graph.outputs, compiled.program)])
 
 
 def _user_inputs(program: ExportedProgram) -> list[Node]:

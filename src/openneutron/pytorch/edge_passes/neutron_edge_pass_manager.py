@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torch.fx import Graph, GraphModule
+from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 from torch.fx.passes.infra.pass_manager import PassManager
 
-from openneutron.pytorch.graph.program import is_dequantize
+from openneutron.pytorch.graph.rewriting import duplicate_dequantize
 
 
 class NeutronEdgePassManager(PassManager):
@@ -18,24 +18,6 @@ class NeutronEdgePassManager(PassManager):
 
     def __init__(self, passes: Sequence[Any] | None = None) -> None:
         super().__init__(passes=list(passes) if passes is not None else [DuplicateDequantizePass()])
-
-
-def has_shared_dequantize(graph: Graph) -> bool:
-    return any(is_dequantize(node) and len(node.users) > 1 for node in graph.nodes)
-
-
-def duplicate_dequantize(graph: Graph) -> bool:
-    """Copy dequantize nodes that several nodes read; True if anything changed."""
-    changed = False
-    for node in list(graph.nodes):
-        if not is_dequantize(node):
-            continue
-        for user in list(node.users)[1:]:
-            with graph.inserting_after(node):
-                twin = graph.node_copy(node)
-            user.replace_input_with(node, twin)
-            changed = True
-    return changed
 
 
 class DuplicateDequantizePass:

@@ -66,7 +66,6 @@ class RemoveIOQuantOpsPass(ExportPass):
 
 
 def _merge_readers(node: Node) -> None:
-    """Merge equal quantize nodes that read ``node``."""
     first: dict[tuple[object, ...], Node] = {}
     for reader in list(node.users):
         if reader.target is not _QUANTIZE:

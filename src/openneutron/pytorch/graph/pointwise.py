@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.fx import Node
@@ -130,10 +129,6 @@ def evaluate(nodes: Sequence[Node], known: dict[Node, torch.Tensor]) -> torch.Te
         elif overload._schema.name in CASTS:
             known[node] = known[node.all_input_nodes[0]].to(node.meta["val"].dtype)
         else:
-            args, kwargs = (_filled(item, known) for item in (node.args, node.kwargs))
+            args, kwargs = (map_arg(item, known.__getitem__) for item in (node.args, node.kwargs))
             known[node] = overload(*args, **{key: value for key, value in kwargs.items() if key != "memory_format"})
     return known[nodes[-1]]
-
-
-def _filled(item: Any, known: dict[Node, torch.Tensor]) -> Any:
-    return map_arg(item, known.__getitem__)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The facts of an exported program's nodes: operator names, quantization, constants, layouts, origins."""
+"""The facts of an exported program's nodes: operator names, quantization, constants, layouts, origins, reasons."""
 
 from __future__ import annotations
 
 import operator
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +17,50 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_channel, per_tensor
-from openneutron.pytorch.graph.reject import Rejected
+
+QUANTIZE_FIRST = "Quantize it with NeutronQuantizer."
+"""The way out where a model came to the partitioner without quantization that it should have."""
+
+WITH_INTEGERS = "The NPU's operators on integers and booleans are those of indices, positions and conditions."
+"""The hint where the operator would have to compute with integers or booleans."""
+
+REWRITE = "Write it with operators that docs/supported-ops.md lists."
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Why a node stays on the CPU, in words that continue its name, and what could be done about it. ``rule``: what said so, a
+    lowering rule or a stage."""
+
+    reason: str
+    hint: str = ""
+    rule: str = ""
+
+
+class Rejected(Exception):
+    """Ends a rule from inside; ``lower`` turns it into the Reject it carries."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.reject = Reject(reason, hint)
+
+
+KEPT_FLOAT = "kept_float"
+"""The user's call that keeps the node float."""
+
+LEFT_FLOAT = "left_float"
+"""True on nodes that the quantizer examined and has no rule for."""
+
+STAYS_WHOLE = "stays_whole"
+"""The reason why a decomposable operator stayed whole: the reason, and a
+suggestion."""
+
+WRITTEN_AS = "written_as"
+"""The operator that a node of a decomposition was made from."""
+
+NOT_DELEGATED = "not_delegated"
+"""The name in operators_not_to_delegate that a node goes by before it is taken apart."""
+
 
 QUANTIZE = frozenset(
     f"quantized_decomposed.quantize_{form}"
@@ -245,9 +289,8 @@ def arguments_of(node: Node) -> dict[str, Any]:
     overload = overload_of(node)
     assert overload is not None
     arguments = overload._schema.arguments
-    found = {item.name: item.default_value for item in arguments if item.has_default_value()}
-    found |= {item.name: value for item, value in zip(arguments, node.args, strict=False)}
-    return found | dict(node.kwargs)
+    given = {item.name: value for item, value in zip(arguments, node.args, strict=False)} | dict(node.kwargs)
+    return {item.name: given.get(item.name, item.default_value) for item in arguments}
 
 
 def pair(item: Any, absent: Any = None) -> tuple[int, int]:

@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.reject import STAYS_WHOLE, WRITTEN_AS
+from openneutron.pytorch.graph.program import STAYS_WHOLE, WRITTEN_AS, is_dequantize
 
 
 def add_call(module: GraphModule, before: Node, target: torch._ops.OpOverload, *args: object) -> Node:
@@ -79,20 +79,18 @@ def splice(module: GraphModule, node: Node, traced: GraphModule, sources: Sequen
             copy.meta["custom"] = _notes(node, piece)
             made[piece] = copy
             pieces.append(copy)
-    _hand_over(module, node, result)
+    hand_over(module, node, result)
     return pieces
 
 
 def _notes(node: Node, piece: Node) -> dict[str, Any]:
-    """Return the merged notes of the replaced node and of the copied node."""
     notes = {key: value for key, value in node.meta.get("custom", {}).items() if key != STAYS_WHOLE}
     own = piece.meta.get("custom", {})
     whole = {STAYS_WHOLE: own[STAYS_WHOLE]} if STAYS_WHOLE in own else {}
     return {**notes, WRITTEN_AS: notes.get(WRITTEN_AS, str(node.target)), **whole}
 
 
-def _hand_over(module: GraphModule, node: Node, result: Any) -> None:
-    """Redirect the node's readers to the copies' results."""
+def hand_over(module: GraphModule, node: Node, result: Any) -> None:
     if isinstance(result, (list, tuple)):
         for user in list(node.users):
             assert user.target is operator.getitem, f"{user.name} reads all results of {node.name} at once"
@@ -148,3 +146,21 @@ def add_constant(module: GraphModule, before: Node, stem: str, value: torch.Tens
     if isinstance(sample, torch._subclasses.FakeTensor):
         node.meta["val"] = sample.fake_mode.from_tensor(value, static_shapes=True)
     return node
+
+
+def has_shared_dequantize(graph: Graph) -> bool:
+    return any(is_dequantize(node) and len(node.users) > 1 for node in graph.nodes)
+
+
+def duplicate_dequantize(graph: Graph) -> bool:
+    """Copy dequantize nodes that several nodes read; True if anything changed."""
+    changed = False
+    for node in list(graph.nodes):
+        if not is_dequantize(node):
+            continue
+        for user in list(node.users)[1:]:
+            with graph.inserting_after(node):
+                twin = graph.node_copy(node)
+            user.replace_input_with(node, twin)
+            changed = True
+    return changed

@@ -9,6 +9,11 @@ from torch.fx import Node
 from openneutron import ops
 from openneutron.pytorch.graph.pointwise import is_pointwise_operator
 from openneutron.pytorch.graph.program import (
+    LEFT_FLOAT,
+    QUANTIZE_FIRST,
+    REWRITE,
+    STAYS_WHOLE,
+    Reject,
     is_decomposed,
     is_dequantize,
     is_quantize,
@@ -17,8 +22,7 @@ from openneutron.pytorch.graph.program import (
     short_name,
     written,
 )
-from openneutron.pytorch.graph.reject import LEFT_FLOAT, QUANTIZE_FIRST, REWRITE, STAYS_WHOLE, Reject
-from openneutron.pytorch.operators.rules.objections import COUNTED_AT_RUN_TIME, is_computed, objection
+from openneutron.pytorch.operators.rules.tables import COUNTED_AT_RUN_TIME, is_computed, objection
 
 QUANTIZER = "quantizer"
 """``Reject.rule`` where only the quantizer keeps a node from the NPU."""
@@ -67,7 +71,9 @@ def no_rule(node: Node) -> Reject:
         return NO_KERNEL_PLANNED[base]
     if (whole := stays_whole(node)) is not None:
         return whole
-    if is_pointwise_operator(overload) or not _is_float(node):
+    value = node.meta.get("val")
+    is_exact = isinstance(value, torch.Tensor) and not value.is_floating_point()
+    if is_pointwise_operator(overload) or is_exact:
         return not_quantized(node)
     row = ops.BY_NAME.get(LITERT_OF.get(base, base))
     if row is not None and row.kernels and row.litert:
@@ -75,11 +81,6 @@ def no_rule(node: Node) -> Reject:
             f"{name} is not connected for PyTorch yet; there is a kernel for it in .tflite files ({row.litert})"
         )
     return Reject(f"there is no kernel for {name}", REWRITE)
-
-
-def _is_float(node: Node) -> bool:
-    value = node.meta.get("val")
-    return not isinstance(value, torch.Tensor) or value.is_floating_point()
 
 
 def stays_whole(node: Node) -> Reject | None:

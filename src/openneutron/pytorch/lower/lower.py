@@ -19,7 +19,11 @@ from openneutron.pytorch.graph.program import (
     CHANNELS_INNERMOST,
     CHANNELS_LAST,
     DTYPE_OF_TORCH,
+    KEPT_FLOAT,
+    WITH_INTEGERS,
     Constants,
+    Reject,
+    Rejected,
     activation_params,
     is_channels_last,
     is_dequantize,
@@ -31,15 +35,12 @@ from openneutron.pytorch.graph.program import (
     quantized,
     shape_of,
 )
-from openneutron.pytorch.graph.reject import KEPT_FLOAT, WITH_INTEGERS, Reject, Rejected
 from openneutron.pytorch.lower.absent import no_rule, not_quantized
 from openneutron.pytorch.lower.units import Function, Unit, functions_of, only_inside, table_of
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout
-from openneutron.pytorch.operators.rules.objections import objection
-from openneutron.pytorch.operators.rules.results import Results
-from openneutron.pytorch.operators.rules.values import Value, lies_as, plain
+from openneutron.pytorch.operators.rules.results import Results, Value, lies_as, plain
+from openneutron.pytorch.operators.rules.tables import Layout, objection
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,6 @@ class Refusal:
 
     node: Node
     reject: Reject
-
-
-class OutputRejected(Exception):
-    """An output of a partition can't be handed over."""
-
-    def __init__(self, node: Node, reject: Reject) -> None:
-        super().__init__(reject.reason)
-        self.node, self.reject = node, reject
 
 
 class Lowering:
@@ -118,7 +111,6 @@ class Lowering:
             tables |= more
 
     def _lower_unit(self, unit: Unit, tables: Mapping[Node, Function]) -> Refusal | None:
-        """Lower a unit as ``lower_unit`` does, with these functions as tables."""
         mark = self.context.mark()
         inside = only_inside(tables)
         for node in unit.nodes:
@@ -136,7 +128,6 @@ class Lowering:
         return None
 
     def _lower_table(self, node: Node, function: Function) -> Reject | None:
-        """Return the value of a quantize node as a table of a dequantized value."""
         context = self.context
         context.begin(function.nodes[-1])
         quant = activation_params(node, self.constants)
@@ -250,9 +241,9 @@ class Lowering:
         context.inputs[node] = Value(name, shape, order, shape)
         return context.inputs[node]
 
-    def finish(self, name: str, inputs: Iterable[Node], outputs: Iterable[Node]) -> Lowered:
-        """Return the graph with these inputs and outputs; inputs that nothing reads are left out. Raises OutputRejected
-        where an output does not lie in memory as ExecuTorch passes tensors."""
+    def finished(self, name: str, inputs: Iterable[Node], outputs: Iterable[Node]) -> Lowered | Refusal:
+        """Return the graph with these inputs and outputs, or the output that does not lie in memory as ExecuTorch passes
+        tensors. Inputs that nothing reads are left out."""
         context = self.context
         taken = {value.tensor for value in context.inputs.values()}
         exits = []
@@ -260,7 +251,7 @@ class Lowering:
             try:
                 exits.append(self._output(node, taken))
             except Rejected as error:
-                raise OutputRejected(node, error.reject) from error
+                return Refusal(node, error.reject)
             taken.add(exits[-1].tensor)
         entries = [_io_tensor(node, context.inputs[node]) for node in inputs if node in context.inputs]
         whole = Graph(
@@ -273,13 +264,6 @@ class Lowering:
         graph = whole.rebuilt(_live(whole))
         graph.verify()
         return Lowered(graph, tuple(entries), tuple(exits), context.owners)
-
-    def finished(self, name: str, inputs: Iterable[Node], outputs: Iterable[Node]) -> Lowered | Refusal:
-        """Return the graph as ``finish`` does, or the output that can't be handed over."""
-        try:
-            return self.finish(name, inputs, outputs)
-        except OutputRejected as error:
-            return Refusal(error.node, error.reject)
 
     def _output(self, node: Node, taken: set[str]) -> PartitionTensor:
         """Return the output of a result, in the layout in which the edge program has it. A tensor that is an input or

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The units of delegation, and pointwise functions as tables of their results for all 256 stored values.
+"""The units of delegation, orders of execution, and pointwise functions as tables of their results for all 256 stored values.
 
 The nodes of a unit are on the NPU together or not at all, because float values join them.
 """
@@ -7,15 +7,17 @@ The nodes of a unit are on the NPU together or not at all, because float values 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, Node
 
-from openneutron.pytorch.graph.order import in_order
 from openneutron.pytorch.graph.pointwise import evaluate, is_pointwise, is_real
 from openneutron.pytorch.graph.program import (
     Constants,
@@ -29,6 +31,81 @@ from openneutron.pytorch.graph.program import (
     shape_of,
 )
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+def in_order(items: Iterable[Item], sources: Callable[[Item], Iterable[Item]]) -> list[Item]:
+    """Return the items sorted so that each comes after its sources; items on a cycle, and those behind it, are left out.
+
+    Items that are ready at the same time keep the order in which their last sources come.
+    """
+    items = list(items)
+    sorter: TopologicalSorter[Item] = TopologicalSorter()
+    for item in items:
+        sorter.add(item)
+    for item in items:
+        sorter.add(item, *(source for source in sources(item) if source is not item))
+    with suppress(CycleError):  # what does not depend on the cycle is handed out all the same
+        sorter.prepare()
+    order: list[Item] = []
+    while ready := sorter.get_ready():
+        order += ready
+        sorter.done(*ready)
+    return order
+
+
+def components(items: Iterable[Item], neighbors: Callable[[Item], Iterable[Item]]) -> list[list[Item]]:
+    """Return the connected components, each from its first item on in breadth-first order."""
+    seen: set[Item] = set()
+    found = []
+    for first in items:
+        if first in seen:
+            continue
+        seen.add(first)
+        component = [first]
+        for item in component:
+            new = [near for near in dict.fromkeys(neighbors(item)) if near not in seen]
+            seen.update(new)
+            component += new
+        found.append(component)
+    return found
+
+
+class Groups:
+    """The nodes of a graph in groups that run as one, in an order in which they can run."""
+
+    def __init__(self, nodes: Iterable[Node], key_of: Callable[[Node], Hashable]) -> None:
+        together: dict[Hashable, list[Node]] = defaultdict(list)
+        for node in nodes:
+            together[key_of(node)].append(node)
+        group_of = {node: key for key, members in together.items() for node in members}
+        reads = {
+            key: [
+                source
+                for source in dict.fromkeys(s for node in members for s in node.all_input_nodes)
+                if group_of[source] != key
+            ]
+            for key, members in together.items()
+        }
+        order = in_order(together, lambda key: dict.fromkeys(group_of[source] for source in reads[key]))
+        assert len(order) == len(together), "groups on a cycle"
+        self.groups: Sequence[tuple[Sequence[Node], Sequence[Node]]] = [(together[key], reads[key]) for key in order]
+        """The nodes of each group, and what they read from outside of it."""
+
+    def levels(self, on_npu: Callable[[Node], bool]) -> Mapping[Node, int]:
+        """Return for each node how often execution must have changed from NPU to CPU and back before it can run.
+
+        NPU nodes of one level can run together: a way from one of them to another over the CPU would have raised the level.
+        The number of levels with NPU nodes is the least number of delegate calls there can be.
+        """
+        level: dict[Node, int] = {}
+        for nodes, reads in self.groups:
+            npu = on_npu(nodes[0])
+            # From the NPU to the CPU one level ends; what then comes to the NPU belongs to the next.
+            here = max((level[source] + (on_npu(source) and not npu) for source in reads), default=0)
+            level |= dict.fromkeys(nodes, here)
+        return level
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +263,7 @@ def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Uni
         for source in node.all_input_nodes:
             if source.op != "call_function" or (is_exact(source) and not {source, node} <= inside):
                 continue  # integers and booleans may come from anywhere
-            if not is_quantize(source) or _is_constant(source, constants):
+            if not is_quantize(source) or all(each in constants for each in source.all_input_nodes):
                 owner[root(source)] = root(node)
     members: dict[Node, list[Node]] = defaultdict(list)
     for node in calls:
@@ -200,10 +277,6 @@ def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Uni
 
     order = in_order(units, sources)
     return order, [unit for unit in units if unit not in order]
-
-
-def _is_constant(node: Node, constants: Constants) -> bool:
-    return all(source in constants for source in node.all_input_nodes)
 
 
 def _matters(nodes: list[Node]) -> bool:

@@ -1,20 +1,146 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The annotation rules: one row per operator, in the folder of its family."""
+"""The annotation rules: one row per ATen operator, which says how the operator is quantized.
+
+Families whose rules look at a call's arguments, convolutions and pools, have their rows in a ``quantize.py`` of their folder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from types import MappingProxyType
 
+import torch
+from torch.fx import Node
+
+from openneutron.ops import BY_NAME
 from openneutron.pytorch.operators.families import modules
-from openneutron.pytorch.operators.rules.annotation import AnnotationRule
+from openneutron.pytorch.operators.rules.results import ACTIVATIONS
+
+ScaleMap = Callable[[torch.Tensor], torch.Tensor]
+"""From the scales of a layer's weights to those of its output channels."""
+
+
+class Result(Enum):
+    """Whose scale the result has."""
+
+    OWN = "its own, from calibration"
+    SHARED = "the first input's"
+    FIXED = "fixed by the operator"
+    NONE = "none: integers or truth values"
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationRule:
+    """Which arguments of an operator are quantized, and how. Arguments are given by place.
+
+    data: activations (a place may hold a list of tensors, as cat's does; all then share one scale with the result).
+    weight, bias: constants; ``weight_axis`` is the axis of one scale each, or None for one scale in all; a function of the
+    call where calls differ. bias_scales: gives for a call what makes the scales of the bias of those of the weights, where
+    they are others.
+    own_if: calls whose result has a scale of its own although others share theirs.
+    fuses: an activation function that is the only user runs inside this operator.
+    otherwise: the rule of a call whose weight is not a constant.
+    """
+
+    data: tuple[int, ...] = (0,)
+    weight: int | None = None
+    weight_axis: int | Callable[[Node], int] | None = None
+    bias: int | None = None
+    bias_scales: Callable[[Node], ScaleMap | None] | None = None
+    result: Result = Result.OWN
+    own_if: Callable[[Node], bool] | None = None
+    fixed: tuple[float, int] | None = None
+    fuses: bool = False
+    otherwise: AnnotationRule | None = None
+
+
+FUNCTION = AnnotationRule()
+"""A function of one tensor, with a scale of its own."""
+
+MOVE = AnnotationRule(result=Result.SHARED)
+"""What only moves values of its first argument."""
+
+JOIN = AnnotationRule(data=(0, 1), result=Result.SHARED)
+"""What moves or chooses values of two tensors: both and the result have one scale."""
+
+
+def fixed_by(op: str) -> AnnotationRule:
+    """Return the rule of an operator whose result has the fixed quantization of the operator table's row ``op``."""
+    return AnnotationRule(result=Result.FIXED, fixed=BY_NAME[op].fixed_output)
+
+
+SOFTMAX = ("aten.softmax.int", "aten._softmax.default")
+
+TRUTH_SCALE = (1 / 255, -128)
+"""Scale and zero point of booleans as numbers: 0 and 1 are the ends of int8."""
+
+LARGEST_VALUE = 1e4
+"""A filler beyond this stands for no value: a range that held it would have no steps left for the others."""
+
+FILL = "aten.masked_fill.Scalar"
+"""What is left of it after decomposition puts values out of reach."""
+
+MOVES = (
+    *(f"{name}.default" for name in ("alias", "cat", "clone", "contiguous", "detach", "dropout", "expand")),
+    *(
+        f"{name}.default"
+        for name in ("feature_dropout", "flip", "permute", "repeat", "reshape", "t", "unsqueeze", "view")
+    ),
+    *("flatten.using_ints", "slice.Tensor", "squeeze.default", "squeeze.dim", "squeeze.dims", "transpose.int"),
+    *("amax.default", "amin.default", "constant_pad_nd.default", "max_pool2d.default", "pad.default"),
+    *("embedding.default", "gather.default", "index.Tensor", "index_select.default"),
+    *(f"{mode}_pad{n}d.default" for mode in ("reflection", "replication") for n in (1, 2, 3)),
+    *(f"{name}2d.{form}" for name in ("upsample_nearest", "_upsample_nearest_exact") for form in ("default", "vec")),
+    *(f"upsample_bilinear2d.{form}" for form in ("default", "vec")),
+)
+"""Operators that only move values, choose among them, or, as resizes between neighbours do, stay inside their range."""
+
+FUNCTIONS = (
+    *(f"{name}.default" for name in ("abs", "exp", "gelu", "hardswish", "leaky_relu", "log")),
+    *("masked_fill.Scalar", "mean.default", "mean.dim", "sum.default", "sum.dim_IntList"),
+    # Resizes that overshoot or average: 5 dB on noise.
+    *(f"{name}.{form}" for name in ("_upsample_bilinear2d_aa", "upsample_bicubic2d") for form in ("default", "vec")),
+    *(f"_upsample_bicubic2d_aa.{form}" for form in ("default", "vec")),
+)
+
+_FUSING_PAIR = AnnotationRule(data=(0, 1), fuses=True)
+_PAIR = AnnotationRule(data=(0, 1))
+_TRUTH = AnnotationRule(result=Result.NONE)
+_TRUTH_OF_PAIR = AnnotationRule(data=(0, 1), result=Result.NONE)
+
+RULES = {
+    **{f"aten.{name}": MOVE for name in MOVES},
+    **{f"aten.{name}": FUNCTION for name in FUNCTIONS},
+    **dict.fromkeys((*ACTIVATIONS, *SOFTMAX), FUNCTION),
+    **{f"aten.{name}.Tensor": _FUSING_PAIR for name in ("add", "sub", "mul")},
+    **{f"aten.{name}.Tensor": _TRUTH_OF_PAIR for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{f"aten.{name}.Scalar": _TRUTH for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "aten._log_softmax.default": fixed_by("log_softmax"),
+    "aten._to_copy.default": AnnotationRule(data=(), result=Result.FIXED, fixed=TRUTH_SCALE),
+    "aten.addmm.default": AnnotationRule(data=(1,), weight=2, weight_axis=1, bias=0, fuses=True),
+    "aten.argmax.default": _TRUTH,
+    "aten.argmin.default": _TRUTH,
+    "aten.bmm.default": _PAIR,
+    "aten.linear.default": AnnotationRule(weight=1, weight_axis=0, bias=2, fuses=True, otherwise=_PAIR),
+    "aten.log_softmax.int": fixed_by("log_softmax"),
+    "aten.matmul.default": _PAIR,
+    "aten.maximum.default": JOIN,
+    "aten.minimum.default": JOIN,
+    "aten.mm.default": AnnotationRule(weight=1, weight_axis=1, fuses=True, otherwise=_PAIR),
+    "aten.prelu.default": _PAIR,
+    "aten.sigmoid.default": fixed_by("logistic"),
+    "aten.tanh.default": fixed_by("tanh"),
+    "aten.where.self": AnnotationRule(data=(1, 2), result=Result.SHARED),
+}
 
 
 @cache
 def annotation_rules() -> Mapping[str, AnnotationRule]:
     """Return the rules of all families by operator (``aten.relu.default``)."""
-    rules: dict[str, AnnotationRule] = {}
+    rules = dict(RULES)
     for family in modules("quantize"):
         twice = rules.keys() & family.RULES.keys()
         assert not twice, f"two annotation rules for {sorted(twice)}"

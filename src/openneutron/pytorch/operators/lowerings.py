@@ -2,7 +2,7 @@
 """Lowering of edge operators: one rule per operator, in the folder of its family."""
 
 from openneutron.pytorch.operators.families import modules
-from openneutron.pytorch.operators.rules.lowering import LOWER_RULES
+from openneutron.pytorch.operators.rules.tables import LOWER_RULES
 
 modules("lower")
 

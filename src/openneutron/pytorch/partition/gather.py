@@ -1,24 +1,36 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Units to partitions: as few delegate calls as any order of execution allows."""
+"""Units to partitions: as few delegate calls as any order of execution allows; partitions handed over to the backend."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+import torch
+from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.fx import Graph, Node
 
 from openneutron.compiler.select.select import Refused, Trial
-from openneutron.pytorch.graph.order import Groups
+from openneutron.pytorch.backend.compile_spec import DelegateOptions
 from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import Constants, is_compute, is_decomposed, is_dequantize, is_quantize, op_name
-from openneutron.pytorch.graph.reject import LEFT_FLOAT, NOT_DELEGATED, QUANTIZE_FIRST, Reject
+from openneutron.pytorch.graph.program import (
+    LEFT_FLOAT,
+    NOT_DELEGATED,
+    QUANTIZE_FIRST,
+    Constants,
+    Reject,
+    is_compute,
+    is_decomposed,
+    is_dequantize,
+    is_quantize,
+    op_name,
+)
 from openneutron.pytorch.lower.absent import QUANTIZER, left_float, no_rule, not_quantized
-from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal, kept_float
-from openneutron.pytorch.lower.units import Unit, find_units
+from openneutron.pytorch.lower.lower import Lowered, Lowering, PartitionTensor, Refusal, kept_float
+from openneutron.pytorch.lower.units import Groups, Unit, find_units
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
-from openneutron.pytorch.partition.names import OPTION, matching
+from openneutron.pytorch.partition.delegation import OPTION, matching
 
 NOTHING_TO_DO = Reject("nothing in its partition moves or computes a value", rule="no-op partitions")
 
@@ -118,14 +130,12 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
         accepted = [unit for unit in accepted if unit not in refused]
     delegated = {node for part in partitions for node in part.nodes}
     _reject_circles(in_circles, constants, options, rejected)
-    rejected = {node: _without_advice(node, reject) for node, reject in rejected.items()}
+    # NeutronQuantizer saw what it left float: to quantize it is no advice.
+    for node, reject in rejected.items():
+        if reject.hint == QUANTIZE_FIRST and left_float(node):
+            rejected[node] = replace(reject, hint="")
     assert all(node in delegated or node in rejected for node in graph.nodes if is_compute(node))
     return Partitioning(tuple(partitions), rejected)
-
-
-def _without_advice(node: Node, reject: Reject) -> Reject:
-    """Return the reason without the hint to quantize where NeutronQuantizer left the node float."""
-    return replace(reject, hint="") if reject.hint == QUANTIZE_FIRST and left_float(node) else reject
 
 
 def _reject_circles(
@@ -183,7 +193,6 @@ def _supported(
 
 
 def _unwanted(unit: Unit, patterns: Sequence[str]) -> Refusal | None:
-    """Return the first node of the unit that the user keeps from the NPU, if there is one."""
     for node in unit.compute:
         reject = _unwanted_node(node, patterns)
         if reject is not None:
@@ -246,3 +255,76 @@ def _compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> R
         return tried
     owner = lowered.owners.get(tried.result, part.nodes[0])
     return Refusal(owner, Reject(tried.reason, rule="compiler"))
+
+
+HANDOVER = "openneutron_handover"
+"""The key of ``node.meta`` of a partition's first node. ExecuTorch copies it to the delegated program."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handover:
+    """A partition as the partitioner lowered and tried it.
+
+    ``key`` states the nodes, in the order in which they were lowered, and what crosses into and out of the partition;
+    ``tensors`` are the constants by the names of their nodes. A delegated program that differs in one of them is lowered anew.
+    """
+
+    specs: Sequence[CompileSpec]
+    delegate: DelegateOptions
+    key: tuple[str, ...]
+    tensors: Mapping[str, torch.Tensor]
+    lowered: Lowered = field(repr=False)
+    trial: Trial | None = field(repr=False)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Handover:
+        return self
+
+    def taken(
+        self, units: Iterable[Unit], constants: Constants, inputs: Sequence[Node], outputs: Sequence[Node]
+    ) -> Lowered | None:
+        """Return the lowered partition with the nodes of the delegated program; None where that is another program."""
+        units = list(units)
+        if self.key != key_of(units, inputs, outputs):
+            return None
+        tensors = tensors_of(units, constants)
+        if tensors.keys() != self.tensors.keys():
+            return None
+        if not all(_same(tensor, self.tensors[name]) for name, tensor in tensors.items()):
+            return None
+        nodes = {node.name: node for node in (*inputs, *outputs)}
+
+        def here(items: Iterable[PartitionTensor]) -> tuple[PartitionTensor, ...]:
+            return tuple(replace(item, node=nodes[item.node.name]) for item in items)
+
+        return replace(self.lowered, inputs=here(self.lowered.inputs), outputs=here(self.lowered.outputs), owners={})
+
+
+def key_of(units: Iterable[Unit], inputs: Iterable[Node], outputs: Iterable[Node]) -> tuple[str, ...]:
+    """Return all of a partition that lowering reads, besides the values of constants, as text."""
+    nodes = [node for unit in units for node in unit.nodes]
+    sources = dict.fromkeys(source for node in nodes for source in node.all_input_nodes)
+    return (
+        *(f"{node.name} = {op_name(node)} {node.args} {node.kwargs} {_layout(node)}" for node in nodes),
+        *(f"{node.name} {_layout(node)}" for node in sources),
+        f"inputs {[node.name for node in inputs]}",
+        f"outputs {[node.name for node in outputs]}",
+    )
+
+
+def tensors_of(units: Iterable[Unit], constants: Constants) -> dict[str, torch.Tensor]:
+    """Return the constants that the units read, by the names of their nodes."""
+    sources = dict.fromkeys(source for unit in units for node in unit.nodes for source in node.all_input_nodes)
+    return {node.name: constants.tensor(node) for node in sources if node in constants}
+
+
+def _layout(node: Node) -> str:
+    values = node.meta.get("val")
+    tensors = values if isinstance(values, (list, tuple)) else (values,)
+    return " ".join(
+        f"{value.dtype}{list(value.shape)}{list(value.stride())}" if isinstance(value, torch.Tensor) else "-"
+        for value in tensors
+    )
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one is other or (one.dtype == other.dtype and torch.equal(one, other))

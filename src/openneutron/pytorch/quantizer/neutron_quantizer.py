@@ -20,25 +20,23 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, Quan
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.pointwise import Region, find_regions
 from openneutron.pytorch.graph.rewriting import constant_of
-from openneutron.pytorch.operators.annotations import annotation_rules
-from openneutron.pytorch.operators.comparison.quantize import FILL
-from openneutron.pytorch.operators.elementwise.quantize import SOFTMAX, has_own_scale, row_dimension
-from openneutron.pytorch.operators.rules.annotation import AnnotationRule, Result
+from openneutron.pytorch.operators.annotations import FILL, SOFTMAX, AnnotationRule, Result, annotation_rules
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
-from openneutron.pytorch.quantizer import overrides
+from openneutron.pytorch.quantizer import settings
 from openneutron.pytorch.quantizer.observers import fixed_parameters
-from openneutron.pytorch.quantizer.overrides import Overrides
-from openneutron.pytorch.quantizer.passes.simulate_batch_norm import BATCH_NORM, normalized
-from openneutron.pytorch.quantizer.settings import USUAL, Choice, QuantizationConfig
+from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, normalized
+from openneutron.pytorch.quantizer.settings import USUAL, Choice, Overrides, QuantizationConfig
 from openneutron.pytorch.quantizer.specs import (
     act_qspec,
     activation_spec,
     bias_spec,
     filled_spec,
     fixed_spec,
+    has_own_scale,
     is_per_channel,
     is_probability_spec,
     probability_spec,
+    row_dimension,
     row_spec,
     weight_spec,
     wgt_fc_qspec,
@@ -69,7 +67,7 @@ class NeutronQuantizer(Quantizer):
         self.neutron_target_spec = neutron_target_spec or NeutronTargetSpec()
         self.is_qat = is_qat
         self._overrides = Overrides()
-        self._names = overrides.nothing()
+        self._names = settings.nothing()
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
         """Set how operators are quantized for which no other setting exists; None keeps them float."""
@@ -78,32 +76,32 @@ class NeutronQuantizer(Quantizer):
 
     def set_module_name(self, name: str, config: QuantizationConfig | None) -> Self:
         """Set how everything in a module (``features.3``) is quantized; None keeps it float."""
-        return self._having(overrides.module_name(name, config, "set_module_name"))
+        return self._having(settings.module_name(name, config, "set_module_name"))
 
     def set_module_type(self, kind: type | str, config: QuantizationConfig | None) -> Self:
         """Set how everything in modules of a class is quantized; None keeps it float."""
-        return self._having(overrides.module_type(kind, config, "set_module_type"))
+        return self._having(settings.module_type(kind, config, "set_module_type"))
 
     def set_operator(self, target: object, config: QuantizationConfig | None) -> Self:
         """Set how an operator is quantized: an overload, an operator with all its overloads, or the name of either.
         None keeps it float; operators that would be taken apart stay whole then."""
-        return self._having(overrides.operator(target, config, "set_operator"))
+        return self._having(settings.operator(target, config, "set_operator"))
 
     set_operator_type = set_operator
 
     def keep_float(self, *items: object) -> Self:
         """Keep modules (names, classes) and operators (``aten.softmax.int``) float."""
         for item in items:
-            self._having(overrides.any_of(item, None, "keep_float"))
+            self._having(settings.any_of(item, None, "keep_float"))
         return self
 
-    def _having(self, override: overrides.Override) -> Self:
+    def _having(self, override: settings.Override) -> Self:
         self._overrides = self._overrides.having(override)
         return self
 
     def begin(self, model: GraphModule) -> None:
         """Note the model's names and what was said of its operators, before passes fold or rewrite them."""
-        self._names |= overrides.names_in(model)
+        self._names |= settings.names_in(model)
         self._overrides.mark(model)
 
     def keeps_float(self, node: Node) -> bool:
@@ -135,9 +133,9 @@ class NeutronQuantizer(Quantizer):
                 continue
             if _is_float(node) or rule.result is Result.NONE:
                 self._annotate_node(node, rule, config, constants)
-        overrides.mark_left_float(model, constants)
-        overrides.unmark(model)
-        self._names = overrides.nothing()
+        settings.mark_left_float(model, constants)
+        settings.unmark(model)
+        self._names = settings.nothing()
         return model
 
     def validate(self, model: GraphModule) -> None:
@@ -156,11 +154,15 @@ class NeutronQuantizer(Quantizer):
                     ways.append((config, [node]))
                 else:
                     alike.append(node)
-        found = [find_regions(nodes, lambda node: _is_number(model, node), self._host) for _, nodes in ways]
+
+        def is_number(node: Node) -> bool:
+            value = constant_of(model, node)
+            return value is not None and value.numel() == 1
+
+        found = [find_regions(nodes, is_number, self._host) for _, nodes in ways]
         return [region for regions in found for region in regions if len(region.nodes) > 1 or not _has_row(region.end)]
 
     def _annotate_function(self, region: Region) -> None:
-        """Quantize a function's input and result, and nothing between."""
         config = self._overrides.of(region.end)
         assert config is not None
         source, spec = self._input_spec(region.root, config), self._activation(config.output_activation, region.end)
@@ -205,12 +207,16 @@ class NeutronQuantizer(Quantizer):
         )
         if last is not node:
             node.meta[Q_ANNOTATION_KEY].output_qspec = None
-            for inner in _between(node, last):
+            inner = _only_user(node)
+            while inner is not None and inner is not last:
                 inner.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, None, _annotated=True)
-            last.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, self._last_spec(last), _annotated=True)
+                inner = _only_user(inner)
+            config_of_last = self._overrides.of(last)
+            assert config_of_last is not None
+            spec = self._activation(config_of_last.output_activation, last)
+            last.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, spec, _annotated=True)
 
     def _annotate_truths(self, node: Node, rule: AnnotationRule, config: QuantizationConfig) -> None:
-        """Annotate booleans that become numbers."""
         (source,) = node.all_input_nodes
         if source.meta["val"].dtype == torch.bool and config.output_activation is not None:
             assert rule.fixed is not None
@@ -232,12 +238,6 @@ class NeutronQuantizer(Quantizer):
         if _is_shared(node, rule) and first is not None and inputs[first] is not None:
             return SharedQuantizationSpec((first, node))
         return self._activation(config.output_activation, node)
-
-    def _last_spec(self, last: Node) -> QuantizationSpecBase | None:
-        """Return the spec of the result of an activation that runs inside another operator."""
-        config = self._overrides.of(last)
-        assert config is not None
-        return self._activation(config.output_activation, last)
 
     def _activation(self, choice: Choice, node: Node) -> QuantizationSpecBase | None:
         """Return the spec of a tensor whose scale comes from calibration: the user's choice, or the one that suits its
@@ -296,11 +296,6 @@ class NeutronQuantizer(Quantizer):
         if user is None or not is_fused_clamp(user) or self._overrides.keeps_float(user):
             return last
         return user
-
-
-def _is_number(model: GraphModule, node: Node) -> bool:
-    value = constant_of(model, node)
-    return value is not None and value.numel() == 1
 
 
 def _has_row(node: Node) -> bool:
@@ -376,14 +371,6 @@ def _data_nodes(node: Node, rule: AnnotationRule) -> Iterator[Node]:
 
 def _only_user(node: Node) -> Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
-
-
-def _between(first: Node, last: Node) -> Iterator[Node]:
-    """Yield the nodes of a chain, ends left out."""
-    here = _only_user(first)
-    while here is not None and here is not last:
-        yield here
-        here = _only_user(here)
 
 
 def _root_spec(node: Node) -> QuantizationSpecBase | None:

@@ -18,7 +18,7 @@ from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
 
 from openneutron.ops import BY_NAME
 from openneutron.ops.reductions import LEAST_SCALE
-from openneutron.pytorch.operators.comparison.quantize import LARGEST_VALUE
+from openneutron.pytorch.operators.annotations import LARGEST_VALUE
 
 BINS = 2048
 CANDIDATES = 128

@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The user's choice of number formats for an operator."""
+"""The user's settings for single modules, types of modules and operators, and the nodes of a graph that they match."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from fnmatch import fnmatchcase
 from typing import TypeAlias
 
+import torch
+from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantizer import QuantizationSpec
+from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
+
+from openneutron.errors import InvalidOptionError
+from openneutron.pytorch.graph.program import KEPT_FLOAT, LEFT_FLOAT
 
 
 class Usual(Enum):
@@ -37,3 +46,197 @@ class QuantizationConfig:
 
 
 AS_USUAL = QuantizationConfig()
+
+
+_CHOSEN = "openneutron_config"
+"""The key of ``node.meta`` that holds what was said of the operator a node was before passes rewrote it."""
+
+NAMES_SHOWN = 3
+
+
+class By(Enum):
+    """What a pattern is compared with. Of what is said of one node, the more special wins."""
+
+    OPERATOR = "operator"
+    MODULE_TYPE = "module type"
+    MODULE_NAME = "module name"
+
+
+_SPECIAL_LAST = tuple(By)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """All names that patterns may match in a model."""
+
+    known: dict[By, frozenset[str]]
+
+    def __or__(self, other: Names) -> Names:
+        return Names({by: self.known[by] | other.known[by] for by in By})
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """``config`` (None: float) for what ``pattern`` matches; ``said`` is the user's own call, for messages."""
+
+    by: By
+    pattern: str
+    config: QuantizationConfig | None
+    said: str
+
+    def matches(self, node: Node) -> bool:
+        """A module's name or type is also that of everything inside it."""
+        return any(self.fits(name) for name in _names_of(node, self.by))
+
+    def fits(self, name: str) -> bool:
+        if fnmatchcase(name, self.pattern):
+            return True
+        if self.by is By.MODULE_NAME:
+            return False
+        # aten.add is every overload of it, and Linear is torch.nn.modules.linear.Linear.
+        short = name.rpartition(".")[0 if self.by is By.OPERATOR else 2]
+        return fnmatchcase(short, self.pattern)
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Everything a user said, in order; ``rest`` is for what no pattern matches."""
+
+    given: tuple[Override, ...] = ()
+    rest: QuantizationConfig | None = field(default_factory=lambda: AS_USUAL)
+
+    def __bool__(self) -> bool:
+        return bool(self.given) or self.rest != AS_USUAL
+
+    def having(self, override: Override) -> Overrides:
+        return replace(self, given=(*self.given, override))
+
+    def of(self, node: Node) -> QuantizationConfig | None:
+        """Return how the node is to be quantized; None for not at all."""
+        if not self:
+            return AS_USUAL
+        override = self._of(node)
+        return self.rest if override is None else override.config
+
+    def keeps_float(self, node: Node) -> bool:
+        return self.of(node) is None
+
+    def mark(self, module: GraphModule) -> None:
+        """Note on each node what was said of its operator, so that it holds for what passes make of the node, and on
+        float nodes who keeps them so."""
+        if not self:
+            return
+        for node in module.graph.nodes:
+            if node.op != "call_function":
+                continue
+            override = self._of(node)
+            if override is not None:
+                node.meta[_CHOSEN] = override
+            if self.of(node) is None:
+                said = override.said if override is not None else "set_global"
+                node.meta["custom"] = {**node.meta.get("custom", {}), KEPT_FLOAT: said}
+
+    def check(self, names: Names) -> None:
+        """Raise InvalidOptionError for a pattern that matches nothing."""
+        for override in self.given:
+            known = names.known[override.by]
+            if not any(override.fits(name) for name in known):
+                raise InvalidOptionError(_unknown(override, known))
+
+    def _of(self, node: Node) -> Override | None:
+        found: Override | None = node.meta.get(_CHOSEN)
+        for override in self.given:
+            special = found is None or _SPECIAL_LAST.index(override.by) >= _SPECIAL_LAST.index(found.by)
+            if special and override.matches(node):
+                found = override
+        return found
+
+
+def module_name(name: str, config: QuantizationConfig | None, said: str) -> Override:
+    return Override(By.MODULE_NAME, name, config, f"{said} '{name}'")
+
+
+def module_type(kind: type | str, config: QuantizationConfig | None, said: str) -> Override:
+    """For a class, or its name with or without the module it is in."""
+    pattern = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    return Override(By.MODULE_TYPE, pattern, config, f"{said} '{pattern.rpartition('.')[2]}'")
+
+
+def operator(target: object, config: QuantizationConfig | None, said: str) -> Override:
+    """For an overload, all overloads of an operator, or the name of either (aten::add is aten.add)."""
+    pattern = str(target).replace("::", ".")
+    return Override(By.OPERATOR, _out_of_place(pattern), config, f"{said} '{pattern}'")
+
+
+def any_of(item: object, config: QuantizationConfig | None, said: str) -> Override:
+    """For what ``item`` is: a class of modules, an operator or its name, or the name of a module."""
+    if isinstance(item, type):
+        return module_type(item, config, said)
+    if isinstance(item, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return operator(item, config, said)
+    if not isinstance(item, str):
+        raise InvalidOptionError(
+            f"{said}: {item!r} is a {type(item).__name__}; give the name of a module or operator, or a class of modules."
+        )
+    return (operator if item.startswith(("aten.", "aten::")) else module_name)(item, config, said)
+
+
+def names_in(module: GraphModule) -> Names:
+    """Return the names of a model's modules, their types, and operators."""
+    calls = [node for node in module.graph.nodes if node.op == "call_function"]
+    known = {by: frozenset(name for node in calls for name in _names_of(node, by)) for by in By}
+    # A module of constants alone (a batch norm that was folded) has no nodes.
+    known[By.MODULE_NAME] |= {name for name, _ in module.named_modules() if name}
+    return Names(known)
+
+
+def unmark(module: GraphModule) -> None:
+    """Remove the notes that only passes and annotation need."""
+    for node in module.graph.nodes:
+        node.meta.pop(_CHOSEN, None)
+
+
+def nothing() -> Names:
+    return Names(dict.fromkeys(By, frozenset()))
+
+
+def _names_of(node: Node, by: By) -> Iterable[str]:
+    if by is By.OPERATOR:
+        return (_out_of_place(str(node.target)),)
+    stack = node.meta.get("nn_module_stack") or {}
+    if by is By.MODULE_NAME:
+        paths = (str(path).removeprefix("L['self'].").removeprefix("L__self___") for path, _ in stack.values())
+        return tuple(path for path in paths if path)
+    return tuple(
+        kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}" for _, kind in stack.values()
+    )
+
+
+def _out_of_place(name: str) -> str:
+    """Return ``aten.relu.default`` of ``aten.relu_.default``: the graph has one form of each."""
+    parts = name.split(".")
+    if len(parts) > 1 and not parts[1].startswith("_"):
+        parts[1] = parts[1].removesuffix("_")
+    return ".".join(parts)
+
+
+def _unknown(override: Override, known: Iterable[str]) -> str:
+    if override.by is By.MODULE_TYPE:
+        known = {name.rpartition(".")[2] for name in known}
+    names = sorted(name for name in known if not name.startswith("<"))
+    pattern = override.pattern.rpartition(".")[2] if override.by is By.MODULE_TYPE else override.pattern
+    near = difflib.get_close_matches(pattern, names, NAMES_SHOWN, 0.5)
+    hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+    if not near and names:
+        shown = ", ".join(repr(name) for name in names[:NAMES_SHOWN])
+        hint = f" There are {shown}{' and others' if len(names) > NAMES_SHOWN else ''}."
+    return f"{override.said}: the model has no such {override.by.value}.{hint}"
+
+
+def mark_left_float(model: GraphModule, constants: Set[Node]) -> None:
+    """Note on each call that stays float without the user's wish that it does. The partitioner's reasons read the note."""
+    for node in model.graph.nodes:
+        custom = node.meta.get("custom", {})
+        wanted = KEPT_FLOAT in custom or Q_ANNOTATION_KEY in node.meta
+        if node.op == "call_function" and not wanted and node not in constants:
+            node.meta["custom"] = {**custom, LEFT_FLOAT: True}

@@ -189,20 +189,13 @@ def _executorch(subject: str, way_out: str) -> Iterator[None]:
                 said.seek(0)
                 log = written.getvalue() + said.read().decode(errors="replace")
                 words = _words(error, log)
-                kernel = _no_kernel(words)
-                if kernel:
-                    words, way_out = f"its runtime has no kernel '{kernel}'.", OTHER_RUNTIME
+                if kernel := re.search(r"kernel '([^']+)' not found", words):
+                    words, way_out = f"its runtime has no kernel '{kernel[1]}'.", OTHER_RUNTIME
                 raise InvalidModelError(f"{subject}: {words} {way_out}") from error
             finally:
                 os.dup2(kept, 2)
     finally:
         os.close(kept)
-
-
-def _no_kernel(words: str) -> str:
-    """Return the name of the kernel that ExecuTorch's runtime lacks, ``aten::sort.values``; empty for other errors."""
-    found = re.search(r"kernel '([^']+)' not found", words)
-    return found[1] if found else ""
 
 
 def _words(error: RuntimeError, log: str) -> str:

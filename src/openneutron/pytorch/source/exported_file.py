@@ -12,8 +12,7 @@ import importlib
 import io
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,22 +78,15 @@ def load_exported(path: Path, trust: bool = False, imports: Sequence[str] = ()) 
 
 
 def _import(module: str) -> None:
-    with _current_folder():
-        try:
-            importlib.import_module(module)
-        # A user's module may raise anything, and end with sys.exit.
-        except (Exception, SystemExit) as error:
-            words = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InvalidOptionError(f"--import: '{module}' can't be imported: {words}.") from error
-
-
-@contextmanager
-def _current_folder() -> Iterator[None]:
-    """Search the current folder last, so that its modules hide no installed module."""
+    """Import a user's module. The current folder is searched last, so that its modules hide no installed module."""
     here = str(Path.cwd())
     sys.path.append(here)
     try:
-        yield
+        importlib.import_module(module)
+    # A user's module may raise anything, and end with sys.exit.
+    except (Exception, SystemExit) as error:
+        words = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InvalidOptionError(f"--import: '{module}' can't be imported: {words}.") from error
     finally:
         sys.path.remove(here)
 

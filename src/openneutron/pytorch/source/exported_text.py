@@ -184,7 +184,6 @@ def _expression(text: str) -> None:
 
 
 def _tree(text: str) -> None:
-    """Check the specification of a tree of inputs or outputs."""
     _spec(json.loads(text)[1])
 
 

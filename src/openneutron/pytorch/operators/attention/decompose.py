@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 MASKED = -64.0
 """What a score gets added where it is masked, instead of -infinity, which int8 does not hold. It is exact in int8 as the
@@ -33,11 +33,10 @@ def scaled_dot_product_attention(
     dropout_p: float,
     is_causal: bool,
     scale: float | None,
-    enable_gqa: bool,
+    **_: object,
 ) -> Tensor | Keep:
     if dropout_p:
         return KEPT
-    del enable_gqa  # PyTorch has checked that the heads fit each other
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     query = query if factor == 1 else query * factor
     scores = _masked(_product(query, key.transpose(-2, -1)), attn_mask, is_causal)

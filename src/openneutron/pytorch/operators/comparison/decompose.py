@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.comparison.quantize import LARGEST_VALUE
-from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.annotations import LARGEST_VALUE
+from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
 
@@ -30,19 +33,9 @@ def masked_fill(self: Tensor, mask: Tensor, value: float) -> Tensor | Keep:
     return _aten.where.self(mask, _number(self, value), self)
 
 
-@decomposes("aten.masked_fill.Tensor")
-def masked_fill_with_tensor(self: Tensor, mask: Tensor, value: Tensor) -> Tensor | Keep:
-    return _aten.where.self(mask, value, self) if self.is_floating_point() and self.dtype == value.dtype else KEPT
-
-
 @decomposes("aten.where.ScalarOther")
 def where_or_number(condition: Tensor, self: Tensor, other: float) -> Tensor | Keep:
     return _chosen(_aten.logical_not.default(condition), other, self)
-
-
-@decomposes("aten.where.ScalarSelf")
-def where_number(condition: Tensor, self: float, other: Tensor) -> Tensor | Keep:
-    return _chosen(condition, self, other)
 
 
 def _chosen(condition: Tensor, number: float, otherwise: Tensor) -> Tensor | Keep:
@@ -60,18 +53,21 @@ def where_numbers(condition: Tensor, self: float, other: float) -> Tensor | Keep
     return _aten.where.self(condition, torch.full((), self), torch.full((), other))
 
 
-@decomposes("aten.max.dim")
-def max_along(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor] | Keep:
-    if not self.is_floating_point() or not self.dim():
-        return KEPT
-    return _aten.amax.default(self, [dim], keepdim), _aten.argmax.default(self, dim, keepdim)
+def _extreme(value_of: Any, position_of: Any) -> Callable[..., Any]:
+    """Return the decomposition of max or min, of all values or along a dimension with their positions."""
+
+    def rule(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | tuple[Tensor, Tensor] | Keep:
+        if not self.is_floating_point() or (dim is not None and not self.dim()):
+            return KEPT
+        if dim is None:
+            return value_of(self, list(range(self.dim())))
+        return value_of(self, [dim], keepdim), position_of(self, dim, keepdim)
+
+    return rule
 
 
-@decomposes("aten.min.dim")
-def min_along(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor] | Keep:
-    if not self.is_floating_point() or not self.dim():
-        return KEPT
-    return _aten.amin.default(self, [dim], keepdim), _aten.argmin.default(self, dim, keepdim)
+decomposes("aten.max.default", "aten.max.dim")(_extreme(_aten.amax.default, _aten.argmax.default))
+decomposes("aten.min.default", "aten.min.dim")(_extreme(_aten.amin.default, _aten.argmin.default))
 
 
 @decomposes("aten.cumsum.default")

@@ -11,12 +11,10 @@ import torch
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_tensor
-from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of, short_name
-from openneutron.pytorch.graph.reject import Reject, Rejected
-from openneutron.pytorch.operators.rules.broadcast import Together, together
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
-from openneutron.pytorch.operators.rules.values import Value, plain
+from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, op_name, shape_of, short_name
+from openneutron.pytorch.operators.rules.context import Context, broadcasting
+from openneutron.pytorch.operators.rules.results import Value, plain
+from openneutron.pytorch.operators.rules.tables import Layout, always, lowers
 
 LEAST_SCALE = 1 / 256
 """LiteRT compares multiples of 1/256: stored values of one quantization stay apart from this scale on."""
@@ -68,8 +66,7 @@ def _comparison(name: str) -> Callable[[Node, Context], Value | Reject]:
             assert isinstance(other, (int, float))
             (a,) = _comparable(node, context, (a,))
             return _with_number(node, context, a, relation(_reals(context.quant(a)), np.float32(other)), name)
-        both = together(context, _comparable(node, context, (a, context.value(other))), shape_of(node))
-        return both.result(context.emit(op, both.tensors, both.stored, None, node.name, DType.BOOL))
+        return broadcasting(node, context, op, _comparable(node, context, (a, context.value(other))), None, DType.BOOL)
 
     return rule
 
@@ -93,8 +90,7 @@ def _with_number(node: Node, context: Context, a: Value, holds: np.ndarray, name
     else:
         op, bound = ("greater_equal", int(np.argmax(holds))) if holds.any() else ("less", 0)
     limit = context.add_constant(f"{node.name}_bound", np.array(bound - 128, np.int8), context.quant(a))
-    both = together(context, (a, plain(limit, ())), shape_of(node))
-    return both.result(context.emit(op, both.tensors, both.stored, None, node.name, DType.BOOL))
+    return broadcasting(node, context, op, (a, plain(limit, ())), None, DType.BOOL)
 
 
 def _comparable(node: Node, context: Context, values: Sequence[Value]) -> list[Value]:
@@ -138,8 +134,7 @@ def _of_truths(node: Node, context: Context, op: str) -> Value | Reject:
     if any(context.dtype(value) is not DType.BOOL for value in values):
         kinds = " and ".join(str(context.dtype(value)) for value in values)
         return Reject(f"its inputs are {kinds}; {short_name(node)} is there for bool")
-    both = together(context, values, shape_of(node))
-    return both.result(context.emit(op, both.tensors, both.stored, None, node.name, DType.BOOL))
+    return broadcasting(node, context, op, values, None, DType.BOOL)
 
 
 def _logical(op: str) -> Callable[[Node, Context], Value | Reject]:
@@ -158,7 +153,7 @@ for _name, _op in _LOGICAL.items():
 def where(node: Node, context: Context) -> Value | Reject:
     given, quant = arguments_of(node), context.result_quant(node)
     a, b = (_at_scale(context, context.value(given[name]), quant) for name in ("self", "other"))
-    return _selected(node, context, _truth(context, given["condition"]), a, b, quant)
+    return broadcasting(node, context, "select_v2", (_truth(context, given["condition"]), a, b), quant)
 
 
 @lowers("aten.masked_fill.Scalar", preserve=always, moves=True)
@@ -171,7 +166,7 @@ def masked_fill(node: Node, context: Context) -> Value | Reject:
     filler = context.add_constant(
         f"{node.name}_value", np.array(context.pad_value(quant, float(given["value"])), np.int8), quant
     )
-    return _selected(node, context, _truth(context, given["mask"]), plain(filler, ()), data, quant)
+    return broadcasting(node, context, "select_v2", (_truth(context, given["mask"]), plain(filler, ()), data), quant)
 
 
 def truths_as_numbers(node: Node, context: Context, condition: Value) -> Value:
@@ -183,7 +178,7 @@ def truths_as_numbers(node: Node, context: Context, condition: Value) -> Value:
         )
         for word, number in (("one", 1.0), ("zero", 0.0))
     )
-    return _selected(node, context, condition, one, zero, quant)
+    return broadcasting(node, context, "select_v2", (condition, one, zero), quant)
 
 
 def _truth(context: Context, node: object) -> Value:
@@ -191,11 +186,6 @@ def _truth(context: Context, node: object) -> Value:
     if context.dtype(value) is not DType.BOOL:
         raise Rejected(f"its condition is {context.dtype(value)}; it must be bool")
     return value
-
-
-def _selected(node: Node, context: Context, condition: Value, a: Value, b: Value, quant: QuantParams) -> Value:
-    all_three: Together = together(context, (condition, a, b), shape_of(node))
-    return all_three.result(context.emit("select_v2", all_three.tensors, all_three.stored, quant, node.name))
 
 
 def _at_scale(context: Context, value: Value, quant: QuantParams) -> Value:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.rules.decomposition import decomposes
+from openneutron.pytorch.operators.rules.tables import decomposes
 
 _aten = torch.ops.aten
 
@@ -105,7 +105,6 @@ def _volume(planes: Tensor, like: Tensor) -> Tensor:
 
 
 def _padded(planes: Tensor, before: int, behind: int) -> Tensor:
-    """Pad with planes of zeros before and behind."""
     if before == behind == 0:
         return planes
     return _aten.constant_pad_nd.default(planes, [0, 0, 0, 0, 0, 0, before, behind], 0.0)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions."""
+"""Convolutions in one and two dimensions.
+
+LiteRT's TRANSPOSE_CONV knows neither groups nor dilation: both become zeros among the weights, which selection leaves out.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,12 @@ from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_channel, per_tensor
 from openneutron.ops.conv import same_padding
-from openneutron.pytorch.graph.program import arguments_of, pair, shape_of
-from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, Reject, Rejected
+from openneutron.pytorch.graph.program import QUANTIZE_FIRST, Reject, Rejected, arguments_of, pair, shape_of
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.values import Shape, Value
+from openneutron.pytorch.operators.rules.results import Shape, Value
+from openneutron.pytorch.operators.rules.tables import Layout, lowers
+
+Pair = tuple[int, int]
 
 OHWI = (0, 2, 3, 1)
 IHWO_OF_DEPTHWISE = (1, 2, 3, 0)
@@ -90,29 +94,46 @@ def pad(context: Context, source: str, amounts: tuple[tuple[int, int], ...], val
 
 @lowers("aten.conv1d.default", "aten.conv2d.default", fuses=True, layout=Layout.NHWC)
 def convolution(node: Node, context: Context) -> Value | Reject:
-    given, shape = arguments_of(node), shape_of(node)
-    operands = operands_of(context, given, shape)
-    if isinstance(operands, Reject):
-        return operands
-    data, weight = operands
-    rows = len(shape) == 3
-    data = context.viewed(data, with_row(data.shape))
+    given, shape = arguments_of(node), with_row(shape_of(node))
+    data, weight, window = _operands(context, given, shape_of(node))
     weight = context.viewed(weight, with_row(weight.shape))
-    stride, dilation = (spatial(given[key], rows, 1) for key in ("stride", "dilation"))
-    before = spatial(given["padding"], rows, 0)
-    window = Window(pair(weight.shape[2:]), stride, before, dilation)
-    result = _emit(node, context, given, data, weight, window, with_row(shape))
-    return context.viewed(result, shape)
+    groups, channels, filters = given["groups"], data.shape[1], shape[1]
+    depthwise = groups == channels and groups > 1
+    multiplier: dict[str, Any] = {"depth_multiplier": filters // channels} if depthwise else {}
+    source, padding = padded(context, context.nhwc(data), window, shape[2:])
+    quant = context.result_quant(node)
+    weights = context.arranged(weight, IHWO_OF_DEPTHWISE if depthwise else OHWI)
+    name = context.emit(
+        "depthwise_conv_2d" if depthwise else "conv_2d",
+        (source, weights, bias_of(context, given["bias"], source, weights, filters)),
+        (shape[0], *shape[2:], filters),
+        quant,
+        node.name,
+        padding=padding,
+        stride_h=window.stride[0],
+        stride_w=window.stride[1],
+        dilation_h=window.dilation[0],
+        dilation_w=window.dilation[1],
+        activation=context.activation(node, quant),
+        **multiplier,
+    )
+    return context.viewed(context.from_nhwc(name, shape), shape_of(node))
 
 
-def operands_of(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Value, Value] | Reject:
-    """Return the data and the constant weights of a convolution of any kind in one or two dimensions."""
+def _operands(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Value, Value, Window]:
+    """Return the data with rows, the constant weights and the window of a convolution of any kind. Rejects one that is
+    neither of one nor of two dimensions."""
     if len(shape) not in (3, 4):
-        return Reject(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
+        raise Rejected(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
     data, weight = context.value(given["input"]), context.value(given["weight"])
     if not context.is_constant(weight):
-        return Reject("its weights are computed at run time; they must be constant")
-    return data, weight
+        raise Rejected("its weights are computed at run time; they must be constant")
+    kernel = pair(with_row(weight.shape)[2:])
+    stride, before, dilation = (
+        _spatial(given[key], len(shape) == 3, neutral)
+        for key, neutral in (("stride", 1), ("padding", 0), ("dilation", 1))
+    )
+    return context.viewed(data, with_row(data.shape)), weight, Window(kernel, stride, before, dilation)
 
 
 def with_row(shape: Shape) -> Shape:
@@ -120,36 +141,12 @@ def with_row(shape: Shape) -> Shape:
     return (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
 
 
-def spatial(item: Any, one_row: bool, neutral: int) -> tuple[int, int]:
+def _spatial(item: Any, one_row: bool, neutral: int) -> tuple[int, int]:
     """Return rows and columns of a setting; ``neutral`` for the row that a convolution in one dimension gets."""
     if not one_row:
         return pair(item)
     column = item[0] if isinstance(item, (list, tuple)) else item
     return neutral, column
-
-
-def _emit(
-    node: Node, context: Context, given: dict[str, Any], data: Value, weight: Value, window: Window, shape: Shape
-) -> Value:
-    groups, channels, filters = given["groups"], data.shape[1], shape[1]
-    depthwise = groups == channels and groups > 1
-    source, padding = padded(context, context.nhwc(data), window, shape[2:])
-    quant = context.result_quant(node)
-    weights = context.arranged(weight, IHWO_OF_DEPTHWISE if depthwise else OHWI)
-    attrs: dict[str, Any] = {
-        "padding": padding,
-        "stride_h": window.stride[0],
-        "stride_w": window.stride[1],
-        "dilation_h": window.dilation[0],
-        "dilation_w": window.dilation[1],
-        "activation": context.activation(node, quant),
-    }
-    if depthwise:
-        attrs["depth_multiplier"] = filters // channels
-    inputs = (source, weights, bias_of(context, given["bias"], source, weights, filters))
-    stored = (shape[0], *shape[2:], filters)
-    op = "depthwise_conv_2d" if depthwise else "conv_2d"
-    return context.from_nhwc(context.emit(op, inputs, stored, quant, node.name, **attrs), shape)
 
 
 def bias_of(context: Context, node: Any, source: str, weights: str, filters: int) -> str:
@@ -189,3 +186,107 @@ def _bias_quant(weight: QuantParams, data: QuantParams) -> QuantParams:
     if weight.per_channel:
         return per_channel(np.asarray(weight.scales) * data.scale, 0)
     return per_tensor(weight.scale * data.scale, 0)
+
+
+@lowers("aten.convolution.default", fuses=True, layout=Layout.NHWC)
+def any_convolution(node: Node, context: Context) -> Value | Reject:
+    """ExecuTorch gives every convolution this form. The quantizer decomposes those in three dimensions before."""
+    return (conv_transpose if arguments_of(node)["transposed"] else convolution)(node, context)
+
+
+@lowers("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", fuses=True, layout=Layout.NHWC)
+def conv_transpose(node: Node, context: Context) -> Value | Reject:
+    """TRANSPOSE_CONV, with a SLICE behind it where PyTorch's padding leaves out what neither SAME nor VALID does."""
+    given, shape = arguments_of(node), with_row(shape_of(node))
+    data, weight, window = _operands(context, given, shape_of(node))
+    stride, before, dilation = window.stride, window.before, window.dilation
+    source = context.nhwc(data)
+    extents, result = pair(context.tensors[source].shape[1:3]), pair(shape[2:])
+    spread = _each(lambda taps, step: (taps - 1) * step + 1, window.kernel, dilation)
+    padding, whole = "SAME", result
+    if not _is_same(extents, result, spread, stride, before):
+        # What lies behind the windows holds the bias alone; VALID lets it be shorter than a stride.
+        behind = _each(
+            lambda left, size, step, taps, out: max(0, left + out - (size - 1) * step - taps),
+            before, extents, stride, spread, result,
+        )  # fmt: skip
+        whole = _each(lambda size, step, taps, more: (size - 1) * step + taps + more, extents, stride, spread, behind)
+        spread = _each(lambda taps, more, step: taps + max(0, more - step + 1), spread, behind, stride)
+        padding = "VALID"
+    weights = _weights(context, weight, given["groups"], spread, dilation)
+    quant, filters = context.result_quant(node), shape[1]
+    stored = (shape[0], *whole, filters)
+    name = context.emit(
+        "transpose_conv",
+        (
+            context.add_integers(f"{node.name}_shape", stored),
+            weights,
+            source,
+            bias_of(context, given["bias"], source, weights, filters),
+        ),
+        stored,
+        quant,
+        node.name,
+        padding=padding,
+        stride_h=stride[0],
+        stride_w=stride[1],
+        activation=context.activation(node, quant),
+    )
+    if whole != result:
+        begin = context.add_integers(f"{node.name}_begin", (0, *before, 0))
+        stored = (shape[0], *result, filters)
+        size = context.add_integers(f"{node.name}_size", stored)
+        name = context.emit("slice", (name, begin, size), stored, quant, f"{node.name}_cropped")
+    return context.viewed(context.from_nhwc(name, shape), shape_of(node))
+
+
+def _each(rule: Any, *sides: Pair) -> Pair:
+    rows, columns = (rule(*numbers) for numbers in zip(*sides, strict=True))
+    return rows, columns
+
+
+def _is_same(extents: Pair, result: Pair, spread: Pair, stride: Pair, before: Pair) -> bool:
+    """Return whether LiteRT's SAME takes outputs of this extent and leaves out the same of them."""
+
+    def one(size: int, out: int, taps: int, step: int, left: int) -> bool:
+        least = (size - 1) * step
+        return least < out <= least + step and max(0, least + taps - out) // 2 == left
+
+    return all(_each(one, extents, result, spread, stride, before))
+
+
+def _weights(context: Context, weight: Value, groups: int, spread: Pair, dilation: Pair) -> str:
+    """Return a constant [output, height, width, input] of PyTorch's weights [input, output of the group, height,
+    width], ``spread`` rows and columns large, with zeros between the taps and between the groups."""
+    name = context.arranged(weight, tuple(range(len(weight.shape))))
+    here = context.tensors[name]
+    inputs, group_outputs, kernel_h, kernel_w = with_row(weight.shape)
+    assert here.data is not None and here.quant is not None
+    quant = output_scales(here.quant, groups, inputs, group_outputs)
+    shape = (groups * group_outputs, *spread, inputs)
+    if here.data.size > 1 and not any(here.data.strides):
+        # Only the shape is known while ExecuTorch partitions.
+        return context.add_constant(f"{name}_ohwi", np.broadcast_to(np.zeros((), DType.INT8.numpy), shape), quant)
+    cube = here.data.reshape(groups, inputs // groups, group_outputs, kernel_h, kernel_w).transpose(0, 2, 3, 4, 1)
+    dense = np.zeros((groups, group_outputs, *spread, groups, inputs // groups), here.data.dtype)
+    rows, columns = (step * (taps - 1) + 1 for step, taps in zip(dilation, (kernel_h, kernel_w), strict=True))
+    for group in range(groups):
+        dense[group, :, : rows : dilation[0], : columns : dilation[1], group] = cube[group]
+    return context.add_constant(f"{name}_ohwi", dense.reshape(shape), quant)
+
+
+def output_scales(quant: QuantParams, groups: int, inputs: int, group_outputs: int) -> QuantParams:
+    """Return the weights' scales, one for each output channel (or one for all)."""
+    if quant.axis is None:
+        return quant
+    if any(quant.zero_points):
+        raise Rejected("its weights have a zero point; weights must be symmetric")
+    if quant.axis == 1:
+        return QuantParams(quant.scales * groups, quant.zero_points * groups, 0)
+    if quant.axis == 0 and inputs == groups:
+        scales = tuple(scale for scale in quant.scales for _ in range(group_outputs))
+        return QuantParams(scales, (0,) * len(scales), 0)
+    raise Rejected(
+        f"its weights have a scale for each index of axis {quant.axis}, where each output channel needs one",
+        "Quantize with NeutronQuantizer, or along axis 1.",
+    )

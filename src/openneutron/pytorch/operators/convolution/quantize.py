@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
-from openneutron.pytorch.operators.rules.annotation import AnnotationRule, ScaleMap
+from openneutron.pytorch.operators.annotations import AnnotationRule, ScaleMap
 
 _aten = torch.ops.aten
 _SPATIAL = {_aten.conv_transpose1d.default: 1, _aten.conv_transpose2d.input: 2}
@@ -41,11 +41,10 @@ def _output_scales(node: Node) -> ScaleMap:
 
 
 def _is_transposed(node: Node) -> bool:
-    return bool(node.args[6])
+    return node.target in _SPATIAL or bool(node.args[6])
 
 
 _CONVOLUTION = AnnotationRule(weight=1, weight_axis=0, bias=2, fuses=True)
-_TRANSPOSED = AnnotationRule(weight=1, weight_axis=_transposed_axis, bias=2, bias_scales=_output_scales, fuses=True)
 _EITHER = AnnotationRule(
     weight=1,
     weight_axis=lambda node: _transposed_axis(node) if _is_transposed(node) else 0,
@@ -55,11 +54,8 @@ _EITHER = AnnotationRule(
 )
 
 RULES = {
-    "aten.conv1d.default": _CONVOLUTION,
-    "aten.conv1d.padding": _CONVOLUTION,
-    "aten.conv2d.default": _CONVOLUTION,
-    "aten.conv2d.padding": _CONVOLUTION,
-    "aten.conv_transpose1d.default": _TRANSPOSED,
-    "aten.conv_transpose2d.input": _TRANSPOSED,
+    **{f"aten.conv{n}d.{form}": _CONVOLUTION for n in (1, 2) for form in ("default", "padding")},
+    "aten.conv_transpose1d.default": _EITHER,
+    "aten.conv_transpose2d.input": _EITHER,
     "aten.convolution.default": _EITHER,
 }

@@ -1,43 +1,66 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arithmetic of several operands, and other names of it."""
+"""Arithmetic of several operands, and operators whose pieces in PyTorch lose accuracy in int8 or have no kernel."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
 
 
-def _times(x: Tensor, factor: float) -> Tensor:
+def times(x: Tensor, factor: float) -> Tensor:
+    """Return the tensor times a number; the tensor itself where that is 1."""
     return x if factor == 1 else x * factor
+
+
+ALIASES = {
+    "aten.clamp_max.default": _aten.clamp.default,
+    "aten.clip.default": _aten.clamp.default,
+    "aten.divide.Tensor": _aten.div.Tensor,
+    "aten.fmax.default": _aten.maximum.default,
+    "aten.fmin.default": _aten.minimum.default,
+    "aten.linalg_matmul.default": _aten.matmul.default,
+    "aten.max.other": _aten.maximum.default,
+    "aten.min.other": _aten.minimum.default,
+    "aten.multiply.Tensor": _aten.mul.Tensor,
+    "aten.subtract.Tensor": _aten.sub.Tensor,
+    "aten.true_divide.Tensor": _aten.div.Tensor,
+}
+"""Operators that another one with the same arguments computes: int8 holds no NaN, by which fmax differs from maximum."""
+
+
+def _renamed(overload: torch._ops.OpOverload) -> Callable[..., Tensor]:
+    def rule(**given: Any) -> Tensor:
+        result: Tensor = overload(**given)
+        return result
+
+    return rule
+
+
+for _name, _overload in ALIASES.items():
+    decomposes(_name)(_renamed(_overload))
 
 
 @decomposes("aten.addcmul.default")
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: float) -> Tensor:
-    return self + _times(tensor1 * tensor2, value)
+    return self + times(tensor1 * tensor2, value)
 
 
 @decomposes("aten.addcdiv.default")
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: float) -> Tensor:
-    return self + _times(tensor1 / tensor2, value)
+    return self + times(tensor1 / tensor2, value)
 
 
 @decomposes("aten.lerp.Scalar", "aten.lerp.Tensor")
 def lerp(self: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
     return self + (end - self) * weight
-
-
-@decomposes("aten.multiply.Tensor")
-def multiply(self: Tensor, other: Tensor) -> Tensor:
-    return self * other
-
-
-@decomposes("aten.true_divide.Tensor", "aten.divide.Tensor")
-def divide(self: Tensor, other: Tensor) -> Tensor:
-    return self / other
 
 
 @decomposes("aten.floor_divide.default", "aten.floor_divide.Scalar")
@@ -49,7 +72,7 @@ def floor_divide(self: Tensor, other: Tensor | float) -> Tensor | Keep:
     return _aten.div.Scalar_mode(self, other, rounding_mode="floor")
 
 
-@decomposes("aten.div.Tensor_mode", "aten.divide.Tensor_mode")
+@decomposes("aten.div.Tensor_mode")
 def divide_and_round(self: Tensor, other: Tensor, rounding_mode: str | None) -> Tensor | Keep:
     """Return the rounded quotient of two tensors. A division by a number is one pointwise function, which becomes a
     table."""
@@ -61,61 +84,11 @@ def divide_and_round(self: Tensor, other: Tensor, rounding_mode: str | None) -> 
     return _aten.floor.default(quotient) if rounding_mode == "floor" else _aten.trunc.default(quotient)
 
 
-@decomposes("aten.subtract.Tensor")
-def subtract(self: Tensor, other: Tensor, alpha: float) -> Tensor:
-    return _aten.sub.Tensor(self, other, alpha=alpha) if alpha != 1 else self - other
-
-
-@decomposes("aten.negative.default")
-def negative(self: Tensor) -> Tensor:
-    return _aten.neg.default(self)
-
-
-@decomposes("aten.clip.default")
-def clip(self: Tensor, min: float | None, max: float | None) -> Tensor:
-    return _aten.clamp.default(self, min, max)
-
-
-@decomposes("aten.clamp_max.default")
-def clamp_max(self: Tensor, max: float) -> Tensor:
-    return _aten.clamp.default(self, None, max)
-
-
-@decomposes("aten.clamp.Tensor", "aten.clip.Tensor")
-def clamp_between(self: Tensor, min: Tensor | None, max: Tensor | None) -> Tensor:
+@decomposes("aten.clamp.Tensor", "aten.clamp_max.Tensor", "aten.clamp_min.Tensor", "aten.clip.Tensor")
+def clamp_between(self: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
     if min is not None:
         self = _aten.maximum.default(self, min)
     return self if max is None else _aten.minimum.default(self, max)
-
-
-@decomposes("aten.clamp_min.Tensor")
-def clamp_min_tensor(self: Tensor, min: Tensor) -> Tensor:
-    return _aten.maximum.default(self, min)
-
-
-@decomposes("aten.clamp_max.Tensor")
-def clamp_max_tensor(self: Tensor, max: Tensor) -> Tensor:
-    return _aten.minimum.default(self, max)
-
-
-@decomposes("aten.max.other")
-def max_of_two(self: Tensor, other: Tensor) -> Tensor:
-    return _aten.maximum.default(self, other)
-
-
-@decomposes("aten.min.other")
-def min_of_two(self: Tensor, other: Tensor) -> Tensor:
-    return _aten.minimum.default(self, other)
-
-
-@decomposes("aten.max.default")
-def max_of_all(self: Tensor) -> Tensor | Keep:
-    return _aten.amax.default(self, list(range(self.dim()))) if self.is_floating_point() else KEPT
-
-
-@decomposes("aten.min.default")
-def min_of_all(self: Tensor) -> Tensor | Keep:
-    return _aten.amin.default(self, list(range(self.dim()))) if self.is_floating_point() else KEPT
 
 
 @decomposes("aten.aminmax.default")
@@ -134,3 +107,70 @@ def mean_of_another_type(
     if self.dtype != torch.float32 or dtype != torch.float64:
         return KEPT
     return self.mean(dim or list(range(self.dim())), keepdim=keepdim).to(dtype)
+
+
+MOST_CLASSES = 4096
+"""The limit on classes of a one-hot vector; the identity matrix has the square of the classes in bytes."""
+
+MOST_FACTORS = 64
+"""The limit on values along a dimension that is multiplied out, pair by pair."""
+
+
+@decomposes("aten.rrelu.default")
+def rrelu(self: Tensor, lower: float, upper: float, training: bool, **_: object) -> Tensor | Keep:
+    """In eval mode RReLU is a leaky ReLU with the mean of the slopes."""
+    return KEPT if training else F.leaky_relu(self, (lower + upper) / 2)
+
+
+@decomposes("aten.feature_dropout.default")
+def dropout(input: Tensor, train: bool, **_: object) -> Tensor | Keep:
+    return KEPT if train else input
+
+
+@decomposes("aten.one_hot.default")
+def one_hot(self: Tensor, num_classes: int) -> Tensor | Keep:
+    """Return rows of an identity matrix: one GATHER, in float where the result is cast to float (``CastRows``)."""
+    if not 0 < num_classes <= MOST_CLASSES:
+        return KEPT
+    return _aten.embedding.default(torch.eye(num_classes, dtype=torch.int64), self)
+
+
+@decomposes("aten.bilinear.default")
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute a bilinear layer: input1 [..., i], input2 [..., j], weight [o, i, j].
+
+    One linear layer on input1 has o * j outputs; for each output o, their products with input2 are summed.
+    """
+    outputs, _, extent = weight.shape
+    rows = F.linear(input1, weight.transpose(1, 2).reshape(outputs * extent, -1))
+    products = rows.reshape(*input1.shape[:-1], outputs, extent) * input2.unsqueeze(-2)
+    sums = products.sum(-1)
+    return sums if bias is None else sums + bias
+
+
+@decomposes("aten.prod.dim_int")
+def product_along(self: Tensor, dim: int, keepdim: bool, dtype: torch.dtype | None) -> Tensor | Keep:
+    """Multiply the halves of the values with each other until one value is left."""
+    if not self.is_floating_point() or dtype not in (None, self.dtype) or not self.dim():
+        return KEPT
+    if not 0 < self.shape[dim] <= MOST_FACTORS:
+        return KEPT
+    while (count := self.shape[dim]) > 1:
+        half = count // 2
+        parts = [self.narrow(dim, 0, half) * self.narrow(dim, half, half)]
+        self = torch.cat(parts + ([self.narrow(dim, count - 1, 1)] if count % 2 else []), dim)
+    return self if keepdim else self.squeeze(dim)
+
+
+@decomposes("aten.any.default", "aten.any.dim", "aten.any.dims")
+def is_any(self: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor | Keep:
+    """Return the maximum of the booleans as numbers."""
+    if self.dtype != torch.bool or not self.dim() or not self.numel():
+        return KEPT
+    dims = [dim] if isinstance(dim, int) else list(range(self.dim()) if dim is None else dim)
+    return self.to(torch.float32).amax(dims, keepdim) > 0.5
+
+
+@decomposes("aten.dist.default")
+def distance(self: Tensor, other: Tensor, p: float) -> Tensor | Keep:
+    return torch.linalg.vector_norm(self - other, p) if self.is_floating_point() else KEPT

@@ -10,14 +10,10 @@ from torch.fx import Node
 
 from openneutron.ir import per_tensor
 from openneutron.ops import BY_NAME
-from openneutron.pytorch.graph.program import arguments_of, shape_of
-from openneutron.pytorch.graph.reject import Reject, Rejected
-from openneutron.pytorch.operators.rules.broadcast import together
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import always, lowers
-from openneutron.pytorch.operators.rules.objections import is_computed
-from openneutron.pytorch.operators.rules.results import clamp_bounds, clamp_operator
-from openneutron.pytorch.operators.rules.values import Value
+from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of
+from openneutron.pytorch.operators.rules.context import Context, broadcasting
+from openneutron.pytorch.operators.rules.results import Value, clamp_bounds, clamp_operator
+from openneutron.pytorch.operators.rules.tables import always, is_computed, lowers
 
 
 def one_to_one(node: Node, context: Context, op: str, **attrs: Any) -> Value:
@@ -76,16 +72,10 @@ def _two(op: str) -> Callable[[Node, Context], Value | Reject]:
         alpha = node.kwargs.get("alpha", 1)
         if alpha != 1:
             return Reject(f"alpha is {alpha}; it must be 1")
-        a, b = (context.value(item) for item in node.args[:2])
-        return of_both(node, context, op, a, b, activation=context.activation(node, context.result_quant(node)))
+        operands, quant = [context.value(item) for item in node.args[:2]], context.result_quant(node)
+        return broadcasting(node, context, op, operands, quant, activation=context.activation(node, quant))
 
     return rule
-
-
-def of_both(node: Node, context: Context, op: str, a: Value, b: Value, **attrs: Any) -> Value:
-    """An operator on each pair of elements, with broadcasting, in an order of axes that suits both operands."""
-    both = together(context, (a, b), shape_of(node))
-    return both.result(context.emit(op, both.tensors, both.stored, context.result_quant(node), node.name, **attrs))
 
 
 for _op in ("add", "sub", "mul"):
@@ -116,7 +106,7 @@ def prelu(node: Node, context: Context) -> Value | Reject:
     data, slopes = context.value(given["self"]), context.value(given["weight"])
     if len(data.shape) > 1 and slopes.shape:
         slopes = context.viewed(slopes, (*slopes.shape, *(1 for _ in data.shape[2:])))
-    return of_both(node, context, "prelu", data, slopes)
+    return broadcasting(node, context, "prelu", (data, slopes), context.result_quant(node))
 
 
 def _along(op: str, rescaled: str = "") -> Callable[[Node, Context], Value | Reject]:

@@ -10,11 +10,10 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import DType
-from openneutron.pytorch.graph.program import arguments_of, shape_of
-from openneutron.pytorch.graph.reject import Reject, Rejected
+from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.values import Value
+from openneutron.pytorch.operators.rules.results import Shape, Value
+from openneutron.pytorch.operators.rules.tables import Layout, lowers
 
 
 @lowers("aten.embedding.default", moves=True, layout=Layout.OWN)
@@ -61,7 +60,7 @@ def gather(node: Node, context: Context) -> Value | Reject:
     indices = _indices(context, given["index"], data.shape[dim])
     order = (*(axis for axis in range(len(shape)) if axis != dim), dim)
     source, taken = context.arranged(data, order), context.arranged(indices, order)
-    return _gathered(node, context, data, source, taken, len(shape) - 1, len(shape) - 1, order, shape)
+    return _gathered(node, context, data, (source, taken), len(shape) - 1, len(shape) - 1, order)
 
 
 def _taken(node: Node, context: Context, data: Value, dim: int, which: Any) -> Value:
@@ -76,23 +75,16 @@ def _taken(node: Node, context: Context, data: Value, dim: int, which: Any) -> V
         source, place, order = context.arranged(data, tuple(range(len(data.shape)))), dim, tuple(range(len(shape)))
     if len(shape) == len(data.shape) and not indices.shape:
         indices, plain_order = context.viewed(indices, (1,)), (0,)
-    return _gathered(node, context, data, source, context.arranged(indices, plain_order), place, 0, order, shape)
+    operands = (source, context.arranged(indices, plain_order))
+    return _gathered(node, context, data, operands, place, 0, order)
 
 
 def _gathered(
-    node: Node,
-    context: Context,
-    data: Value,
-    source: str,
-    indices: str,
-    axis: int,
-    batch_dims: int,
-    order: tuple[int, ...],
-    shape: tuple[int, ...],
+    node: Node, context: Context, data: Value, operands: tuple[str, str], axis: int, batch_dims: int, order: Shape
 ) -> Value:
+    shape, quant = shape_of(node), context.quant(data)
     stored = tuple(shape[dim] for dim in order)
-    quant = context.quant(data)
-    name = context.emit("gather", (source, indices), stored, quant, node.name, axis=axis, batch_dims=batch_dims)
+    name = context.emit("gather", operands, stored, quant, node.name, axis=axis, batch_dims=batch_dims)
     result = Value(name, shape, order, shape)
     return context.requantized(result, context.result_quant(node), f"{node.name}_requantized")
 

@@ -9,42 +9,30 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.elementwise.decompose import times
+from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
 
 
-def _times(x: Tensor, factor: float) -> Tensor:
-    return x if factor == 1 else x * factor
-
-
 def _sum(added: Tensor, beta: float, product: Tensor) -> Tensor:
     # With beta 0 PyTorch does not even read what it would add.
-    return product + _times(added, beta) if beta else product
+    return product + times(added, beta) if beta else product
 
 
-@decomposes("aten.addmm.default")
-def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, beta: float, alpha: float) -> Tensor | Keep:
+@decomposes("aten.addmm.default", "aten.addmv.default", "aten.baddbmm.default")
+def add_product(self: Tensor, beta: float, alpha: float, **factors: Tensor) -> Tensor | Keep:
     """Left alone where it is a linear layer with a bias; alpha goes to the second factor, which may be a constant."""
-    if alpha == beta == 1 and self.dim() == 1:
+    first, second = factors.values()
+    if alpha == beta == 1 and (self.dim(), second.dim()) == (1, 2):
         return KEPT
-    return _sum(self, beta, _aten.matmul.default(mat1, _times(mat2, alpha)))
-
-
-@decomposes("aten.addmv.default")
-def addmv(self: Tensor, mat: Tensor, vec: Tensor, beta: float, alpha: float) -> Tensor:
-    return _sum(self, beta, _aten.matmul.default(mat, _times(vec, alpha)))
-
-
-@decomposes("aten.baddbmm.default")
-def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, beta: float, alpha: float) -> Tensor:
-    return _sum(self, beta, _aten.matmul.default(batch1, _times(batch2, alpha)))
+    return _sum(self, beta, _aten.matmul.default(first, times(second, alpha)))
 
 
 @decomposes("aten.addbmm.default")
 def addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, beta: float, alpha: float) -> Tensor:
     rows, columns = batch1.transpose(0, 1).flatten(1), batch2.flatten(0, 1)
-    return _sum(self, beta, _aten.matmul.default(rows, _times(columns, alpha)))
+    return _sum(self, beta, _aten.matmul.default(rows, times(columns, alpha)))
 
 
 @decomposes("aten.mv.default")
@@ -69,7 +57,7 @@ def outer(self: Tensor, vec2: Tensor) -> Tensor:
 
 @decomposes("aten.addr.default")
 def addr(self: Tensor, vec1: Tensor, vec2: Tensor, beta: float, alpha: float) -> Tensor:
-    return _sum(self, beta, vec1.unsqueeze(1) * _times(vec2, alpha))
+    return _sum(self, beta, vec1.unsqueeze(1) * times(vec2, alpha))
 
 
 @decomposes("aten.tensordot.default")
@@ -98,15 +86,9 @@ def multi_dot(tensors: Sequence[Tensor] = (), matrices: Sequence[Tensor] = ()) -
     return first
 
 
-@decomposes("aten.linalg_matmul.default")
-def linalg_matmul(self: Tensor, other: Tensor) -> Tensor:
-    return _aten.matmul.default(self, other)
-
-
 @decomposes("aten.einsum.default")
-def einsum(equation: str, tensors: Sequence[Tensor], path: Sequence[int] | None) -> Tensor | Keep:
+def einsum(equation: str, tensors: Sequence[Tensor], **_: object) -> Tensor | Keep:
     """Two operands at a time, from the left. Left alone where an operand names a dimension twice (a diagonal)."""
-    del path
     terms, wanted = _terms(equation.replace(" ", ""), tensors)
     if any(len(set(term)) != len(term) for term in terms):
         return KEPT

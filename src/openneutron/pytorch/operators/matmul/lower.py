@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from torch.fx import Node
 
-from openneutron.pytorch.graph.program import arguments_of, shape_of
-from openneutron.pytorch.graph.reject import Reject, Rejected
+from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
 from openneutron.pytorch.operators.convolution.lower import bias_of
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
-from openneutron.pytorch.operators.rules.values import Shape, Value, lies_as, plain
+from openneutron.pytorch.operators.rules.results import Shape, Value, lies_as, plain
+from openneutron.pytorch.operators.rules.tables import Layout, always, lowers
 
 
 @lowers("aten.linear.default", fuses=True, preserve=always, layout=Layout.OWN)
@@ -41,22 +40,18 @@ def mm(node: Node, context: Context) -> Value | Reject:
     return _product(node, context, context.value(given["self"]), context.value(given["mat2"]))
 
 
-@lowers("aten.bmm.default", layout=Layout.OWN)
-def bmm(node: Node, context: Context) -> Value | Reject:
-    given = arguments_of(node)
-    return _product(node, context, context.value(given["self"]), context.value(given["mat2"]))
-
-
 @lowers("aten.matmul.default", preserve=always, layout=Layout.OWN)
 def matmul(node: Node, context: Context) -> Value | Reject:
     """A vector on the left is one row, a vector on the right one column."""
-    given = arguments_of(node)
-    a, b = context.value(given["self"]), context.value(given["other"])
+    a, b = (context.value(item) for item in node.args)
     if len(a.shape) == 1:
         a = context.viewed(a, (1, *a.shape))
     if len(b.shape) == 1:
         b = context.viewed(b, (*b.shape, 1))
     return _product(node, context, a, b)
+
+
+lowers("aten.bmm.default", layout=Layout.OWN)(matmul)
 
 
 def _product(node: Node, context: Context, a: Value, b: Value, weight_turned: bool = False) -> Value | Reject:

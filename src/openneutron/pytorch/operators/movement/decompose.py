@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
 
@@ -26,12 +26,6 @@ def _parts(x: Tensor, dim: int, sizes: Sequence[int]) -> list[Tensor]:
 def _at(x: Tensor, dim: int, index: int) -> Tensor:
     dim, index = dim % x.dim(), index % x.shape[dim]
     return _aten.squeeze.dim(_part(x, dim, index, index + 1), dim)
-
-
-def _swapped(x: Tensor, dim0: int, dim1: int) -> Tensor:
-    dims = list(range(x.dim()))
-    dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
-    return _aten.permute.default(x, dims) if dims else x
 
 
 # Apart
@@ -57,11 +51,9 @@ def split(self: Tensor, split_size: int, dim: int) -> list[Tensor] | Keep:
     return _parts(self, dim, [min(split_size, extent - start) for start in range(0, extent, split_size)])
 
 
-@decomposes("aten.split_with_sizes.default", "aten.split.sizes")
-def split_with_sizes(
-    self: Tensor, dim: int, split_sizes: Sequence[int] = (), split_size: Sequence[int] = ()
-) -> list[Tensor]:
-    return _parts(self, dim, split_sizes or split_size)
+@decomposes("aten.split_with_sizes.default")
+def split_with_sizes(self: Tensor, split_sizes: Sequence[int], dim: int) -> list[Tensor]:
+    return _parts(self, dim, split_sizes)
 
 
 @decomposes("aten.unbind.int")
@@ -106,18 +98,15 @@ def rot90(self: Tensor, k: int, dims: Sequence[int]) -> Tensor:
     if turns == 2:
         return _aten.flip.default(self, [first, second])
     if turns == 1:
-        return _swapped(_aten.flip.default(self, [second]), first, second)
-    return _aten.flip.default(_swapped(self, first, second), [second]) if turns else self
-
-
-# Other shapes
+        return _aten.flip.default(self, [second]).transpose(first, second)
+    return _aten.flip.default(self.transpose(first, second), [second]) if turns else self
 
 
 # Repeated
 
 
 @decomposes("aten.repeat_interleave.self_int")
-def repeat_interleave(self: Tensor, repeats: int, dim: int | None, output_size: int | None) -> Tensor:
+def repeat_interleave(self: Tensor, repeats: int, dim: int | None, **_: object) -> Tensor:
     if dim is None:
         self, dim = self.reshape(-1), 0
     dim = dim % self.dim()

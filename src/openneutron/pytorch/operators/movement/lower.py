@@ -9,13 +9,11 @@ import torch
 from torch.fx import Node
 
 from openneutron.ir import DType
-from openneutron.pytorch.graph.program import GETITEM, arguments_of, op_name, shape_of
-from openneutron.pytorch.graph.reject import Reject
+from openneutron.pytorch.graph.program import GETITEM, Reject, arguments_of, op_name, shape_of
 from openneutron.pytorch.operators.comparison.lower import is_truth, truths_as_numbers
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.objections import DROPS
-from openneutron.pytorch.operators.rules.values import Shape, Value, permuted
+from openneutron.pytorch.operators.rules.results import Shape, Value, permuted
+from openneutron.pytorch.operators.rules.tables import DROPS, Layout, lowers
 
 
 def _moved(node: Node, context: Context, value: Value) -> Value:
@@ -129,27 +127,23 @@ def view(node: Node, context: Context) -> Value | Reject:
     return _moved(node, context, context.viewed(context.value(node.args[0]), shape_of(node)))
 
 
-@lowers("aten.permute.default", "aten.permute_copy.default", moves=True, layout=Layout.OWN)
+@lowers(
+    "aten.permute.default",
+    "aten.permute_copy.default",
+    "aten.t.default",
+    "aten.t_copy.default",
+    "aten.transpose.int",
+    "aten.transpose_copy.int",
+    moves=True,
+    layout=Layout.OWN,
+)
 def permute(node: Node, context: Context) -> Value | Reject:
-    dims = arguments_of(node)["dims"]
-    return _permuted(node, context, [dim % len(dims) for dim in dims])
-
-
-@lowers("aten.transpose.int", "aten.transpose_copy.int", moves=True, layout=Layout.OWN)
-def transpose(node: Node, context: Context) -> Value | Reject:
-    given = arguments_of(node)
-    dims = list(range(len(shape_of(node))))
-    first, second = given["dim0"] % len(dims), given["dim1"] % len(dims)
-    dims[first], dims[second] = second, first
-    return _permuted(node, context, dims)
-
-
-@lowers("aten.t.default", "aten.t_copy.default", moves=True, layout=Layout.OWN)
-def t(node: Node, context: Context) -> Value | Reject:
-    return _permuted(node, context, list(range(len(shape_of(node))))[::-1])
-
-
-def _permuted(node: Node, context: Context, dims: list[int]) -> Value:
+    given, dims = arguments_of(node), list(range(len(shape_of(node))))
+    if "dims" in given:
+        dims = [dim % len(dims) for dim in given["dims"]]
+    elif dims:
+        first, second = given.get("dim0", 0), given.get("dim1", -1)
+        dims[first], dims[second] = dims[second], dims[first]
     value = context.settled(context.value(node.args[0]))
     return _moved(node, context, permuted(value, tuple(dims)))
 
@@ -239,17 +233,9 @@ def flip(node: Node, context: Context) -> Value | Reject:
     return _moved(node, context, Value(name, value.shape, value.order, value.shape))
 
 
-@lowers("aten.expand.default", "aten.expand_copy.default", moves=True)
-def expand(node: Node, context: Context) -> Value | Reject:
-    return _repeated(node, context, shape_of(node))
-
-
-@lowers("aten.repeat.default", moves=True)
+@lowers("aten.expand.default", "aten.expand_copy.default", "aten.repeat.default", moves=True)
 def repeat(node: Node, context: Context) -> Value | Reject:
-    return _repeated(node, context, shape_of(node))
-
-
-def _repeated(node: Node, context: Context, shape: Shape) -> Value | Reject:
+    shape = shape_of(node)
     value = context.value(node.args[0])
     value = context.settled(context.viewed(value, (1,) * (len(shape) - len(value.shape)) + value.shape))
     quant, name = context.quant(value), value.tensor

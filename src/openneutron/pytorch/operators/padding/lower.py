@@ -10,23 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch.fx import Node
 
-from openneutron.ir import QuantParams
-from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
-from openneutron.pytorch.graph.reject import Reject
+from openneutron.pytorch.graph.program import Reject, arguments_of, op_name, shape_of
 from openneutron.pytorch.operators.convolution.lower import pad
-from openneutron.pytorch.operators.rules.broadcast import take
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import lowers
-from openneutron.pytorch.operators.rules.values import Shape, Value
+from openneutron.pytorch.operators.rules.context import Context, take
+from openneutron.pytorch.operators.rules.results import Shape, Value
+from openneutron.pytorch.operators.rules.tables import lowers
 
 Amounts = list[tuple[int, int]]
 """For each dimension what comes before and behind it; below 0 is cut off."""
-
-
-def _positions(extent: int, amounts: tuple[int, int], mode: str) -> list[int]:
-    """Return the positions of an axis that PyTorch repeats at each place."""
-    numbers = torch.arange(extent, dtype=torch.float32).reshape(1, 1, extent)
-    return [int(place) for place in F.pad(numbers, amounts, mode).reshape(-1)]
 
 
 def _amounts(flat: list[int], rank: int) -> Amounts:
@@ -37,11 +28,12 @@ def _amounts(flat: list[int], rank: int) -> Amounts:
     return amounts
 
 
-def _is_moved(node: Node) -> bool:
-    return arguments_of(node).get("mode", "constant") != "constant"
-
-
-@lowers("aten.pad.default", "aten.constant_pad_nd.default", moves=True, preserve=_is_moved)
+@lowers(
+    "aten.pad.default",
+    "aten.constant_pad_nd.default",
+    moves=True,
+    preserve=lambda node: arguments_of(node).get("mode", "constant") != "constant",
+)
 def padding(node: Node, context: Context) -> Value | Reject:
     given = arguments_of(node)
     mode = given.get("mode", "constant")
@@ -69,8 +61,10 @@ def _repeated(node: Node, context: Context, mode: str, flat: list[int]) -> Value
         name = _mirror_pad(node, context, name, amounts)
     else:
         for axis in padded:
-            positions = _positions(context.tensors[name].shape[axis], amounts[axis], mode)
-            name = take(context, name, axis, positions, node.name)
+            # The positions that PyTorch repeats at each place.
+            numbers = torch.arange(context.tensors[name].shape[axis], dtype=torch.float32).reshape(1, 1, -1)
+            positions = F.pad(numbers, amounts[axis], mode).reshape(-1)
+            name = take(context, name, axis, [int(place) for place in positions], node.name)
     return _in_result_quant(node, context, Value(name, shape, value.order, shape))
 
 
@@ -91,7 +85,8 @@ def _constant(node: Node, context: Context, flat: list[int], filler: float) -> V
     if cropped.shape == shape_of(node):
         return _in_result_quant(node, context, cropped)
     value = cropped
-    if not _holds(context.quant(value), filler):
+    quant = context.quant(value)
+    if not -128.5 <= quant.zero_point + filler / quant.scale < 127.5:
         if not context.results.is_quantized(node):
             return Reject(f"it pads with {filler:g}, which its input's int8 range does not reach")
         # The result's own range saturates the filler as its quantize node does.
@@ -104,7 +99,6 @@ def _constant(node: Node, context: Context, flat: list[int], filler: float) -> V
 
 
 def _cropped(node: Node, context: Context, value: Value, amounts: Amounts) -> Value:
-    """Return the value without what amounts below 0 cut off."""
     begins = [max(-before, 0) for before, _ in amounts]
     shape: Shape = tuple(
         extent + min(before, 0) + min(after, 0) for extent, (before, after) in zip(value.shape, amounts, strict=True)
@@ -120,8 +114,3 @@ def _cropped(node: Node, context: Context, value: Value, amounts: Amounts) -> Va
 
 def _in_result_quant(node: Node, context: Context, value: Value) -> Value:
     return context.requantized(value, context.result_quant(node), f"{node.name}_requantized")
-
-
-def _holds(quant: QuantParams, real: float) -> bool:
-    """Return whether a real number needs no saturation under these parameters."""
-    return -128.5 <= quant.zero_point + real / quant.scale < 127.5

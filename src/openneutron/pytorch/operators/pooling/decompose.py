@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 _aten = torch.ops.aten
 
@@ -26,77 +26,34 @@ def by_planes(volume: Tensor, on_image: Callable[[Tensor], Tensor], on_depth: Ca
     return result.reshape(*volume.shape[:-3], result.shape[-2], rows, columns)
 
 
-def _of_row(numbers: Sequence[int], neutral: int) -> list[int]:
-    """Return a window's numbers for an image of one row."""
-    return [neutral, *numbers]
+NEUTRAL = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
+"""The numbers of a window along an axis on which the window does nothing."""
 
 
-def _split(numbers: Sequence[int], neutral: int) -> tuple[list[int], list[int]]:
-    """Return a window's numbers in three dimensions: for the planes, and for their depth as rows."""
-    depth, height, width = numbers if len(numbers) == 3 else [numbers[0]] * 3
-    return [height, width], [depth, neutral]
+def _of_volumes(on_images: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the pool of volumes that pools the planes, and then the depth as rows."""
+
+    def rule(**given: Any) -> Tensor:
+        volume = given.pop("self")
+        given["stride"] = given["stride"] or given["kernel_size"]
+        of_planes, of_depth = dict(given), dict(given)
+        for name in NEUTRAL.keys() & given.keys():
+            depth, *image = given[name] if len(given[name]) == 3 else [given[name][0]] * 3
+            of_planes[name], of_depth[name] = image, [depth, NEUTRAL[name]]
+        if given.get("divisor_override"):
+            of_planes["divisor_override"] = 1  # sums over the planes, divided along the depth
+        return by_planes(volume, lambda x: on_images(x, **of_planes), lambda x: on_images(x, **of_depth))
+
+    return rule
 
 
-@decomposes("aten.max_pool1d.default")
-def max_pool1d(
-    self: Tensor, kernel_size: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool
-) -> Tensor:
-    window = (kernel_size, 1), (stride or kernel_size, 1), (padding, 0), (dilation, 1)
-    rows = [_of_row(numbers, neutral) for numbers, neutral in window]
-    return _aten.max_pool2d.default(self.unsqueeze(-2), *rows, ceil_mode).squeeze(-2)
-
-
-@decomposes("aten.avg_pool1d.default")
-def avg_pool1d(
-    self: Tensor,
-    kernel_size: list[int],
-    stride: list[int],
-    padding: list[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-) -> Tensor:
-    window = (kernel_size, 1), (stride or kernel_size, 1), (padding, 0)
-    rows = [_of_row(numbers, neutral) for numbers, neutral in window]
-    return _aten.avg_pool2d.default(self.unsqueeze(-2), *rows, ceil_mode, count_include_pad).squeeze(-2)
+decomposes("aten.avg_pool3d.default")(_of_volumes(_aten.avg_pool2d.default))
+decomposes("aten.max_pool3d.default")(_of_volumes(_aten.max_pool2d.default))
 
 
 @decomposes("aten.adaptive_avg_pool1d.default")
 def adaptive_avg_pool1d(self: Tensor, output_size: list[int]) -> Tensor:
     return _aten.adaptive_avg_pool2d.default(self.unsqueeze(-2), [1, *output_size]).squeeze(-2)
-
-
-@decomposes("aten.max_pool3d.default")
-def max_pool3d(
-    self: Tensor, kernel_size: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool
-) -> Tensor:
-    window = (kernel_size, 1), (stride or kernel_size, 1), (padding, 0), (dilation, 1)
-    image, depth = zip(*(_split(numbers, neutral) for numbers, neutral in window), strict=True)
-    return by_planes(
-        self,
-        lambda x: _aten.max_pool2d.default(x, *image, ceil_mode),
-        lambda x: _aten.max_pool2d.default(x, *depth, ceil_mode),
-    )
-
-
-@decomposes("aten.avg_pool3d.default")
-def avg_pool3d(
-    self: Tensor,
-    kernel_size: list[int],
-    stride: list[int],
-    padding: list[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Tensor:
-    window = (kernel_size, 1), (stride or kernel_size, 1), (padding, 0)
-    image, depth = zip(*(_split(numbers, neutral) for numbers, neutral in window), strict=True)
-    # With a divisor of its own: sums over the planes, divided along the depth.
-    divisors = (1, divisor_override) if divisor_override else (None, None)
-    return by_planes(
-        self,
-        lambda x: _aten.avg_pool2d.default(x, *image, ceil_mode, count_include_pad, divisors[0]),
-        lambda x: _aten.avg_pool2d.default(x, *depth, ceil_mode, count_include_pad, divisors[1]),
-    )
 
 
 @decomposes("aten.adaptive_avg_pool3d.default")
@@ -111,28 +68,21 @@ def adaptive_avg_pool3d(self: Tensor, output_size: list[int]) -> Tensor:
     return by_planes(self, lambda x: _aten.adaptive_avg_pool2d.default(x, image), on_depth)
 
 
-@decomposes("aten.adaptive_max_pool1d.default")
-def adaptive_max_pool1d(self: Tensor, output_size: list[int]) -> tuple[Tensor, Tensor | None]:
-    largest = _largest(self.unsqueeze(-2), -1, output_size[0]).squeeze(-2)
-    return largest, _positions(self, largest, output_size)
-
-
-@decomposes("aten.adaptive_max_pool2d.default")
-def adaptive_max_pool2d(self: Tensor, output_size: list[int]) -> tuple[Tensor, Tensor | None]:
-    rows = _largest(self, -2, output_size[0])
-    largest = _largest(rows, -1, output_size[1])
-    return largest, _positions(self, largest, output_size)
-
-
-@decomposes("aten.adaptive_max_pool3d.default")
-def adaptive_max_pool3d(self: Tensor, output_size: list[int]) -> tuple[Tensor, Tensor | None]:
-    depth, rows, columns = output_size
+@decomposes(*(f"aten.adaptive_max_pool{n}d.default" for n in (1, 2, 3)))
+def adaptive_max_pool(self: Tensor, output_size: list[int]) -> tuple[Tensor, Tensor | None]:
+    *outer, columns = output_size
 
     def on_image(x: Tensor) -> Tensor:
-        return _largest(_largest(x, -2, rows), -1, columns)
+        return _largest(_largest(x, -2, outer[-1]) if outer else x, -1, columns)
 
-    largest = by_planes(self, on_image, lambda x: _largest(x, -2, depth))
-    return largest, _positions(self, largest, output_size)
+    if not outer:
+        largest = on_image(self.unsqueeze(-2)).squeeze(-2)
+    elif len(outer) == 1:
+        largest = on_image(self)
+    else:
+        largest = by_planes(self, on_image, lambda x: _largest(x, -2, outer[0]))
+    windows = [adaptive_windows(*axis) for axis in zip(self.shape[-len(output_size) :], output_size, strict=True)]
+    return largest, first_positions(self, largest, windows)
 
 
 def _with_positions(dimensions: int) -> Callable[..., tuple[Tensor, Tensor | None]]:
@@ -158,13 +108,6 @@ def _with_positions(dimensions: int) -> Callable[..., tuple[Tensor, Tensor | Non
 
 for _dimensions in (1, 2, 3):
     decomposes(f"aten.max_pool{_dimensions}d_with_indices.default")(_with_positions(_dimensions))
-
-
-def _positions(x: Tensor, largest: Tensor, output_size: Sequence[int]) -> Tensor | None:
-    """Return the second result of an adaptive maximum pool."""
-    extents = x.shape[-len(output_size) :]
-    windows = [adaptive_windows(extent, outputs) for extent, outputs in zip(extents, output_size, strict=True)]
-    return first_positions(x, largest, windows)
 
 
 def _largest(x: Tensor, dim: int, outputs: int) -> Tensor:
@@ -251,8 +194,6 @@ def col2im(
     result = _aten.conv_transpose2d.input(image, places, None, *window)
     return result if self.dim() == 3 else result.squeeze(0)
 
-
-_aten = torch.ops.aten
 
 MOST_COMPARED = 1 << 19
 """The limit on comparisons of an input's element with a window's maximum, each a byte of the arena; a number of our own

@@ -9,24 +9,15 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import per_channel
-from openneutron.pytorch.graph.program import GETITEM, arguments_of, op_name, pair, shape_of
-from openneutron.pytorch.graph.reject import Reject, Rejected
+from openneutron.pytorch.graph.program import GETITEM, Reject, Rejected, arguments_of, op_name, pair, shape_of
 from openneutron.pytorch.operators.convolution.lower import Window, bias_of, padded
 from openneutron.pytorch.operators.pooling.decompose import MOST_COMPARED
+from openneutron.pytorch.operators.pooling.quantize import pool_of
 from openneutron.pytorch.operators.reduction.lower import mean_over
-from openneutron.pytorch.operators.rules.broadcast import take
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.results import INT8_MIN
-from openneutron.pytorch.operators.rules.values import Shape, Value
-from openneutron.pytorch.operators.separable.sums import (
-    Separable,
-    adaptive_average_pool,
-    apply,
-    average_pool,
-    litert_padding,
-    window_of,
-)
+from openneutron.pytorch.operators.rules.context import Context, take
+from openneutron.pytorch.operators.rules.results import INT8_MIN, Shape, Value
+from openneutron.pytorch.operators.rules.tables import Layout, lowers
+from openneutron.pytorch.operators.separable.sums import Separable, apply, litert_padding
 
 INDICES = Reject(
     f"its indices are used; for them at most {MOST_COMPARED} pairs of an element and a window are compared"
@@ -118,23 +109,17 @@ def _side_by_side(node: Node, context: Context, source: str, window: Window, res
     return source
 
 
-@lowers("aten.avg_pool2d.default", layout=Layout.NHWC)
+@lowers(
+    "aten.avg_pool2d.default",
+    "aten.adaptive_avg_pool2d.default",
+    "aten._adaptive_avg_pool2d.default",
+    layout=Layout.NHWC,
+)
 def average(node: Node, context: Context) -> Value | Reject:
-    given = arguments_of(node)
-    shape = shape_of(node)
-    data = context.value(given["self"])
-    data = context.viewed(data, _image_shape(data.shape))
-    averages = average_pool(given, (data.shape[2], data.shape[3]))
-    return context.viewed(_averaged(node, context, data, averages, _window(given), _image_shape(shape)), shape)
-
-
-@lowers("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default", layout=Layout.NHWC)
-def adaptive_average(node: Node, context: Context) -> Value | Reject:
     data, shape = context.value(arguments_of(node)["self"]), shape_of(node)
-    data, image = context.viewed(data, _image_shape(data.shape)), _image_shape(shape)
-    averages = adaptive_average_pool((data.shape[2], data.shape[3]), (image[2], image[3]))
-    kernel, stride = zip(window_of(averages.rows), window_of(averages.columns), strict=True)
-    return context.viewed(_averaged(node, context, data, averages, Window(kernel, stride, (0, 0)), image), shape)
+    data, pool = context.viewed(data, _image_shape(data.shape)), pool_of(node)
+    assert pool is not None
+    return context.viewed(_averaged(node, context, data, pool.averages, pool.window, _image_shape(shape)), shape)
 
 
 def _averaged(node: Node, context: Context, data: Value, averages: Separable, window: Window, image: Shape) -> Value:
@@ -144,10 +129,10 @@ def _averaged(node: Node, context: Context, data: Value, averages: Separable, wi
     if averages.mean_axes:
         return mean_over(node, context, data, tuple(2 + axis for axis in averages.mean_axes), image)
     quant = context.result_quant(node)
-    padding = litert_padding(averages, window.kernel, window.stride)
+    padding = litert_padding(averages, window)
     if padding is not None and quant == context.quant(data):
         return _pooled(node, context, "average_pool_2d", context.nhwc(data), padding, window, image)
-    if not averages.is_window(window.kernel, window.stride, window.before):
+    if not averages.is_window(window):
         return apply(context, data, averages, quant, node.name)
     source, padding = padded(context, context.nhwc(data), window, image[2:])
     channels = image[1]

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep, decomposes
+from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 MOST_STEPS = 256
 """The limit on unrolled steps, over all directions and layers of a sequence, with about 14 operators each. Longer
@@ -151,27 +151,10 @@ def _unrolled(
     return output.transpose(0, 1) if batch_first else output, *last
 
 
-@decomposes("aten.lstm.input")
-def lstm(
-    input: Tensor,
-    hx: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Tensor, ...] | Keep:
-    del num_layers
-    train = train and dropout > 0
-    return _unrolled("lstm", input, hx, params, has_biases, train, bidirectional, batch_first)
-
-
-def _of_one_state(kind: str) -> Callable[..., tuple[Tensor, ...] | Keep]:
+def _sequence(kind: str) -> Callable[..., tuple[Tensor, ...] | Keep]:
     def rule(
         input: Tensor,
-        hx: Tensor,
+        hx: Tensor | Sequence[Tensor],
         params: Sequence[Tensor],
         has_biases: bool,
         num_layers: int,
@@ -181,31 +164,29 @@ def _of_one_state(kind: str) -> Callable[..., tuple[Tensor, ...] | Keep]:
         batch_first: bool,
     ) -> tuple[Tensor, ...] | Keep:
         del num_layers
-        train = train and dropout > 0
-        return _unrolled(kind, input, [hx], params, has_biases, train, bidirectional, batch_first)
+        states = [hx] if isinstance(hx, Tensor) else hx
+        return _unrolled(kind, input, states, params, has_biases, train and dropout > 0, bidirectional, batch_first)
 
     return rule
 
 
-for _kind in ("gru", "rnn_tanh", "rnn_relu"):
-    decomposes(f"aten.{_kind}.input")(_of_one_state(_kind))
-
-
-@decomposes("aten.lstm_cell.default")
-def lstm_cell(
-    input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None
-) -> State:
-    weights = Weights(w_ih, w_hh, b_ih, b_hh)
-    return _lstm_step(_gates("lstm", input, weights), tuple(hx), weights)
-
-
-def _cell(kind: str) -> Callable[..., Tensor]:
-    def rule(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None) -> Tensor:
+def _cell(kind: str) -> Callable[..., Tensor | State]:
+    def rule(
+        input: Tensor,
+        hx: Tensor | Sequence[Tensor],
+        w_ih: Tensor,
+        w_hh: Tensor,
+        b_ih: Tensor | None,
+        b_hh: Tensor | None,
+    ) -> Tensor | State:
         weights = Weights(w_ih, w_hh, b_ih, b_hh)
-        return STEPS[kind](_gates(kind, input, weights), (hx,), weights)[0]
+        state = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        following = STEPS[kind](_gates(kind, input, weights), state, weights)
+        return following[0] if len(following) == 1 else following
 
     return rule
 
 
-for _kind in ("gru", "rnn_tanh", "rnn_relu"):
+for _kind in STEPS:
+    decomposes(f"aten.{_kind}.input")(_sequence(_kind))
     decomposes(f"aten.{_kind}_cell.default")(_cell(_kind))

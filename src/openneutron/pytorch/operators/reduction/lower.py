@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Means and sums over dimensions."""
+"""Means, sums and extrema over dimensions, and the larger or smaller of two tensors."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import QuantParams, per_tensor
-from openneutron.pytorch.graph.program import arguments_of, shape_of
-from openneutron.pytorch.graph.reject import Reject
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout, lowers
-from openneutron.pytorch.operators.rules.values import Value
+from openneutron.pytorch.graph.program import Reject, arguments_of, op_name, shape_of
+from openneutron.pytorch.operators.rules.context import Context, broadcasting
+from openneutron.pytorch.operators.rules.results import Shape, Value
+from openneutron.pytorch.operators.rules.tables import Layout, lowers
 
 
 @lowers("aten.mean.default", "aten.mean.dim", layout=Layout.OWN)
@@ -36,7 +36,7 @@ def total(node: Node, context: Context) -> Value | Reject:
     return context.viewed(Value(name, means.shape, means.order, means.base), shape_of(node))
 
 
-def _reduced(node: Node, context: Context) -> tuple[Value, tuple[int, ...], tuple[int, ...]]:
+def _reduced(node: Node, context: Context) -> tuple[Value, Shape, Shape]:
     given = arguments_of(node)
     data = context.settled(context.value(given["self"]))
     rank = len(data.shape)
@@ -45,12 +45,7 @@ def _reduced(node: Node, context: Context) -> tuple[Value, tuple[int, ...], tupl
 
 
 def mean_over(
-    node: Node,
-    context: Context,
-    data: Value,
-    dims: tuple[int, ...],
-    shape: tuple[int, ...],
-    quant: QuantParams | None = None,
+    node: Node, context: Context, data: Value, dims: Shape, shape: Shape, quant: QuantParams | None = None
 ) -> Value:
     """Return the mean over ``dims``, which stay as ones, with this quantization, or that of the node's result."""
     data = context.settled(data)
@@ -63,3 +58,48 @@ def mean_over(
     stored = tuple(shape[axis] for axis in order)
     name = context.emit("mean", (data.tensor, axes), stored, quant, node.name, keep_dims=True)
     return Value(name, shape, order, shape)
+
+
+def _extremum(op: str) -> Callable[[Node, Context], Value | Reject]:
+    def rule(node: Node, context: Context) -> Value | Reject:
+        quant = context.result_quant(node)
+        stem = f"{node.name}_operand"
+        operands = [context.requantized(context.value(item), quant, stem) for item in node.args[:2]]
+        return broadcasting(node, context, op, operands, quant)
+
+    return rule
+
+
+for _op in ("maximum", "minimum"):
+    lowers(f"aten.{_op}.default", moves=True)(_extremum(_op))
+
+
+@lowers("aten.amax.default", "aten.amin.default", moves=True, layout=Layout.OWN)
+def extreme(node: Node, context: Context) -> Value | Reject:
+    given = arguments_of(node)
+    value = context.settled(context.value(given["self"]))
+    rank = len(value.shape)
+    if not rank:
+        return Reject("its input is a single number")
+    dims = {dim % rank for dim in (given["dim"] or range(rank))}
+    places = [place for place, axis in enumerate(value.order) if axis in dims and value.shape[axis] > 1]
+    quant, name = context.quant(value), value.tensor
+    op = "reduce_max" if op_name(node).startswith("aten.amax") else "reduce_min"
+    for part in _two_runs(places):
+        stored = tuple(1 if place in part else extent for place, extent in enumerate(context.tensors[name].shape))
+        axes = context.add_integers(f"{node.name}_axes", part)
+        name = context.emit(op, (name, axes), stored, quant, node.name, keep_dims=True)
+    kept = tuple(1 if axis in dims else extent for axis, extent in enumerate(value.shape))
+    result = context.viewed(Value(name, kept, value.order, kept), shape_of(node))
+    return context.requantized(result, context.result_quant(node), f"{node.name}_requantized")
+
+
+def _two_runs(places: list[int]) -> list[list[int]]:
+    """Return the places, at most two runs of neighbours in each list: what the kernel reduces at a time."""
+    runs: list[list[int]] = []
+    for place in places:
+        if runs and runs[-1][-1] == place - 1:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    return [[place for run in runs[first : first + 2] for place in run] for first in range(0, len(runs), 2)]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from openneutron.pytorch.operators.pooling.decompose import by_planes
-from openneutron.pytorch.operators.rules.decomposition import decomposes
+from openneutron.pytorch.operators.rules.tables import decomposes
 
 
 def _resize(on_images: str, given: dict[str, Any]) -> Callable[[Tensor, list[int], list[float | None]], Tensor]:
@@ -36,27 +36,22 @@ def _sizes_and_factors(given: dict[str, Any], rank: int) -> tuple[list[int], lis
     return list(given["output_size"] or [0] * rank), list(factors) or [None] * rank
 
 
-def _sequences(on_images: str) -> Callable[..., Tensor]:
-    def of_sequences(**given: Any) -> Tensor:
+def _by_images(on_images: str, rank: int) -> Callable[..., Tensor]:
+    """Return the resize of sequences (rank 1) or volumes (rank 3) by a resize of images."""
+
+    def rule(**given: Any) -> Tensor:
         x = given["input"] if "input" in given else given["self"]
-        (size,), (factor,) = _sizes_and_factors(given, 1)
-        return _resize(on_images, given)(x.unsqueeze(-2), [1, size], [None, factor]).squeeze(-2)
-
-    return of_sequences
-
-
-def _volumes(on_images: str) -> Callable[..., Tensor]:
-    def of_volumes(**given: Any) -> Tensor:
-        x = given["input"] if "input" in given else given["self"]
-        (depth, *image), (factor, *factors) = _sizes_and_factors(given, 3)
+        (first, *sizes), (factor, *factors) = _sizes_and_factors(given, rank)
         resize = _resize(on_images, given)
+        if rank == 1:
+            return resize(x.unsqueeze(-2), [1, first], [None, factor]).squeeze(-2)
         return by_planes(
             x,
-            lambda planes: resize(planes, image, factors),
-            lambda rows: resize(rows, [depth, rows.shape[-1]], [factor, None]),
+            lambda planes: resize(planes, sizes, factors),
+            lambda rows: resize(rows, [first, rows.shape[-1]], [factor, None]),
         )
 
-    return of_volumes
+    return rule
 
 
 for _one, _two, _three in (
@@ -64,8 +59,8 @@ for _one, _two, _three in (
     ("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
     ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"),
 ):
-    decomposes(f"aten.{_one}.default", f"aten.{_one}.vec")(_sequences(_two))
-    decomposes(f"aten.{_three}.default", f"aten.{_three}.vec")(_volumes(_two))
+    decomposes(f"aten.{_one}.default", f"aten.{_one}.vec")(_by_images(_two, 1))
+    decomposes(f"aten.{_three}.default", f"aten.{_three}.vec")(_by_images(_two, 3))
 
 
 @decomposes("aten.pixel_shuffle.default")

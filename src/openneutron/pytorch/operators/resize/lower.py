@@ -12,12 +12,10 @@ from torch.fx import Node
 
 from openneutron.compiler.select.rules.data_movement import nearest_neighbors
 from openneutron.ops.indexed import bilinear_positions
-from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
-from openneutron.pytorch.graph.reject import Reject
-from openneutron.pytorch.operators.rules.broadcast import take
-from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.lowering import Layout, always, lowers
-from openneutron.pytorch.operators.rules.values import Value
+from openneutron.pytorch.graph.program import Reject, arguments_of, op_name, shape_of
+from openneutron.pytorch.operators.rules.context import Context, take
+from openneutron.pytorch.operators.rules.results import Value
+from openneutron.pytorch.operators.rules.tables import Layout, always, lowers
 from openneutron.pytorch.operators.separable.sums import Matrix, Separable, apply, nearest_positions, resized
 
 PLACEMENTS = ((False, False), (False, True), (True, False))
@@ -92,7 +90,6 @@ def interpolate(node: Node, context: Context) -> Value | Reject:
 
 
 def _resized(node: Node, context: Context, op: str, source: str, align: bool, half: bool) -> Value:
-    """Return LiteRT's resize of an NHWC tensor, in its input's quantization."""
     shape, quant = shape_of(node), context.tensors[source].quant
     assert quant is not None
     operand = context.add_integers(f"{node.name}_size", shape[2:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A graph under construction: what lowering rules read operands from and add nodes to."""
+"""A graph under construction: what lowering rules read operands from and add nodes to, broadcasting among it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,27 @@ from torch.fx import Node
 from openneutron import ops
 from openneutron.ir import DType, Graph, QuantParams, Tensor, constant
 from openneutron.ir import Node as IrNode
-from openneutron.pytorch.graph.program import CHANNELS_LAST, Constants, is_exact, module_path
-from openneutron.pytorch.graph.reject import QUANTIZE_FIRST, WITH_INTEGERS, Rejected
-from openneutron.pytorch.operators.rules.results import Bounds, Results, fused_activation, stored_bounds
-from openneutron.pytorch.operators.rules.values import (
+from openneutron.pytorch.graph.program import (
+    CHANNELS_LAST,
+    QUANTIZE_FIRST,
+    WITH_INTEGERS,
+    Constants,
+    Rejected,
+    is_exact,
+    module_path,
+    shape_of,
+)
+from openneutron.pytorch.operators.rules.results import (
+    Bounds,
+    Results,
     Shape,
     Value,
+    fused_activation,
     groups_of,
     lies_as,
     order_after_view,
     order_for_view,
+    stored_bounds,
 )
 
 
@@ -81,7 +92,10 @@ class Context:
         if node not in self.values and is_exact(node) and self.enter is not None:
             self.values[node] = self.enter(node)
         if node not in self.values:
-            raise Rejected(*_not_quantized(node))
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.dtype != torch.float32:
+                raise Rejected(f"its input '{node.name}' is {value.dtype}; what can be quantized is torch.float32")
+            raise Rejected(f"its input '{node.name}' is not quantized", QUANTIZE_FIRST)
         return self.values[node]
 
     def quant(self, value: Value) -> QuantParams:
@@ -239,7 +253,10 @@ class Context:
         stem = f"{here.name}_{'nhwc' if permutation == CHANNELS_LAST else 'transposed'}"
         shape = tuple(here.shape[axis] for axis in permutation)
         if here.data is not None:
-            return self.add_constant(stem, here.data.transpose(permutation), moved_axis(here.quant, permutation))
+            quant = here.quant
+            if quant is not None and quant.axis is not None:
+                quant = QuantParams(quant.scales, quant.zero_points, permutation.index(quant.axis))
+            return self.add_constant(stem, here.data.transpose(permutation), quant)
         operand = self.add_integers(f"{here.name}_permutation", permutation)
         return self.emit("transpose", (here.name, operand), shape, here.quant, stem, here.dtype)
 
@@ -265,21 +282,6 @@ class Context:
         return high if real > 0 else low
 
 
-def _not_quantized(node: Node) -> tuple[str, str]:
-    """Return the reason and the hint for an operand that is no int8 value."""
-    value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and value.dtype != torch.float32:
-        return f"its input '{node.name}' is {value.dtype}; what can be quantized is torch.float32", ""
-    return f"its input '{node.name}' is not quantized", QUANTIZE_FIRST
-
-
-def moved_axis(quant: QuantParams | None, permutation: Shape) -> QuantParams | None:
-    """Return the parameters of a tensor whose axes change places."""
-    if quant is None or quant.axis is None:
-        return quant
-    return QuantParams(quant.scales, quant.zero_points, permutation.index(quant.axis))
-
-
 def viewed_axis(quant: QuantParams | None, before: Shape, after: Shape) -> QuantParams | None:
     """Return the parameters of a tensor read in another shape. Rejects one that cuts through the axis with a scale
     each."""
@@ -298,3 +300,51 @@ def _reshaped(data: np.ndarray, shape: Shape) -> np.ndarray:
     if data.size > 1 and not any(data.strides):
         return np.broadcast_to(data.reshape(-1)[:1].reshape(()), shape)
     return data.reshape(shape)
+
+
+def broadcasting(
+    node: Node,
+    context: Context,
+    op: str,
+    values: Sequence[Value],
+    quant: QuantParams | None,
+    dtype: DType = DType.INT8,
+    **attrs: Any,
+) -> Value:
+    """Add an operator on each element of values that broadcast to the node's shape. Values that lie in different orders of
+    axes are moved."""
+    shape, first = shape_of(node), values[0]
+    if all((value.shape, value.base, value.order) == (shape, first.base, first.order) for value in values):
+        tensors, order, base = [value.tensor for value in values], first.order, first.base
+    else:
+        order, base = _common_order(context, values, shape), shape
+        padded = (context.viewed(value, (1,) * (len(shape) - len(value.shape)) + value.shape) for value in values)
+        tensors = [context.arranged(value, order) for value in padded]
+    stored = tuple(base[axis] for axis in order)
+    return Value(context.emit(op, tensors, stored, quant, node.name, dtype, **attrs), shape, order, base)
+
+
+def _common_order(context: Context, values: Sequence[Value], shape: Shape) -> Shape:
+    """Return the order of one that is computed and not broadcast, NHWC before plain; else of one of the same rank."""
+    computed = [value for value in values if value.is_settled and not context.is_constant(value)]
+    orders = [value.order for value in computed if value.shape == shape]
+    orders = orders or [value.order for value in computed if len(value.shape) == len(shape)]
+    plain = tuple(range(len(shape)))
+    return next((order for order in orders if order != plain), plain)
+
+
+def take(context: Context, source: str, axis: int, positions: Sequence[int], stem: str) -> str:
+    """Return the tensor with these positions of an axis, in this order: a GATHER, or a SLICE where they follow each
+    other."""
+    here = context.tensors[source]
+    assert here.quant is not None
+    positions = list(positions)
+    shape = (*here.shape[:axis], len(positions), *here.shape[axis + 1 :])
+    if positions == list(range(here.shape[axis])):
+        return source
+    if positions == list(range(positions[0], positions[0] + len(positions))):
+        begin = context.add_integers(f"{stem}_begin", [positions[0] if i == axis else 0 for i in range(len(shape))])
+        size = context.add_integers(f"{stem}_size", shape)
+        return context.emit("slice", (source, begin, size), shape, here.quant, stem)
+    indices = context.add_integers(f"{stem}_positions", positions)
+    return context.emit("gather", (source, indices), shape, here.quant, stem, axis=axis)

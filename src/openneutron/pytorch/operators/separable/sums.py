@@ -18,15 +18,12 @@ import torch
 
 from openneutron.ir import QuantParams, per_tensor
 from openneutron.ops.conv import same_padding
-from openneutron.pytorch.operators.convolution.lower import bias_of
+from openneutron.pytorch.operators.convolution.lower import Window, bias_of
 from openneutron.pytorch.operators.rules.context import Context
-from openneutron.pytorch.operators.rules.values import Shape, Value
+from openneutron.pytorch.operators.rules.results import Shape, Value
 
 Matrix = npt.NDArray[np.float64]
 """[outputs, inputs]"""
-
-Pair = tuple[int, int]
-"""Rows and columns."""
 
 TOLERANCE = 1e-5
 """Entries that differ by less are the same (float32 quotients differ by less)."""
@@ -44,9 +41,9 @@ class Separable:
     rows: Matrix
     columns: Matrix
 
-    def is_window(self, kernel: Pair, stride: Pair, before: Pair) -> bool:
+    def is_window(self, window: Window) -> bool:
         """Return whether each result is the sum of what such a window shows, all of it times ``weight``."""
-        axes = zip((self.rows, self.columns), kernel, stride, before, strict=True)
+        axes = zip((self.rows, self.columns), window.kernel, window.stride, window.before, strict=True)
         return self.weight > 0 and all(
             np.allclose(matrix / matrix.max(), _inside(*matrix.shape, *numbers), rtol=0, atol=TOLERANCE)
             for matrix, *numbers in axes
@@ -57,7 +54,10 @@ class Separable:
         """Return the axes of which one result is left, the mean, where the others stay as they are; none for anything
         else."""
         kept = [is_identity(matrix) for matrix in (self.rows, self.columns)]
-        means = [_is_mean(matrix) for matrix in (self.rows, self.columns)]
+        means = [
+            len(matrix) == 1 and np.allclose(matrix, 1 / matrix.size, rtol=TOLERANCE, atol=0)
+            for matrix in (self.rows, self.columns)
+        ]
         if not all(keeps or averages for keeps, averages in zip(kept, means, strict=True)):
             return ()
         return tuple(axis for axis in (0, 1) if not kept[axis])
@@ -77,10 +77,6 @@ def is_identity(matrix: Matrix) -> bool:
     return matrix.shape[0] == matrix.shape[1] and np.allclose(matrix, np.eye(len(matrix)), rtol=0, atol=TOLERANCE)
 
 
-def _is_mean(matrix: Matrix) -> bool:
-    return len(matrix) == 1 and np.allclose(matrix, 1 / matrix.size, rtol=TOLERANCE, atol=0)
-
-
 def _inside(outputs: int, extent: int, kernel: int, stride: int, before: int) -> Matrix:
     """1 where a window, of which this much lies before the first position, shows a position; 0 elsewhere."""
     starts = np.arange(outputs)[:, None] * stride - before
@@ -88,9 +84,9 @@ def _inside(outputs: int, extent: int, kernel: int, stride: int, before: int) ->
     return ((places >= starts) & (places < starts + kernel)).astype(np.float64)
 
 
-def litert_padding(averages: Separable, kernel: Pair, stride: Pair) -> str | None:
-    """VALID or SAME, whichever makes LiteRT's AVERAGE_POOL_2D with these windows the same operator, or None."""
-    axes = list(zip((averages.rows, averages.columns), kernel, stride, strict=True))
+def litert_padding(averages: Separable, window: Window) -> str | None:
+    """VALID or SAME, whichever makes LiteRT's AVERAGE_POOL_2D with this window the same operator, or None."""
+    axes = list(zip((averages.rows, averages.columns), window.kernel, window.stride, strict=True))
     for padding in ("VALID", "SAME"):
         if all(_is_pool(matrix, size, step, padding) for matrix, size, step in axes):
             return padding

@@ -18,15 +18,13 @@ from torch.fx.passes.infra.pass_base import PassResult
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from openneutron.pytorch.graph.pointwise import is_pointwise_operator
-from openneutron.pytorch.graph.program import arguments_of, overload_of, short_name
-from openneutron.pytorch.graph.reject import REWRITE, STAYS_WHOLE
+from openneutron.pytorch.graph.program import REWRITE, STAYS_WHOLE, arguments_of, overload_of, short_name
 from openneutron.pytorch.graph.rewriting import finished, splice
 from openneutron.pytorch.operators.annotations import annotation_rules
 from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
-from openneutron.pytorch.operators.rules.decomposition import KEPT, Keep
-from openneutron.pytorch.quantizer.passes.casts import PlainCasts
-from openneutron.pytorch.quantizer.passes.exported_forms import MakeFunctional
+from openneutron.pytorch.operators.rules.tables import KEPT, Keep
+from openneutron.pytorch.quantizer.passes.exported_forms import MakeFunctional, PlainCasts
 
 ALWAYS = frozenset(("aten.one_hot.default",))
 """Operators that are decomposed even where they stay float. ExecuTorch's own decomposition of them has assertions on
@@ -119,47 +117,45 @@ def _sources(node: Node) -> list[Node] | None:
     return sources if all(isinstance(source.meta.get("val"), FakeTensor) for source in sources) else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call of an operator: its arguments as leaves and their structure, and the values of its tensors."""
+
+    node: Node
+    leaves: list[Any]
+    spec: TreeSpec
+    values: list[FakeTensor]
+
+
 def _traced(overload: torch._ops.OpOverload, node: Node, sources: list[Node], traces: Traces) -> Traced:
     """Return the decomposition of this call: the stored one of an equal call, or a new trace."""
     leaves, spec = tree_flatten(arguments_of(node))
     values = [source.meta["val"] for source in sources]
+    call = Call(node, leaves, spec, values)
     plain = tuple("tensor" if isinstance(leaf, Node) else (type(leaf), str(leaf)) for leaf in leaves)
     layouts = tuple((tuple(value.shape), value.stride(), value.dtype) for value in values)
-    key = (overload, str(spec), plain, layouts, tuple(source.meta["val"].requires_grad for source in sources))
+    key = (overload, str(spec), plain, layouts, tuple(value.requires_grad for value in values))
     if key not in traces:
         function = DECOMPOSITIONS.get(str(overload))
-        if function is not None:
-            traces[key] = _trace_or_keep(lambda given: function(**given), leaves, spec, values)
-        else:
-            traces[key] = _traced_by_torch(overload, node, leaves, spec, values, traces)
+        if function is None:
+            traces[key] = _traced_by_torch(overload, call, traces)
+            return traces[key]
+        try:
+            traces[key] = _trace(lambda given: function(**given), call)
+        except RuntimeError:
+            # A call without elements that the decomposition can't take stays whole.
+            if all(value.numel() for value in values):
+                raise
+            traces[key] = Traced(None)
     return traces[key]
 
 
-def _trace_or_keep(
-    function: Callable[[dict[str, Any]], Any], leaves: list[Any], spec: TreeSpec, values: list[FakeTensor]
-) -> Traced:
-    """Trace a decomposition of ours. A call without elements that the decomposition can't take stays whole."""
-    try:
-        return _trace(function, leaves, spec, values)
-    except RuntimeError:
-        if all(value.numel() for value in values):
-            raise
-        return Traced(None, KEPT)
-
-
-def _traced_by_torch(
-    overload: torch._ops.OpOverload,
-    node: Node,
-    leaves: list[Any],
-    spec: TreeSpec,
-    values: list[FakeTensor],
-    traces: Traces,
-) -> Traced:
+def _traced_by_torch(overload: torch._ops.OpOverload, call: Call, traces: Traces) -> Traced:
     """Return the first usable decomposition of PyTorch's, itself decomposed further."""
     positional = [item.name for item in overload._schema.arguments if not item.kwarg_only]
     whole = KEPT
-    for decomposition in torch_decompositions(node):
-        graph_module = _trace_of_torch(decomposition, positional, leaves, spec, values)
+    for decomposition in torch_decompositions(call.node):
+        graph_module = _trace_of_torch(decomposition, positional, call)
         if graph_module is None or any(_is_unsafe(piece, overload) for piece in graph_module.graph.nodes):
             continue
         _decompose(graph_module, None, traces)
@@ -167,24 +163,18 @@ def _traced_by_torch(
         unknown = next((piece for piece in graph_module.graph.nodes if not is_known(piece)), None)
         if unknown is None or is_implicit(overload):
             return Traced(graph_module)
-        reason = f"{short_name(node)} is made of operators of which {short_name(unknown)} has no kernel"
+        reason = f"{short_name(call.node)} is made of operators of which {short_name(unknown)} has no kernel"
         whole = Keep(reason, REWRITE)
     return Traced(None, whole)
 
 
-def _trace_of_torch(
-    decomposition: TorchDecomposition,
-    positional: list[str],
-    leaves: list[Any],
-    spec: TreeSpec,
-    values: list[FakeTensor],
-) -> GraphModule | None:
-    def call(given: dict[str, Any]) -> Any:
+def _trace_of_torch(decomposition: TorchDecomposition, positional: list[str], call: Call) -> GraphModule | None:
+    def function(given: dict[str, Any]) -> Any:
         places = [given.pop(name) for name in positional]
         return decomposition.function(*places, **given)
 
     try:
-        graph_module = _trace(call, leaves, spec, values, decomposition.pre_dispatch).graph_module
+        graph_module = _trace(function, call, decomposition.pre_dispatch).graph_module
     # Decompositions that look at values, or do not support such a call, may raise anything.
     except Exception:
         return None
@@ -205,27 +195,20 @@ def _is_unsafe(node: Node, origin: torch._ops.OpOverload) -> bool:
     return overload._schema.is_mutable or torch.Tag.nondeterministic_seeded in overload.tags
 
 
-def _trace(
-    function: Callable[[dict[str, Any]], Any],
-    leaves: list[Any],
-    spec: TreeSpec,
-    values: list[FakeTensor],
-    pre_dispatch: bool = True,
-) -> Traced:
-    """Trace a function on a call's arguments."""
+def _trace(function: Callable[[dict[str, Any]], Any], call: Call, pre_dispatch: bool = True) -> Traced:
     kept: list[Keep] = []
 
-    def call(*tensors: torch.Tensor) -> Any:
+    def traced(*tensors: torch.Tensor) -> Any:
         rest = iter(tensors)
-        filled = [next(rest) if isinstance(leaf, Node) else leaf for leaf in leaves]
-        result = function(tree_unflatten(filled, spec))
+        filled = [next(rest) if isinstance(leaf, Node) else leaf for leaf in call.leaves]
+        result = function(tree_unflatten(filled, call.spec))
         if isinstance(result, Keep):
             kept.append(result)
             return tensors[0]
         return result
 
-    with torch.no_grad(), values[0].fake_mode if values else FakeTensorMode():
-        graph_module = make_fx(call, pre_dispatch=pre_dispatch)(*values)
+    with torch.no_grad(), call.values[0].fake_mode if call.values else FakeTensorMode():
+        graph_module = make_fx(traced, pre_dispatch=pre_dispatch)(*call.values)
     if kept:
         return Traced(None, kept[-1])
     for node in graph_module.graph.find_nodes(op="get_attr"):

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rewrite an exported graph to plain out-of-place calls, so that later passes have one form of each operator."""
+"""Rewrite an exported graph to plain out-of-place calls, casts and moves, so that later passes have one form of each."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.rewriting import add_constant, finished
+from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of, finished, hand_over
+
+_aten = torch.ops.aten
 
 WRAPPERS = {
     "wrap_with_set_grad_enabled": (1, 2),
@@ -51,7 +53,10 @@ class InlineWrappers:
             changed = True
         result = finished(module, changed)
         if changed:
-            _drop_unread(module)
+            read = {str(node.target).split(".")[0] for node in module.graph.find_nodes(op="get_attr")}
+            for name, child in list(module.named_children()):
+                if isinstance(child, GraphModule) and name not in read:
+                    module.delete_submodule(name)
         return result
 
     def _is_inlined(self, module: GraphModule, node: Node) -> bool:
@@ -103,20 +108,8 @@ def _inline(module: GraphModule, node: Node) -> list[Node]:
                 made[inner] = module.graph.node_copy(inner, made.__getitem__)
             if inner.op == "get_attr":
                 made[inner].target = f"{path}.{inner.target}"
-    for user in list(node.users):
-        assert user.target is operator.getitem, f"{user.name} reads all results of {node.name} at once"
-        user.replace_all_uses_with(results[user.args[1]])
-        module.graph.erase_node(user)
-    module.graph.erase_node(node)
+    hand_over(module, node, results)
     return [copy for inner, copy in made.items() if inner.op == "call_function"]
-
-
-def _drop_unread(module: GraphModule) -> None:
-    """Delete the bodies that no wrapper uses any more."""
-    read = {str(node.target).split(".")[0] for node in module.graph.find_nodes(op="get_attr")}
-    for name, child in list(module.named_children()):
-        if isinstance(child, GraphModule) and name not in read:
-            module.delete_submodule(name)
 
 
 _RETURNS_ITS_INPUT = frozenset(("aten::dropout", "aten::feature_dropout", "aten::to", "aten::_to_copy"))
@@ -193,3 +186,139 @@ def _is_view_of(node: Node, source: Node) -> bool:
         return False
     returns = overload._schema.returns
     return overload._schema.name in _RETURNS_ITS_INPUT or any(item.alias_info is not None for item in returns)
+
+
+_ASSERTIONS = (_aten._assert_tensor_metadata.default, _aten._assert_async.default, _aten._assert_async.msg)
+"""Assertions on types and layouts, and on values; ExecuTorch's runtime has no kernels for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCasts(NodePass):
+    """Rewrite ``x.to(dtype)`` to the operator that only casts, or to ``x`` where that has the type already, and remove
+    assertions.
+
+    Export adds assertions on types and layouts beside the other form; they are true in any graph with fixed types.
+    """
+
+    targets = (*_ASSERTIONS, _aten.to.dtype)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        if node.target in _ASSERTIONS:
+            module.graph.erase_node(node)
+            return True
+        source = node.args[0]
+        assert isinstance(source, Node)
+        if node.meta["val"].dtype != source.meta["val"].dtype:
+            node.target, node.args = _aten._to_copy.default, (source,)
+            node.kwargs = {"dtype": node.meta["val"].dtype}
+            return True
+        if len(node.args) > 2 or node.kwargs:
+            return False
+        node.replace_all_uses_with(source)
+        module.graph.erase_node(node)
+        return True
+
+
+_CASTS = (_aten._to_copy.default, _aten.to.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class CastRows(NodePass):
+    """Cast constant tables before a lookup, not its result, and remove casts through integers.
+
+    Rewrite ``embedding(table, index).to(dtype)`` to ``embedding(table.to(dtype), index)`` where the table is a
+    constant, and ``mask.to(integer).to(float)`` to ``mask.to(float)``. The float one-hot vectors of positions are then
+    one lookup."""
+
+    targets = _CASTS
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        source = node.args[0]
+        if not isinstance(source, Node) or not isinstance(node.meta.get("val"), torch.Tensor):
+            return False
+        if source.target is _aten.embedding.default:
+            return _cast_table(module, node, source)
+        if not _is_cast_boolean(source) or not node.meta["val"].is_floating_point():
+            return False
+        (boolean,) = source.all_input_nodes
+        node.replace_input_with(source, boolean)
+        return True
+
+
+def _cast_table(module: GraphModule, node: Node, lookup: Node) -> bool:
+    table = constant_of(module, lookup.args[0])
+    if table is None or len(lookup.args) != 2 or lookup.kwargs:
+        return False
+    cast = add_constant(module, node, f"{lookup.name}_rows", table.to(node.meta["val"].dtype))
+    rows = add_call(module, node, _aten.embedding.default, cast, lookup.args[1])
+    node.replace_all_uses_with(rows)
+    return True
+
+
+def _is_cast_boolean(node: Node) -> bool:
+    if node.target not in _CASTS or not isinstance(node.args[0], Node):
+        return False
+    before, here = (item.meta["val"].dtype for item in (node.args[0], node))
+    return before == torch.bool and not here.is_floating_point and here != torch.bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMoves(NodePass):
+    """Rewrite ``transpose`` and ``t`` to ``permute``, and ``squeeze`` of one axis to ``squeeze`` of a list of axes.
+
+    ExecuTorch then need not decompose the program again."""
+
+    targets = (_aten.transpose.int, _aten.t.default, _aten.squeeze.dim)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or node.kwargs:
+            return False
+        if node.target is _aten.squeeze.dim:
+            node.target, node.args = _aten.squeeze.dims, (node.args[0], [node.args[1]])
+            return True
+        order: list[Any] = list(range(value.dim()))
+        if order:
+            one, other = node.args[1:] if len(node.args) == 3 else (0, -1)
+            order[one], order[other] = order[other], order[one]
+        node.target, node.args = _aten.permute.default, (node.args[0], order)
+        return True
+
+
+_BROADCASTING = frozenset(
+    (
+        _aten.add.Tensor,
+        _aten.sub.Tensor,
+        _aten.mul.Tensor,
+        _aten.div.Tensor,
+        _aten.maximum.default,
+        _aten.minimum.default,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DropExpands(NodePass):
+    """Rewrite ``x * y.expand_as(x)`` to ``x * y``, where the result's shape stays."""
+
+    targets = (_aten.expand.default,)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        source = node.args[0]
+        assert isinstance(source, Node)
+        readers = [user for user in node.users if broadcasts(user, node, source.meta["val"].shape)]
+        for user in readers:
+            user.args = (*(source if item is node else item for item in user.args[:2]), *user.args[2:])
+        return bool(readers)
+
+
+def broadcasts(user: Node, operand: Node, shape: Sequence[int]) -> bool:
+    """Return whether a node gives the same result if this operand has a smaller shape that broadcasts to the current
+    one."""
+    if user.target not in _BROADCASTING or len(user.args) < 2:
+        return False
+    tensors = [item for item in user.args[:2] if isinstance(item, Node) and isinstance(item.meta.get("val"), Tensor)]
+    shapes = [shape if item is operand else item.meta["val"].shape for item in tensors]
+    if not all(isinstance(extent, int) for one in shapes for extent in one):
+        return False
+    return bool(torch.broadcast_shapes(*shapes) == user.meta["val"].shape)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch.fx import GraphModule, Node
@@ -44,6 +45,7 @@ class MergeSlices:
     """
 
     keep: Callable[[Node], bool] | None = None
+    targets: ClassVar = (_aten.slice.Tensor,)
 
     def __call__(self, module: GraphModule) -> PassResult:
         groups: dict[object, list[Node]] = defaultdict(list)
@@ -105,7 +107,7 @@ def _merge(module: GraphModule, members: list[Node]) -> bool:
     assert isinstance(first.target, torch._ops.OpOverload)
     after = _behind(module, piece.source, first.args[1:])
     whole = add_call(module, after, first.target, piece.source, *first.args[1:])
-    _describe(whole, first)
+    whole.meta = {**first.meta, "val": whole.meta["val"]}
     for node, own in zip(members, pieces, strict=True):
         part = add_call(module, node, _aten.slice.Tensor, whole, own.axis, own.start, own.end)
         if own.squeezed:
@@ -123,8 +125,3 @@ def _behind(module: GraphModule, source: Node, others: tuple[object, ...]) -> No
         if not operands:
             return node.next
     raise AssertionError("an operand is not in the graph")
-
-
-def _describe(node: Node, like: Node) -> None:
-    """Copy the origin (module path and source line) of another node to the node."""
-    node.meta = {**like.meta, "val": node.meta["val"]}

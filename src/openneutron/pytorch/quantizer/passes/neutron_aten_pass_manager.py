@@ -9,17 +9,24 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.quantizer.passes.casts import CastRows, PlainCasts
+from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
+from openneutron.pytorch.quantizer.passes.constants import FoldConstants, ScalarsToTensors
 from openneutron.pytorch.quantizer.passes.decompose import Decompose
-from openneutron.pytorch.quantizer.passes.exported_forms import InlineWrappers, MakeFunctional
-from openneutron.pytorch.quantizer.passes.factors import FoldFactors, MaskedFills
-from openneutron.pytorch.quantizer.passes.fold_batch_norm import FoldBatchNorm
-from openneutron.pytorch.quantizer.passes.fold_constants import FoldConstants
+from openneutron.pytorch.quantizer.passes.exported_forms import (
+    CastRows,
+    DropExpands,
+    InlineWrappers,
+    MakeFunctional,
+    PlainCasts,
+    PlainMoves,
+)
+from openneutron.pytorch.quantizer.passes.linear import (
+    FoldFactors,
+    MaskedFills,
+    ProductsToLinear,
+    SplitProjections,
+)
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
-from openneutron.pytorch.quantizer.passes.moves import DropExpands, PlainMoves
-from openneutron.pytorch.quantizer.passes.products_to_linear import ProductsToLinear
-from openneutron.pytorch.quantizer.passes.scalars_to_tensors import ScalarsToTensors
-from openneutron.pytorch.quantizer.passes.split_projections import SplitProjections
 from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
 
 AtenPass = Callable[[GraphModule], PassResult | None]
@@ -65,7 +72,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
 
 
 class NeutronAtenPassManager:
-    """Runs passes over an ATen graph module, each once, in order."""
+    """Runs passes over an ATen graph module, each once, in order: those that state ``targets`` where the graph calls one."""
 
     def __init__(
         self,
@@ -80,6 +87,9 @@ class NeutronAtenPassManager:
     def __call__(self, module: GraphModule) -> PassResult:
         changed = False
         for one in self.passes:
+            targets = getattr(one, "targets", None)
+            if targets is not None and {node.target for node in module.graph.nodes}.isdisjoint(targets):
+                continue
             result = one(module)
             if result is not None:
                 module, changed = result.graph_module, changed or result.modified

@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from openneutron.pytorch.graph.reject import WRITTEN_AS
+from openneutron.pytorch.graph.program import WRITTEN_AS
 from openneutron.pytorch.graph.rewriting import NodePass, constant_of, splice
 from openneutron.pytorch.operators.attention.decompose import MASKED, MOST_KEYS_OF_SOFTMAX, attended
 
@@ -83,7 +83,6 @@ def _to_softmax(product: Node) -> list[Node] | None:
 
 
 def _keeps_rows(node: Node) -> bool:
-    """Return whether a node keeps rows as they are."""
     if node.target is _aten.dropout.default:
         return not node.args[2]
     if node.target is _aten.permute.default:

@@ -2,28 +2,109 @@
 """Networks to try things with, defined here, with seeded random weights.
 
 Parameter names are torchvision's where torchvision has the network, so that its checkpoints load.
+
+Under the random weights and inputs a deep network behaves somewhat like a trained one. Plainly random networks are chaotic:
+layer by layer they enlarge every difference between two inputs (Poole et al., arXiv 1606.05340), also that between two ways
+of rounding, until after some twenty layers nothing of the signal is left. Trained filters have much in common and images are
+smooth, so that signals add up where rounding noise averages out; hence the mean in the weights and the smooth inputs here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 
 from openneutron.errors import InvalidModelError
-from openneutron.pytorch.source.models.autoencoder import autoencoder
-from openneutron.pytorch.source.models.cifarnet import cifarnet
-from openneutron.pytorch.source.models.ds_cnn import ds_cnn
-from openneutron.pytorch.source.models.mobilenet_v1 import mobilenet_v1, visual_wake_words
-from openneutron.pytorch.source.models.mobilenet_v2 import mobilenet_v2
-from openneutron.pytorch.source.models.mobilenet_v3 import mobilenet_v3_small
-from openneutron.pytorch.source.models.resnet8 import resnet8
-from openneutron.pytorch.source.models.tcn import tcn
-from openneutron.pytorch.source.models.transformer import transformer_encoder
-from openneutron.pytorch.source.models.unet import unet
-from openneutron.pytorch.source.models.weights import random_inputs, settle
+from openneutron.pytorch.source.models.mobilenets import MobileNetV1, MobileNetV2, MobileNetV3
+from openneutron.pytorch.source.models.small import (
+    DSCNN,
+    TCN,
+    Autoencoder,
+    CifarNet,
+    ResNet8,
+    UNet,
+    transformer_encoder,
+)
+
+COHERENCE = 0.5
+"""Mean of a filter bank's weights in units of their spread."""
+
+RESULT_SPREAD = 0.015
+"""Standard deviation of the last linear layer's results, as probabilities after a softmax: some 4 of its 256 steps. A
+softmax that is sure of itself on random inputs would enlarge every difference before it."""
+
+SETTLING_VALUES = 2**18
+"""Input values that batch norms are settled with, in at least 8 and at most 64 inputs."""
+
+_DRAWN = (nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
+
+
+def random_inputs(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """Images (rank 4) that are smooth over about 8 pixels with a little noise, or plain noise (other ranks)."""
+    noise = torch.randn(shape, generator=generator)
+    if len(shape) != 4:
+        return noise
+    coarse = torch.randn((*shape[:2], max(2, shape[2] // 8), max(2, shape[3] // 8)), generator=generator)
+    return nn.functional.interpolate(coarse, size=shape[2:], mode="bilinear") + 0.3 * noise
+
+
+def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator) -> None:
+    """Draw all weights (spread as in He et al., arXiv 1502.01852), then set every batch norm to the statistics of
+    random inputs of ``shape`` and a classifier's last linear layer to results around 0 that a softmax turns into nearly
+    even probabilities. Leave the model in eval mode."""
+    count = max(8, min(64, SETTLING_VALUES // math.prod(shape[1:])))
+    inputs = random_inputs((count, *shape[1:]), generator)
+    norms = [layer for layer in model.modules() if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d))]
+    linears = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    for layer in model.modules():
+        if isinstance(layer, _DRAWN):
+            _draw(layer, generator)
+    for norm in norms:
+        # Most of what comes out is above 0: a ReLU behind it lets it pass.
+        nn.init.uniform_(norm.weight, 0.5, 1.0, generator)
+        nn.init.normal_(norm.bias, 1.0, 0.2, generator)
+        norm.reset_running_stats()
+        norm.momentum = None
+    model.train()
+    with torch.no_grad():
+        model(inputs)
+        for norm in norms:
+            norm.momentum = 0.1
+        model.eval()
+        if not linears:
+            return
+        results: list[torch.Tensor] = []
+        handle = linears[-1].register_forward_hook(lambda layer, args, result: results.append(result))
+        model(inputs)
+        handle.remove()
+        if results[0].dim() != 2:
+            return  # no classifier's
+        centre = results[0].mean(0)
+        even = 1 / linears[-1].out_features
+        spread = (results[0] - centre).std() * even * (1 - even) / RESULT_SPREAD
+        linears[-1].weight.div_(spread)
+        linears[-1].bias.sub_(centre).div_(spread)
+
+
+def _draw(layer: nn.Module, generator: torch.Generator) -> None:
+    assert isinstance(layer, _DRAWN)
+    if isinstance(layer, nn.ConvTranspose2d):
+        # Each output has the products of its phase's taps.
+        taps = math.prod(layer.kernel_size) / math.prod(layer.stride)
+        nn.init.normal_(layer.weight, std=math.sqrt(2 / (layer.in_channels * taps)), generator=generator)
+    else:
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
+    if not isinstance(layer, nn.Linear):
+        with torch.no_grad():
+            layer.weight.add_(COHERENCE * float(layer.weight.std()))
+    if layer.bias is not None:
+        nn.init.normal_(layer.bias, std=0.1, generator=generator)
+
 
 SEED = 2025
 """Seeds weights and example inputs; any other number would do."""
@@ -39,19 +120,21 @@ class BuiltIn:
 
 
 _MODELS = {
-    "autoencoder": BuiltIn(autoencoder, (1, 640), "MLPerf Tiny anomaly detection, fully connected"),
-    "cifarnet": BuiltIn(cifarnet, (1, 3, 32, 32), "CifarNet: three 5x5 convolutions, 32x32"),
-    "ds_cnn": BuiltIn(ds_cnn, (1, 1, 49, 10), "MLPerf Tiny keyword spotting, DS-CNN"),
-    "mobilenet_v1": BuiltIn(mobilenet_v1, (1, 3, 224, 224), "MobileNetV1 1.0, 224x224"),
-    "mobilenet_v2": BuiltIn(mobilenet_v2, (1, 3, 224, 224), "MobileNetV2 1.0, 224x224"),
-    "mobilenet_v3_small": BuiltIn(mobilenet_v3_small, (1, 3, 96, 96), "MobileNetV3-Small, 96x96"),
-    "resnet8": BuiltIn(resnet8, (1, 3, 32, 32), "MLPerf Tiny image classification, ResNet-8"),
-    "tcn": BuiltIn(tcn, (1, 8, 64), "temporal convolutional network: dilated causal convolutions"),
-    "unet": BuiltIn(unet, (1, 3, 32, 32), "U-Net of three levels: transposed convolutions, 32x32"),
+    "autoencoder": BuiltIn(Autoencoder, (1, 640), "MLPerf Tiny anomaly detection, fully connected"),
+    "cifarnet": BuiltIn(CifarNet, (1, 3, 32, 32), "CifarNet: three 5x5 convolutions, 32x32"),
+    "ds_cnn": BuiltIn(DSCNN, (1, 1, 49, 10), "MLPerf Tiny keyword spotting, DS-CNN"),
+    "mobilenet_v1": BuiltIn(MobileNetV1, (1, 3, 224, 224), "MobileNetV1 1.0, 224x224"),
+    "mobilenet_v2": BuiltIn(MobileNetV2, (1, 3, 224, 224), "MobileNetV2 1.0, 224x224"),
+    "mobilenet_v3_small": BuiltIn(MobileNetV3, (1, 3, 96, 96), "MobileNetV3-Small, 96x96"),
+    "resnet8": BuiltIn(ResNet8, (1, 3, 32, 32), "MLPerf Tiny image classification, ResNet-8"),
+    "tcn": BuiltIn(TCN, (1, 8, 64), "temporal convolutional network: dilated causal convolutions"),
+    "unet": BuiltIn(UNet, (1, 3, 32, 32), "U-Net of three levels: transposed convolutions, 32x32"),
     "transformer_encoder": BuiltIn(
         transformer_encoder, (1, 32, 64), "Transformer encoder block: 64 wide, 4 heads, 32 tokens"
     ),
-    "vww": BuiltIn(visual_wake_words, (1, 3, 96, 96), "MLPerf Tiny visual wake words, MobileNetV1 0.25, 96x96"),
+    "vww": BuiltIn(
+        partial(MobileNetV1, 2, 0.25, True), (1, 3, 96, 96), "MLPerf Tiny visual wake words, MobileNetV1 0.25, 96x96"
+    ),
 }
 
 
@@ -68,7 +151,7 @@ def describe(name: str) -> BuiltIn:
 
 
 def get(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """Return the module in eval mode with seeded random weights (see ``weights.py``), and example inputs (batch 1,
+    """Return the module in eval mode with seeded random weights (see ``settle``), and example inputs (batch 1,
     float32).
 
     Raises InvalidModelError for an unknown name.

@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Batch normalization in quantization-aware training: weights are rounded as they will be once it is folded into them.
+"""Batch normalization, folded into layers or, in quantization-aware training, simulated as it will be folded.
 
-The layer computes with its weights times the normalization's factor, made from the running variance; its result is divided by
-that factor again and normalized as usual, so that the statistics, and what they are trained by, stay the layer's own
-(Krishnamoorthi, "Quantizing deep convolutional networks for efficient inference", 2018, section 3.2.2; torchao does so for
-convolutions). In eval mode this computes what the folded layer computes.
+In eval mode it goes into the layer before it, or becomes a depthwise 1x1 convolution. torchao folds it too, but also into a
+layer whose result is read elsewhere, which changes that result; this pass runs first.
+
+In training a layer computes with its weights times the normalization's factor, made from the running variance; its result is
+divided by that factor again and normalized as usual, so that the statistics, and what they are trained by, stay the layer's
+own (Krishnamoorthi, "Quantizing deep convolutional networks for efficient inference", 2018, section 3.2.2; torchao does so
+for convolutions). In eval mode this computes what the folded layer computes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
-from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.graph.program import arguments_of
-from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of, finished
+from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of
 
 _aten = torch.ops.aten
 BATCH_NORM = _aten.batch_norm.default
@@ -82,6 +85,25 @@ def normalized(
 
 TRAINING_PLACE = 6
 """The place of ``training`` among the arguments of ``normalized``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """y = factor * x + offset, per channel, in double."""
+
+    factor: torch.Tensor
+    offset: torch.Tensor
+
+    def into(self, weight: Tensor, bias: Tensor | None, transposed: bool) -> tuple[Tensor, Tensor]:
+        """Return the weights and the bias of a layer that computes this function of its result, too."""
+        offset = self.offset if bias is None else bias.double() * self.factor + self.offset
+        return times_factor(weight.double(), self.factor, transposed).to(weight.dtype), offset.to(weight.dtype)
+
+
+def _affine(mean: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Affine:
+    factor = factor_of(None if weight is None else weight.double(), variance.double(), eps)
+    offset = -mean.double() * factor
+    return Affine(factor, offset if bias is None else offset + bias.double())
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,48 +199,32 @@ def _ones(module: GraphModule, norm: Node, source: Node) -> Node:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldSimulatedBatchNorm:
-    """Undoes ``SimulateBatchNorm``: each layer gets weights and a bias that do the normalization too.
+class FoldSimulatedBatchNorm(NodePass):
+    """Undo ``SimulateBatchNorm``: each layer gets weights and a bias that do the normalization too.
 
     A fake quantization of the weights stays where it is.
     """
 
-    def __call__(self, module: GraphModule) -> PassResult:
-        joined = [node for node in module.graph.nodes if node.op == "call_function" and node.target is normalized]
-        for node in joined:
-            _fold(module, node)
-        return finished(module, bool(joined))
+    targets = (normalized,)
 
-
-def _fold(module: GraphModule, joined: Node) -> None:
-    layer, bias, gamma, beta, mean, variance, _, _, eps = joined.args
-    assert isinstance(layer, Node) and isinstance(eps, float)
-    scaled = next(node for node in _upwards(layer.args[1]) if node.target is scaled_weight)
-    weight_node, transposed = scaled.args[0], bool(scaled.args[4])
-    weight = constant_of(module, weight_node)
-    given = [constant_of(module, item) for item in (bias, gamma, beta, mean, variance)]
-    old, scale, shift, centre, spread = (None if item is None else item.double() for item in given)
-    assert weight is not None and centre is not None and spread is not None
-    factor = factor_of(scale, spread, eps)
-    offset = (-centre if old is None else old - centre) * factor
-    if shift is not None:
-        offset = offset + shift
-    stem = str(getattr(weight_node, "target", layer.name))
-    new_weight = times_factor(weight.double(), factor, transposed).to(weight.dtype)
-    scaled.replace_all_uses_with(add_constant(module, scaled, f"{stem}_folded", new_weight))
-    new_bias = add_constant(module, layer, f"{stem}_folded_bias", offset.to(weight.dtype))
-    layer.args = (layer.args[0], layer.args[1], new_bias, *layer.args[3:])
-    joined.replace_all_uses_with(layer)
-    module.graph.erase_node(joined)
-
-
-def _upwards(item: object) -> list[Node]:
-    """Return a node, its first argument, the first argument of that node, and so on."""
-    found = []
-    while isinstance(item, Node):
-        found.append(item)
-        item = item.args[0] if item.args else None
-    return found
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        layer, *given, _, _, eps = node.args
+        assert isinstance(layer, Node) and isinstance(eps, float)
+        scaled = layer.args[1]
+        while isinstance(scaled, Node) and scaled.target is not scaled_weight:
+            scaled = scaled.args[0]
+        assert isinstance(scaled, Node)
+        weight_node, transposed = scaled.args[0], bool(scaled.args[4])
+        weight = constant_of(module, weight_node)
+        bias, gamma, beta, mean, variance = (constant_of(module, item) for item in given)
+        assert weight is not None and mean is not None and variance is not None
+        new_weight, new_bias = _affine(mean, variance, gamma, beta, eps).into(weight, bias, transposed)
+        stem = str(getattr(weight_node, "target", layer.name))
+        scaled.replace_all_uses_with(add_constant(module, scaled, f"{stem}_folded", new_weight))
+        bias_node = add_constant(module, layer, f"{stem}_folded_bias", new_bias)
+        layer.args = (layer.args[0], layer.args[1], bias_node, *layer.args[3:])
+        _replace(module, node, layer)
+        return True
 
 
 def constant_users(module: GraphModule) -> list[tuple[torch.nn.Module, torch.Tensor]]:
@@ -230,3 +236,77 @@ def constant_users(module: GraphModule) -> list[tuple[torch.nn.Module, torch.Ten
             if value is not None:
                 found.append((module.get_submodule(str(node.target)), value))
     return found
+
+
+_VOLUMES = (_aten.conv3d.default, _aten.conv3d.padding, _aten.conv_transpose3d.input)
+"""Convolutions that a later pass decomposes into convolutions of images."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldBatchNorm(NodePass):
+    """Fold each batch normalization into a layer. layers: the kinds of layers to fold into; "alone" is a new convolution."""
+
+    layers: tuple[str, ...] = ("convolution", "linear", "alone")
+
+    targets = (BATCH_NORM,)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        affine, source = _affine_of(module, node), node.args[0]
+        assert isinstance(source, Node)
+        if affine is None:
+            return False
+        if len(source.users) == 1:
+            is_convolution = "convolution" in self.layers and source.target in (*CONVOLUTIONS, *_VOLUMES)
+            is_matrix = source.target is _aten.linear.default and source.meta["val"].dim() == 2
+            if is_convolution or ("linear" in self.layers and is_matrix):
+                return _into_layer(module, node, source, affine)
+        return "alone" in self.layers and _to_depthwise(module, node, source, affine)
+
+
+def _affine_of(module: GraphModule, node: Node) -> Affine | None:
+    """Return the function of a batch normalization in eval mode with constant statistics; None for another one."""
+    given = arguments_of(node)
+    mean, variance = constant_of(module, given["running_mean"]), constant_of(module, given["running_var"])
+    if given["training"] or mean is None or variance is None:
+        return None
+    weight, bias = constant_of(module, given["weight"]), constant_of(module, given["bias"])
+    return _affine(mean, variance, weight, bias, given["eps"])
+
+
+def _into_layer(module: GraphModule, norm: Node, layer: Node, affine: Affine) -> bool:
+    weight = constant_of(module, layer.args[1])
+    bias_node = layer.args[2] if len(layer.args) > 2 else layer.kwargs.get("bias")
+    bias = constant_of(module, bias_node)
+    if weight is None or (bias is None and bias_node is not None):
+        return False
+    transposed = layer.target in (*TRANSPOSED, _aten.conv_transpose3d.input)
+    new_weight, new_bias = affine.into(weight, bias, transposed)
+    stem = str(getattr(layer.args[1], "target", layer.name))
+    weight_node = add_constant(module, layer, f"{stem}_folded", new_weight)
+    bias_node = add_constant(module, layer, f"{stem}_folded_bias", new_bias)
+    layer.args = (layer.args[0], weight_node, bias_node, *layer.args[3:])
+    layer.kwargs = {key: value for key, value in layer.kwargs.items() if key != "bias"}
+    _replace(module, norm, layer)
+    return True
+
+
+def _to_depthwise(module: GraphModule, norm: Node, source: Node, affine: Affine) -> bool:
+    """Replace the normalization by a depthwise 1x1 convolution, on a view of rank 4 of its input."""
+    value = norm.meta["val"]
+    shape = tuple(value.shape)
+    if not all(isinstance(extent, int) for extent in shape):
+        return False
+    channels = affine.factor.numel()
+    weight = add_constant(module, norm, f"{norm.name}_factor", affine.factor.to(value.dtype).reshape(channels, 1, 1, 1))
+    bias = add_constant(module, norm, f"{norm.name}_offset", affine.offset.to(value.dtype))
+    image = source
+    if len(shape) != 4:
+        image = add_call(module, norm, _aten.reshape.default, source, [shape[0], channels, math.prod(shape[2:]), 1])
+    layer = add_call(module, norm, _aten.conv2d.default, image, weight, bias, [1, 1], [0, 0], [1, 1], channels)
+    _replace(module, norm, layer if image is source else add_call(module, norm, _aten.reshape.default, layer, [*shape]))
+    return True
+
+
+def _replace(module: GraphModule, norm: Node, layer: Node) -> None:
+    norm.replace_all_uses_with(layer)
+    module.graph.erase_node(norm)

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parts of a recipe: our quantizer, partitioner and passes, in ExecuTorch's own pipeline."""
+"""Export recipes: importing this package registers backend ``openneutron`` with ``executorch.export``.
+
+recipe = ExportRecipe.get_recipe(OpenNeutronRecipeType.INT8_PTQ, calibration_inputs_fn=lambda: batches)
+session = executorch.export.export(model, [example_inputs], recipe)
+session.save_to_pte("model")
+"""
 
 from __future__ import annotations
 
@@ -13,9 +18,16 @@ from functools import partial
 from typing import Any
 
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
-from executorch.exir import EdgeCompileConfig, EdgeProgramManager, ExecutorchBackendConfig
+from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig
 from executorch.exir._warnings import ExperimentalWarning
-from executorch.export import BackendRecipeProvider, ExportRecipe, LoweringRecipe, QuantizationRecipe, RecipeType
+from executorch.export import (
+    BackendRecipeProvider,
+    ExportRecipe,
+    LoweringRecipe,
+    QuantizationRecipe,
+    RecipeType,
+    recipe_registry,
+)
 from torch.fx import GraphModule
 
 from openneutron.errors import InvalidOptionError
@@ -26,10 +38,27 @@ from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, generate_neutron_compile_spec
+from openneutron.pytorch.quantizer.calibrate import begun, ended, set_training, with_biases, with_modes
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.passes.fold_batch_norm import FoldBatchNorm
-from openneutron.pytorch.quantizer.training import begun, ended, set_training, with_biases, with_modes
-from openneutron.pytorch.recipes.recipe_types import BACKEND, OpenNeutronRecipeType
+from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
+
+BACKEND = "openneutron"
+
+
+class OpenNeutronRecipeType(RecipeType):
+    """How a model is quantized, and whether it is delegated."""
+
+    INT8_PTQ = "openneutron_int8_ptq"
+    """int8, scales from calibration; delegated."""
+    INT8_QAT = "openneutron_int8_qat"
+    """int8, trained with its quantization simulated; delegated. It needs ``train_fn``."""
+    INT8_PTQ_NO_DELEGATE = "openneutron_int8_ptq_no_delegate"
+    """The same numbers as INT8_PTQ, nearly, on the CPU: what quantization alone changes."""
+
+    @classmethod
+    def get_backend_name(cls) -> str:
+        return BACKEND
+
 
 _PTQ = str(OpenNeutronRecipeType.INT8_PTQ.value)  # type: ignore[attr-defined]
 
@@ -105,7 +134,7 @@ class OpenNeutronRecipeProvider(BackendRecipeProvider):
                     edge_compile_config=EdgeCompileConfig(
                         _core_aten_ops_exception_list=list(core_aten_ops_exception_list)
                     ),
-                    edge_manager_transform_passes=[_remove_io_quant_ops]
+                    edge_manager_transform_passes=[lambda manager: [RemoveIOQuantOpsPass(edge_program_manager=manager)]]
                     if options.quantization.io_dtype == INT8
                     else None,
                 ),
@@ -170,5 +199,4 @@ def _partitioner(target: NeutronTargetSpec, options: RecipeOptions) -> NeutronPa
     )
 
 
-def _remove_io_quant_ops(manager: EdgeProgramManager) -> list[RemoveIOQuantOpsPass]:
-    return [RemoveIOQuantOpsPass(edge_program_manager=manager)]
+recipe_registry.register_backend_recipe_provider(OpenNeutronRecipeProvider())

@@ -1,20 +1,87 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reasons against delegating a call that follow from the call itself, whatever its operands' quantization is."""
+"""The tables of lowering rules and of decompositions, and the reasons against a call that no rule needs to run for.
+
+The support check is the lowering: the partitioner runs a node's rule and keeps the reason, the backend runs the same rule
+and keeps the nodes.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
 
 from openneutron.pytorch.graph.pointwise import is_pointwise
-from openneutron.pytorch.graph.program import (
-    DTYPE_OF_TORCH,
-    op_name,
-    overload_of,
-    short_name,
-)
-from openneutron.pytorch.graph.reject import WITH_INTEGERS, Reject
-from openneutron.pytorch.operators.rules.lowering import LOWER_RULES
+from openneutron.pytorch.graph.program import DTYPE_OF_TORCH, WITH_INTEGERS, Reject, op_name, overload_of, short_name
+
+if TYPE_CHECKING:
+    from openneutron.pytorch.operators.rules.context import Context
+    from openneutron.pytorch.operators.rules.results import Value
+
+Rule = Callable[[Node, "Context"], "Value | Reject"]
+"""Adds what a node becomes to the context and returns its value."""
+
+
+class Layout(Enum):
+    """What a rule makes of the order in which its first operand's values lie."""
+
+    KEEPS = "it works on any order and keeps it"
+    NHWC = "it works on channels innermost"
+    OWN = "its result lies in an order of its own"
+
+
+@dataclass(frozen=True, slots=True)
+class LowerRule:
+    """moves: it commutes with quantization, so that its result may keep the input's (maxima do, means don't).
+    exact: its result may be integers or booleans.
+    renames: the result holds the values of the first operand in the same order.
+    fuses: a clamp behind it can run inside. preserve: whether ExecuTorch, which would take this call apart, is asked not to.
+    against: gives a reason against a call that follows from the call itself, whatever the quantization of its operands is.
+    """
+
+    rule: Rule
+    moves: bool = False
+    fuses: bool = False
+    preserve: Callable[[Node], bool] | None = None
+    layout: Layout = Layout.KEEPS
+    exact: bool = False
+    renames: bool = False
+    against: Callable[[Node], Reject | None] | None = None
+
+
+LOWER_RULES: dict[str, LowerRule] = {}
+
+
+def lowers(
+    *targets: str,
+    moves: bool = False,
+    fuses: bool = False,
+    preserve: Callable[[Node], bool] | None = None,
+    layout: Layout = Layout.KEEPS,
+    exact: bool = False,
+    renames: bool = False,
+    against: Callable[[Node], Reject | None] | None = None,
+) -> Callable[[Rule], Rule]:
+    """Register a rule for these operators (``aten.convolution.default``)."""
+
+    def register(rule: Rule) -> Rule:
+        for target in targets:
+            assert target not in LOWER_RULES, f"two lowering rules for {target}"
+            LOWER_RULES[target] = LowerRule(rule, moves, fuses, preserve, layout, exact, renames, against)
+        return rule
+
+    return register
+
+
+def always(node: Node) -> bool:
+    """Return True: every call stays whole."""
+    del node
+    return True
+
 
 COUNTED_AT_RUN_TIME = Reject(
     "how many values its result has is known only when it runs; the NPU's tensors have fixed shapes",
@@ -48,7 +115,6 @@ def objection(node: Node) -> Reject | None:
 
 
 def _without_elements(node: Node) -> Reject | None:
-    """Return a reason against a call that reads or makes a tensor without elements."""
     for item in (node, *node.all_input_nodes):
         value = item.meta.get("val")
         if isinstance(value, torch.Tensor) and any(isinstance(extent, int) and extent == 0 for extent in value.shape):
@@ -58,7 +124,6 @@ def _without_elements(node: Node) -> Reject | None:
 
 
 def _without_rule(node: Node) -> Reject | None:
-    """Return a reason against a call without a rule."""
     dtype = _dtype(node)
     if dtype in (torch.int32, torch.int64):
         return Reject(f"its result is {DTYPE_OF_TORCH[dtype]}; the NPU computes on int8", WITH_INTEGERS)
@@ -93,3 +158,34 @@ def _depends_on_data(node: Node) -> bool:
 def _dtype(node: Node) -> torch.dtype | None:
     value = node.meta.get("val")
     return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The result of a decomposition for a call that it leaves whole, with a reason and a suggestion for the user."""
+
+    reason: str = ""
+    hint: str = ""
+
+
+KEPT = Keep()
+
+Decomposition = Callable[..., Any]
+"""Takes the operator's own arguments by the names of its schema, all of them, and computes its result by simpler operators.
+Shapes are fixed numbers. Its tensors hold no values: Python may branch on shapes and numbers only, and constants
+come from torch.full, ones, arange, tril and such, not from torch.tensor. Of several results it may give None for those
+it can't compute: calls where one of them is used are left alone."""
+
+DECOMPOSITIONS: dict[str, Decomposition] = {}
+
+
+def decomposes(*targets: str) -> Callable[[Decomposition], Decomposition]:
+    """Register a function for these operators (``aten.layer_norm.default``)."""
+
+    def register(function: Decomposition) -> Decomposition:
+        for target in targets:
+            assert target not in DECOMPOSITIONS, f"two decompositions of {target}"
+            DECOMPOSITIONS[target] = function
+        return function
+
+    return register

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Linear layers: made of products with a constant matrix, split into their projections, with factors in their weights.
+
+The NPU keeps the weights of a linear layer packed, and a constant added behind it is its bias. A layer of several projections,
+such as attention's queries, keys and values, becomes one layer for each: each result then has a scale of its own instead of
+that of the largest, and needs no slice. A number that a result is multiplied with goes into the weights, or in front of a
+masked fill.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of
+from openneutron.pytorch.operators.comparison.decompose import out_of_reach
+
+_aten = torch.ops.aten
+
+_PRODUCTS = (_aten.matmul.default, _aten.mm.default, _aten.bmm.default)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductsToLinear(NodePass):
+    """Rewrite ``x @ w`` to ``linear(x, w.T)``, ``w @ x`` to ``linear(x.T, w).T`` and ``linear(x, w) + b`` to ``linear(x, w, b)``
+    where w and b are constants; w has one or two dimensions. A linear layer whose weights are computed becomes a product and a
+    sum."""
+
+    targets = (*_PRODUCTS, _aten.addmm.default, _aten.linear.default)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        value = node.meta.get("val")
+        changed = isinstance(value, Tensor) and value.dtype == torch.float32 and _to_linear(module, node)
+        return (node.target is _aten.linear.default and _take_bias(module, node)) or changed
+
+
+def _to_linear(module: GraphModule, node: Node) -> bool:
+    if node.target is _aten.addmm.default:
+        bias, data, matrix = (constant_of(module, item) for item in node.args[:3])
+        scaled = any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta"))
+        if bias is None or matrix is None or data is not None or bias.dim() != 1 or scaled:
+            return False
+        weight = add_constant(module, node, f"{node.name}_weight", matrix.t().contiguous())
+        width = matrix.shape[1]
+        added = add_constant(module, node, f"{node.name}_bias", bias.expand(width).contiguous())
+        node.target, node.args, node.kwargs = _aten.linear.default, (node.args[1], weight, added), {}
+        return True
+    if node.target is _aten.linear.default:
+        return constant_of(module, node.args[1]) is None and _to_product(module, node)
+    first, second = (constant_of(module, item) for item in node.args)
+    if first is None and second is not None and second.dim() <= 2:
+        return _right_constant(module, node, second)
+    if first is not None and second is None and first.dim() <= 2:
+        return _left_constant(module, node, first)
+    return False
+
+
+def _to_product(module: GraphModule, node: Node) -> bool:
+    data, weight, *rest = node.args
+    assert isinstance(weight, Node)
+    rank = weight.meta["val"].dim()
+    turned = add_call(module, node, _aten.permute.default, weight, list(range(rank))[::-1])
+    bias = rest[0] if rest else node.kwargs.get("bias")
+    if bias is None:
+        node.target, node.args, node.kwargs = _aten.matmul.default, (data, turned), {}
+    else:
+        product = add_call(module, node, _aten.matmul.default, data, turned)
+        node.target, node.args, node.kwargs = _aten.add.Tensor, (product, bias), {}
+    return True
+
+
+def _right_constant(module: GraphModule, node: Node, matrix: Tensor) -> bool:
+    data = node.args[0]
+    assert isinstance(data, Node)
+    turned = matrix.reshape(1, -1) if matrix.dim() == 1 else matrix.t()
+    weight = add_constant(module, node, f"{node.name}_weight", turned.contiguous())
+    if matrix.dim() == 2:
+        node.target, node.args = _aten.linear.default, (data, weight)
+        return True
+    result = add_call(module, node, _aten.linear.default, data, weight)
+    node.target, node.args = _aten.squeeze.dim, (result, -1)
+    return True
+
+
+def _left_constant(module: GraphModule, node: Node, matrix: Tensor) -> bool:
+    data = node.args[1]
+    assert isinstance(data, Node)
+    rank = data.meta["val"].dim()
+    rows = matrix.reshape(1, -1) if matrix.dim() == 1 else matrix
+    weight = add_constant(module, node, f"{node.name}_weight", rows.contiguous())
+    if rank == 1:
+        # A vector on the right: the rows' products with it.
+        node.target, node.args = _aten.linear.default, (data, weight)
+        return True
+    last_two = [*range(rank - 2), rank - 1, rank - 2]
+    turned = add_call(module, node, _aten.permute.default, data, last_two)
+    result = add_call(module, node, _aten.linear.default, turned, weight)
+    if matrix.dim() == 1:
+        node.target, node.args = _aten.squeeze.dim, (result, -1)
+    else:
+        node.target, node.args = _aten.permute.default, (result, last_two)
+    return True
+
+
+def _take_bias(module: GraphModule, linear: Node) -> bool:
+    """Make the constant that the linear layer's only reader adds the layer's bias."""
+    if (len(linear.args) > 2 and linear.args[2] is not None) or len(linear.users) != 1:
+        return False
+    (user,) = linear.users
+    if user.target is not _aten.add.Tensor or user.kwargs or len(user.args) != 2:
+        return False
+    added = next((constant_of(module, item) for item in user.args if item is not linear), None)
+    value = linear.meta["val"]
+    width = value.shape[-1] if value.dim() else 1
+    if added is None or added.dtype != value.dtype or added.numel() not in (1, width):
+        return False
+    if (added.numel() > 1 and added.shape[-1] != width) or user.meta["val"].shape != value.shape:
+        return False
+    bias = add_constant(module, linear, f"{linear.name}_bias", added.reshape(-1).expand(width).contiguous())
+    linear.args = (*linear.args[:2], bias)
+    user.replace_all_uses_with(linear)
+    module.graph.erase_node(user)
+    return True
+
+
+PRODUCTS = (_aten.mul.Tensor, _aten.mul.Scalar)
+QUOTIENTS = (_aten.div.Tensor, _aten.div.Scalar)
+_LAYERS = (_aten.linear.default, _aten.conv1d.default, _aten.conv2d.default, _aten.conv2d.padding)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldFactors(NodePass):
+    """Fold each factor, such as attention's of its queries, into the layer before it, also through views of the layer's result, where nothing else reads that result.
+
+    keep: products to leave alone.
+    """
+
+    keep: Callable[[Node], bool] | None = None
+
+    targets = (*PRODUCTS, *QUOTIENTS)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        return (self.keep is None or not self.keep(node)) and _fold(module, node)
+
+
+def _fold(module: GraphModule, product: Node) -> bool:
+    factor, data = factor_of(module, product), product.args[0]
+    if factor is None or not isinstance(data, Node) or data.meta["val"].dtype != product.meta["val"].dtype:
+        return False
+    layer = data
+    while layer.target in VIEWS and len(layer.users) == 1 and isinstance(layer.args[0], Node):
+        layer = layer.args[0]
+    if layer.target not in _LAYERS or len(layer.users) != 1 or layer.kwargs:
+        return False
+    weight = constant_of(module, layer.args[1])
+    bias_node = layer.args[2] if len(layer.args) > 2 else None
+    bias = constant_of(module, bias_node)
+    if weight is None or (bias is None and bias_node is not None):
+        return False
+    stem = str(getattr(layer.args[1], "target", layer.name))
+    args = list(layer.args)
+    args[1] = add_constant(module, layer, f"{stem}_scaled", weight * factor)
+    if bias is not None:
+        args[2] = add_constant(module, layer, f"{stem}_scaled_bias", bias * factor)
+    layer.args = tuple(args)
+    product.replace_all_uses_with(data)
+    module.graph.erase_node(product)
+    return True
+
+
+def factor_of(module: GraphModule, product: Node) -> float | None:
+    """Return the number that a product or a quotient multiplies its first operand by. None for 0 and for other nodes."""
+    if product.target not in (*PRODUCTS, *QUOTIENTS):
+        return None
+    if len(product.args) != 2 or product.kwargs:
+        return None
+    operand = product.args[1]
+    held = constant_of(module, operand)
+    if held is not None:
+        if held.dim():
+            return None
+        operand = held.item()
+    if not isinstance(operand, (int, float)) or operand == 0 or not math.isfinite(operand):
+        return None
+    return 1 / operand if product.target in QUOTIENTS else float(operand)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedFills(NodePass):
+    """Rewrite ``where(mask, x, -1e9)`` as ``masked_fill(x, ~mask, -1e9)``, where the number is a constant tensor, and
+    ``masked_fill(x, mask, value) * factor`` as ``masked_fill(x * factor, mask, value * factor)``.
+
+    A quotient and a negation count as a product. The filler saturates at an end of its int8 range. Directly in front of a
+    softmax, that range leaves the filler far below each row's largest value.
+    """
+
+    targets = (_aten.where.self, _aten.neg.default, *PRODUCTS, *QUOTIENTS)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        return (_choice_to_fill if node.target is _aten.where.self else _product_first)(module, node)
+
+
+def _choice_to_fill(module: GraphModule, choice: Node) -> bool:
+    """Replace a choice between a tensor and a constant filler. Return False where the node is no such choice."""
+    condition, first, second = choice.args
+    data, value = (second, _filler(module, first)) if _filler(module, first) else (first, _filler(module, second))
+    if value is None or not isinstance(data, Node) or data.meta["val"].shape != choice.meta["val"].shape:
+        return False
+    with module.graph.inserting_before(choice):
+        if data is first:
+            condition = module.graph.call_function(_aten.logical_not.default, (condition,))
+            condition.meta["val"] = choice.args[0].meta["val"]
+        fill = module.graph.call_function(_aten.masked_fill.Scalar, (data, condition, value))
+    fill.meta = dict(choice.meta)
+    choice.replace_all_uses_with(fill)
+    module.graph.erase_node(choice)
+    return True
+
+
+def _filler(module: GraphModule, operand: object) -> float | None:
+    """Return the number that a constant tensor holds everywhere where that number stands for no value."""
+    held = constant_of(module, operand)
+    if held is None or not held.is_floating_point() or not held.numel():
+        return None
+    value = float(held.reshape(-1)[0])
+    return value if out_of_reach(value) and bool((held == value).all()) else None
+
+
+def _product_first(module: GraphModule, product: Node) -> bool:
+    """Exchange a product and the fill that it reads alone. Return False where the node is no such product."""
+    factor = -1.0 if product.target is _aten.neg.default else factor_of(module, product)
+    fill = product.args[0] if product.args else None
+    if factor is None or not isinstance(fill, Node) or fill.target is not _aten.masked_fill.Scalar:
+        return False
+    data, mask, value = fill.args
+    assert isinstance(data, Node) and isinstance(value, (int, float))
+    if len(fill.users) != 1 or data.meta["val"].shape != fill.meta["val"].shape:
+        return False
+    product.replace_input_with(fill, data)
+    product.replace_all_uses_with(fill)
+    fill.args = (product, mask, value * factor)
+    product.append(fill)
+    return True
+
+
+VIEWS = frozenset(
+    (
+        _aten.contiguous.default,
+        _aten.permute.default,
+        _aten.reshape.default,
+        _aten.squeeze.dim,
+        _aten.squeeze.dims,
+        _aten.transpose.int,
+        _aten.unflatten.int,
+        _aten.unsqueeze.default,
+        _aten.view.default,
+    )
+)
+"""Operators that only move the elements of their input."""
+
+CUTS = frozenset((_aten.select.int, _aten.slice.Tensor))
+"""Operators that take a part of their input."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitProjections(NodePass):
+    """Split each linear layer all of whose readers take a range of its output features. keep: layers to leave alone."""
+
+    keep: Callable[[Node], bool] | None = None
+
+    targets = (_aten.linear.default,)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        return (self.keep is None or not self.keep(node)) and _split(module, node)
+
+
+def _split(module: GraphModule, layer: Node) -> bool:
+    weight, shape = constant_of(module, layer.args[1]), layer.meta["val"].shape
+    bias_node = layer.args[2] if len(layer.args) > 2 else None
+    bias = constant_of(module, bias_node)
+    if weight is None or layer.kwargs or (bias is None and bias_node is not None):
+        return False
+    if not all(isinstance(extent, int) for extent in shape):
+        return False
+    cuts = list(_cuts_behind(layer))
+    if len(cuts) < 2 or any(cut is None for cut in cuts):
+        return False
+    runs = {cut: _features_of(layer, cut) for cut in cuts if cut is not None}
+    if any(run is None or len(run) == shape[-1] for run in runs.values()):
+        return False
+    for cut, run in runs.items():
+        assert run is not None
+        _replace(module, layer, cut, weight[run.start : run.stop], None if bias is None else bias[run.start : run.stop])
+    return True
+
+
+def _cuts_behind(node: Node) -> Iterator[Node | None]:
+    """Return the operators that take parts of a node's result or of a view of the result; None for any other reader."""
+    for user in node.users:
+        if user.target in CUTS:
+            yield user
+        elif user.target in VIEWS:
+            yield from _cuts_behind(user)
+        else:
+            yield None
+
+
+def _features_of(layer: Node, cut: Node) -> range | None:
+    """Return the range of output features that a cut holds in the layer's order, or None for any other cut.
+
+    The cut is applied to the indices of the layer's elements.
+    """
+    shape = layer.meta["val"].shape
+    places = torch.arange(math.prod(shape)).reshape(shape)
+    chain = [cut]
+    while chain[-1] is not layer:
+        source = chain[-1].args[0]
+        assert isinstance(source, Node)
+        chain.append(source)
+    taken = places
+    for node in reversed(chain[:-1]):
+        assert isinstance(node.target, torch._ops.OpOverload)
+        taken = node.target(taken, *node.args[1:], **node.kwargs)
+    features = shape[-1]
+    rows = places.numel() // features
+    if not taken.numel() or taken.numel() % rows:
+        return None
+    start = int(taken.flatten()[0])
+    run = range(start, start + taken.numel() // rows)
+    if run.stop > features or not torch.equal(taken.flatten(), places[..., run.start : run.stop].flatten()):
+        return None
+    return run
+
+
+def _replace(module: GraphModule, layer: Node, cut: Node, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+    stem = str(getattr(layer.args[1], "target", layer.name))
+    parts = [add_constant(module, layer, f"{stem}_{cut.name}", weight.clone())]
+    if bias is not None:
+        parts.append(add_constant(module, layer, f"{stem}_{cut.name}_bias", bias.clone()))
+    part = add_call(module, cut, _aten.linear.default, layer.args[0], *parts)
+    part.meta = {**layer.meta, "val": part.meta["val"]}
+    view = add_call(module, cut, _aten.reshape.default, part, list(cut.meta["val"].shape))
+    cut.replace_all_uses_with(view)
