@@ -14,7 +14,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Python compiles what is imported when it is; most modules of torch and transformers never are.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 export PATH := $(BIN):$(PATH)
 
 # Everything the installed package is made of: when a file of it changes, the package is installed again.
@@ -34,9 +35,12 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/python -W ignore -m demo $(if $(QAT),--qat)
 
-# The tests of one file stay in one process: they share what its fixtures built.
+# Each process has half of the tests, in order, so that they share what fixtures built, and one that has ended takes half
+# of what another has left. One thread each: there are as many processes as processors. No test sees the jobs of `make`.
+PYTEST := MAKEFLAGS= MFLAGS= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
 test: $(VENV)/.suites lint warnings cortex_m33
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(PYTEST)
 
 tools:
 	@missing="$$(for package in $(TOOLS); do \
@@ -55,7 +59,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 # The C sources without a warning from either compiler.
-warnings: $(VENV)/.dev
+warnings: $(VENV)/.cmake
 	@for compiler in gcc clang; do \
 	    if command -v $$compiler >/dev/null; then \
 	        CC=$$compiler cmake -S . -B build/$$compiler -G Ninja -DOPENNEUTRON_WERROR=ON --log-level=WARNING && \
@@ -69,7 +73,7 @@ warnings: $(VENV)/.dev
 
 # The same C sources for the microcontroller, without a warning: both compilers, -Os and -O2. Prints the code size of the
 # driver and of each kernel as gcc makes it for size.
-cortex_m33: $(VENV)/.dev
+cortex_m33: $(VENV)/.cmake
 	@if ! command -v arm-none-eabi-gcc >/dev/null || ! command -v clang >/dev/null; then \
 	    if [ -n "$$CI" ]; then \
 	        echo "arm-none-eabi-gcc or clang is not installed: CI must build for the Cortex-M33 with both." >&2; exit 1; \
@@ -113,31 +117,36 @@ clean:
 distclean: clean
 	rm -rf $(VENV)
 
-# torch by itself and first: whichever build of it the machine's settings lead to stays.
-$(VENV)/.torch: constraints.txt
+# The C builds need no more: `make --jobs` runs them beside the installation of the rest.
+$(VENV)/.cmake: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "$(PYTHON) is older than Python 3.11; name a newer one: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install "$$(grep '^torch==' constraints.txt)"
+	$(INSTALL) --constraint constraints.txt cmake ninja
+	@touch $@
+
+# torch by itself and first: whichever build of it the machine's settings lead to stays.
+$(VENV)/.torch: $(VENV)/.cmake
+	$(INSTALL) "$$(grep '^torch==' constraints.txt)"
 	@touch $@
 
 # timm by itself: it asks for torchvision, which it needs for nothing that the suites use.
 $(VENV)/.suites: $(VENV)/.dev
-	$(PIP) install --constraint constraints.txt safetensors transformers
-	$(PIP) install --constraint constraints.txt --no-deps timm
+	$(INSTALL) --constraint constraints.txt safetensors transformers
+	$(INSTALL) --constraint constraints.txt --no-deps timm
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.torch $(PACKAGE)
-	$(PIP) install --constraint constraints.txt '.[demo]'
+	$(INSTALL) --constraint constraints.txt '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.torch $(PACKAGE)
-	$(PIP) install --constraint constraints.txt '.[dev]'
+	$(INSTALL) --constraint constraints.txt '.[dev]'
 	@touch $@ $(VENV)/.demo
 
 # The peers' own packages have builds for some machines only: without them the bench leaves their columns out. What
 # ExecuTorch's Cortex-M backend imports pins other versions than ours, so it gets a folder of its own.
 $(VENV)/.bench: $(VENV)/.demo
-	-$(PIP) install --constraint constraints.txt --only-binary ethos-u-vela ethos-u-vela
-	-$(PIP) install --no-deps --upgrade --only-binary :all: --target build/peers tosa-tools==2026.5.0
+	-$(INSTALL) --constraint constraints.txt --only-binary ethos-u-vela ethos-u-vela
+	-$(INSTALL) --no-deps --upgrade --only-binary :all: --target build/peers tosa-tools==2026.5.0
 	@touch $@
