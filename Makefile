@@ -2,8 +2,8 @@
 # make demo    everything from nothing to a network on the simulated NPU; make demo QAT=1 trains it for int8 too
 # make test    every check: format, lint, types, the Cortex-M33 build, tests
 # make tools   installs the programs that some tests need, on Debian and Ubuntu: clang, Arm's cross compiler, QEMU
-# make soak    the suites of models and operators that others wrote, and faults put in one at a time that tests must
-#              notice (COUNT=faults, SEED=which): hours
+# make soak    the suites of models and operators that others wrote, random graphs at random budgets, and faults put in one
+#              at a time that tests must notice, hand-made and random (COUNT=faults, SEED=which): hours
 # make bench   measures compile cost, memory and speed beside the peers
 # make lib     the host library into the source tree, for work with PYTHONPATH=src
 # make generate   writes every generated file anew
@@ -100,6 +100,8 @@ soak: $(VENV)/.suites
 	$(BIN)/python -W ignore -m tests.suites.executorch_operators --page build/executorch-operators.md
 	$(BIN)/python -W ignore -m tests.suites.op_db --samples 8
 	$(BIN)/python -W ignore -m tests.suites.architectures
+	$(BIN)/python -m tests.fuzz.budgets 0 1000
+	$(BIN)/python -m tests.fuzz.mutants --hand
 	$(BIN)/python -m tests.fuzz.mutants $(COUNT) $(SEED)
 
 lib: $(VENV)/.dev
