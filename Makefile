@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # make demo    everything from nothing to a network on the simulated NPU; make demo QAT=1 trains it for int8 too
+# make check   in two minutes: format, lint, types, tests of the compiler's parts, one network from PyTorch
 # make test    every check: format, lint, types, the Cortex-M33 build, tests
 # make tools   installs the programs that some tests need, on Debian and Ubuntu: clang, Arm's cross compiler, QEMU
 # make soak    the suites of models and operators that others wrote, random graphs at random budgets, and faults put in one
@@ -27,7 +28,7 @@ PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
 TOOLS := ca-certificates clang g++ gcc gcc-arm-none-eabi git libclang-rt-dev libnewlib-arm-none-eabi qemu-system-arm
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help demo test soak tools lint warnings cortex_m33 bench lib generate clean distclean
+.PHONY: help demo check test soak tools lint warnings cortex_m33 bench lib generate clean distclean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -41,6 +42,14 @@ PYTEST := MAKEFLAGS= MFLAGS= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numproc
 
 test: $(VENV)/.suites lint warnings cortex_m33
 	$(PYTEST)
+
+# What needs no torch and is soon done; `make test` runs it too.
+PARTS := tests/isa tests/litert tests/mixed tests/ops tests/simulator tests/test_docstrings.py \
+    tests/test_golden_schedules.py tests/test_repository.py
+NETWORK := tests/pytorch/test_kernel_selection.py
+
+check: lint
+	$(PYTEST) $(PARTS) $(NETWORK)
 
 tools:
 	@missing="$$(for package in $(TOOLS); do \
