@@ -44,12 +44,14 @@ test: $(VENV)/.suites lint warnings cortex_m33
 	$(PYTEST)
 
 # What needs no torch and is soon done; `make test` runs it too.
-PARTS := tests/isa tests/litert tests/mixed tests/ops tests/simulator tests/test_docstrings.py \
+PARTS := tests/compiler tests/isa tests/litert tests/mixed tests/ops tests/simulator tests/test_docstrings.py \
     tests/test_golden_schedules.py tests/test_repository.py
+LONG := tests/compiler/test_cascade_search.py tests/compiler/test_copies_as_views.py tests/compiler/test_pareto.py \
+    tests/compiler/test_sequences.py tests/compiler/test_views.py
 NETWORK := tests/pytorch/test_kernel_selection.py
 
 check: lint
-	$(PYTEST) $(PARTS) $(NETWORK)
+	$(PYTEST) $(PARTS) $(NETWORK) $(addprefix --ignore=,$(LONG))
 
 tools:
 	@missing="$$(for package in $(TOOLS); do \

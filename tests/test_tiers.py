@@ -40,8 +40,8 @@ def test_check_is_a_part_of_test(makefile: str, root: Path) -> None:
     options = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert options["testpaths"] == ["tests"]
     assert recipe(makefile, "test") == "$(PYTEST)"
-    assert recipe(makefile, "check") == "$(PYTEST) $(PARTS) $(NETWORK)"
-    for part in [*variable(makefile, "PARTS"), *variable(makefile, "NETWORK")]:
+    assert recipe(makefile, "check") == "$(PYTEST) $(PARTS) $(NETWORK) $(addprefix --ignore=,$(LONG))"
+    for part in [path for name in ("PARTS", "LONG", "NETWORK") for path in variable(makefile, name)]:
         assert part.startswith("tests/") and (root / part.partition("::")[0]).exists(), part
 
 
