@@ -202,3 +202,15 @@ def test_limits_have_reasons() -> None:
     )
     computed = replace(graph, tensors={**graph.tensors, "s": replace(graph["s"], data=None)})
     assert reject(computed, node) == "its output shape 's' is computed at run time; it must be a constant"
+
+
+def test_the_crop_of_each_side_is_stated() -> None:
+    layer = _layer((3, 3), 2, (4, 4))
+    begin, size = np.array([0, 1, 3, 0], np.int32), np.array([1, 6, 5, 4], np.int32)
+    others = [constant("begin", begin), constant("size", size), oracle.activation("z", (1, 6, 5, 4), 0.2, -11)]
+    nodes = [*layer.nodes, Node("slice", ("y", "begin", "size"), ("z",))]
+    graph = replace(layer.rebuilt(nodes, others), outputs=("z",))
+    assert layer["y"].shape == (1, 9, 9, 4)
+    (node,) = legalize(graph).nodes
+    assert node["padding"] == (1, 2, 3, 1)
+    oracle.assert_bit_exact(graph, seeds=(0,))
