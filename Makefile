@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # make demo    everything from nothing to a network on the simulated NPU; make demo QAT=1 trains it for int8 too
+# make check   in two minutes: format, lint, types, tests of the compiler's parts, one network from PyTorch
 # make test    every check: format, lint, types, the Cortex-M33 build, tests
 # make tools   installs the programs that some tests need, on Debian and Ubuntu: clang, Arm's cross compiler, QEMU
-# make soak    the suites of models and operators that others wrote, and faults put in one at a time that tests must
-#              notice (COUNT=faults, SEED=which): hours
+# make soak    the suites of models and operators that others wrote, random graphs at random budgets, and faults put in one
+#              at a time that tests must notice, hand-made and random (COUNT=faults, SEED=which): hours
 # make bench   measures compile cost, memory and speed beside the peers
 # make lib     the host library into the source tree, for work with PYTHONPATH=src
 # make generate   writes every generated file anew
@@ -14,7 +15,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Python compiles what is imported when it is; most modules of torch and transformers never are.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 export PATH := $(BIN):$(PATH)
 
 # Everything the installed package is made of: when a file of it changes, the package is installed again.
@@ -26,7 +28,7 @@ PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
 TOOLS := ca-certificates clang g++ gcc gcc-arm-none-eabi git libclang-rt-dev libnewlib-arm-none-eabi qemu-system-arm
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help demo test soak tools lint warnings cortex_m33 bench lib generate clean distclean
+.PHONY: help demo check test soak tools lint warnings cortex_m33 bench lib generate clean distclean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -34,9 +36,22 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/python -W ignore -m demo $(if $(QAT),--qat)
 
-# The tests of one file stay in one process: they share what its fixtures built.
+# Each process has half of the tests, in order, so that they share what fixtures built, and one that has ended takes half
+# of what another has left. One thread each: there are as many processes as processors. No test sees the jobs of `make`.
+PYTEST := MAKEFLAGS= MFLAGS= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
 test: $(VENV)/.suites lint warnings cortex_m33
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(PYTEST)
+
+# What needs no torch and is soon done; `make test` runs it too.
+PARTS := tests/compiler tests/isa tests/litert tests/mixed tests/ops tests/simulator tests/test_docstrings.py \
+    tests/test_golden_schedules.py tests/test_repository.py
+LONG := tests/compiler/test_cascade_search.py tests/compiler/test_copies_as_views.py tests/compiler/test_pareto.py \
+    tests/compiler/test_sequences.py tests/compiler/test_views.py
+NETWORK := tests/pytorch/test_kernel_selection.py
+
+check: lint
+	$(PYTEST) $(PARTS) $(NETWORK) $(addprefix --ignore=,$(LONG))
 
 tools:
 	@missing="$$(for package in $(TOOLS); do \
@@ -55,7 +70,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 # The C sources without a warning from either compiler.
-warnings: $(VENV)/.dev
+warnings: $(VENV)/.cmake
 	@for compiler in gcc clang; do \
 	    if command -v $$compiler >/dev/null; then \
 	        CC=$$compiler cmake -S . -B build/$$compiler -G Ninja -DOPENNEUTRON_WERROR=ON --log-level=WARNING && \
@@ -69,7 +84,7 @@ warnings: $(VENV)/.dev
 
 # The same C sources for the microcontroller, without a warning: both compilers, -Os and -O2. Prints the code size of the
 # driver and of each kernel as gcc makes it for size.
-cortex_m33: $(VENV)/.dev
+cortex_m33: $(VENV)/.cmake
 	@if ! command -v arm-none-eabi-gcc >/dev/null || ! command -v clang >/dev/null; then \
 	    if [ -n "$$CI" ]; then \
 	        echo "arm-none-eabi-gcc or clang is not installed: CI must build for the Cortex-M33 with both." >&2; exit 1; \
@@ -96,6 +111,8 @@ soak: $(VENV)/.suites
 	$(BIN)/python -W ignore -m tests.suites.executorch_operators --page build/executorch-operators.md
 	$(BIN)/python -W ignore -m tests.suites.op_db --samples 8
 	$(BIN)/python -W ignore -m tests.suites.architectures
+	$(BIN)/python -m tests.fuzz.budgets 0 1000
+	$(BIN)/python -m tests.fuzz.mutants --hand
 	$(BIN)/python -m tests.fuzz.mutants $(COUNT) $(SEED)
 
 lib: $(VENV)/.dev
@@ -113,31 +130,36 @@ clean:
 distclean: clean
 	rm -rf $(VENV)
 
-# torch by itself and first: whichever build of it the machine's settings lead to stays.
-$(VENV)/.torch: constraints.txt
+# The C builds need no more: `make --jobs` runs them beside the installation of the rest.
+$(VENV)/.cmake: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "$(PYTHON) is older than Python 3.11; name a newer one: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install "$$(grep '^torch==' constraints.txt)"
+	$(INSTALL) --constraint constraints.txt cmake ninja
+	@touch $@
+
+# torch by itself and first: whichever build of it the machine's settings lead to stays.
+$(VENV)/.torch: $(VENV)/.cmake
+	$(INSTALL) "$$(grep '^torch==' constraints.txt)"
 	@touch $@
 
 # timm by itself: it asks for torchvision, which it needs for nothing that the suites use.
 $(VENV)/.suites: $(VENV)/.dev
-	$(PIP) install --constraint constraints.txt safetensors transformers
-	$(PIP) install --constraint constraints.txt --no-deps timm
+	$(INSTALL) --constraint constraints.txt safetensors transformers
+	$(INSTALL) --constraint constraints.txt --no-deps timm
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.torch $(PACKAGE)
-	$(PIP) install --constraint constraints.txt '.[demo]'
+	$(INSTALL) --constraint constraints.txt '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.torch $(PACKAGE)
-	$(PIP) install --constraint constraints.txt '.[dev]'
+	$(INSTALL) --constraint constraints.txt '.[dev]'
 	@touch $@ $(VENV)/.demo
 
 # The peers' own packages have builds for some machines only: without them the bench leaves their columns out. What
 # ExecuTorch's Cortex-M backend imports pins other versions than ours, so it gets a folder of its own.
 $(VENV)/.bench: $(VENV)/.demo
-	-$(PIP) install --constraint constraints.txt --only-binary ethos-u-vela ethos-u-vela
-	-$(PIP) install --no-deps --upgrade --only-binary :all: --target build/peers tosa-tools==2026.5.0
+	-$(INSTALL) --constraint constraints.txt --only-binary ethos-u-vela ethos-u-vela
+	-$(INSTALL) --no-deps --upgrade --only-binary :all: --target build/peers tosa-tools==2026.5.0
 	@touch $@

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -80,3 +81,11 @@ def pytest_make_collect_report() -> Generator[None, Any, Any]:
     report = yield
     _fail_in_ci(report)
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Collect garbage rarely, and leave out what the imported modules made: torch's alone are a million objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000)

@@ -54,6 +54,32 @@ def test_what_is_cropped_and_read_elsewhere_is_computed() -> None:
     oracle.assert_bit_exact(graph, seeds=(0,))
 
 
+@pytest.mark.parametrize("axis", [0, 3])
+def test_a_crop_of_batches_or_channels_is_a_slice(axis: int) -> None:
+    b = Builder(5)
+    whole = transpose_conv(b, b.input((3, 4, 4, 3)))
+    assert whole is not None and whole.shape[axis] > 1
+    size = [extent - (place in (1, axis)) for place, extent in enumerate(whole.shape)]
+    part = b.node("slice", [whole, b.integers(0, 0, 0, 0), b.integers(*size)], b.new(size, whole.quant))
+    graph = b.graph([part])
+    assert [node.op for node in legalize(graph).nodes] == ["transpose_conv", "slice"]
+    oracle.assert_bit_exact(graph, seeds=(0,))
+
+
+def test_each_of_two_crops_is_joined_with_its_own_layer() -> None:
+    b = Builder(3)
+    source = b.input((1, 5, 4, 3))
+    parts = []
+    for begin in ((0, 1, 0, 0), (0, 0, 2, 0)):
+        whole = transpose_conv(b, source)
+        assert whole is not None
+        size = [extent - first for extent, first in zip(whole.shape, begin, strict=True)]
+        parts.append(b.node("slice", [whole, b.integers(*begin), b.integers(*size)], b.new(size, whole.quant)))
+    graph = b.graph(parts)
+    assert [node.op for node in legalize(graph).nodes] == ["transpose_conv", "transpose_conv"]
+    oracle.assert_bit_exact(graph, seeds=(0,))
+
+
 def _layer(
     kernel: tuple[int, int], stride: int, channels: tuple[int, int], extent: int = 4, groups: int = 1, dilation: int = 1
 ) -> Graph:
@@ -176,3 +202,15 @@ def test_limits_have_reasons() -> None:
     )
     computed = replace(graph, tensors={**graph.tensors, "s": replace(graph["s"], data=None)})
     assert reject(computed, node) == "its output shape 's' is computed at run time; it must be a constant"
+
+
+def test_the_crop_of_each_side_is_stated() -> None:
+    layer = _layer((3, 3), 2, (4, 4))
+    begin, size = np.array([0, 1, 3, 0], np.int32), np.array([1, 6, 5, 4], np.int32)
+    others = [constant("begin", begin), constant("size", size), oracle.activation("z", (1, 6, 5, 4), 0.2, -11)]
+    nodes = [*layer.nodes, Node("slice", ("y", "begin", "size"), ("z",))]
+    graph = replace(layer.rebuilt(nodes, others), outputs=("z",))
+    assert layer["y"].shape == (1, 9, 9, 4)
+    (node,) = legalize(graph).nodes
+    assert node["padding"] == (1, 2, 3, 1)
+    oracle.assert_bit_exact(graph, seeds=(0,))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Insert one fault at a time: ``python -m tests.fuzz.mutants COUNT [SEED [FILE ...]]`` tries COUNT faults and lists the
-survivors.
+survivors; ``--hand`` tries the faults of tests/fuzz/hand_made.py and lists the test that noticed each of them.
 
 A fault changes one comparison, operator, constant or condition of ``litert/read.py``, the operator table, the compiler
 or a kernel in C (or of the named files), but no assertion. SEED selects the faults. Each fault is inserted in a copy of
@@ -19,8 +19,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.fuzz.hand_made import FAULTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,10 +46,18 @@ NEAREST: tuple[tuple[str, tuple[str, ...]], ...] = (
         "src/openneutron/compiler/search/cascade/",
         ("tests/compiler/test_cascade.py", "tests/compiler/test_cascade_search.py"),
     ),
+    (
+        "src/openneutron/compiler/select/rules/reductions.py",
+        (
+            "tests/runtime/test_softmax.py",
+            "tests/runtime/test_log_softmax.py",
+            "tests/runtime/test_l2_normalization.py",
+        ),
+    ),
     ("src/openneutron/compiler/select/", ("tests/compiler/test_selection.py", "tests/compiler/test_legalize.py")),
     (
         "src/openneutron/compiler/graph/",
-        ("tests/compiler/test_legalize.py", "tests/compiler/test_selection.py"),
+        ("tests/compiler/test_legalize.py", "tests/compiler/test_selection.py", "tests/compiler/test_transposed.py"),
     ),
     ("src/openneutron/compiler/", ("tests/compiler/test_selection.py", "tests/compiler/test_cascade_search.py")),
     ("runtime/kernels/", ("tests/runtime",)),
@@ -185,23 +196,22 @@ def nearest(path: str) -> list[str]:
     return list(dict.fromkeys([*naming, *part]))
 
 
-def is_noticed(mutant: Mutant, copy: Path) -> bool:
-    """Return whether a test or the build fails in the copy with the fault. Restores the copy."""
+def noticed_by(mutant: Mutant, copy: Path, tests: Sequence[str]) -> str:
+    """Return what fails in the copy with the fault: a test, or the build; empty where nothing does. Restores the copy."""
     file = copy / mutant.path
     source = file.read_text()
     file.write_text(mutant.applied(source))
     try:
-        if mutant.path.endswith(".c") and not _builds(copy):
-            return True
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *nearest(mutant.path)]
-        return (
-            subprocess.run(
-                command, cwd=copy, env=_environment(copy), capture_output=True, timeout=SECONDS, check=False
-            ).returncode
-            != 0
+        if mutant.path.startswith("runtime/") and not _builds(copy):
+            return "the build"
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+        done = subprocess.run(
+            command, cwd=copy, env=_environment(copy), capture_output=True, text=True, timeout=SECONDS, check=False
         )
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+        return "" if done.returncode == 0 else failed[1] if failed else f"pytest's exit code {done.returncode}"
     except subprocess.TimeoutExpired:
-        return True
+        return f"the limit of {SECONDS} s"
     finally:
         file.write_text(source)
 
@@ -223,32 +233,55 @@ def _builds(copy: Path) -> bool:
     return all(subprocess.run(each, cwd=copy, capture_output=True, check=False).returncode == 0 for each in commands)
 
 
-def main(count: int, seed: int = 0, names: Sequence[str] = ()) -> int:
-    """Try ``count`` faults; print each survivor and the totals. Return 1 where a test fails without any fault."""
-    paths = [str(path.relative_to(ROOT)) for pattern in names or MUTATED for path in sorted(ROOT.glob(pattern))]
-    sources = {path: (ROOT / path).read_text() for path in paths if not path.endswith("__init__.py")}
-    known = [mutant for path, source in sources.items() for mutant in mutants(path, source)]
-    chosen = random.Random(seed).sample(known, min(count, len(known)))
-    survivors = 0
+@contextmanager
+def checkout() -> Iterator[Path]:
+    """A copy of the checkout, built."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         for name in COPIED:
             (shutil.copytree if (ROOT / name).is_dir() else shutil.copy2)(ROOT / name, copy / name)
         if not _builds(copy):
-            print("the copy can't be built without a fault")
-            return 1
+            raise SystemExit("the copy can't be built without a fault")
+        yield copy
+
+
+def main(count: int, seed: int = 0, names: Sequence[str] = ()) -> None:
+    """Try ``count`` faults; print each survivor and the totals."""
+    paths = [str(path.relative_to(ROOT)) for pattern in names or MUTATED for path in sorted(ROOT.glob(pattern))]
+    sources = {path: (ROOT / path).read_text() for path in paths if not path.endswith("__init__.py")}
+    known = [mutant for path, source in sources.items() for mutant in mutants(path, source)]
+    chosen = random.Random(seed).sample(known, min(count, len(known)))
+    survivors = 0
+    with checkout() as copy:
         for mutant in chosen:
-            if not is_noticed(mutant, copy):
+            if not noticed_by(mutant, copy, nearest(mutant.path)):
                 survivors += 1
                 print(f"survived: {mutant.shown(sources[mutant.path])}", flush=True)
             if mutant.path.endswith(".c"):
                 _builds(copy)
     print(f"{len(chosen)} of {len(known)} faults tried, {survivors} survived")
-    return 0
+
+
+def try_hand_made() -> int:
+    """Try the faults of the table; print what noticed each of them. Return 1 where one survives."""
+    survivors = 0
+    with checkout() as copy:
+        for fault in FAULTS:
+            start = (copy / fault.path).read_text().index(fault.before)
+            mutant = Mutant(fault.path, start, start + len(fault.before), fault.after)
+            by = noticed_by(mutant, copy, fault.tests)
+            survivors += not by
+            print(f"{fault.kind} ({fault.path}): {by or 'NOT NOTICED'}", flush=True)
+            if fault.path.startswith("runtime/"):
+                _builds(copy)
+    print(f"{len(FAULTS)} faults, {survivors} survived")
+    return int(survivors > 0)
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         print(__doc__)
         sys.exit(2)
-    sys.exit(main(int(sys.argv[1]), int((*sys.argv, "0")[2]), sys.argv[3:]))
+    if sys.argv[1] == "--hand":
+        sys.exit(try_hand_made())
+    main(int(sys.argv[1]), int((*sys.argv, "0")[2]), sys.argv[3:])

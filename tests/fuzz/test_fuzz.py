@@ -36,7 +36,7 @@ MUTATIONS = 30_000
 """For each of the two builds."""
 
 MAX_WORK = 1 << 24
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g1", "-std=gnu11"]
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O0", "-g1", "-std=gnu11"]
 VARIANTS = {"fast": [], "portable": ["-DNEUTRON_PORTABLE_ONLY"]}
 
 

@@ -26,6 +26,12 @@ NETWORKS = (
     "vww",
 )
 INPUTS = 64
+ENOUGH_VALUES = 8192
+"""A network of large outputs takes fewer inputs: these many values show the share just as well."""
+
+COMPARED = 8
+"""Inputs whose outputs must be LiteRT's byte for byte."""
+
 LEAST_WITHIN_ONE_STEP = 0.99
 LEAST_OF_ENCODER = 0.96
 """Its two normalizations and the attention between them round some twenty times, one after the other."""
@@ -52,13 +58,15 @@ def test_outputs_are_those_of_litert_and_near_those_of_pytorch(compiled: tuple[s
     assert result is not None
     near = total = 0
     for index, (sample,) in enumerate(models.samples(name, INPUTS, seed=2)):
+        if index >= COMPARED and total >= ENOUGH_VALUES:
+            break
         (output,) = program.run(sample)
         expected = program.quantized(sample)
         expected = expected[0] if isinstance(expected, (tuple, list)) else expected
         steps = ((output - expected) / result.scale).abs().round()
         near += int((steps <= 1).sum())
         total += steps.numel()
-        if index < 8:
+        if index < COMPARED:
             stored = torch.ops.quantized_decomposed.quantize_per_tensor(
                 sample, source.scale, source.zero_point, -128, 127, torch.int8
             ).numpy()

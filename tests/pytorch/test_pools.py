@@ -44,6 +44,12 @@ def test_pools_of_images() -> None:
     )
 
 
+def test_padding_of_a_maximum_is_below_negative_values() -> None:
+    """A window at the border holds no 0, where the padding is neither of LiteRT's two either."""
+    small = assert_delegated({"maximum": lambda m, x: F.max_pool2d(-torch.sigmoid(x), 3, 2, 1)}, ((1, 3, 12, 12),))
+    assert "padv2" in small.operators
+
+
 def test_pools_of_sequences() -> None:
     assert_delegated(
         {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
@@ -38,13 +38,18 @@ class Setting:
         graph = make()
         if self.percent is None:
             return _program_hash(graph, self.options)
-        whole = compile_graph(graph, TARGET, replace(self.options, effort="default")).report.sram_bytes
-        budget = max(1, whole * self.percent // 100)
+        budget = max(1, _whole_bytes(make, replace(self.options, effort="default")) * self.percent // 100)
         try:
             return _program_hash(graph, replace(self.options, sram_budget=budget))
         except BudgetError as error:
             least = replace(self.options, sram_budget=error.least_bytes)
             return f"least {error.least_bytes} {_program_hash(graph, least)}"
+
+
+@lru_cache(maxsize=8)
+def _whole_bytes(make: Callable[[], Graph], options: CompileOptions) -> int:
+    """Return the SRAM that a graph takes without a budget; several settings of one graph ask for it."""
+    return compile_graph(make(), TARGET, options).report.sram_bytes
 
 
 def _program_hash(graph: Graph, options: CompileOptions) -> str:

@@ -25,7 +25,7 @@ def program() -> Path:
     selected = [line for line in lines if line.startswith("NEUTRON_KERNEL(") and any(name in line for name in wanted)]
     (folder / "selection.def").write_text("\n".join(selected) + "\n")
     sources = [Path(__file__).with_name("fuzz_checks.c"), *element_calls.SOURCES]
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1"]
+    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O0"]
     definition = f'-DSELECTION="{folder / "selection.def"}"'
     command = ["gcc", *FLAGS, definition, *sanitizers, "-o", str(folder / "fuzz_checks"), *map(str, sources)]
     subprocess.run(command, check=True)

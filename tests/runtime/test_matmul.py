@@ -50,3 +50,5 @@ def test_what_can_not_be_multiplied_is_said() -> None:
     assert reject(graph, graph.nodes[0]) == "its matrices are [2, 3] and [4, 5], which do not multiply"
     graph = _graph((1, 32769), (32769, 1), (1, 1), numbers, False, False)
     assert reject(graph, graph.nodes[0]) == "it adds 32769 products; at most 32768"
+    graph = _graph((1, 32768), (32768, 1), (1, 1), numbers, False, False)
+    assert reject(graph, graph.nodes[0]) is None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 from openneutron import targets
@@ -41,7 +42,8 @@ def cascade() -> Program:
     return compiled_with(three_operators(), steps, {"a": 3, "b": 1}).program
 
 
-def seeds() -> list[Program]:
+@functools.cache
+def seeds() -> tuple[Program, ...]:
     """Hand-made programs and compiled ones, which call every kernel between them."""
     made = [
         programs.inverted_twice(),
@@ -59,4 +61,4 @@ def seeds() -> list[Program]:
         options = CompileOptions(io_place=("arena", "caller")[number % 2], prefetch_constants=number % 3 == 0)
         program = compile_graph(graph, target, options).program
         made.append((program, rewritten(program, as_window), rewritten(program, as_stripes))[number % 3])
-    return made
+    return tuple(made)
