@@ -74,7 +74,7 @@ def test_executorch_sees_a_delegate_call_in_place_of_the_operators() -> None:
     found = partitioner.transform_for_pre_decomposition(program)
     calls = [str(node.target) for node in found.graph.nodes if node.op == "call_function"]
     assert len(calls) == 4, calls  # quantize, delegate, getitem, dequantize
-    assert [str(node.target) for node in program.graph.nodes].count("aten.conv2d.default") == 1, (
+    assert not any("delegate" in str(node.target) for node in program.graph.nodes), "the program is changed"
         "the program is changed"
     )
 

@@ -150,4 +150,4 @@ class _Known(ExportedProgram):
                     for value in values
                 )
 
-        return run  # type: ignore[return-value]  # ExecuTorch only calls it
+        return run

@@ -105,7 +105,8 @@ def _inputs(
     graph: Graph, tensors: Mapping[str, torch.Tensor], mode: Any
 ) -> tuple[Graph, dict[Node, Node], list[InputSpec]]:
     """Return a graph with the module's tensors and the model's inputs, the nodes they stand for, and their signature."""
-    new, made, specs = Graph(), {}, []
+    new, specs = Graph(), []
+    made: dict[Node, Node] = {}
     kinds = {target: _kind(tensor) for target, tensor in tensors.items()}
     readers: dict[str, list[Node]] = {target: [] for target in tensors}
     for node in graph.find_nodes(op="get_attr"):
@@ -138,7 +139,7 @@ def _name(node: Node) -> str:
 def _traced(node: Node, mode: Any) -> Any:
     args, kwargs = map_arg((node.args, node.kwargs), lambda source: source.meta["val"])
     with mode, torch.no_grad():
-        return node.target(*args, **kwargs)  # type: ignore[operator]
+        return node.target(*args, **kwargs)
 
 
 def _program(
