@@ -75,8 +75,6 @@ def test_executorch_sees_a_delegate_call_in_place_of_the_operators() -> None:
     calls = [str(node.target) for node in found.graph.nodes if node.op == "call_function"]
     assert len(calls) == 4, calls  # quantize, delegate, getitem, dequantize
     assert not any("delegate" in str(node.target) for node in program.graph.nodes), "the program is changed"
-        "the program is changed"
-    )
 
 
 def test_the_raw_flow_makes_the_same_payload() -> None:
