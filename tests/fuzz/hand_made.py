@@ -34,7 +34,7 @@ FAULTS = (
     ),
     Fault(
         "columns are cut by the pitch of rows",
-        "src/openneutron/compiler/schedule/cut.py",
+        "src/openneutron/compiler/schedule/needs.py",
         "view.offset + span[0] * view.pitches[2]",
         "view.offset + span[0] * view.pitches[1]",
         ("tests/compiler/test_merge_columns.py",),
@@ -42,15 +42,15 @@ FAULTS = (
     Fault(
         "an output is written over an input that is read in another layout",
         "src/openneutron/compiler/schedule/needs.py",
-        "_in_place(call.traits.access(field)) and _place(view) == output",
-        "_in_place(call.traits.access(field))",
+        "access.in_place and view.place == output",
+        "access.in_place",
         ("tests/compiler/test_views.py", "tests/compiler/test_copies_as_views.py"),
     ),
     Fault(
         "a slope's zero point is the data's",
         "src/openneutron/compiler/select/rules/elementwise.py",
-        '"b_zero_point": slope.zero_point,',
-        '"b_zero_point": data.zero_point,',
+        '_zero_points(data, slope, result) | _rescaling("positive", positive)',
+        '_zero_points(data, data, result) | _rescaling("positive", positive)',
         ("tests/runtime/test_elementwise.py",),
     ),
     Fault(

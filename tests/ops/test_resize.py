@@ -7,7 +7,8 @@ import itertools
 import math
 
 import pytest
-from openneutron.ops.resize import bilinear_positions
+
+from openneutron.ops.indexed import bilinear_positions
 
 WAYS = ((False, False), (True, False), (False, True))
 """align_corners, half_pixel_centers; LiteRT refuses both."""

@@ -44,6 +44,7 @@ from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_graph, export, restore, samples
+from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
@@ -156,7 +157,7 @@ def compile(
     module = _int8(source, name, spec, calibration, quantization, progress)
     progress("Exporting the quantized model", 0, 1)
     with hushed():
-        program = export(module, source.inputs, name, source.extents)
+        program = lifted(module, source.inputs) or export(module, source.inputs, name, source.extents)
     progress("Lowering", 0, 1)
     partitioner.post_quantization_state_dict = module.state_dict()
     with hushed(), in_words(name, "lower"):

@@ -30,6 +30,7 @@ from openneutron.pytorch.graph.rewriting import duplicate_dequantize, has_shared
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
+from openneutron.pytorch.partition.before_decomposition import NotNow, delegated, is_functional
 from openneutron.pytorch.partition.delegation import (
     Delegation,
     check_names,
@@ -110,6 +111,8 @@ class NeutronPartitioner(Partitioner):
         self._programs: list[ExportedProgram] = []
         """The methods that are being lowered, with their tensors."""
         self._graphs_seen: list[Graph] = []
+        self._before: dict[int, Delegation] = {}
+        """What was delegated of the methods' ATen programs, by the place of the method."""
         self._tags = 0
         self._whole: _Whole | None = None
         self._named_before: set[str] = set()
@@ -140,6 +143,17 @@ class NeutronPartitioner(Partitioner):
             # The last method: what none of them has is a mistake.
             check_names(self._delegate.patterns, self._graphs_seen, self._named_before)
         found = self._partitioned(exported_program)
+        result = self._tagged(exported_program, found)
+        kept_whole = {} if self._whole is None else self._whole.operators
+        self.left_whole |= {
+            op_name(node) for node in found.rejected if overload_of(node) in kept_whole and not has_cpu_kernel(node)
+        }
+        before = self._before.get(len(self._graphs_seen) - 1, Delegation())
+        self.delegations.append(before + delegation_of(graph, found))
+        return result
+
+    def _tagged(self, exported_program: ExportedProgram, found: Partitioning) -> PartitionResult:
+        """Return the program with a tag on each node of a partition."""
         tags: dict[str, DelegationSpec] = {}
         for part in found.partitions:
             tag = f"tag{self._tags}"
@@ -149,11 +163,6 @@ class NeutronPartitioner(Partitioner):
             self._hand_over(part, exported_program)
             tags[tag] = self.delegation_spec
         tag_constant_data(exported_program)
-        kept_whole = {} if self._whole is None else self._whole.operators
-        self.left_whole |= {
-            op_name(node) for node in found.rejected if overload_of(node) in kept_whole and not has_cpu_kernel(node)
-        }
-        self.delegations.append(delegation_of(graph, found))
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 
     def _partitioned(self, program: ExportedProgram) -> Partitioning:
@@ -199,15 +208,30 @@ class NeutronPartitioner(Partitioner):
         """
         if self._graphs_seen:
             self._programs, self._graphs_seen, self._tags, self._whole = [], [], 0, None
-            self._named_before = set()
+            self._named_before, self._before = set(), {}
         self._programs.append(exported_program)
         graph = exported_program.graph_module.graph
-        if not has_shared_dequantize(graph) and not any(HISTORY in node.meta for node in graph.nodes):
-            return exported_program
-        module = _copied(exported_program.graph_module)
-        duplicate_dequantize(module.graph)
-        module.recompile()
-        return exported_program._update(module, exported_program.graph_signature)
+        if has_shared_dequantize(graph) or any(HISTORY in node.meta for node in graph.nodes):
+            module = _copied(exported_program.graph_module)
+            duplicate_dequantize(module.graph)
+            module.recompile()
+            exported_program = exported_program._update(module, exported_program.graph_signature)
+        chosen = self._delegate.patterns or self.preserve_ops or self.check_op_support is not None
+        return (
+            exported_program
+            if chosen or not is_functional(exported_program)
+            else delegated(exported_program, self._tag)
+        )
+
+    def _tag(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Tag the partitions of an ATen program. Raises NotNow where an operator stays on the CPU: what ExecuTorch takes it
+        apart into may belong into these partitions."""
+        claim_name()
+        found = self._partitioned(exported_program)
+        if not found.partitions or found.rejected:
+            raise NotNow
+        self._before[len(self._programs) - 1] = delegation_of(exported_program.graph_module.graph, found)
+        return self._tagged(exported_program, found)
 
     def ops_to_not_decompose(
         self, ep: ExportedProgram

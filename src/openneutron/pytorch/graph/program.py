@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate
 from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -119,8 +120,19 @@ def is_dequantize(node: Node) -> bool:
 
 
 def is_compute(node: Node) -> bool:
-    """Return whether a node is a call that is neither quantize nor dequantize."""
-    return node.op == "call_function" and not is_quantize(node) and not is_dequantize(node)
+    """Return whether a node is a call that is neither quantize nor dequantize, nor part of a delegate call."""
+    if node.op != "call_function" or is_quantize(node) or is_dequantize(node):
+        return False
+    return not is_delegate_call(node) and not (is_getitem(node) and is_delegate_call(node.all_input_nodes[0]))
+
+
+def is_getitem(node: Node) -> bool:
+    return node.target is operator.getitem
+
+
+def is_delegate_call(node: Node) -> bool:
+    """Return whether the node calls what was delegated before."""
+    return node.target is executorch_call_delegate
 
 
 EXACT = (torch.int32, torch.int64, torch.bool)

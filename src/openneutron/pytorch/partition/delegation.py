@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
@@ -74,6 +74,11 @@ class Delegation:
     on_npu: tuple[NodeOnNpu, ...] = ()
     on_cpu: tuple[NodeOnCpu, ...] = ()
     partitions: int = 0
+
+    def __add__(self, later: Delegation) -> Delegation:
+        """Return both, with the delegate calls of ``later`` numbered after those of this one."""
+        moved = (replace(item, partition=item.partition + self.partitions) for item in later.on_npu)
+        return Delegation((*self.on_npu, *moved), (*self.on_cpu, *later.on_cpu), self.partitions + later.partitions)
 
     def __str__(self) -> str:
         npu, cpu = (sum(item.computes for item in items) for items in (self.on_npu, self.on_cpu))

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Delegate calls in an ATen program, before ExecuTorch takes its operators apart.
+
+ExecuTorch's decompositions and passes trace every operator again, several times. An operator that ends inside a delegate
+call gains nothing by that. So the partitions of the ATen program become delegate calls first, and ExecuTorch traces what
+is left.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, final
+
+import executorch.exir.lowered_backend_module as exir
+import torch
+from executorch.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
+from executorch.exir.backend.partitioner import Partitioner, PartitionResult
+from torch._guards import detect_fake_mode
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+
+from openneutron.pytorch.graph.program import is_getitem, overload_of
+
+
+class NotNow(Exception):
+    """The program is to be taken apart first."""
+
+
+def is_functional(program: ExportedProgram) -> bool:
+    """Return whether the program consists of operators that change nothing in place, without control flow.
+
+    Only for such a program is the order of its nodes free, as for the Edge program that is made of it.
+    """
+    signature = program.graph_signature
+    if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
+        return False
+    for node in program.graph_module.graph.nodes:
+        if node.op == "get_attr":
+            return False
+        if node.op == "call_function" and not is_getitem(node):
+            overload = overload_of(node)
+            if overload is None or overload._schema.is_mutable:
+                return False
+    return True
+
+
+def delegated(program: ExportedProgram, tag: Callable[[ExportedProgram], PartitionResult]) -> ExportedProgram:
+    """Return the ATen program with its partitions as delegate calls; the program itself where ``tag`` raises NotNow.
+
+    ``tag`` marks the nodes of the partitions, as ``Partitioner.partition`` does.
+    """
+    program = _named_for_copies(program)
+    try:
+        lowered = to_backend(MethodProgramsPartitionerSpec({"forward": program}, {"forward": _Tagging(tag)}))["forward"]
+    except NotNow:
+        return program
+    for name, child in lowered.graph_module.named_children():
+        if isinstance(child, exir.LoweredBackendModule):
+            setattr(lowered.graph_module, name, LoweredBackendModule.of(child))
+    found: ExportedProgram = lowered
+    return found
+
+
+def _named_for_copies(program: ExportedProgram) -> ExportedProgram:
+    """Return the program with other names for the inputs that fx renames in a copy (``input``, a builtin of Python),
+    since the signature knows them by name."""
+    copied = copy.deepcopy(program.graph)
+    names = {
+        node.name: twin.name
+        for node, twin in zip(program.graph.nodes, copied.nodes, strict=True)
+        if node.name != twin.name
+    }
+    if not names:
+        return program
+    signature = copy.deepcopy(program.graph_signature)
+    for old, new in names.items():
+        signature.replace_all_uses(old, new)
+    return program._update(GraphModule(program.graph_module, copied), signature)
+
+
+@final
+class _Tagging(Partitioner):
+    """A function as a partitioner."""
+
+    def __init__(self, tag: Callable[[ExportedProgram], PartitionResult]) -> None:
+        super().__init__()
+        self._tag = tag
+
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        return self._tag(exported_program)
+
+
+class LoweredBackendModule(exir.LoweredBackendModule):
+    """A delegated program that costs no time in a trace: ExecuTorch's passes trace each delegate call by a run of what is
+    in it, and copy it with all its nodes.
+
+    Its name is ExecuTorch's: torch knows a delegate by the name of the module's class.
+    """
+
+    @classmethod
+    def of(cls, module: exir.LoweredBackendModule) -> LoweredBackendModule:
+        made = cls(
+            _Known.of(module.original_module),
+            module.backend_id,
+            module.processed_bytes,
+            module.compile_specs,
+            module.named_data_store_output,
+        )
+        made.meta = module.meta
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> LoweredBackendModule:
+        """Return a module with the same program: nothing in it changes."""
+        del memo
+        return self.of(self)
+
+
+class _Known(ExportedProgram):
+    """A program whose results in a trace are made of what its output node notes, without a run of its operators.
+
+    Every pass of ExecuTorch traces a delegate call by a run of the program in it with FakeTensors.
+    """
+
+    @classmethod
+    def of(cls, program: ExportedProgram) -> _Known:
+        return cls(
+            root=program.graph_module,
+            graph=program.graph,
+            graph_signature=program.graph_signature,
+            state_dict=program.state_dict,
+            range_constraints=program.range_constraints,
+            module_call_graph=program.module_call_graph,
+            constants=program.constants,
+            verifiers=[program.verifier],
+        )
+
+    def module(self, *args: Any, **kwargs: Any) -> GraphModule:
+        whole = super().module
+        (outputs,) = self.graph_module.graph.output_node().args
+        values = [node.meta["val"] for node in outputs]
+
+        def run(*inputs: Any) -> Any:
+            mode = detect_fake_mode(inputs)
+            if mode is None:
+                return whole(*args, **kwargs)(*inputs)
+            with mode:
+                return tuple(
+                    torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+                    for value in values
+                )
+
+        return run

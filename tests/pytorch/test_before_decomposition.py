@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Partitions of the ATen program become delegate calls before ExecuTorch takes the operators apart."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from executorch.exir import EdgeProgramManager, to_edge_transform_and_lower
+from executorch.exir.lowered_backend_module import LoweredBackendModule
+from torch import nn
+
+import openneutron
+from openneutron import NeutronPartitioner, NeutronQuantizer, calibrate_and_quantize
+from openneutron.api import pytorch as api
+from openneutron.pytorch.source.exporting import ModelInputs, export
+from openneutron.pytorch.source.lifting import lifted
+
+IMAGE = (torch.linspace(-1, 1, 3 * 16 * 16).reshape(1, 3, 16, 16),)
+
+
+class Pyramid(nn.Module):
+    """Convolutions, a layer norm, a softmax and views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.LayerNorm(8)
+        self.last = nn.Linear(8, 5)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # fx calls such an input input_1 in a copy
+        y = torch.relu(self.first(input)).flatten(2).transpose(1, 2)
+        return torch.softmax(self.last(self.norm(y).mean(1)), -1)
+
+
+class Counts(nn.Module):
+    """A model that counts its runs in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+        self.register_buffer("runs", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.runs.add_(1.0)
+        return self.conv(x), self.runs + 0.0
+
+
+def quantized(model: nn.Module) -> torch.fx.GraphModule:
+    torch.manual_seed(0)
+    return calibrate_and_quantize(torch.export.export(model.eval(), IMAGE), [IMAGE], NeutronQuantizer())
+
+
+def edge_of(model: nn.Module) -> EdgeProgramManager:
+    program = torch.export.export(quantized(model), IMAGE)
+    return to_edge_transform_and_lower(program, partitioner=[NeutronPartitioner()])
+
+
+def delegates(edge: EdgeProgramManager) -> list[LoweredBackendModule]:
+    children = edge.exported_program().graph_module.children()
+    return [child for child in children if isinstance(child, LoweredBackendModule)]
+
+
+def model() -> Pyramid:
+    torch.manual_seed(0)
+    return Pyramid().eval()
+
+
+def test_executorch_sees_a_delegate_call_in_place_of_the_operators() -> None:
+    partitioner = NeutronPartitioner()
+    program = torch.export.export(quantized(model()), IMAGE)
+    found = partitioner.transform_for_pre_decomposition(program)
+    calls = [str(node.target) for node in found.graph.nodes if node.op == "call_function"]
+    assert len(calls) == 4, calls  # quantize, delegate, getitem, dequantize
+    assert not any("delegate" in str(node.target) for node in program.graph.nodes), "the program is changed"
+
+
+def test_the_raw_flow_makes_the_same_payload() -> None:
+    (raw,) = delegates(edge_of(model()))
+    compiled = openneutron.compile(model(), IMAGE, calibration=[IMAGE])
+    assert raw.processed_bytes in compiled.buffer
+
+
+def test_a_delegated_program_runs_in_eager_mode() -> None:
+    """A trace needs no run of what is delegated; a call with values does."""
+    edge = edge_of(model())
+    wanted = quantized(model())(*IMAGE)
+    assert torch.equal(edge.exported_program().module()(*IMAGE), wanted)
+    assert torch.equal(copy.deepcopy(edge).exported_program().module()(*IMAGE), wanted)
+
+
+def test_a_program_that_changes_a_buffer_is_taken_apart_first() -> None:
+    compiled = openneutron.compile(Counts().eval(), IMAGE, calibration=[IMAGE])
+    assert len(compiled.partitions) == 1
+    assert [float(compiled.run(*IMAGE)[1]) for _ in range(2)] == [1.0, 2.0]
+
+
+def test_where_an_operator_stays_on_the_cpu_its_pieces_join_the_partitions() -> None:
+    class Sorted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cummax(torch.relu(x), 3).values
+
+    partitioner = NeutronPartitioner()
+    program = torch.export.export(quantized(Sorted()), IMAGE)
+    found = partitioner.transform_for_pre_decomposition(program)
+    assert not any("delegate" in str(node.target) for node in found.graph.nodes)
+
+
+@pytest.mark.parametrize("made", [Pyramid, lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU6())])
+def test_a_lifted_program_is_the_traced_one(made: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    module = quantized(made())
+    inputs = ModelInputs(IMAGE, {})
+    found, traced = lifted(module, inputs), export(module, inputs, "model")
+    assert found is not None
+    assert torch.equal(found.module()(*IMAGE), traced.module()(*IMAGE))
+
+    def calls(program: torch.export.ExportedProgram) -> list[tuple[str, str, torch.Size, torch.dtype]]:
+        return [
+            (node.name, str(node.target), node.meta["val"].shape, node.meta["val"].dtype)
+            for node in program.graph.nodes
+            if node.op == "call_function"
+        ]
+
+    assert calls(found) == calls(traced)
+
+
+def test_what_only_a_trace_tells_is_not_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lifted(quantized(Counts()), ModelInputs(IMAGE, {})) is None
+    without = openneutron.compile(model(), IMAGE, calibration=[IMAGE]).buffer
+    monkeypatch.setattr(api, "lifted", lambda *_: None)
+    assert openneutron.compile(model(), IMAGE, calibration=[IMAGE]).buffer == without
