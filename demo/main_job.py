@@ -19,8 +19,7 @@ from demo import digits
 from demo.train import FROM_NOTHING, WITH_ROUNDING, Course, train
 from openneutron.api.pytorch import CompiledModel
 from openneutron.cli.progress import Steps
-from openneutron.model_options import QuantizationOptions
-from openneutron.options import CompileOptions
+from openneutron.options import CompileOptions, QuantizationOptions
 from openneutron.pytorch.source.models.cifarnet import cifarnet
 from openneutron.report.text import summary_table
 

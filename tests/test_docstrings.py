@@ -9,7 +9,7 @@ import inspect
 import pytest
 
 import openneutron
-from openneutron import flags, model_options, options
+from openneutron import flags, options
 
 NAMES = [name for name in openneutron.__all__ if name != "__version__"]
 SECTIONS = ("Args:", "Returns:", "Raises:")
@@ -34,7 +34,7 @@ def test_the_example_of_a_public_name_runs(name: str) -> None:
         run(test)
 
 
-@pytest.mark.parametrize("module", [flags, model_options, options])
+@pytest.mark.parametrize("module", [flags, options])
 def test_the_examples_of_the_options_run(module: object) -> None:
     for test in doctest.DocTestFinder().find(module):
         run(test)

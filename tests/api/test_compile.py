@@ -15,11 +15,11 @@ import pytest
 import torch
 
 import openneutron
-from openneutron.api.pytorch import compile as compile_module
+from openneutron.api.compile import Arguments
+from openneutron.api.pytorch import compile_module
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.litert.interpret import interpret
-from openneutron.model_options import DelegationOptions, LoadingOptions, OutputOptions, QuantizationOptions
-from openneutron.options import CompileOptions
+from openneutron.options import CompileOptions, DelegationOptions, LoadingOptions, OutputOptions, QuantizationOptions
 from tests.support.litert_files import inputs_of, mixed_file
 
 WITHOUT_TORCH = """
@@ -131,8 +131,9 @@ def test_the_parameters_are_those_of_the_front_end() -> None:
     parameters = list(inspect.signature(openneutron.compile).parameters)
     assert len(parameters) - len(["model", "unknown"]) == 10
     assert [*inspect.signature(compile_module).parameters] == [
-        name for name in parameters if name not in ("loading", "unknown")
+        name for name in parameters if name not in ("loading", "outputs", "unknown")
     ]
+    assert [*Arguments.__annotations__] == parameters[2:-1]
 
 
 @pytest.mark.parametrize(

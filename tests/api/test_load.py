@@ -11,8 +11,7 @@ import pytest
 
 import openneutron
 from openneutron.errors import InvalidModelError, InvalidProgramError
-from openneutron.model_options import DelegationOptions
-from openneutron.options import CompileOptions
+from openneutron.options import CompileOptions, DelegationOptions
 from tests.support.litert_files import inputs_of, mixed_file
 
 

@@ -13,7 +13,7 @@ import openneutron
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.litert.neutron_graph import graph_file
-from openneutron.model_options import QuantizationOptions
+from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source import models
 from tests.support.tools import required
 

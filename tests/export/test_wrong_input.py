@@ -20,7 +20,7 @@ from openneutron.export import export_bundle
 from openneutron.export.from_pte import read_pte
 from openneutron.isa.rows import MAGIC
 from openneutron.mixed import compile_file
-from openneutron.model_options import DelegationOptions
+from openneutron.options import DelegationOptions
 from tests.export.bundles import cifarnet
 from tests.support.litert_files import mixed_file
 

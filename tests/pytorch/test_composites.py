@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from openneutron.api.pytorch import analyse
-from openneutron.model_options import QuantizationOptions
+from openneutron.options import QuantizationOptions
 from openneutron.pytorch.quantizer.passes.exported_forms import InlineWrappers
 from openneutron.pytorch.quantizer.passes.fold_constants import MOST_ELEMENTS, FoldConstants
 from tests.pytorch.side_by_side import assert_delegated

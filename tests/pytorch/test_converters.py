@@ -18,8 +18,7 @@ from openneutron.errors import BudgetError, ConverterError, InvalidOptionError, 
 from openneutron.isa import payload
 from openneutron.litert import read
 from openneutron.litert.neutron_graph import find
-from openneutron.model_options import OutputOptions
-from openneutron.options import CompileOptions
+from openneutron.options import CompileOptions, OutputOptions
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.nxp_backend import NeutronCompileSpecBuilder, generate_neutron_compile_spec

@@ -15,7 +15,7 @@ from openneutron.api.pytorch import analyse
 from openneutron.cli.arrays import INDICES, random_array
 from openneutron.cli.pytorch_file import open_pte
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.model_options import DelegationOptions
+from openneutron.options import DelegationOptions
 from openneutron.pytorch.run.runner import Runner
 from tests.pytorch.small_models import compiled
 

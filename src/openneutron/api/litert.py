@@ -13,9 +13,9 @@ import numpy as np
 
 from openneutron import files, litert
 from openneutron.converter import kernel_selections
-from openneutron.mixed import CompiledFile, FileSimulator, analyse_file, compile_file
-from openneutron.model_options import DelegationOptions, OutputOptions, Progress, silent
-from openneutron.options import CompileOptions
+from openneutron.ir import Graph
+from openneutron.mixed import CompiledFile, FileSimulator, compile_file
+from openneutron.options import CompileOptions, DelegationOptions, Progress
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
@@ -43,6 +43,11 @@ class CompiledLiteRTModel:
     def buffer(self) -> bytes:
         """Return the bytes of the ``.tflite``."""
         return self.compiled.to_bytes()
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """Return the graphs of the partitions."""
+        return [part.graph for part in self.compiled.parts]
 
     @property
     def report(self) -> Summary:
@@ -83,20 +88,11 @@ class CompiledLiteRTModel:
 def compile_litert(
     path: Path,
     name: str,
-    options: CompileOptions = CompileOptions(),
-    delegation: DelegationOptions = DelegationOptions(),
-    outputs: OutputOptions = OutputOptions(),
-    progress: Progress = silent,
+    options: CompileOptions,
+    delegation: DelegationOptions,
+    progress: Progress,
 ) -> CompiledLiteRTModel:
     """Return the compiled file. Raises the same errors as ``openneutron.compile``."""
-    selection = None if outputs.kernel_selection is None else Path(outputs.kernel_selection)
-    folder = None if outputs.intermediates_dir is None else Path(outputs.intermediates_dir)
-    if selection is not None:
-        kernel_selections.check(selection, options.converter)
-    compiled = (compile_file if delegation.must_delegate else analyse_file)(
-        litert.read(path), name, options, delegation.operators_not_to_delegate, progress
-    )
-    result = CompiledLiteRTModel(compiled)
-    made = {} if folder is None else result.intermediates(folder)
-    files.write(made if selection is None else made | result.kernel_selections(selection), folder)
-    return result
+    progress("Reading", 0, 1)
+    model, operators = litert.read(path), delegation.operators_not_to_delegate
+    return CompiledLiteRTModel(compile_file(model, name, options, operators, progress, delegation.must_delegate))

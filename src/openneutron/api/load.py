@@ -15,7 +15,7 @@ import numpy as np
 from openneutron import litert, pte
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.errors import InvalidModelError, InvalidProgramError
-from openneutron.given_file import existing
+from openneutron.files import existing
 from openneutron.isa import Program
 from openneutron.isa.profile import profile
 from openneutron.litert.neutron_graph import OPERATOR_NAME, find
@@ -76,7 +76,7 @@ class LoadedFile:
     def _runnable(self) -> Any:
         if self.buffer[4:8] == TFLITE:
             return FileSimulator(self.buffer)
-        from openneutron.needs_pytorch import needs_pytorch
+        from openneutron.third_party import needs_pytorch
 
         with needs_pytorch("Running a .pte takes"):
             from openneutron.pytorch.run.runner import Runner

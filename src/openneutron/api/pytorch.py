@@ -6,28 +6,37 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+import re
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch  # noqa: F401  # isort: skip  (a message names the first package that is not installed)
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
-from executorch.exir import ExecutorchBackendConfig
+from executorch.exir import EdgeCompileConfig, EdgeProgramManager, ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from openneutron import files
-from openneutron.api.lowering import in_words, keep_state, lowered, partitions
+from openneutron.api.compile import compile
 from openneutron.compiler.search.budget import budget_bytes
 from openneutron.converter import kernel_selections
-from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.hushed import hushed
-from openneutron.model_options import INT8, DelegationOptions, OutputOptions, Progress, QuantizationOptions, silent
-from openneutron.options import CompileOptions
+from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.ir import Graph
+from openneutron.options import (
+    INT8,
+    CompileOptions,
+    DelegationOptions,
+    Progress,
+    QuantizationOptions,
+)
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
@@ -36,18 +45,19 @@ from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
     ConvertedPartition,
+    core_aten_ops_exception_list,
     generate_neutron_compile_spec,
-    intermediates_folder,
 )
 from openneutron.pytorch.partition.delegation import Delegation, check_kernels
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.run.runner import Runner
-from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, restore
+from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, first_line, restore
 from openneutron.pytorch.source.inputs import ModelInputs, samples
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
+from openneutron.third_party import suppressed
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -87,6 +97,11 @@ class CompiledModel:
         each partition beside it (``converter.kernel_selections.selection_files``). Partitions of NXP's converter are
         left out."""
         return kernel_selections.selection_files(path, {part.name: part.compiled.program for part in self.partitions})
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """Return the graphs of ``partitions``."""
+        return [part.compiled.graph for part in self.partitions]
 
     @property
     def report(self) -> Summary:
@@ -131,41 +146,35 @@ class CompiledModel:
         return Runner(self.name, self.buffer)
 
 
-def compile(
+def compile_module(
     model: nn.Module | ExportedProgram,
-    example_inputs: Any = None,
-    *,
-    example_kwargs: Mapping[str, Any] | None = None,
-    calibration: Iterable[Any] | None = None,
-    options: CompileOptions = CompileOptions(),
-    quantization: QuantizationOptions = QuantizationOptions(),
-    delegation: DelegationOptions = DelegationOptions(),
-    outputs: OutputOptions = OutputOptions(),
-    name: str = "model",
-    progress: Progress = silent,
+    example_inputs: Any,
+    example_kwargs: Mapping[str, Any] | None,
+    calibration: Iterable[Any] | None,
+    options: CompileOptions,
+    quantization: QuantizationOptions,
+    delegation: DelegationOptions,
+    name: str,
+    progress: Progress,
 ) -> CompiledModel:
     """Return the model, quantized to int8 and compiled. Parameters and errors are those of ``openneutron.compile``."""
     spec = NeutronTargetSpec(options.target)
-    selection = None if outputs.kernel_selection is None else Path(outputs.kernel_selection)
-    if selection is not None:
-        kernel_selections.check(selection, options.converter)
-    folder = None if outputs.intermediates_dir is None else intermediates_folder(os.fspath(outputs.intermediates_dir))
     partitioner = _partitioner(spec, options, delegation, name)
     progress("Exporting", 0, 1)
-    with hushed():
+    with suppressed():
         source = aten_graph(model, example_inputs, example_kwargs, quantization.channels_last, name)
     module = _int8(source, name, spec, calibration, quantization, progress)
     progress("Exporting the quantized model", 0, 1)
-    with hushed():
+    with suppressed():
         program = export(module, source.inputs, name, source.extents)
     progress("Lowering", 0, 1)
     partitioner.post_quantization_state_dict = module.state_dict()
-    with hushed(), in_words(name, "lower"):
+    with suppressed(), in_words(name, "lower"):
         edge, partitioner = lowered(program, partitioner)
         if quantization.io_dtype == INT8:
             edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
     progress("Writing", 0, 1)
-    with hushed(), in_words(name, "write"):
+    with suppressed(), in_words(name, "write"):
         keep_state(edge.exported_program())
         executorch = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16))
         buffer = bytes(executorch.buffer)
@@ -184,21 +193,19 @@ def compile(
     )
     if delegation.must_delegate:
         _check_delegated(result)
-    made = {} if folder is None else result.intermediates(folder)
-    files.write(made if selection is None else made | result.kernel_selections(selection))
     return result
 
 
 def analyse(
     model: nn.Module | ExportedProgram,
-    example_inputs: Any = None,
-    *,
+    *arguments: Any,
     delegation: DelegationOptions = DelegationOptions(),
     **others: Any,
 ) -> CompiledModel:
     """Compile like ``compile``, but accept a model of which nothing can run on the NPU, or that needs another runtime."""
     accepting = dataclasses.replace(delegation, must_delegate=False, any_runtime=True)
-    return compile(model, example_inputs, delegation=accepting, **others)
+    result: CompiledModel = compile(model, *arguments, delegation=accepting, **others)
+    return result
 
 
 def _partitioner(
@@ -281,4 +288,82 @@ def _quantized(
     )
 
 
-__all__ = ["CompiledModel", "analyse", "compile"]
+Info = TypeVar("Info", CompiledPartition, ConvertedPartition)
+
+PACKAGE = Path(__file__).parents[2]
+
+
+def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[EdgeProgramManager, NeutronPartitioner]:
+    """Return the program in delegate calls and what stays on the CPU, and the partitioner that did it in the end:
+    operators that were kept whole for nothing, and that the CPU can't run so, are taken apart in another go."""
+    while True:
+        edge = to_edge_transform_and_lower(
+            program,
+            partitioner=[partitioner],
+            compile_config=EdgeCompileConfig(
+                _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
+                # What is no core operator, or mixes types, is for ExecuTorch's runtime to take or to refuse.
+                _check_ir_validity=False,
+            ),
+        )
+        if not partitioner.left_whole:
+            return edge, partitioner
+        partitioner = partitioner.taking_apart(partitioner.left_whole)
+
+
+def partitions(edge: EdgeProgramManager, kind: type[Info]) -> Iterator[Info]:
+    """Yield the info of each partition whose info has this type."""
+    for child in edge.exported_program().graph_module.children():
+        if isinstance(child, LoweredBackendModule) and isinstance(child.meta, dict):
+            info = child.meta.get("_delegate_info_meta")
+            if isinstance(info, kind):
+                yield info
+
+
+@contextmanager
+def in_words(name: str, doing: str) -> Iterator[None]:
+    """Raise an exception of ExecuTorch's as an InvalidModelError with its first line; pass those that this project
+    raises itself: they are mistakes."""
+    try:
+        yield
+    except OpenNeutronError:
+        raise
+    # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors, AssertionErrors and any other exception of
+    # its passes.
+    except Exception as error:
+        if _is_own(error):
+            raise
+        said = f"{first_line(error)} ({type(error).__name__})"
+        raise InvalidModelError(f"'{name}': ExecuTorch can't {doing} it: {_plain(said)}.") from error
+
+
+_PLAIN = (
+    (r"Missing out variants: \{(.*)\}.*", r"it has no kernel for \1. Replace the operator in the model"),
+    (
+        r".*mem_offset \d+ does not fit.*",
+        "the size of a tensor is known only when the model runs. Give it a fixed shape",
+    ),
+)
+"""ExecuTorch's messages that name neither cause nor remedy, and what to write instead."""
+
+
+def _plain(said: str) -> str:
+    for pattern, words in _PLAIN:
+        said = re.sub(pattern, words, said)
+    return said
+
+
+def _is_own(error: Exception) -> bool:
+    """Return whether the exception was raised in this package."""
+    *_, last = traceback.walk_tb(error.__traceback__)
+    return Path(last[0].f_code.co_filename).is_relative_to(PACKAGE)
+
+
+def keep_state(program: ExportedProgram) -> None:
+    """Mark the program's initial state, so that ExecuTorch writes it to the file. Unmarked state begins with any
+    values."""
+    signature = program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and signature.inputs_to_buffers.get(node.name) in changed:
+            node.meta["et_init_buffer"] = True

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from openneutron.errors import InvalidOptionError
-from openneutron.given_file import FOLDER, obstacle
+from openneutron.files import FOLDER, obstacle
 
 
 def describe(dtype: np.dtype, shape: Sequence[int]) -> str:

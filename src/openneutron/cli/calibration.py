@@ -19,7 +19,7 @@ import numpy as np
 
 from openneutron.cli.arrays import describe, load_array, load_arrays
 from openneutron.errors import InvalidOptionError
-from openneutron.given_file import FOLDER, obstacle
+from openneutron.files import FOLDER, obstacle
 
 
 @dataclass(frozen=True, slots=True)

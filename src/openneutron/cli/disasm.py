@@ -10,7 +10,7 @@ import typer
 
 from openneutron import litert, pte
 from openneutron.errors import InvalidProgramError
-from openneutron.given_file import existing
+from openneutron.files import existing
 from openneutron.isa import Program, decode, listing, payload, rows
 from openneutron.litert.neutron_graph import find
 

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
 
-from openneutron import litert
 from openneutron.cli import output
-from openneutron.cli.model_source import LiteRTFile
+from openneutron.cli.compiled import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.cli.progress import Steps
-from openneutron.mixed import analyse_file
-from openneutron.report import Summary, of_compiled_file
+from openneutron.report import Summary
 from openneutron.report.text import calls_table, memory_table, on_cpu_table, summary_table
 
 
@@ -30,18 +29,8 @@ def explain(
 
     Every kernel call with its modelled cycles, and every operator that stays on the CPU with the reason. Writes no file.
     """
-    source = asked.source
     with Steps(quiet) as steps:
-        if isinstance(source, LiteRTFile):
-            steps("Reading", 0, 1)
-            read = litert.read(source.path)
-            summary = of_compiled_file(
-                analyse_file(read, str(source), asked.options, asked.delegation.operators_not_to_delegate, steps)
-            )
-        else:
-            from openneutron.cli.pytorch_model import explain_pytorch
-
-            summary = explain_pytorch(source, asked, steps)
+        summary = dataclasses.replace(compiled(asked, steps, for_figures=True).report, file_bytes=None)
     if as_json:
         output.show_json(summary.to_dict(details=True))
     else:

@@ -15,7 +15,7 @@ from rich.text import Text
 from openneutron.cli import output
 from openneutron.export import PORTS, Bundle, export_bundle
 from openneutron.export.ports import Port
-from openneutron.given_file import existing
+from openneutron.files import existing
 
 WORDS = {
     "microcode": "microcode, flash",

@@ -18,7 +18,7 @@ from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.disasm import programs
 from openneutron.converter import kernel_selections
-from openneutron.given_file import existing
+from openneutron.files import existing
 from openneutron.isa.kernel_selection import called_kernels
 from openneutron.isa.rows import FORMAT_VERSION
 

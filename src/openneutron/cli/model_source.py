@@ -10,7 +10,7 @@ from pathlib import Path
 
 from openneutron.cli import calibration
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.given_file import existing, nearest, obstacle
+from openneutron.files import existing, nearest, obstacle
 from openneutron.pytorch.source.file_kind import what_it_is
 
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"

@@ -17,8 +17,7 @@ from openneutron.cli import model_source
 from openneutron.cli.model_source import BuiltInModel, ExportedFile, LiteRTFile, ModelSource
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import Flag, flags_of
-from openneutron.model_options import FLOAT32, INT8, DelegationOptions, QuantizationOptions
-from openneutron.options import OPEN, CompileOptions
+from openneutron.options import FLOAT32, INT8, OPEN, CompileOptions, DelegationOptions, QuantizationOptions
 from openneutron.targets import Target
 
 
@@ -116,15 +115,6 @@ class GivenModel:
         """Return whether int8 scales come from the example inputs because no calibration data is given. Built-in models
         with random weights use random inputs of their own."""
         return self.calibration is None and (not isinstance(self.source, BuiltInModel) or self.weights is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """The paths of a compile's results: the compiled file, and where asked for a folder of its partitions and its kernel selection."""
-
-    path: Path
-    intermediates: Path | None = None
-    kernel_selection: Path | None = None
 
 
 def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:

@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 
-from openneutron import files, litert
+from openneutron import files
 from openneutron.cli import output
-from openneutron.cli.model_source import LiteRTFile
+from openneutron.cli.compiled import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.cli.progress import Steps
 from openneutron.compiler.search.pareto import one_after_the_other, pareto
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.mixed import analyse_file
 from openneutron.report.pareto import budget_kib, pareto_svg, pareto_table
 
 
@@ -38,16 +37,7 @@ def show_pareto(
         raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
     source = asked.source
     with Steps(quiet) as steps:
-        if isinstance(source, LiteRTFile):
-            steps("Reading", 0, 1)
-            read = litert.read(source.path)
-            excluded = asked.delegation.operators_not_to_delegate
-            found = analyse_file(read, str(source), asked.options, excluded, steps)
-            graphs = [part.graph for part in found.parts]
-        else:
-            from openneutron.cli.pytorch_model import graphs_of_pytorch
-
-            graphs = graphs_of_pytorch(source, asked, steps)
+        graphs = compiled(asked, steps, for_figures=True).graphs
         fronts = []
         for index, graph in enumerate(graphs):
             steps("Searching", index, len(graphs))

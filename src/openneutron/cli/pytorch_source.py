@@ -26,7 +26,7 @@ from openneutron.cli.model_source import (
     PyTorchModel,
 )
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
-from openneutron.given_file import nearest, obstacle
+from openneutron.files import nearest, obstacle
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.exported_file import load_exported
 from openneutron.pytorch.source.file_kind import what_it_is

@@ -19,10 +19,9 @@ from openneutron import files, pte
 from openneutron.cli import output
 from openneutron.cli.arrays import InputTensor, Runnable, describe, load_array, random_array
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.given_file import existing
-from openneutron.hushed import hushed
+from openneutron.files import existing
 from openneutron.mixed import FileSimulator
-from openneutron.needs_pytorch import needs_pytorch
+from openneutron.third_party import needs_pytorch, suppressed
 
 SHOWN_VALUES = 8
 """An output of at most so many values is printed whole."""
@@ -76,7 +75,7 @@ def run_file(
     What stays on the CPU runs there: by ExecuTorch in a .pte, by LiteRT's reference kernels in a .tflite.
     """
     path = existing(file)
-    with hushed():
+    with suppressed():
         runnable = _open(path)
         values = _inputs(path, runnable.inputs, inputs or [], seed)
         results = runnable.run(values)

@@ -60,7 +60,7 @@ def _run(given: argparse.Namespace) -> None:
 
 
 def _runner(model: Path) -> Any:
-    from openneutron.needs_pytorch import needs_pytorch
+    from openneutron.third_party import needs_pytorch
 
     if not model.is_file():
         raise InvalidModelError(f"'{model}' does not exist.")

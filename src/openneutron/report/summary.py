@@ -14,7 +14,7 @@ from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.graph.legalize.simplify import VIEWS, rename_identities
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.diagnostics import OnCpu
-from openneutron.mixed import CompiledFile
+from openneutron.mixed import CompiledFile, part_name
 from openneutron.ops.macs import macs
 from openneutron.targets import Target
 
@@ -253,7 +253,7 @@ def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes
             for item, node in zip(compiled.partitioning.on_cpu, outside, strict=True)
         ),
         partitions=tuple(
-            PartitionSummary(compiled.part_name(number), part.report) for number, part in enumerate(compiled.parts)
+            PartitionSummary(part_name(number), part.report) for number, part in enumerate(compiled.parts)
         ),
         budget_bytes=compiled.budget_bytes,
         file=file,

@@ -24,8 +24,7 @@ from openneutron.litert import LiteRTModel
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.litert.prune import copied, prune
 from openneutron.litert.write import pack
-from openneutron.mixed import analyse_file
-from openneutron.mixed.compiled_file import part_name
+from openneutron.mixed import compile_file, part_name
 from openneutron.mixed.fold import folded
 from openneutron.options import CALLER
 
@@ -174,7 +173,7 @@ def converted(model: bytes | Sequence[int], context: CompilationContext) -> tupl
         programs = [program]
         data = splice(loaded, [NeutronNode(part_name(0), whole.inputs, whole.outputs, program)])
     else:
-        compiled = analyse_file(loaded, "model", options)
+        compiled = compile_file(loaded, "model", options, must_delegate=False)
         on_cpu = compiled.partitioning.on_cpu
         for item in on_cpu:
             _log.warning("%s", item)

@@ -22,9 +22,9 @@ from torch.export import ExportedProgram
 from torch.export.pt2_archive._package import PT2ArchiveReader, load_pt2
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.hushed import hushed
 from openneutron.pytorch.source.exported_text import NeedsTrust, NotRegistered, check_program, unsafe_payload
 from openneutron.pytorch.source.file_kind import what_it_is
+from openneutron.third_party import suppressed
 
 MODEL = "model"
 """The name of the program in the archive of torch.export.save."""
@@ -60,7 +60,7 @@ def load_exported(path: Path, trust: bool = False, imports: Sequence[str] = ()) 
         if not trust:
             _check(data)
             return load_pt2(io.BytesIO(data)).exported_programs[MODEL]
-        with hushed():  # torch's own warning of this fails to be formatted
+        with suppressed():  # torch's own warning of this fails to be formatted
             return torch.export.load(io.BytesIO(data))
     except NeedsTrust as reason:
         raise InvalidModelError(
