@@ -124,7 +124,7 @@ def test_a_pt2_path_takes_how_it_is_loaded(tmp_path: Path) -> None:
 def test_a_model_in_memory_is_not_loaded() -> None:
     with pytest.raises(InvalidOptionError) as caught:
         openneutron.compile(torch.nn.ReLU(), (torch.ones(1, 8),), loading=LoadingOptions(trust=True))
-    assert str(caught.value) == "trust: it is for the path of a .pt2 file; the model is in memory. Leave it out."
+    assert str(caught.value) == "trust: this option is for .pt2 files; the model is in memory. Leave it out."
 
 
 def test_the_parameters_are_those_of_the_front_end() -> None:
@@ -162,7 +162,7 @@ def test_the_parameters_are_those_of_the_front_end() -> None:
         ),
         (
             {"loading": LoadingOptions(imports=["json"])},
-            "imports: this option is for .pt2 files, which 'mixed.tflite' is not. Leave it out.",
+            "imports: this option is for .pt2 files; 'mixed.tflite' is not one. Leave it out.",
         ),
     ],
 )

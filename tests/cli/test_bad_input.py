@@ -87,7 +87,7 @@ def test_a_corrupt_program_in_a_file(openneutron: Command, refused: Refused, fol
 def test_options_that_do_not_go_with_a_tflite(refused: Refused) -> None:
     for option, value in (("--calibration", "somewhere"), ("--weights", "w.pt"), ("--io-dtype", "int8")):
         assert refused("compile", "mixed.tflite", option, value) == (
-            f"{option}: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types."
+            f"{option}: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out."
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
@@ -136,17 +136,18 @@ def compile(
     if outputs.kernel_selection is not None:
         kernel_selections.check(Path(outputs.kernel_selection), options.converter)
     path = _model_file(model) if isinstance(model, (str, os.PathLike)) else None
+    for option in changed(loading) if path is None or path.suffix != ".pt2" else ():
+        which = "the model is in memory" if path is None else f"'{path.name}' is not one"
+        raise InvalidOptionError(f"{option}: this option is for .pt2 files; {which}. Leave it out.")
     result: CompiledModel | CompiledLiteRTModel
     if path is not None and path.suffix == ".tflite":
         from openneutron.api.litert import compile_litert
 
         name = name or path.name
         inputs = {"example_inputs": example_inputs, "example_kwargs": example_kwargs, "calibration": calibration}
-        check_for_file(name, inputs, options, quantization, delegation, loading)
+        check_for_tflite(name, inputs, options, quantization, delegation)
         result = compile_litert(path, name, options, delegation, progress)
     else:
-        if path is None:
-            check_not_loaded(loading)
         with needs_pytorch("PyTorch models take"):
             from openneutron.api.pytorch import compile_module
             from openneutron.pytorch.source.exported_file import load_exported
@@ -192,30 +193,24 @@ OF_FILES = ("operators_not_to_delegate", "must_delegate")
 """The delegation options that a ``.tflite`` file has too."""
 
 
-def check_not_loaded(loading: LoadingOptions) -> None:
-    """Raise InvalidOptionError where a model in memory is given options for the loading of a file."""
-    for option in changed(loading):
-        raise InvalidOptionError(f"{option}: it is for the path of a .pt2 file; the model is in memory. Leave it out.")
-
-
-def check_for_file(
+def check_for_tflite(
     name: str,
     arguments: Mapping[str, object],
     options: CompileOptions,
     quantization: QuantizationOptions,
     delegation: DelegationOptions,
-    loading: LoadingOptions,
+    spelled: Callable[[str], str] = str,
 ) -> None:
-    """Raise InvalidOptionError for an option that does not apply to a ``.tflite`` file."""
-    for option in changed(loading):
-        raise InvalidOptionError(f"{option}: this option is for .pt2 files, which '{name}' is not. Leave it out.")
+    """Raise InvalidOptionError for an option that does not apply to a ``.tflite`` file. ``spelled`` returns an option's
+    name in the message."""
     given = [argument for argument, value in arguments.items() if value is not None]
     given += [*changed(quantization), *(option for option in changed(delegation) if option not in OF_FILES)]
     for option in given:
         raise InvalidOptionError(
-            f"{option}: it is for PyTorch models; '{name}' is quantized and has its own types. Leave it out."
+            f"{spelled(option)}: it is for PyTorch models; '{name}' is quantized and has its own types. Leave it out."
         )
     if options.converter != OPEN:
         raise InvalidOptionError(
-            f"converter: it is for PyTorch models; '{name}' is compiled here, and NXP's own tool takes such files itself."
+            f"{spelled('converter')}: it is for PyTorch models; '{name}' is compiled here, and NXP's own tool takes such "
+            "files itself."
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from openneutron import litert, pte
 from openneutron.compiler.graph.partition import operator_title
-from openneutron.errors import InvalidModelError, InvalidProgramError
+from openneutron.errors import InvalidModelError
 from openneutron.files import existing
 from openneutron.isa import Program
 from openneutron.isa.profile import profile
@@ -58,7 +58,9 @@ class LoadedFile:
     def profile(self) -> tuple[CallProfile, ...]:
         """Return every operator of the NPU with its kernel, its kernel calls and its modelled cycles, in program
         order."""
-        return tuple(CallProfile(title, cost) for title, program in self.programs for cost in profile(program))
+        return tuple(
+            CallProfile(**asdict(cost), program=title) for title, program in self.programs for cost in profile(program)
+        )
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
         """Return the outputs for these inputs, with the delegates on the simulated NPU.
@@ -133,14 +135,11 @@ def _tflite(path: Path, data: bytes) -> LoadedFile:
 
 
 def _pte(path: Path, data: bytes) -> LoadedFile:
-    found = pte.payloads(data, path.name)
-    if not found:
-        others = ", ".join(sorted({item.backend for item in pte.delegates(data, path.name)})) or "none"
-        raise InvalidProgramError(f"'{path}' has no {pte.BACKEND_ID} delegate in it; its delegates: {others}.")
+    programs = tuple((title, item.program) for title, item in pte.own_payloads(data, path.name))
     on_cpu = Counter(
         item.operator
         for method in methods(data, path.name)
         for item in method.instructions
         if isinstance(item, KernelCall)
     )
-    return LoadedFile(path.name, data, tuple((title, item.program) for title, item in found), on_cpu)
+    return LoadedFile(path.name, data, programs, on_cpu)

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from openneutron.errors import InvalidOptionError
 from openneutron.files import FOLDER, obstacle
+from openneutron.ir import QuantParams
 
 
 def describe(dtype: np.dtype, shape: Sequence[int]) -> str:
@@ -102,25 +103,20 @@ def random_array(
 
 @dataclass(frozen=True, slots=True)
 class InputTensor:
-    """An input of a file; no scale where it is not quantized."""
+    """An input of a file; ``quant`` is None where it is not quantized per tensor."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
-    scale: float | None = None
-    zero_point: int = 0
+    quant: QuantParams | None = None
     below: int | None = None
     """The bound that integers must be below, where they are places in a table."""
 
 
-class Runnable(Protocol):
-    """A file that is ready to run."""
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A file that is ready to run. ``where`` names the part that runs on the NPU."""
 
-    @property
-    def inputs(self) -> Sequence[InputTensor]: ...
-
-    @property
-    def where(self) -> str:
-        """Return the part that runs on the NPU, in words."""
-
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]: ...
+    inputs: Sequence[InputTensor]
+    where: str
+    run: Callable[[Sequence[np.ndarray]], Sequence[Any]] = field(repr=False)

@@ -85,7 +85,7 @@ def _results(
     to."""
     source = asked.source
     suffix = ".tflite" if isinstance(source, LiteRTFile) else ".pte"
-    path = result if result is not None else Path(f"{source.stem}{suffix}")
+    path = result if result is not None else Path(f"{source.name}{suffix}")
     if path.suffix != suffix:
         what = "a .tflite" if isinstance(source, LiteRTFile) else "a PyTorch model"
         raise InvalidOptionError(f"--output: {what} compiles to a {suffix}; '{path}' is named otherwise.")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,50 +52,42 @@ def list_kernels(
     """
     listed = _listed(existing(file))
     if as_json:
-        output.show_json(listed.to_dict())
+        output.show_json(listed)
     else:
-        output.show(listed.table())
+        output.show(_table(listed))
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """The kernels that a file registers or calls. ``compiler`` is known of kernel selections alone; ``programs`` are those of a compiled model."""
-
-    file: str
-    compiler: str | None
-    format_version: int
-    kernels: tuple[str, ...]
-    programs: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "file": self.file,
-            "compiler": self.compiler,
-            "microcode_format": f"0x{self.format_version:08X}",
-            "programs": [{"name": name, "kernels": _by_kernel(kernels)} for name, kernels in self.programs],
-            "kernels": _by_kernel(self.kernels),
-        }
-
-    def table(self) -> RenderableType:
-        made_by = "" if self.compiler is None else f"{self.compiler}, "
-        title = Text.assemble((self.file, "bold"), f"  {made_by}microcode format 0x{self.format_version:08X}")
-        rows = Table.grid(padding=(0, 2))
-        rows.add_column(style="cyan", no_wrap=True)
-        rows.add_column()
-        for name, kernels in self.programs:
-            rows.add_row(name, _in_words(kernels))
-        if len(self.programs) != 1:
-            rows.add_row("all" if self.programs else "registers", _in_words(self.kernels))
-        return Group(title, Padding(rows, (0, 0, 0, 2)))
-
-
-def _listed(path: Path) -> _Listed:
+def _listed(path: Path) -> dict[str, Any]:
+    """Return the kernels that a file registers or calls. Only a kernel selection states its compiler, only a compiled
+    model has programs."""
     if path.suffix == ".c":
         found = kernel_selections.read_selection(path)
-        return _Listed(path.name, found.compiler, found.format_version, found.kernels)
-    each = programs(path)
-    called = tuple((title, called_kernels((program,))) for title, program in each)
-    return _Listed(path.name, None, FORMAT_VERSION, called_kernels(program for _, program in each), called)
+        compiler, version, kernels = found.compiler, found.format_version, found.kernels
+        called: list[dict[str, Any]] = []
+    else:
+        each = programs(path)
+        compiler, version, kernels = None, FORMAT_VERSION, called_kernels(program for _, program in each)
+        called = [{"name": title, "kernels": _by_kernel(called_kernels((program,)))} for title, program in each]
+    return {
+        "file": path.name,
+        "compiler": compiler,
+        "microcode_format": f"0x{version:08X}",
+        "programs": called,
+        "kernels": _by_kernel(kernels),
+    }
+
+
+def _table(listed: dict[str, Any]) -> RenderableType:
+    made_by = "" if listed["compiler"] is None else f"{listed['compiler']}, "
+    title = Text.assemble((listed["file"], "bold"), f"  {made_by}microcode format {listed['microcode_format']}")
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="cyan", no_wrap=True)
+    rows.add_column()
+    for program in listed["programs"]:
+        rows.add_row(program["name"], _in_words(program["kernels"]))
+    if len(listed["programs"]) != 1:
+        rows.add_row("all" if listed["programs"] else "registers", _in_words(listed["kernels"]))
+    return Group(title, Padding(rows, (0, 0, 0, 2)))
 
 
 def _by_kernel(names: Iterable[str]) -> list[dict[str, Any]]:
@@ -108,7 +99,7 @@ def _by_kernel(names: Iterable[str]) -> list[dict[str, Any]]:
     return [{"name": kernel, "variants": variants} for kernel, variants in found.items()]
 
 
-def _in_words(names: Iterable[str]) -> str:
+def _in_words(kernels: Iterable[dict[str, Any]]) -> str:
     return ", ".join(
-        item["name"] + (f" ({', '.join(item['variants'])})" if item["variants"] else "") for item in _by_kernel(names)
+        item["name"] + (f" ({', '.join(item['variants'])})" if item["variants"] else "") for item in kernels
     )

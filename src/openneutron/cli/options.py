@@ -13,11 +13,12 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from openneutron import targets
+from openneutron.api.compile import check_for_tflite
 from openneutron.cli import model_source
 from openneutron.cli.model_source import BuiltInModel, ExportedFile, LiteRTFile, ModelSource
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import Flag, flags_of
-from openneutron.options import FLOAT32, INT8, OPEN, CompileOptions, DelegationOptions, QuantizationOptions
+from openneutron.options import FLOAT32, INT8, CompileOptions, DelegationOptions, QuantizationOptions
 from openneutron.targets import Target
 
 
@@ -128,35 +129,23 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
         source = replace(source, trust=given.trust, imports=names(given.imports))
     elif given.trust or given.imports:
         option = "--trust" if given.trust else "--import"
-        raise InvalidOptionError(f"{option}: this option is for .pt2 files, which '{source}' is not. Leave it out.")
-    floating = names(given.keep_float)
+        raise InvalidOptionError(f"{option}: this option is for .pt2 files; '{source}' is not one. Leave it out.")
+    delegation = DelegationOptions(
+        operators_not_to_delegate=names(given.operators_not_to_delegate), any_runtime=given.any_runtime
+    )
+    quantization = QuantizationOptions(
+        keep_float=names(given.keep_float),
+        io_dtype=(given.io_dtype or IoDtype.FLOAT32).value,
+        channels_last=given.channels_last,
+    )
     if isinstance(source, LiteRTFile):
-        for option, value in (
-            ("--calibration", given.calibration),
-            ("--weights", given.weights),
-            ("--io-dtype", given.io_dtype),
-            ("--keep-float", floating or None),
-            ("--channels-last", given.channels_last),
-            ("--converter", None if options.converter == OPEN else options.converter),
-            ("--any-runtime", given.any_runtime or None),
-        ):
-            model_source.only_for_pytorch(source, option, value)
+        files = {"calibration": given.calibration, "weights": given.weights}
+        check_for_tflite(
+            str(source), files, options, quantization, delegation, lambda name: f"--{name.replace('_', '-')}"
+        )
     else:
         model_source.check_early(source, given.calibration, given.weights)
-    return GivenModel(
-        source,
-        options,
-        DelegationOptions(
-            operators_not_to_delegate=names(given.operators_not_to_delegate), any_runtime=given.any_runtime
-        ),
-        QuantizationOptions(
-            keep_float=floating,
-            io_dtype=(given.io_dtype or IoDtype.FLOAT32).value,
-            channels_last=given.channels_last,
-        ),
-        given.calibration,
-        given.weights,
-    )
+    return GivenModel(source, options, delegation, quantization, given.calibration, given.weights)
 
 
 def takes_a_model(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:

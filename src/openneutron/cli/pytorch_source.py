@@ -114,10 +114,10 @@ def _built_in(source: BuiltInModel) -> tuple[nn.Module, Inputs]:
 
 def _from_function(source: PythonFunction) -> tuple[nn.Module, Inputs]:
     module = _run(source, lambda: _import(source.path))
-    function = getattr(module, source.function, None)
+    function = getattr(module, source.name, None)
     if function is None or not callable(function):
-        hint = nearest(source.function, (name for name, value in vars(module).items() if callable(value)))
-        raise InvalidModelError(f"'{source.path.name}' has no function '{source.function}'.{hint}")
+        hint = nearest(source.name, (name for name, value in vars(module).items() if callable(value)))
+        raise InvalidModelError(f"'{source.path.name}' has no function '{source.name}'.{hint}")
     returned = _run(source, function)
     what = f"'{source}' returned {type(returned).__name__}; it must return a module and a tuple of example inputs."
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], nn.Module):

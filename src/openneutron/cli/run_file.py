@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,37 +20,11 @@ from openneutron.cli.arrays import InputTensor, Runnable, describe, load_array, 
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.files import existing
 from openneutron.mixed import FileSimulator
+from openneutron.report.text import plural
 from openneutron.third_party import needs_pytorch, suppressed
 
 SHOWN_VALUES = 8
 """An output of at most so many values is printed whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class _LiteRTFile:
-    """A ``.tflite``."""
-
-    simulator: FileSimulator = field(repr=False)
-
-    @property
-    def inputs(self) -> list[InputTensor]:
-        found = []
-        for tensor in self.simulator.inputs:
-            quantized = tensor.quant is not None and not tensor.quant.per_channel
-            scale = tensor.quant.scale if tensor.quant is not None and quantized else None
-            zero = tensor.quant.zero_point if tensor.quant is not None and quantized else 0
-            found.append(InputTensor(tensor.name, tensor.shape, tensor.dtype.numpy, scale, zero))
-        return found
-
-    @property
-    def where(self) -> str:
-        count = len(self.simulator.nodes)
-        if not count:
-            return "no NeutronGraph in it: all of it ran on the CPU"
-        return f"{count} NeutronGraph{'s' if count > 1 else ''} on the simulated NPU"
-
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return self.simulator.run(inputs)
 
 
 def run_file(
@@ -78,7 +51,7 @@ def run_file(
     with suppressed():
         runnable = _open(path)
         values = _inputs(path, runnable.inputs, inputs or [], seed)
-        results = runnable.run(values)
+        results = [np.asarray(result) for result in runnable.run(values)]
     if folder is not None:
         files.write({folder / f"output{index}.npy": _npy(result) for index, result in enumerate(results)}, folder)
     if as_json:
@@ -90,14 +63,47 @@ def run_file(
 
 def _open(path: Path) -> Runnable:
     if path.suffix == ".tflite":
-        return _LiteRTFile(FileSimulator(path))
+        return _open_tflite(path)
     if path.suffix == ".pte":
-        data = path.read_bytes()
-        ours = pte.payloads(data, path.name)
-        with needs_pytorch("Running a .pte takes"):
-            from openneutron.cli.pytorch_file import open_pte
-        return open_pte(path, data, len(ours))
+        return open_pte(path)
     raise InvalidModelError(f"'{path}' is neither a .pte nor a .tflite; those are what runs.")
+
+
+def _open_tflite(path: Path) -> Runnable:
+    simulator = FileSimulator(path)
+    inputs = []
+    for tensor in simulator.inputs:
+        quant = None if tensor.quant is None or tensor.quant.per_channel else tensor.quant
+        inputs.append(InputTensor(tensor.name, tensor.shape, tensor.dtype.numpy, quant))
+    return Runnable(inputs, _where(len(simulator.nodes), "NeutronGraph"), simulator.run)
+
+
+def open_pte(path: Path) -> Runnable:
+    """Return the program in ExecuTorch's runtime, with its delegates on the simulated NPU.
+
+    Raises InvalidModelError where ExecuTorch refuses the file, MissingToolError where the delegate can't be built.
+    """
+    data = path.read_bytes()
+    count = len(pte.payloads(data, path.name))
+    with needs_pytorch("Running a .pte takes"):
+        from openneutron.pytorch.run.runner import Runner
+    runner = Runner(path.name, data)
+    inputs = []
+    for index, ((shape, dtype), below) in enumerate(zip(runner.inputs, runner.table_sizes, strict=True)):
+        try:
+            kind = np.dtype(str(dtype).removeprefix("torch."))
+        except TypeError as error:
+            raise InvalidModelError(
+                f"'{path.name}': argument {index} is {dtype}, which NumPy has no type for. Run it with Runner.run."
+            ) from error
+        inputs.append(InputTensor(f"argument {index}", shape, kind, below=below))
+    return Runnable(inputs, _where(count, f"{pte.BACKEND_ID} delegate"), runner.run)
+
+
+def _where(count: int, kind: str) -> str:
+    if not count:
+        return f"no {kind} in it: all of it ran on the CPU"
+    return f"{plural(count, kind.split()[-1])} on the simulated NPU"
 
 
 def _inputs(path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], seed: int | None) -> list[np.ndarray]:
@@ -120,8 +126,8 @@ def _inputs(path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], s
         value = load_array(source)
         if (value.dtype, value.shape) != (tensor.dtype, tensor.shape):
             scale = (
-                f" Its values are quantized: real = {tensor.scale:.6g} * (stored - {tensor.zero_point})."
-                if tensor.scale is not None and value.dtype.kind == "f"
+                f" Its values are quantized: real = {tensor.quant.scale:.6g} * (stored - {tensor.quant.zero_point})."
+                if tensor.quant is not None and value.dtype.kind == "f"
                 else ""
             )
             raise InvalidOptionError(

@@ -99,6 +99,15 @@ def payloads(data: bytes, name: str = "model.pte") -> list[tuple[str, Payload]]:
     return found
 
 
+def own_payloads(data: bytes, name: str) -> list[tuple[str, Payload]]:
+    """Return ``payloads``. Raises InvalidProgramError where the file has no NeutronBackend delegate."""
+    found = payloads(data, name)
+    if not found:
+        others = ", ".join(sorted({delegate.backend for delegate in delegates(data, name)})) or "none"
+        raise InvalidProgramError(f"'{name}' has no {BACKEND_ID} delegate in it; its delegates: {others}.")
+    return found
+
+
 # -- methods: values, kernel calls, delegate calls, inputs and outputs ---------------------------------------------------
 
 PLAN_VALUES = 2

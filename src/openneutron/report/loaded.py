@@ -20,30 +20,10 @@ from openneutron.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
-class CallProfile:
-    """An operator of the NPU: the program it is in, and its kernel with modelled cycles."""
+class CallProfile(KernelCost):
+    """An operator of the NPU: its kernel with modelled cycles, and the title of the program it is in."""
 
     program: str
-    cost: KernelCost
-
-    @property
-    def name(self) -> str:
-        """Return the operator's name; empty where the file carries no names."""
-        return self.cost.name
-
-    @property
-    def kernel(self) -> str:
-        return self.cost.kernel
-
-    @property
-    def calls(self) -> int:
-        """Return the kernel calls of one run."""
-        return self.cost.calls
-
-    @property
-    def cycles(self) -> int:
-        """Return the modelled cycles of one run, over all calls."""
-        return self.cost.cycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +92,7 @@ class LoadedSummary:
             "scratch_bytes": self.scratch_bytes,
             "weights_bytes": self.weights_bytes,
             "microcode_bytes": self.microcode_bytes,
-            "calls": [{"program": call.program, **asdict(call.cost)} for call in self.calls],
+            "calls": [asdict(call) for call in self.calls],
         }
 
 
