@@ -69,16 +69,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def write(files: Mapping[Path, bytes], folder: Path | None = None) -> None:
-    """Write files; ``folder`` is made where it is absent.
+    """Write files; ``folder``, and the folders below it, are made where they are absent.
 
     All are written beside their places before the first is moved there, in the order given. After an error neither
     temporary files nor folders made for them are left. Raises InvalidOptionError where something can't be written.
     """
-    made = [] if folder is None else [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    below = set() if folder is None else {folder, *(path.parent for path in files if path.is_relative_to(folder))}
+    absent = {parent for place in below for parent in (place, *place.parents) if not parent.exists()}
     staged: dict[Path, Path] = {}
     try:
-        if folder is not None:
-            _make(folder)
+        for place in below:
+            _make(place)
         for path, content in files.items():
             staged[path] = _staged(path, content)
         for path, temporary in staged.items():
@@ -87,7 +88,7 @@ def write(files: Mapping[Path, bytes], folder: Path | None = None) -> None:
     except BaseException:
         for temporary in staged.values():
             temporary.unlink(missing_ok=True)
-        for parent in made:
+        for parent in sorted(absent, reverse=True):  # those inside others first
             with suppress(OSError):  # not empty, or never made
                 parent.rmdir()
         raise

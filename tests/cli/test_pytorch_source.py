@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from openneutron.cli.model_source import BUILT_IN, BuiltInModel, ExportedFile, PythonFunction, parse
+from openneutron.cli.model_source import BUILT_IN, BuiltInModel, ExportedFile, PythonFunction, check_early, parse
 from openneutron.cli.pytorch_source import Loaded, load, samples
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.pytorch.source import models
@@ -94,7 +94,7 @@ def test_a_built_in_model_and_its_samples() -> None:
 
 def test_an_unknown_built_in_model_names_the_nearest() -> None:
     with pytest.raises(InvalidModelError) as caught:
-        load(BuiltInModel("mobilnet-v2"))
+        check_early(BuiltInModel("mobilnet-v2"), None, None)
     assert str(caught.value) == (
         "there is no built-in model 'mobilnet-v2'. Did you mean 'mobilenet_v2' or 'mobilenet_v1'? There are autoencoder, "
         "cifarnet, ds_cnn, mobilenet_v1, mobilenet_v2, mobilenet_v3_small, resnet8, tcn, unet, transformer_encoder, vww."
@@ -193,7 +193,7 @@ def test_weights_that_do_not_fit(file: Path, tmp_path: Path, content: object, me
 
 def test_weights_that_are_none(file: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError) as caught:
-        load(PythonFunction(file, "net"), tmp_path / "absent.pt")
+        check_early(PythonFunction(file, "net"), None, tmp_path / "absent.pt")
     assert str(caught.value) == f"--weights: '{tmp_path / 'absent.pt'}' does not exist."
     (tmp_path / "w.pt").write_bytes(b"text")
     with pytest.raises(InvalidOptionError) as caught:

@@ -15,7 +15,6 @@ from rich.text import Text
 from openneutron.cli import output
 from openneutron.export import PORTS, Bundle, export_bundle
 from openneutron.export.ports import Port
-from openneutron.files import existing
 
 WORDS = {
     "microcode": "microcode, flash",
@@ -43,7 +42,7 @@ def export_model(
     The model, the kernels it calls and no others, the driver, a C API, an example that checks itself, and what the build
     system expects.
     """
-    bundle = export_bundle(existing(model), to, port=port, force=force)
+    bundle = export_bundle(model, to, port=port, force=force)
     if as_json:
         output.show_json(
             {

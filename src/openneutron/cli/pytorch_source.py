@@ -26,7 +26,7 @@ from openneutron.cli.model_source import (
     PyTorchModel,
 )
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
-from openneutron.files import nearest, obstacle
+from openneutron.files import nearest
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.exported_file import load_exported
 from openneutron.pytorch.source.file_kind import what_it_is
@@ -68,7 +68,7 @@ def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
                 f"--weights: '{source}' has its own weights in it; load others before torch.export."
             )
         return _exported(source)
-    model, inputs = _built_in(source) if isinstance(source, BuiltInModel) else _from_function(source)
+    model, inputs = models.get(source.name) if isinstance(source, BuiltInModel) else _from_function(source)
     if weights is not None:
         _load_weights(model, weights)
     return Loaded(model.eval(), inputs)
@@ -102,14 +102,6 @@ def _numpy_type(tensor: torch.Tensor) -> np.dtype[Any]:
         return found
     except TypeError as error:
         raise InvalidModelError(f"the model takes {tensor.dtype}, which NumPy has no type for; use float32.") from error
-
-
-def _built_in(source: BuiltInModel) -> tuple[nn.Module, Inputs]:
-    known = models.names()
-    if source.name not in known:
-        hint = nearest(source.name, known)
-        raise InvalidModelError(f"there is no built-in model '{source}'.{hint} There are {', '.join(known)}.")
-    return models.get(source.name)
 
 
 def _from_function(source: PythonFunction) -> tuple[nn.Module, Inputs]:
@@ -198,9 +190,6 @@ def _exported(source: ExportedFile) -> Loaded:
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:
-    problem = obstacle(path)
-    if problem is not None:
-        raise InvalidOptionError(f"--weights: '{path}' {problem}.")
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle, zipfile and torch each have errors of their own

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from openneutron import files
-from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.errors import InvalidOptionError, OpenNeutronError
+from openneutron.third_party import needs_pytorch
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace) -> None:
     if (given.dataset is None) == (given.inputs is None):
         raise InvalidOptionError("nxp_executor_runner: give either --dataset or --inputs.")
-    runner = _runner(given.model)
+    path = files.existing(str(given.model))
+    with needs_pytorch("Running a .pte takes"):
+        from openneutron.pytorch.run.runner import Runner
+    runner = Runner(path.name, path.read_bytes())
     tensors = _input_tensors(runner)
     for name, paths in _runs(given):
         if len(paths) != len(tensors):
@@ -57,16 +61,6 @@ def _run(given: argparse.Namespace) -> None:
         folder = given.output / name
         made = {folder / f"{place:04d}.bin": _bytes_of(output) for place, output in enumerate(outputs)}
         files.write(made, folder)
-
-
-def _runner(model: Path) -> Any:
-    from openneutron.third_party import needs_pytorch
-
-    if not model.is_file():
-        raise InvalidModelError(f"'{model}' does not exist.")
-    with needs_pytorch("Running a .pte takes"):
-        from openneutron.pytorch.run.runner import Runner
-    return Runner(model.name, model.read_bytes())
 
 
 @dataclass(frozen=True, slots=True)

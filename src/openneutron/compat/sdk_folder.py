@@ -121,9 +121,7 @@ def lay_out(folder: Path, library: bool = True) -> list[Path]:
     made = contents()
     if library:
         made[f"{_target_folder()}/cmodel/libNeutronDriver.a"] = driver_library()
-    for parent in dict.fromkeys((folder / name).parent for name in made):
-        inside = {folder / name: data for name, data in made.items() if (folder / name).parent == parent}
-        files.write(inside, parent)
+    files.write({folder / name: data for name, data in made.items()}, folder)
     for program in (folder / "bin").iterdir():
         program.chmod(0o755)
     return [folder / name for name in made]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from openneutron.export.from_tflite import read_tflite
 from openneutron.export.golden import Golden, golden, padded
 from openneutron.export.ports import PORTS, Port
 from openneutron.export.runtime_sources import port_sources, runtime_folder, sources_of
+from openneutron.files import existing
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 
@@ -92,8 +94,8 @@ def export_bundle(
     deployment, source = _deployment(model)
     kernels = called_kernels([call.program for call in deployment.calls])
     contents = _contents(deployment, source, kernels, chosen)
-    stated = folder.digests(contents)
-    contents[folder.MANIFEST] = c_text.manifest(MADE_BY, source, port, stated).encode()
+    manifest = {"made_by": MADE_BY, "model": source, "port": port, "files": folder.digests(contents)}
+    contents[folder.MANIFEST] = f"{json.dumps(manifest, indent=1)}\n".encode()
     folder.write(place, contents, earlier)
     return Bundle(place, port, tuple(sorted(contents)), deployment, kernels)
 
@@ -104,9 +106,7 @@ def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deploy
         if model.buffer[4:8] == TFLITE:
             return read_tflite(model.buffer, model.name), f"{Path(model.name).stem}.tflite"
         return read_pte(model.buffer, model.name, model.name), f"{model.name}.pte"
-    path = Path(model)
-    if not path.is_file():
-        raise InvalidModelError(f"'{path}' does not exist.")
+    path = existing(os.fspath(model))
     if path.suffix == ".tflite":
         return read_tflite(path, path.stem), path.name
     if path.suffix == ".pte":
@@ -154,7 +154,7 @@ def _model(deployment: Deployment, kernels: tuple[str, ...]) -> dict[str, bytes]
 
 
 def _example(expected: Golden) -> dict[str, bytes]:
-    contents = {"example/main.c": template("example/main.c"), "example/golden.h": c_text.golden_header().encode()}
+    contents = {f"example/{name}": template(f"example/{name}") for name in ("main.c", "golden.h")}
     contents["example/golden.c"] = c_text.golden_source(len(expected.inputs), len(expected.outputs)).encode()
     listed = []
     for kind, tensors in (("input", expected.inputs), ("output", expected.outputs)):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 
@@ -83,21 +82,15 @@ def model_header(deployment: Deployment) -> str:
 
 
 def _comment(border: IoTensor) -> str:
-    return f"{plain_name(border.name)}: {described(border)}"
+    shape = ", ".join(map(str, border.shape))
+    by = f"by dimension {', '.join(map(str, border.order))}" if border.is_permuted else "as the shape is written"
+    return f"{plain_name(border.name)}: {border.dtype}[{shape}], in memory {by}"
 
 
 def plain_name(name: str) -> str:
     """Return a tensor's or model's name as it may stand in a comment or a table: letters, digits, blanks and a few
     signs."""
     return re.sub(r"[^A-Za-z0-9_./:;,+ -]", "?", name)
-
-
-def described(border: IoTensor) -> str:
-    """Return type, shape and order of a border in words."""
-    shape = ", ".join(map(str, border.shape))
-    if not border.is_permuted:
-        return f"{border.dtype}[{shape}], in memory as the shape is written"
-    return f"{border.dtype}[{shape}], in memory by dimension {', '.join(map(str, border.order))}"
 
 
 def aligned_sizes(deployment: Deployment) -> list[int]:
@@ -183,25 +176,6 @@ def blobs_assembler(section: str, files: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def golden_header() -> str:
-    """Return ``golden.h``."""
-    return f"""{LICENCE}
-{GENERATED}
-/* Inputs, and the outputs that the simulator computed of them. */
-#ifndef GOLDEN_H
-#define GOLDEN_H
-
-#include <stdint.h>
-
-#include "openneutron_model.h"
-
-extern const void *const openneutron_golden_inputs[OPENNEUTRON_INPUT_PLACES];
-extern const uint8_t *const openneutron_golden_outputs[OPENNEUTRON_OUTPUT_COUNT];
-
-#endif
-"""
-
-
 def golden_source(inputs: int, outputs: int) -> str:
     """Return ``golden.c``: pointers to the data that golden.S includes."""
     names = [f"openneutron_golden_input{index}" for index in range(inputs)]
@@ -246,8 +220,3 @@ def sources_cmake(
                 f'    INCLUDE_DIRECTORIES "${{CMAKE_CURRENT_LIST_DIR}}/{folder}"\n    OBJECT_DEPENDS "{";".join(needed)}")\n'
             )
     return text
-
-
-def manifest(made_by: str, model: str, port: str, digests: dict[str, str]) -> str:
-    """Return ``bundle.json``: the version, the model, and the SHA-256 of each file."""
-    return json.dumps({"made_by": made_by, "model": model, "port": port, "files": digests}, indent=1) + "\n"

@@ -79,22 +79,7 @@ def write(folder: Path, contents: Mapping[str, bytes], earlier: Mapping[str, str
 
     Raises InvalidOptionError where something can't be written; folders made for it are then removed again.
     """
-    made: list[Path] = []
-    try:
-        for name in contents:
-            for parent in reversed((folder / name).relative_to(folder.parent).parents[:-1]):
-                place = folder.parent / parent
-                if not place.exists():
-                    place.mkdir()
-                    made.append(place)
-        files.write({folder / name: data for name, data in contents.items()})
-    except (OSError, InvalidOptionError) as error:
-        for place in reversed(made):
-            with suppress(OSError):
-                place.rmdir()
-        if isinstance(error, OSError):
-            raise InvalidOptionError(f"--to '{folder}': it can't be written: {error.strerror or error}.") from error
-        raise
+    files.write({folder / name: data for name, data in contents.items()}, folder)
     for name in earlier.keys() - contents.keys():
         with suppress(OSError):
             (folder / name).unlink()

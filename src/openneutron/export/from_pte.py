@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from openneutron import pte
 from openneutron.errors import InvalidModelError, InvalidProgramError
@@ -176,47 +176,51 @@ class _Reader:
                 "Compile the model with use_neutron_for_format_conversion=True."
             )
 
+    def _conversion(self, operator: str, place: int, value: int) -> KernelCall | None:
+        """Return the call of an operator that has the value at this place of its arguments; None where there is no such
+        call."""
+        calls = (step for step in self.method.instructions if isinstance(step, KernelCall))
+        return next((step for step in calls if step.operator == operator and step.arguments[place] == value), None)
+
     def _input(self, value: int, order: tuple[int, ...]) -> IoTensor:
-        for step in self.method.instructions:
-            if isinstance(step, KernelCall) and step.operator == QUANTIZE and step.arguments[-1] == value:
-                index = self.method.inputs.index(step.arguments[0])
-                return replace(
-                    self._border("input", value, index, order), quantization=self._quantized(step), is_float=True
-                )
-        if value not in self.method.inputs:
+        step = self._conversion(QUANTIZE, -1, value)
+        taken = value if step is None else step.arguments[0]
+        if taken not in self.method.inputs:
             raise InvalidModelError(
                 f"'{self.file}': a delegate call takes a constant of the file. Compile the model again with this version."
             )
-        return self._border("input", value, self.method.inputs.index(value), order)
+        return self._tensor("input", value, self.method.inputs.index(taken), order, step)
 
     def _given(self, value: int, form: Format) -> Place:
         order = self.orders[value] = self._order(value, form)
-        for step in self.method.instructions:
-            if isinstance(step, KernelCall) and step.operator == DEQUANTIZE and step.arguments[0] == value:
-                index = self.method.outputs.index(step.arguments[-1])
-                border = self._border("output", value, index, order)
-                self.outputs[value] = replace(border, quantization=self._quantized(step), is_float=True)
-                return Place(Where.OUTPUT, list(self.outputs).index(value))
-        if value in self.method.outputs:
-            self.outputs[value] = self._border("output", value, self.method.outputs.index(value), order)
+        step = self._conversion(DEQUANTIZE, 0, value)
+        given = value if step is None else step.arguments[-1]
+        if given in self.method.outputs:
+            self.outputs[value] = self._tensor("output", value, self.method.outputs.index(given), order, step)
             return Place(Where.OUTPUT, list(self.outputs).index(value))
         self.between[value] = _size_bytes(self.method.tensor(value))
         return Place(Where.BETWEEN, list(self.between).index(value))
 
-    def _border(self, kind: str, value: int, index: int, order: tuple[int, ...]) -> IoTensor:
-        """Return a border without quantization of its own, or with the one that a method of the file states."""
+    def _tensor(
+        self, kind: str, value: int, index: int, order: tuple[int, ...], conversion: KernelCall | None
+    ) -> IoTensor:
+        """Return an input or output with the quantization of its conversion; without a conversion, with the one that a
+        method of the file states, if any."""
         tensor = self.method.tensor(value)
         name = f"{kind}{index}"
         if tensor.dtype not in ITEM_BYTES:
             raise InvalidModelError(
                 f"'{self.file}': {name} is {tensor.dtype}; a bundle has {', '.join(ITEM_BYTES)}. Convert it in the model's caller."
             )
-        known = [self.numbers.get(f"{name}_{what}") for what in ("scale", "zp", "quant_min", "quant_max")]
-        scale, zero, least, most = known
+        scale, zero, least, most = (
+            self.numbers.get(f"{name}_{what}") for what in ("scale", "zp", "quant_min", "quant_max")
+        )
         quantization = None
-        if scale is not None and zero is not None and least is not None and most is not None:
+        if conversion is not None:
+            quantization = self._quantized(conversion)
+        elif scale is not None and zero is not None and least is not None and most is not None:
             quantization = Quantization(float(scale), int(zero), int(least), int(most))
-        return IoTensor(name, tensor.dtype, tensor.shape, order, quantization, index)
+        return IoTensor(name, tensor.dtype, tensor.shape, order, quantization, index, conversion is not None)
 
     def refuse_what_is_not_computed(self) -> None:
         """Raise InvalidModelError where an output of the model comes from no program."""

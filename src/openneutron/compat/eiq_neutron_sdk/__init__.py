@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from openneutron.compat.eiq_neutron_sdk import neutron_converter, neutron_library_utils
-from openneutron.compat.eiq_neutron_sdk.kernel_selection_files import merge_kernel_selection_files
+from openneutron.compat.eiq_neutron_sdk.neutron_library_utils import merge_kernel_selection_files
 from openneutron.errors import InvalidOptionError
 
 NAME = "eiq_neutron_sdk"
