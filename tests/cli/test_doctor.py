@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.cli import checks
-from openneutron.cli.checks import Check, Requirement, State
+from openneutron.cli import doctor as checks
+from openneutron.cli.doctor import Check, Requirement, State
 from tests.cli.conftest import Command
 
 FINE = Check("C++ compiler", State.FINE, "c++")

@@ -17,6 +17,7 @@ from openneutron.cli.pytorch_source import Loaded, load, samples
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.exporting import aten_graph
+from openneutron.pytorch.source.inputs import ModelInputs
 
 NET = """\
 import torch
@@ -52,7 +53,7 @@ def file(tmp_path: Path) -> Path:
 def test_a_function_of_a_file(file: Path, function: str) -> None:
     loaded = load(PythonFunction(file, function))
     assert isinstance(loaded.model, nn.Linear) and not loaded.model.training
-    assert [tuple(value.shape) for value in loaded.example_inputs] == [(1, 3)]
+    assert [tuple(value.shape) for value in loaded.call.args] == [(1, 3)]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_a_file_that_does_not_even_import(file: Path) -> None:
 def test_a_built_in_model_and_its_samples() -> None:
     source = BuiltInModel("autoencoder")
     loaded = load(source)
-    assert [tuple(value.shape) for value in loaded.example_inputs] == [(1, 640)]
+    assert [tuple(value.shape) for value in loaded.call.args] == [(1, 640)]
     assert len(samples(source, loaded, None, None)) == 32
 
 
@@ -104,7 +105,7 @@ def test_an_unknown_built_in_model_names_the_nearest() -> None:
 def test_an_exported_program(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(nn.ReLU(), (torch.zeros(2, 3),)), tmp_path / "net.pt2")
     loaded = load(ExportedFile(tmp_path / "net.pt2"))
-    assert [tuple(value.shape) for value in loaded.example_inputs] == [(2, 3)]
+    assert [tuple(value.shape) for value in loaded.call.args] == [(2, 3)]
     with pytest.raises(InvalidOptionError) as caught:
         load(ExportedFile(tmp_path / "net.pt2"), tmp_path / "w.pt")
     assert str(caught.value) == ("--weights: 'net.pt2' has its own weights in it; load others before torch.export.")
@@ -206,15 +207,15 @@ def test_weights_that_are_none(file: Path, tmp_path: Path) -> None:
 
 def test_calibration_samples_become_tensors(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", np.ones((4, 3), np.float32))
-    loaded = Loaded(nn.Linear(3, 2), (torch.zeros(1, 3),))
+    loaded = Loaded(nn.Linear(3, 2), ModelInputs((torch.zeros(1, 3),), {}))
     found = samples(PythonFunction(tmp_path, "net"), loaded, tmp_path / "set.npz", None)
     assert [tuple(value.shape) for (value,) in found] == [(1, 3)] * 4
 
 
 def test_without_a_calibration_set_the_example_inputs_do(file: Path, tmp_path: Path) -> None:
-    loaded = Loaded(nn.Linear(3, 2), (torch.zeros(1, 3),))
+    loaded = Loaded(nn.Linear(3, 2), ModelInputs((torch.zeros(1, 3),), {}))
     for source, weights in ((PythonFunction(file, "net"), None), (BuiltInModel("cifarnet"), tmp_path / "w.pt")):
-        assert samples(source, loaded, None, weights) == [loaded.example_inputs]
+        assert samples(source, loaded, None, weights) == [loaded.call.args]
 
 
 def test_the_names_known_without_pytorch_are_the_built_in_models() -> None:
@@ -287,7 +288,7 @@ def test_a_forward_that_ends_the_process(tmp_path: Path, function: str, words: s
     (tmp_path / "exits.py").write_text(EXITS)
     loaded = load(PythonFunction(tmp_path / "exits.py", function))
     with pytest.raises(InvalidModelError) as caught:
-        aten_graph(loaded.model, loaded.example_inputs, None, None, "net")
+        aten_graph(loaded.model, loaded.call.args, None, None, "net")
     assert str(caught.value) == f"'net' can't be exported: {words}"
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,7 +53,7 @@ from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, first_line, restore
-from openneutron.pytorch.source.inputs import ModelInputs, samples
+from openneutron.pytorch.source.inputs import samples
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
@@ -117,7 +117,7 @@ class CompiledModel:
             partitions=tuple(PartitionSummary(part.name, part.compiled.report, modules) for part in self.partitions),
             budget_bytes=self.budget_bytes,
             file_bytes=len(self.buffer),
-            converted=tuple(_converted_summary(part) for part in self.converted),
+            converted=tuple(ConvertedSummary.of(part.name, part.conversion.program) for part in self.converted),
         )
 
     def summary(self) -> str:
@@ -191,8 +191,10 @@ def compile_module(
         converted=tuple(partitions(edge, ConvertedPartition)),
         keywords=tuple(source.inputs.kwargs),
     )
-    if delegation.must_delegate:
-        _check_delegated(result)
+    if delegation.must_delegate and not result.parts:
+        cpu = result.delegation.on_cpu
+        first = f" For one, {cpu[0]}" if cpu else ""
+        raise InvalidModelError(f"'{name}': none of its {len(cpu)} operators can run on the NPU.{first}")
     return result
 
 
@@ -226,14 +228,6 @@ def _partitioner(
     )
 
 
-def _check_delegated(result: CompiledModel) -> None:
-    """Raise InvalidModelError where nothing of the model runs on the NPU."""
-    if not result.parts:
-        cpu = result.delegation.on_cpu
-        first = f" For one, {cpu[0]}" if cpu else ""
-        raise InvalidModelError(f"'{result.name}': none of its {len(cpu)} operators can run on the NPU.{first}")
-
-
 def _int8(
     source: AtenGraph,
     name: str,
@@ -244,48 +238,32 @@ def _int8(
 ) -> GraphModule:
     """Return the quantized module: the given one where it is not trained, and unchanged where it was quantized
     already."""
-    module = source.module
-    if not any(is_quantize(node) for node in module.graph.nodes):
-        quantizer = NeutronQuantizer(target, is_qat=options.train_fn is not None).keep_float(*options.keep_float)
-        module = _quantized(module, source.inputs, calibration, quantizer, options.train_fn, progress)
-    elif options.keep_float or options.train_fn is not None:
-        raise InvalidOptionError(
-            f"{'keep_float' if options.keep_float else 'train_fn'}: '{name}' is quantized already. Pass the float model."
-        )
-    restore(module, source.state)
-    return module
-
-
-def _converted_summary(part: ConvertedPartition) -> ConvertedSummary:
-    program = part.conversion.program
-    return ConvertedSummary(part.name, len(program.microcode), len(program.weights), len(program.kernels))
-
-
-def _quantized(
-    module: GraphModule,
-    inputs: ModelInputs,
-    calibration: Iterable[Any] | None,
-    quantizer: NeutronQuantizer,
-    train_fn: Callable[[GraphModule], None] | None,
-    progress: Progress,
-) -> GraphModule:
-    if train_fn is not None:
+    module, train_fn = source.module, options.train_fn
+    quantizer = NeutronQuantizer(target, is_qat=train_fn is not None).keep_float(*options.keep_float)
+    if any(is_quantize(node) for node in module.graph.nodes):
+        if options.keep_float or train_fn is not None:
+            option = "keep_float" if options.keep_float else "train_fn"
+            raise InvalidOptionError(f"{option}: '{name}' is quantized already. Pass the float model.")
+    elif train_fn is not None:
         progress("Training", 0, 1)
         # A copy: an exported module's parameters are the model's own.
-        return calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
-    if calibration is None:
+        module = calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
+    elif calibration is None:
         raise InvalidOptionError(
             "calibration: there are no samples; int8 scales come from typical inputs. "
             "Pass calibration=[...], each item a tuple of the model's arguments (--calibration on the command line)."
         )
-    total = len(calibration) if isinstance(calibration, Sized) else 0
-    progress("Calibrating", 0, total)
-    return calibrate_and_quantize(
-        module,
-        samples(calibration, inputs),
-        quantizer,
-        after_sample=lambda done: progress("Calibrating", done, max(total, done)),
-    )
+    else:
+        total = len(calibration) if isinstance(calibration, Sized) else 0
+        progress("Calibrating", 0, total)
+        module = calibrate_and_quantize(
+            module,
+            samples(calibration, source.inputs),
+            quantizer,
+            after_sample=lambda done: progress("Calibrating", done, max(total, done)),
+        )
+    restore(module, source.state)
+    return module
 
 
 Info = TypeVar("Info", CompiledPartition, ConvertedPartition)

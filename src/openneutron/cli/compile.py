@@ -15,7 +15,6 @@ from openneutron.cli import output
 from openneutron.cli.compiled import compiled
 from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
-from openneutron.cli.progress import Steps
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError
 from openneutron.options import OutputOptions
@@ -50,7 +49,7 @@ def compile_model(
         ),
     ] = False,
     kernel_selection: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, under this name.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    as_json: output.AsJson = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and JSON if asked for.")
     ] = False,
@@ -64,16 +63,14 @@ def compile_model(
     inputs NAME_0.npy, NAME_1.npy ... belong together. A .npz file holds arrays input0, input1 ... alike.
     """
     path, outputs = _results(asked, result, intermediates, kernel_selection, dump_kernel_selection)
-    with Steps(quiet) as steps:
+    with output.Steps(quiet) as steps:
         made = compiled(asked, steps)
         steps("Writing", 0, 1)
         files.write({path: made.buffer, **output_files(made, outputs)}, intermediates)
     selection = None if outputs.kernel_selection is None else str(outputs.kernel_selection)
     summary = dataclasses.replace(made.report, file=str(path), kernel_selection=selection)
-    if as_json:
-        output.show_json(summary.to_dict())
-    elif not quiet:
-        output.show(summary_table(summary))
+    if as_json or not quiet:
+        output.show(summary_table(summary), summary.to_dict(), as_json)
     if not quiet and not isinstance(asked.source, LiteRTFile) and asked.on_examples:
         output.note(ON_EXAMPLES)
 

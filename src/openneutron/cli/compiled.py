@@ -7,9 +7,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import openneutron
+from openneutron.cli import output
 from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import GivenModel
-from openneutron.cli.progress import Steps
 from openneutron.third_party import needs_pytorch, suppressed
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from openneutron.api.pytorch import CompiledModel
 
 
-def compiled(asked: GivenModel, steps: Steps, for_figures: bool = False) -> CompiledModel | CompiledLiteRTModel:
+def compiled(asked: GivenModel, steps: output.Steps, for_figures: bool = False) -> CompiledModel | CompiledLiteRTModel:
     """Return the compiled model.
 
     ``for_figures``: nothing of the model need run on the NPU, nor in ExecuTorch's runtime here, and without calibration
@@ -34,13 +34,13 @@ def compiled(asked: GivenModel, steps: Steps, for_figures: bool = False) -> Comp
             from openneutron.api.pytorch import analyse
             from openneutron.cli import pytorch_source
         loaded = pytorch_source.load(source, asked.weights)
-        samples = [loaded.sample(loaded.call)]
+        samples = [pytorch_source.as_sample(loaded.call)]
         if asked.calibration is not None or not for_figures:
             samples = pytorch_source.samples(source, loaded, asked.calibration, asked.weights)
         result: CompiledModel = (analyse if for_figures else openneutron.compile)(
             loaded.model,
-            loaded.example_inputs,
-            example_kwargs=loaded.example_kwargs,
+            loaded.call.args,
+            example_kwargs=loaded.call.kwargs,
             calibration=samples,
             options=asked.options,
             quantization=asked.quantization,

@@ -12,7 +12,6 @@ from rich.console import Group, RenderableType
 from openneutron.cli import output
 from openneutron.cli.compiled import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
-from openneutron.cli.progress import Steps
 from openneutron.report import Summary
 from openneutron.report.text import calls_table, memory_table, on_cpu_table, summary_table
 
@@ -22,19 +21,16 @@ def explain(
     *,
     asked: GivenModel,
     memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
 ) -> None:
     """Say what would run on the NPU, at what cost.
 
     Every kernel call with its modelled cycles, and every operator that stays on the CPU with the reason. Writes no file.
     """
-    with Steps(quiet) as steps:
+    with output.Steps(quiet) as steps:
         summary = dataclasses.replace(compiled(asked, steps, for_figures=True).report, file_bytes=None)
-    if as_json:
-        output.show_json(summary.to_dict(details=True))
-    else:
-        output.show(explanation(summary, memory))
+    output.show(explanation(summary, memory), summary.to_dict(details=True), as_json)
 
 
 def explanation(summary: Summary, memory: bool) -> RenderableType:

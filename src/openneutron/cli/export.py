@@ -35,7 +35,7 @@ def export_model(
     force: Annotated[
         bool, typer.Option("--force", help="Write into a folder with other files, and over files that were changed.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Write a compiled model as a folder that firmware is built of.
 
@@ -43,18 +43,14 @@ def export_model(
     system expects.
     """
     bundle = export_bundle(model, to, port=port, force=force)
-    if as_json:
-        output.show_json(
-            {
-                "folder": str(bundle.folder),
-                "port": bundle.port,
-                "kernels": list(bundle.kernels),
-                "files": list(bundle.files),
-                "memory": bundle.memory,
-            }
-        )
-    else:
-        output.show(_summary(bundle, PORTS[port]))
+    data = {
+        "folder": str(bundle.folder),
+        "port": bundle.port,
+        "kernels": list(bundle.kernels),
+        "files": list(bundle.files),
+        "memory": bundle.memory,
+    }
+    output.show(_summary(bundle, PORTS[port]), data, as_json)
 
 
 def _summary(bundle: Bundle, port: Port) -> Group:

@@ -44,17 +44,14 @@ def list_kernels(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A kernel selection (.c), or a compiled .pte or .tflite.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.")] = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """List the kernels that a file registers or calls, with their variants.
 
     A variant is the part of a kernel for some of its calls. Without a variant in parentheses, it is all of the kernel.
     """
     listed = _listed(existing(file))
-    if as_json:
-        output.show_json(listed)
-    else:
-        output.show(_table(listed))
+    output.show(_table(listed), listed, as_json)
 
 
 def _listed(path: Path) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.compiled import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
-from openneutron.cli.progress import Steps
 from openneutron.compiler.search.pareto import one_after_the_other, pareto
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.report.pareto import budget_kib, pareto_svg, pareto_table
@@ -23,8 +22,8 @@ def show_pareto(
     *,
     asked: GivenModel,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: a .svg.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the points as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
 ) -> None:
     """Show what each amount of SRAM costs in modelled time.
 
@@ -36,7 +35,7 @@ def show_pareto(
     if plot is not None and plot.suffix != ".svg":
         raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
     source = asked.source
-    with Steps(quiet) as steps:
+    with output.Steps(quiet) as steps:
         graphs = compiled(asked, steps, for_figures=True).graphs
         fronts = []
         for index, graph in enumerate(graphs):
@@ -48,19 +47,14 @@ def show_pareto(
     title = str(source) + (", constants from flash" if asked.options.prefetch_constants else "")
     if plot is not None:
         files.write({plot: pareto_svg(title, points, asked.target).encode()})
-    if as_json:
-        rows = [
-            {
-                "sram_bytes": p.sram_bytes,
-                "sram_budget_kib": budget_kib(p),
-                "modelled_cycles": p.cycles,
-                "modelled_ms": asked.target.milliseconds(p.cycles),
-            }
-            for p in points
-        ]
-        fetched = asked.options.prefetch_constants
-        output.show_json(
-            {"model": str(source), "target": asked.target.name, "prefetch_constants": fetched, "points": rows}
-        )
-    else:
-        output.show(pareto_table(title, points, asked.target))
+    rows = [
+        {
+            "sram_bytes": p.sram_bytes,
+            "sram_budget_kib": budget_kib(p),
+            "modelled_cycles": p.cycles,
+            "modelled_ms": asked.target.milliseconds(p.cycles),
+        }
+        for p in points
+    ]
+    facts = {"model": str(source), "target": asked.target.name, "prefetch_constants": asked.options.prefetch_constants}
+    output.show(pareto_table(title, points, asked.target), facts | {"points": rows}, as_json)

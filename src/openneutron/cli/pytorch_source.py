@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,19 +42,15 @@ NAMES_SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model, and one tuple of inputs it takes."""
+    """A model and one call of it."""
 
     model: nn.Module | ExportedProgram = field(repr=False)
-    example_inputs: Inputs = field(repr=False)
-    example_kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    call: ModelInputs = field(repr=False)
 
-    @property
-    def call(self) -> ModelInputs:
-        return ModelInputs(self.example_inputs, self.example_kwargs)
 
-    def sample(self, call: ModelInputs) -> Any:
-        """Return the call as a calibration sample."""
-        return (call.args, dict(call.kwargs)) if call.kwargs else call.args
+def as_sample(call: ModelInputs) -> Any:
+    """Return the call as a calibration sample."""
+    return (call.args, dict(call.kwargs)) if call.kwargs else call.args
 
 
 def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
@@ -71,7 +67,7 @@ def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
     model, inputs = models.get(source.name) if isinstance(source, BuiltInModel) else _from_function(source)
     if weights is not None:
         _load_weights(model, weights)
-    return Loaded(model.eval(), inputs)
+    return Loaded(model.eval(), ModelInputs(inputs, {}))
 
 
 def samples(source: PyTorchModel, loaded: Loaded, path: Path | None, weights: Path | None) -> list[Any]:
@@ -82,10 +78,10 @@ def samples(source: PyTorchModel, loaded: Loaded, path: Path | None, weights: Pa
     """
     if path is not None:
         wanted = [calibration.Wanted(tuple(x.shape), _numpy_type(x)) for x in loaded.call.tensors]
-        return [loaded.sample(_filled(loaded.call, arrays)) for arrays in calibration.load(path, wanted)]
+        return [as_sample(_filled(loaded.call, arrays)) for arrays in calibration.load(path, wanted)]
     if isinstance(source, BuiltInModel) and weights is None:
         return models.samples(source.name, BUILT_IN_SAMPLES)
-    return [loaded.sample(loaded.call)]
+    return [as_sample(loaded.call)]
 
 
 def _filled(call: ModelInputs, arrays: Sequence[np.ndarray]) -> ModelInputs:
@@ -186,7 +182,7 @@ def _exported(source: ExportedFile) -> Loaded:
         raise InvalidModelError(
             f"'{source}' has no example inputs. Export it with a tuple of them: torch.export.export(model, inputs)."
         )
-    return Loaded(program, tuple(inputs), keywords)
+    return Loaded(program, ModelInputs(tuple(inputs), keywords))
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:

@@ -41,7 +41,7 @@ def run_file(
     seed: Annotated[
         int | None, typer.Option("--random", metavar="SEED", min=0, help="Run on random inputs, the same for a seed.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what came out as JSON.")] = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Run a compiled file on the simulated NPU.
 
@@ -54,11 +54,9 @@ def run_file(
         results = [np.asarray(result) for result in runnable.run(values)]
     if folder is not None:
         files.write({folder / f"output{index}.npy": _npy(result) for index, result in enumerate(results)}, folder)
-    if as_json:
-        rows = [_row(result, index, folder) for index, result in enumerate(results)]
-        output.show_json({"file": str(path), "npu": runnable.where, "outputs": rows})
-    else:
-        output.show(_table(path, runnable.where, results, folder))
+    rows = [_row(result, index, folder) for index, result in enumerate(results)]
+    data = {"file": str(path), "npu": runnable.where, "outputs": rows}
+    output.show(_table(path, runnable.where, results, folder), data, as_json)
 
 
 def _open(path: Path) -> Runnable:

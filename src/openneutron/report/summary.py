@@ -7,13 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.graph.legalize.simplify import VIEWS, rename_identities
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.diagnostics import OnCpu
+from openneutron.isa import Program
 from openneutron.mixed import CompiledFile, part_name
 from openneutron.ops.macs import macs
 from openneutron.targets import Target
@@ -74,6 +75,11 @@ class ConvertedSummary:
     microcode_bytes: int
     weights_bytes: int
     kernels_bytes: int
+
+    @classmethod
+    def of(cls, name: str, program: Program) -> Self:
+        """Return the sizes of a partition's program."""
+        return cls(name, len(program.microcode), len(program.weights), len(program.kernels))
 
 
 @dataclass(frozen=True, slots=True)
