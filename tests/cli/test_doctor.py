@@ -40,10 +40,9 @@ def test_requirements_are_the_packages_own() -> None:
     assert "scikit-learn" not in found and "pytest" not in found
 
 
-def test_a_missing_package_and_a_wrong_version_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_and_a_wrong_version_say_what_to_do() -> None:
     wanted = [Requirement("no-such-package", ">=1", ""), Requirement("numpy", "==1.0", "pytorch")]
-    monkeypatch.setattr(checks, "requirements", lambda: wanted)
-    missing, wrong = checks.package_checks()
+    missing, wrong = map(checks.package_check, wanted)
     assert (missing.state, missing.found) == (State.BROKEN, "not installed")
     assert missing.to_do == "in the checkout: pip install ., or this alone: pip install 'no-such-package>=1'"
     assert wrong.state is State.BROKEN

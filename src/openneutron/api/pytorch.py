@@ -60,10 +60,6 @@ from openneutron.targets import Target
 from openneutron.third_party import suppressed
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names) or "nothing"
-
-
 @dataclass(frozen=True, eq=False)
 class CompiledModel:
     """A compiled model.
@@ -136,9 +132,8 @@ class CompiledModel:
         InvalidOptionError where the arguments are not the model's, MissingToolError where the delegate can't be built.
         """
         if set(kwargs) != set(self.keywords):
-            raise InvalidOptionError(
-                f"'{self.name}' takes {_listed(self.keywords)} by keyword; there are {_listed(kwargs)}."
-            )
+            wanted, there = (", ".join(map(repr, names)) or "nothing" for names in (self.keywords, kwargs))
+            raise InvalidOptionError(f"'{self.name}' takes {wanted} by keyword; there are {there}.")
         return self._runner.run(pytree.tree_leaves((args, [kwargs[key] for key in self.keywords])))
 
     @cached_property
@@ -312,7 +307,9 @@ def in_words(name: str, doing: str) -> Iterator[None]:
         if _is_own(error):
             raise
         said = f"{first_line(error)} ({type(error).__name__})"
-        raise InvalidModelError(f"'{name}': ExecuTorch can't {doing} it: {_plain(said)}.") from error
+        for pattern, words in _PLAIN:
+            said = re.sub(pattern, words, said)
+        raise InvalidModelError(f"'{name}': ExecuTorch can't {doing} it: {said}.") from error
 
 
 _PLAIN = (
@@ -323,12 +320,6 @@ _PLAIN = (
     ),
 )
 """ExecuTorch's messages that name neither cause nor remedy, and what to write instead."""
-
-
-def _plain(said: str) -> str:
-    for pattern, words in _PLAIN:
-        said = re.sub(pattern, words, said)
-    return said
 
 
 def _is_own(error: Exception) -> bool:

@@ -11,7 +11,7 @@ array of any name.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +42,17 @@ def load(path: Path, inputs: Sequence[Wanted]) -> list[Sample]:
     Raises InvalidOptionError where there are none, or one does not fit the model.
     """
     files = files_in(path)
-    samples = _from_archive(path, inputs) if files == [path] else _from_folder(path, files, inputs)
+    samples: list[Sample] = []
+    for where, columns in (
+        _from_archive(path, len(inputs)) if files == [path] else _from_folder(path, files, len(inputs))
+    ):
+        parts = [pieces(array, wanted, name) for (name, array), wanted in zip(columns, inputs, strict=True)]
+        counts = [len(part) for part in parts]
+        if len(set(counts)) > 1:
+            raise InvalidOptionError(
+                f"--calibration: {where}: its inputs have {', '.join(map(str, counts))} samples; they must be as many."
+            )
+        samples += zip(*parts, strict=True)
     if not samples:
         raise InvalidOptionError(f"--calibration: '{path}' has no samples in it; int8 scales come from at least one.")
     return samples
@@ -66,54 +76,42 @@ def files_in(path: Path) -> list[Path]:
     return files
 
 
-def _from_folder(path: Path, files: Sequence[Path], inputs: Sequence[Wanted]) -> list[Sample]:
-    if len(inputs) == 1:
-        return [(piece,) for file in files for piece in pieces(load_array(file), inputs[0], str(file))]
+Columns = list[tuple[str, np.ndarray]]
+"""An array of samples for each of the model's inputs, with its name in messages."""
+
+
+def _from_folder(path: Path, files: Sequence[Path], inputs: int) -> Iterator[tuple[str, Columns]]:
+    if inputs == 1:
+        yield from ((str(file), [(str(file), load_array(file))]) for file in files)
+        return
     groups: dict[str, dict[int, Path]] = {}
     for file in files:
         match = re.fullmatch(r"(.*)_(\d+)", file.stem)
-        if match is None or int(match[2]) >= len(inputs):
+        if match is None or int(match[2]) >= inputs:
             raise InvalidOptionError(
-                f"--calibration: '{file}': the model takes {len(inputs)} inputs; name the files of one sample "
-                f"NAME_0.npy to NAME_{len(inputs) - 1}.npy."
+                f"--calibration: '{file}': the model takes {inputs} inputs; name the files of one sample "
+                f"NAME_0.npy to NAME_{inputs - 1}.npy."
             )
         groups.setdefault(match[1], {})[int(match[2])] = file
-    samples: list[Sample] = []
     for name, group in groups.items():
-        for place in range(len(inputs)):
+        for place in range(inputs):
             if place not in group:
                 raise InvalidOptionError(
                     f"--calibration: '{path / f'{name}_{place}.npy'}' is absent; its siblings are there."
                 )
-        columns = [pieces(load_array(group[place]), wanted, str(group[place])) for place, wanted in enumerate(inputs)]
-        samples += _rows(columns, f"{path / name}_*.npy")
-    return samples
+        yield f"{path / name}_*.npy", [(str(group[place]), load_array(group[place])) for place in range(inputs)]
 
 
-def _from_archive(path: Path, inputs: Sequence[Wanted]) -> list[Sample]:
+def _from_archive(path: Path, inputs: int) -> Iterator[tuple[str, Columns]]:
     arrays = load_arrays(path)
-    names = [f"input{place}" for place in range(len(inputs))]
-    if len(inputs) == 1 and len(arrays) == 1:
-        names = list(arrays)
+    names = list(arrays) if inputs == len(arrays) == 1 else [f"input{place}" for place in range(inputs)]
     for name in names:
         if name not in arrays:
             has = ", ".join(arrays) or "nothing"
             raise InvalidOptionError(
                 f"--calibration: '{path}' has no array '{name}'; it has {has}. The model takes {', '.join(names)}."
             )
-    columns = [
-        pieces(arrays[name], wanted, f"{path}, array '{name}'") for name, wanted in zip(names, inputs, strict=True)
-    ]
-    return _rows(columns, str(path))
-
-
-def _rows(columns: Sequence[list[np.ndarray]], where: str) -> list[Sample]:
-    counts = [len(column) for column in columns]
-    if len(set(counts)) > 1:
-        raise InvalidOptionError(
-            f"--calibration: {where}: its inputs have {', '.join(map(str, counts))} samples; they must be as many."
-        )
-    return list(zip(*columns, strict=True))
+    yield str(path), [(f"{path}, array '{name}'", arrays[name]) for name in names]
 
 
 def pieces(array: np.ndarray, wanted: Wanted, where: str) -> list[np.ndarray]:

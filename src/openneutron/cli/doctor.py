@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import operator
 import os
 import platform
 import re
@@ -13,6 +14,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import zip_longest
 from pathlib import Path
 
 import typer
@@ -93,7 +95,11 @@ def _findings(checks: list[Check]) -> RenderableType:
 
 def all_checks(progress: Progress) -> list[Check]:
     """Return every check, the costly ones last."""
-    checks = [python_check(), platform_check(), *package_checks()]
+    checks = [
+        Check("Python", State.FINE, platform.python_version(), ">=3.11"),
+        platform_check(),
+        *map(package_check, requirements()),
+    ]
     progress("Host library and compiler", 0, 1)
     checks += [host_library_check(), self_test()]
     compiler = compiler_check()
@@ -103,10 +109,6 @@ def all_checks(progress: Progress) -> list[Check]:
     return checks
 
 
-def python_check() -> Check:
-    return Check("Python", State.FINE, platform.python_version(), ">=3.11")
-
-
 def platform_check() -> Check:
     found, wanted = f"{platform.system()} {platform.machine()}", "Linux x86_64 or aarch64"
     if platform.system() == "Linux" and platform.machine() in ("x86_64", "aarch64"):
@@ -114,6 +116,9 @@ def platform_check() -> Check:
     return Check(
         "platform", State.LACKING, found, wanted, "Others may work; nobody has tried. Use Linux if it does not."
     )
+
+
+SIGNS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +133,8 @@ class Requirement:
         """Return whether the bounds admit a version. Only ==, >=, <=, > and < are used here."""
         number = release(version)
         for sign, bound in re.findall(r"(==|>=|<=|>|<)\s*([\w.]+)", self.bounds):
-            limit = release(bound)
-            width = max(len(number), len(limit))
-            have, want = (part + (0,) * (width - len(part)) for part in (number, limit))
-            fits = {"==": have == want, ">=": have >= want, "<=": have <= want, ">": have > want, "<": have < want}
-            if not fits[sign]:
+            have, want = zip(*zip_longest(number, release(bound), fillvalue=0), strict=True)
+            if not SIGNS[sign](have, want):
                 return False
         return True
 
@@ -166,11 +168,7 @@ def _declared(path: Path) -> list[str]:
     return [*project["dependencies"], *(f'{line}; extra == "pytorch"' for line in extra)]
 
 
-def package_checks() -> list[Check]:
-    return [_package_check(requirement) for requirement in requirements()]
-
-
-def _package_check(requirement: Requirement) -> Check:
+def package_check(requirement: Requirement) -> Check:
     what = f"'.[{requirement.extra}]'" if requirement.extra else "."
     to_do = f"in the checkout: pip install {what}, or this alone: pip install '{requirement.name}{requirement.bounds}'"
     try:
@@ -209,14 +207,8 @@ def self_test() -> Check:
         constant("bias", np.array([100, -100, 7, 0], np.int32), per_tensor(0.0005, 0)),
         Tensor("output", (1, 6, 5, 4), DType.INT8, quant),
     ]
-    attributes = {
-        "padding": "SAME",
-        "stride_h": 1,
-        "stride_w": 1,
-        "dilation_h": 1,
-        "dilation_w": 1,
-        "activation": "NONE",
-    }
+    steps = dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w"), 1)
+    attributes = {"padding": "SAME", "activation": "NONE", **steps}
     node = Node("conv_2d", ("input", "weights", "bias"), ("output",), attributes)
     graph = Graph("doctor", {tensor.name: tensor for tensor in tensors}, (node,), ("input",), ("output",))
     value = np.arange(-30, 30, dtype=np.int8).reshape(1, 6, 5, 2)
@@ -228,13 +220,8 @@ def self_test() -> Check:
     except (OpenNeutronError, OSError) as error:
         return Check(what, State.BROKEN, "does not run", "", str(error))
     if got.tobytes() != want.tobytes():
-        return Check(
-            what,
-            State.BROKEN,
-            "another result than LiteRT's",
-            "",
-            "Install the package again, in the checkout: pip install .",
-        )
+        to_do = "Install the package again, in the checkout: pip install ."
+        return Check(what, State.BROKEN, "another result than LiteRT's", "", to_do)
     return Check(what, State.FINE, "the same bytes as LiteRT")
 
 

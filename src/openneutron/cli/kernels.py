@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from openneutron import files
@@ -20,6 +18,7 @@ from openneutron.converter import kernel_selections
 from openneutron.files import existing
 from openneutron.isa.kernel_selection import called_kernels
 from openneutron.isa.rows import FORMAT_VERSION
+from openneutron.report.fitted import facts
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Kernels that compiled models call.")
 
@@ -77,14 +76,10 @@ def _listed(path: Path) -> dict[str, Any]:
 def _table(listed: dict[str, Any]) -> RenderableType:
     made_by = "" if listed["compiler"] is None else f"{listed['compiler']}, "
     title = Text.assemble((listed["file"], "bold"), f"  {made_by}microcode format {listed['microcode_format']}")
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(style="cyan", no_wrap=True)
-    rows.add_column()
-    for program in listed["programs"]:
-        rows.add_row(program["name"], _in_words(program["kernels"]))
-    if len(listed["programs"]) != 1:
-        rows.add_row("all" if listed["programs"] else "registers", _in_words(listed["kernels"]))
-    return Group(title, Padding(rows, (0, 0, 0, 2)))
+    rows = [(program["name"], _in_words(program["kernels"])) for program in listed["programs"]]
+    if len(rows) != 1:
+        rows.append(("all" if rows else "registers", _in_words(listed["kernels"])))
+    return Group(title, facts(rows))
 
 
 def _by_kernel(names: Iterable[str]) -> list[dict[str, Any]]:

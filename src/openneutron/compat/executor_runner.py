@@ -51,7 +51,10 @@ def _run(given: argparse.Namespace) -> None:
     with needs_pytorch("Running a .pte takes"):
         from openneutron.pytorch.run.runner import Runner
     runner = Runner(path.name, path.read_bytes())
-    tensors = _input_tensors(runner)
+    tensors = [
+        _Input(shape, np.dtype(str(dtype).removeprefix("torch.")), order)
+        for (shape, dtype), order in zip(runner.inputs, runner.memory_orders, strict=True)
+    ]
     for name, paths in _runs(given):
         if len(paths) != len(tensors):
             raise InvalidOptionError(
@@ -86,13 +89,6 @@ class _Input:
             )
         stored = values.reshape([self.shape[axis] for axis in self.order])
         return stored.transpose([self.order.index(axis) for axis in range(len(self.order))])
-
-
-def _input_tensors(runner: Any) -> list[_Input]:
-    return [
-        _Input(shape, np.dtype(str(dtype).removeprefix("torch.")), order)
-        for (shape, dtype), order in zip(runner.inputs, runner.memory_orders, strict=True)
-    ]
 
 
 def _runs(given: argparse.Namespace) -> Iterator[tuple[str, list[Path]]]:

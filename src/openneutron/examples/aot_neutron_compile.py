@@ -107,7 +107,12 @@ def _run(args: argparse.Namespace) -> None:
     if args.use_qat and not args.quantize:
         raise InvalidOptionError("--use_qat: it is a way to quantize; give --quantize too.")
     if args.so_library is not None:
-        _load_library(args.so_library)
+        try:
+            torch.ops.load_library(args.so_library)
+        except OSError as error:
+            raise InvalidOptionError(
+                f"--so_library: '{args.so_library}' can't be loaded: {first_line(error)}."
+            ) from error
     visualize = None if args.visualize is None else _visualizer()
     network = networks.find(args.model_name)
     samples = _samples(args, network)
@@ -207,13 +212,6 @@ def _write(args: argparse.Namespace, stem: str, program: Any, edge: EdgeProgramM
         with suppressed():
             program.get_etrecord().save(str(record))
         print(record)
-
-
-def _load_library(name: str) -> None:
-    try:
-        torch.ops.load_library(name)
-    except OSError as error:
-        raise InvalidOptionError(f"--so_library: '{name}' can't be loaded: {first_line(error)}.") from error
 
 
 def _visualizer() -> Any:

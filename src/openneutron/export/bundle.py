@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Protocol
 
@@ -18,12 +17,15 @@ from openneutron.export import c_text, folder, readme
 from openneutron.export.deployment import Deployment
 from openneutron.export.from_pte import read_pte
 from openneutron.export.from_tflite import read_tflite
-from openneutron.export.golden import Golden, golden, padded
+from openneutron.export.golden import Golden, golden
 from openneutron.export.ports import PORTS, Port
-from openneutron.export.runtime_sources import port_sources, runtime_folder, sources_of
+from openneutron.export.runtime_sources import runtime_folder, sources_of
 from openneutron.files import existing
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
+from openneutron.isa.rows import ALIGNMENT
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 MADE_BY = f"OpenNeutron {__version__}"
 
@@ -117,13 +119,14 @@ def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deploy
 def _contents(deployment: Deployment, source: str, kernels: tuple[str, ...], port: Port) -> dict[str, bytes]:
     """Return every file of the bundle but the list of them."""
     runtime = {f"runtime/{name}": data for name, data in sources_of(kernels).items()}
-    runtime |= {f"runtime/{name}": data for name, data in port_sources("cortex_m33").items()}
     contents = {**runtime, **_model(deployment, kernels), **_example(golden(deployment))}
     contents["include/openneutron.h"] = template("api/openneutron.h")
     contents["src/openneutron.c"] = template("api/openneutron.c")
     contents["src/openneutron_calls.h"] = template("api/openneutron_calls.h")
     contents["LICENSE"] = _licence()
-    contents |= {name: template(path) for name, path in port.files.items()}
+    contents["example/board.h"] = template("example/board.h")
+    own = TEMPLATES / port.name / "files"
+    contents |= {path.relative_to(own).as_posix(): path.read_bytes() for path in own.rglob("*") if path.is_file()}
     contents["sources.cmake"] = _sources(contents).encode()
     words = readme.values(deployment, kernels)
     words |= {
@@ -132,7 +135,11 @@ def _contents(deployment: Deployment, source: str, kernels: tuple[str, ...], por
         "PORT_WORDS": port.words,
         "PORT_FILES": port.table,
     }
-    words |= {"BUILD": template(port.build).decode().rstrip(), "MEMORY_WORDS": port.memory, "OPTIONS": port.options}
+    words |= {
+        "BUILD": template(f"{port.name}/BUILD.md").decode().rstrip(),
+        "MEMORY_WORDS": port.memory,
+        "OPTIONS": port.options,
+    }
     words["EXECUTORCH"] = template(port.executorch).decode().rstrip()
     contents["README.md"] = filled(template("README.md").decode(), words).encode()
     return contents
@@ -143,7 +150,7 @@ def _model(deployment: Deployment, kernels: tuple[str, ...]) -> dict[str, bytes]
     blobs: dict[str, list[tuple[str, str]]] = {"microcode": [], "weights": []}
     for index, call in enumerate(deployment.calls):
         for part, data in (("microcode", call.program.microcode), ("weights", call.program.weights)):
-            contents[f"model/{part}{index}.bin"] = padded(data) or bytes(16)
+            contents[f"model/{part}{index}.bin"] = data + bytes(-len(data) % ALIGNMENT) or bytes(ALIGNMENT)
             blobs[part].append((f"openneutron_{part}{index}", f"{part}{index}.bin"))
     for part, listed in blobs.items():
         contents[f"model/{part}.S"] = c_text.blobs_assembler(f"openneutron_{part}", listed).encode()
@@ -177,7 +184,7 @@ def _sources(contents: Mapping[str, bytes]) -> str:
 
 def template(name: str) -> bytes:
     """Return a file of this package's templates."""
-    return (resources.files("openneutron.export") / "templates" / name).read_bytes()
+    return (TEMPLATES / name).read_bytes()
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

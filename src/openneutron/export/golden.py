@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from openneutron.errors import DriverError
 from openneutron.export.deployment import Deployment, IoTensor, Place, Where
-from openneutron.isa.rows import ALIGNMENT
 from openneutron.simulator import Simulator
 
 SEED = 0
@@ -58,8 +57,3 @@ def _run(deployment: Deployment, inputs: list[NDArray[np.uint8]]) -> list[NDArra
             results = simulator.run([values[place] for place in call.inputs])
         values.update(zip(call.outputs, results, strict=True))
     return [values[Place(Where.OUTPUT, index)] for index in range(len(deployment.outputs))]
-
-
-def padded(data: bytes) -> bytes:
-    """Return the bytes up to the next multiple of 16: a file that ``.incbin`` takes."""
-    return data + bytes(-len(data) % ALIGNMENT)

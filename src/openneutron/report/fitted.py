@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -35,6 +36,16 @@ class Column:
     @property
     def width(self) -> int:
         return max(len(text) for text in (self.heading, *self.cells))
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> RenderableType:
+    """Return labels and their values, indented below a title."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in rows:
+        table.add_row(label, Text(value))
+    return Padding(table, (0, 0, 0, 2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from openneutron import targets
 from openneutron.isa import Record
 from openneutron.isa.profile import KernelCost
+from openneutron.report.fitted import facts
 from openneutron.report.text import duration_text, plural, size_text
 from openneutron.targets import Target
 
@@ -113,9 +112,4 @@ def loaded_table(summary: LoadedSummary) -> RenderableType:
         ("Microcode", size_text(summary.microcode_bytes)),
         ("File", f"{summary.file}, {size_text(summary.file_bytes)}"),
     ]
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    for heading, cells in rows:
-        table.add_row(heading, Text(cells))
-    return Group(Text(summary.file, "bold"), Padding(table, (0, 0, 0, 2)))
+    return Group(Text(summary.file, "bold"), facts(rows))

@@ -15,7 +15,7 @@ from rich.text import Text
 from openneutron.compiler import Report
 from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.options import DEFAULT_EFFORT
-from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, short_name
+from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
 from openneutron.report.summary import PartitionSummary, Summary, folded
 
 SHOWN_ON_CPU = 12
@@ -68,12 +68,7 @@ def _share(part: float) -> str:
 def summary_table(summary: Summary, with_cpu: bool = True) -> RenderableType:
     """Return the figures of a compile, and what stays on the CPU."""
     title = Text.assemble((summary.model, "bold"), f"  for {summary.target.name} ({summary.target.title})")
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column()
-    for label, value in summary_rows(summary):
-        table.add_row(label, value)
-    parts: list[RenderableType] = [title, Padding(table, (0, 0, 0, 2))]
+    parts: list[RenderableType] = [title, facts(summary_rows(summary))]
     if len(summary.partitions) > 1:
         parts += ["", partitions_table(summary)]
     if summary.on_cpu and with_cpu:
