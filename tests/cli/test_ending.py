@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from openneutron.cli.arrays import random_array
 from openneutron.cli.ending import ended
+from openneutron.cli.run_file import random_array
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from tests.cli.conftest import Command
 

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from openneutron.api.pytorch import analyse
-from openneutron.cli.arrays import INDICES, random_array
-from openneutron.cli.run_file import open_pte
+from openneutron.cli.run_file import INDICES, open_pte, random_array
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.options import DelegationOptions
 from openneutron.pytorch.run.runner import Runner

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calibration sets from files.
+"""Arrays from files, and calibration sets of them.
 
 A folder of ``.npy`` files, in the order of their names: each holds one sample, or several one behind the other along the
 first axis. For a model of several inputs the files of one sample (or batch of them) are ``NAME_0.npy``, ``NAME_1.npy``, ...
@@ -17,9 +17,49 @@ from pathlib import Path
 
 import numpy as np
 
-from openneutron.cli.arrays import describe, load_array, load_arrays
 from openneutron.errors import InvalidOptionError
 from openneutron.files import FOLDER, obstacle
+
+
+def describe(dtype: np.dtype, shape: Sequence[int]) -> str:
+    """Return type and shape, for instance ``int8[1,32,32,3]``."""
+    return f"{dtype}[{','.join(str(extent) for extent in shape)}]"
+
+
+def load_array(path: Path) -> np.ndarray:
+    """Return a ``.npy`` file's array. Raises InvalidOptionError where the file holds no array."""
+    loaded = _load(path)
+    if not isinstance(loaded, np.ndarray):
+        raise InvalidOptionError(f"'{path}' holds several arrays; a .npy file with one is what is needed here.")
+    return loaded
+
+
+def load_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return a ``.npz`` file's arrays by name. Raises InvalidOptionError where there are none in it."""
+    loaded = _load(path)
+    if isinstance(loaded, np.ndarray):
+        raise InvalidOptionError(f"'{path}' holds one array without a name; a .npz file is what is needed here.")
+    return loaded
+
+
+def _load(path: Path) -> np.ndarray | dict[str, np.ndarray]:
+    problem = obstacle(path)
+    if problem == FOLDER:
+        raise InvalidOptionError(f"'{path}' is a folder; give each .npy file in it by its name.")
+    if problem is not None:
+        raise InvalidOptionError(f"'{path}' {problem}.")
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    # A damaged file fails in the ways of NumPy, zipfile and zlib.
+    except Exception as error:
+        words = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidOptionError(
+            f"'{path}' is no NumPy file that can be read: {words}. Write it with numpy.save."
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,15 +19,80 @@ from rich.text import Text
 
 from openneutron import files, pte
 from openneutron.cli import output
-from openneutron.cli.arrays import InputTensor, Runnable, describe, load_array, random_array
+from openneutron.cli.calibration import describe, load_array
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.files import existing
+from openneutron.ir import QuantParams
 from openneutron.mixed import FileSimulator
 from openneutron.report.text import plural
 from openneutron.third_party import needs_pytorch, suppressed
 
 SHOWN_VALUES = 8
 """An output of at most so many values is printed whole."""
+
+
+INDICES = 10
+"""Random integers of 32 and 64 bits are below this: they are counts, or places in a table, which seldom has fewer entries."""
+
+
+DRAWN_BYTES = 8
+"""NumPy draws floats as float64 and narrows them afterwards."""
+
+
+def _memory() -> int:
+    """Return the computer's memory in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def random_array(
+    generator: np.random.Generator, dtype: np.dtype, shape: Sequence[int], below: int | None = None
+) -> np.ndarray:
+    """Return random values: over the full range of a narrow integer type, from 0 to ``below`` (or INDICES) for a wide
+    integer type, from a standard normal distribution for floats.
+
+    Raises InvalidOptionError for a type or shape without values: a negative extent, or more bytes than the computer's memory.
+    """
+    size = math.prod(shape) * max(dtype.itemsize, DRAWN_BYTES)
+    if min(shape, default=1) < 0 or size > _memory():
+        why = (
+            "an extent is negative"
+            if min(shape, default=1) < 0
+            else f"that takes {size:,} bytes of this computer's {_memory():,}"
+        )
+        raise InvalidOptionError(
+            f"--random: there are no random values of {describe(dtype, shape)}: {why}. Give the input with --input."
+        )
+    if dtype.kind == "f":
+        return generator.standard_normal(shape).astype(dtype)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu" and dtype.itemsize >= 4:
+        return generator.integers(0, INDICES if below is None else below, shape, dtype)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    raise InvalidOptionError(f"--random: there are no random values of type {dtype}. Give the input with --input.")
+
+
+@dataclass(frozen=True, slots=True)
+class InputTensor:
+    """An input of a file; ``quant`` is None where it is not quantized per tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    quant: QuantParams | None = None
+    below: int | None = None
+    """The bound that integers must be below, where they are places in a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A file that is ready to run. ``where`` names the part that runs on the NPU."""
+
+    inputs: Sequence[InputTensor]
+    where: str
+    run: Callable[[Sequence[np.ndarray]], Sequence[Any]] = field(repr=False)
 
 
 def run_file(

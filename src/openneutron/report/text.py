@@ -109,13 +109,13 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
                 f"{duration_text(summary.milliseconds)} at {clock}, modelled{besides}; "
                 f"{' to '.join(map(duration_text, summary.band))} expected on the chip",
             ),
-            *_copies_rows(summary),
+            ("Copies", _copies_text(summary)),
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
             ("Bound by", _bound_text(summary)),
             ("Peak SRAM", _sram_text(summary)),
-            *_stripes_rows(summary),
-            *_effort_rows(summary),
-            *_check_rows(summary),
+            ("Stripes", _stripes_text(summary)),
+            ("Effort", _effort_text(summary)),
+            ("Checked", _check_text(summary)),
             ("Weights", _weights_text(summary)),
             ("Microcode", size_text(summary.microcode_bytes)),
         ]
@@ -123,7 +123,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("File", f"{summary.file}, {size_text(summary.file_bytes)}"))
     if summary.kernel_selection is not None:
         rows.append(("Kernels", f"{summary.kernel_selection}, for the firmware's linker"))
-    return rows
+    return [(label, value) for label, value in rows if value]
 
 
 def _macs_text(summary: Summary) -> str:
@@ -145,60 +145,53 @@ def _bound_text(summary: Summary) -> str:
     return f"{', '.join(shares)} of the time"
 
 
-def _stripes_rows(summary: Summary) -> list[tuple[str, str]]:
+def _stripes_text(summary: Summary) -> str:
     """Return the number of calls in stripes and the cost of their issue, where there are any."""
     striped = [item for part in summary.partitions for item in part.report.operators if item.stripes > 1]
     costs = summary.target.costs
     if not striped or costs is None:
-        return []
+        return ""
     runs = sum(item.stripes for item in striped)
     more = summary.target.milliseconds((runs - len(striped)) * int(costs.issue_cycles.value))
-    said = f"{plural(len(striped), 'kernel call')} in {runs} stripes, which saves memory and takes {duration_text(more)} more"
-    return [("Stripes", said)]
+    return f"{plural(len(striped), 'kernel call')} in {runs} stripes, which saves memory and takes {duration_text(more)} more"
 
 
-def _copies_rows(summary: Summary) -> list[tuple[str, str]]:
+def _copies_text(summary: Summary) -> str:
     """Return the time that copies of constants take, and that with a port that copies in the background."""
     if not summary.weights_fit:
         taken = duration_text(summary.target.milliseconds(summary.copy_cycles))
         there = size_text(int(summary.target.sram.value * 1024))
         said = f"{taken} of it from flash: the chip's {there} of SRAM do not hold weights and run together"
-        return [("Copies", f"{said}. Compile with --prefetch-constants")]
+        return f"{said}. Compile with --prefetch-constants"
     if not summary.copy_cycles:
-        return []
+        return ""
     copies, hidden = (summary.target.milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))
-    return [
-        (
-            "Copies",
-            f"{duration_text(copies)} of it from flash; {duration_text(hidden)} in all with a port that copies in the background",
-        )
-    ]
+    said = f"{duration_text(copies)} of it from flash"
+    return f"{said}; {duration_text(hidden)} in all with a port that copies in the background"
 
 
-def _effort_rows(summary: Summary) -> list[tuple[str, str]]:
+def _effort_text(summary: Summary) -> str:
     """Return the gain of an effort beyond the default one."""
     reports = [part.report for part in summary.partitions if part.report.effort != DEFAULT_EFFORT]
     if not reports:
-        return []
+        return ""
     cycles = sum(report.overlapped_cycles for report in reports)
     gained = sum(report.gained_cycles or 0 for report in reports)
-    said = (
-        f"{_share(gained / (cycles + gained))} fewer cycles than at the default one"
-        if gained
-        else "as fast as at the default one"
-    )
+    said = "as fast as at the default one"
+    if gained:
+        said = f"{_share(gained / (cycles + gained))} fewer cycles than at the default one"
     if any(report.gained_cycles is None for report in reports):
         said = "the default one finds nothing that fits"
-    return [("Effort", f"{reports[0].effort}: {said}")]
+    return f"{reports[0].effort}: {said}"
 
 
-def _check_rows(summary: Summary) -> list[tuple[str, str]]:
-    """Return that the programs were checked, and the memory that they use, where they were checked."""
+def _check_text(summary: Summary) -> str:
+    """Return the result of the audit with the memory that the programs use; empty without an audit."""
     reports = [part.report for part in summary.partitions]
     if any(report.used_bytes is None for report in reports):
-        return []
+        return ""
     used = max(report.used_bytes or 0 for report in reports)
-    return [("Checked", f"every byte that is read is what it should be; {size_text(used)} of scratch memory used")]
+    return f"every byte that is read is what it should be; {size_text(used)} of scratch memory used"
 
 
 def _sram_text(summary: Summary) -> str:
