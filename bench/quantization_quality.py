@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How much of the signal int8 keeps, operator by operator: signal to quantization noise ratio against float, in dB.
+"""Measure the signal to quantization noise ratio of int8 operators against float, in dB.
 
 ``python -m bench.quantization_quality [NAME …]`` prints the table for the operators whose names contain one of these;
 ``--write`` writes docs/quantization-quality.md. Everything is seeded. All operators are quantized, compiled and run as
@@ -77,7 +77,7 @@ fifths of the steps.
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What one case reaches; ``on_cpu``: operators of it that were not delegated."""
+    """The result of one case; ``on_cpu``: its operators that were not delegated."""
 
     case: Case
     ours: float

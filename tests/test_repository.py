@@ -50,7 +50,7 @@ LAYERS: dict[str, set[str]] = {
         "simulator",
     },
 }
-"""What each part may import of ours; every part may import itself. Parts that are not listed stand above all of these."""
+"""The parts of the package that each part may import; every part may import itself. Unlisted parts are above all of these."""
 
 ABOVE = {"__main__", "api", "cli", "compat", "examples", "pytorch", "report"}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a user may get wrong: one clear message, exit code 2, no traceback, no file left behind."""
+"""Faults of a user give one clear message and exit code 2, without a traceback and without a file."""
 
 from __future__ import annotations
 

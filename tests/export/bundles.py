@@ -98,5 +98,5 @@ def checked_on_the_host(folder: Path, work: Path) -> subprocess.CompletedProcess
 
 
 def piped(program: Path, arguments: Sequence[str], data: bytes) -> bytes:
-    """What a program writes to stdout for this stdin."""
+    """Return the stdout of a program for this stdin."""
     return subprocess.run([program, *arguments], input=data, stdout=subprocess.PIPE, check=True).stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a user may get wrong: one clear message, exit code 2, nothing written."""
+"""Faults of a user give one clear message and exit code 2, and nothing is written."""
 
 from __future__ import annotations
 

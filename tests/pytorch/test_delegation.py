@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What goes to the NPU and what does not: names, operators kept whole call by call, several methods, reasons and costs."""
+"""Delegation: names, operators kept whole call by call, several methods, reasons and costs."""
 
 from __future__ import annotations
 

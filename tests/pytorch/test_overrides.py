@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a user can say about the quantization of single modules and operators."""
+"""Settings for the quantization of single modules and operators."""
 
 from __future__ import annotations
 

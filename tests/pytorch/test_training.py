@@ -181,7 +181,7 @@ def test_dropout_and_momentum_keep_their_settings() -> None:
 
 
 class Branches(nn.Module):
-    """What shares scales, has fixed ones, and is concatenated."""
+    """A module with shared scales, fixed scales and a concatenation."""
 
     def __init__(self) -> None:
         super().__init__()
