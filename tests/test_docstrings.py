@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
 
 import pytest
@@ -53,3 +54,29 @@ def test_public_functions_document_arguments_results_and_errors(name: str) -> No
     assert -1 not in positions and positions == sorted(positions), name
     for parameter in inspect.signature(found).parameters:
         assert f"    {parameter}: " in text, f"{name}: {parameter}"
+
+
+RESULTS = (
+    ("openneutron.api.litert", "CompiledLiteRTModel"),
+    ("openneutron.api.load", "LoadedFile"),
+    ("openneutron.api.pytorch", "CompiledModel"),
+    ("openneutron.export", "Bundle"),
+    ("openneutron.report", "Summary"),
+)
+"""The classes of the objects that public functions return."""
+
+
+@pytest.mark.parametrize(("module", "name"), RESULTS)
+def test_public_methods_of_results_document_arguments_and_results(module: str, name: str) -> None:
+    if module == "openneutron.api.pytorch":
+        pytest.importorskip("torch")
+    found = getattr(importlib.import_module(module), name)
+    assert inspect.getdoc(found)
+    for method, value in vars(found).items():
+        if method.startswith("_") or not inspect.isfunction(value):
+            continue
+        text = inspect.getdoc(value) or ""
+        parameters = [*inspect.signature(value).parameters][1:]
+        assert text.startswith(("Return ", "Write ", "Run ")), f"{name}.{method}"
+        for parameter in parameters:
+            assert f"{parameter}: " in text or f"``{parameter}``" in text, f"{name}.{method}: {parameter}"

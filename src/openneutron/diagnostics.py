@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """The cost of connected operators on the CPU: the model's delegate calls, how many there would be with these operators
-    on the NPU too, and the bytes that go between them and the NPU in each inference."""
+    """The cost of connected operators on the CPU: the model's delegate calls, their number with these operators on the NPU,
+    and the bytes that an inference transfers between these operators and the NPU."""
 
     calls: int
     calls_without: int

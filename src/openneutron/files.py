@@ -49,7 +49,7 @@ def existing(name: str) -> Path:
     if problem is None:
         return path
     if problem != ABSENT:
-        raise InvalidModelError(f"'{name}' {problem}; a file is what is needed here.")
+        raise InvalidModelError(f"'{name}' {problem}; a file is needed here.")
     folder = path.parent
     if obstacle(folder) != FOLDER:
         raise InvalidModelError(f"'{name}' does not exist: there is no folder '{folder}'.")

@@ -73,7 +73,7 @@ class CompileOptions:
 
     sram_budget: int | None = option(
         None,
-        "SRAM that a run may take, such as 287 or 1.5MiB; the target's where not given.",
+        "SRAM that a run may take, such as 287 or 1.5MiB; default: the target's.",
         metavar="KIB",
         read=size_in_bytes,
         check=_check_budget,
@@ -84,7 +84,7 @@ class CompileOptions:
 
     io_place: str | None = option(
         None,
-        "Inputs and outputs inside the arena (default for a .tflite), or the caller's (for a .pte).",
+        "Place inputs and outputs in the arena (default of a .tflite) or in the caller's buffers (of a .pte).",
         choices=IO_PLACES,
         eiq=(CALLER,),
     )
@@ -97,23 +97,21 @@ class CompileOptions:
 
     effort: str = option(
         DEFAULT_EFFORT,
-        "How far to look for a faster schedule in little memory; high takes longer and says what it gained.",
+        "Effort of the search for a faster schedule in little memory; high takes longer and reports its gain.",
         choices=EFFORTS,
         eiq=(),
     )
     """The effort of the search for a schedule: ``default`` or ``high``."""
 
-    check: bool = option(
-        False, "Go through each compiled program byte by byte: whatever is read must be there.", eiq=()
-    )
+    check: bool = option(False, "Audit each compiled program byte by byte: every read byte must be defined.", eiq=())
     """True audits each program byte by byte before it is returned (compiler/emit/audit)."""
 
-    profile: bool = option(False, "Have each kernel call of a run leave an event, which takes memory.")
+    profile: bool = option(False, "Record an event for each kernel call of a run, which takes memory.")
     """True reserves memory for an event of each kernel call of a run."""
 
     converter: str = option(
         OPEN,
-        "Who compiles the partitions of a PyTorch model: this project's compiler, or NXP's eiq_neutron_sdk.",
+        "Compiler of a PyTorch model's partitions: this project's, or NXP's eiq_neutron_sdk.",
         choices=CONVERTERS,
         in_text=False,
     )

@@ -97,7 +97,7 @@ def test_exit_code_says_whether_everything_works(openneutron: Command, monkeypat
     monkeypatch.setattr("openneutron.cli.doctor.all_checks", lambda _: [FINE])
     ended = openneutron("doctor")
     assert ended.code == 0
-    assert ended.out.splitlines()[-1] == "All there: try `openneutron compile cifarnet`."
+    assert ended.out.splitlines()[-1] == "Everything works: try `openneutron compile cifarnet`."
     broken = Check("torch", State.BROKEN, "not installed", "==2.13.0", "pip install it")
     monkeypatch.setattr("openneutron.cli.doctor.all_checks", lambda _: [FINE, broken])
     ended = openneutron("doctor")
@@ -105,7 +105,7 @@ def test_exit_code_says_whether_everything_works(openneutron: Command, monkeypat
     assert ended.out.splitlines()[-3:] == [
         "torch: pip install it",
         "",
-        "Not everything works yet: see what to do above.",
+        "Not everything works yet; see the instructions above.",
     ]
     said = json.loads(openneutron("doctor", "--json").out)
     assert said["works"] is False

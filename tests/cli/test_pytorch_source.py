@@ -182,7 +182,7 @@ def test_weights_are_loaded(file: Path, tmp_path: Path) -> None:
             {"weight": torch.ones(2, 4), "bias": torch.zeros(2)},
             "has in another shape 'weight'. It must be a state_dict of this model.",
         ),
-        ([1, 2], "holds list; a state_dict is what is needed here."),
+        ([1, 2], "holds list; a state_dict is needed here."),
     ],
 )
 def test_weights_that_do_not_fit(file: Path, tmp_path: Path, content: object, message: str) -> None:
@@ -200,7 +200,7 @@ def test_weights_that_are_none(file: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError) as caught:
         load(PythonFunction(file, "net"), tmp_path / "w.pt")
     assert str(caught.value) == (
-        f"--weights: '{tmp_path / 'w.pt'}' is no file of PyTorch's, or damaged; a state_dict is what is needed here: "
+        f"--weights: '{tmp_path / 'w.pt'}' is no file of PyTorch's, or damaged; a state_dict is needed here: "
         "torch.save(model.state_dict(), 'weights.pt')."
     )
 

@@ -65,7 +65,7 @@ def test_no_such_file(refused: Callable[..., str]) -> None:
 def test_neither_a_pte_nor_a_tflite(refused: Callable[..., str], folder: Path) -> None:
     (folder / "model.onnx").write_bytes(b"\x08\x07")
     assert refused("model.onnx", "--to", "out") == (
-        "'model.onnx' is neither a .pte nor a compiled .tflite; those are what a bundle is made of."
+        "'model.onnx' is neither a .pte nor a compiled .tflite; a bundle is made from one of these."
     )
 
 
@@ -138,7 +138,7 @@ def test_a_tflite_of_several_parts(refused: Callable[..., str], folder: Path) ->
 def test_an_unknown_port(refused: Callable[..., str], folder: Path) -> None:
     cifarnet().save(folder / "cifarnet.pte")
     assert refused("cifarnet.pte", "--to", "out", "--port", "zephir") == (
-        "port: 'zephir' is none; there are cortex_m33, zephyr, mcuxpresso."
+        "port: 'zephir' is unknown; there are cortex_m33, zephyr, mcuxpresso."
     )
 
 

@@ -28,11 +28,15 @@ from openneutron.report.text import plain
 
 @dataclass(frozen=True, eq=False)
 class LoadedFile:
-    """A compiled ``.pte`` or ``.tflite``.
+    """The result of ``openneutron.load``: a compiled ``.pte`` or ``.tflite``.
 
-    ``buffer`` is the file's bytes. ``programs`` maps the title of each delegate call to its program. ``on_cpu`` counts
+    ``buffer`` is the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
     the operators that run on the CPU. The file stores neither the reasons for CPU fallbacks nor the operator of the
     model behind each kernel call.
+
+    >>> import openneutron
+    >>> for call in openneutron.load("net.pte").profile():  # doctest: +SKIP
+    ...     print(call.kernel, call.cycles)
     """
 
     name: str
@@ -42,7 +46,7 @@ class LoadedFile:
 
     @property
     def report(self) -> LoadedSummary:
-        """Return the figures as data."""
+        """Return the figures of the file as data."""
         return LoadedSummary(
             self.name,
             len(self.buffer),
@@ -63,11 +67,18 @@ class LoadedFile:
         )
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
-        """Return the outputs for these inputs, with the delegates on the simulated NPU.
+        """Run the file, with the delegates on the simulated NPU.
 
-        A ``.pte`` takes torch tensors or NumPy arrays and returns tensors; a ``.tflite`` takes and returns NumPy
-        arrays. Raises InvalidOptionError where the inputs do not match the file's, MissingToolError where a ``.pte`` is
-        run without ExecuTorch or a C++ compiler.
+        Args:
+            inputs: Torch tensors or NumPy arrays for a ``.pte``, NumPy arrays for a ``.tflite``.
+
+        Returns:
+            The outputs: tensors of a ``.pte``, NumPy arrays of a ``.tflite``.
+
+        Raises:
+            InvalidOptionError: The inputs do not match those of the file.
+            InvalidModelError: An operator on the CPU can't run.
+            MissingToolError: A ``.pte`` is run without ExecuTorch or a C++ compiler.
         """
         if isinstance(self._runnable, FileSimulator):
             return tuple(self._runnable.run([np.asarray(item) for item in inputs]))

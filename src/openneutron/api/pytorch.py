@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One call from a PyTorch module to a program for the NPU."""
+"""A PyTorch model compiled with one call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch  # noqa: F401  # isort: skip  (a message names the first package that is not installed)
-import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
+import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of inputs and outputs)
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager, ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
@@ -62,11 +62,15 @@ from openneutron.third_party import suppressed
 
 @dataclass(frozen=True, eq=False)
 class CompiledModel:
-    """A compiled model.
+    """The result of ``openneutron.compile`` for a PyTorch model.
 
-    ``buffer`` is the ``.pte``; ``delegation`` says where each operator runs and why; ``partitions`` are the programs of the
-    delegate calls, ``converted`` those that NXP's converter made; ``quantized`` is the quantized module in PyTorch's own
-    arithmetic.
+    ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
+    ``partitions`` are the delegate calls with programs of this project's compiler, ``converted`` those of NXP's converter.
+    ``quantized`` is the quantized module in PyTorch's own arithmetic.
+
+    >>> import openneutron
+    >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
+    >>> program.run(*example)  # doctest: +SKIP
     """
 
     name: str
@@ -81,17 +85,32 @@ class CompiledModel:
 
     @property
     def parts(self) -> tuple[CompiledPartition | ConvertedPartition, ...]:
-        """Return the results of the delegate calls, of either compiler."""
+        """Return ``partitions`` and ``converted``."""
         return (*self.partitions, *self.converted)
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
-        """Return the partitions' files for ``folder``: each as a ``.tflite`` before and after compiling."""
+        """Return each partition as a ``.tflite`` before and after compiling.
+
+        Args:
+            folder: The folder of the returned paths.
+
+        Returns:
+            The contents of the files by path.
+        """
         return {path: data for part in self.parts for path, data in part.intermediates(folder).items()}
 
     def kernel_selections(self, path: Path) -> dict[Path, bytes]:
-        """C files that register just the kernels the model calls: the one for the application at ``path``, and one of
-        each partition beside it (``converter.kernel_selections.selection_files``). Partitions of NXP's converter are
-        left out."""
+        """Return C files that register only the kernels that the model calls (docs/kernel-selection.md).
+
+        Args:
+            path: The path of the file for the application, which ends in ``.c``.
+
+        Returns:
+            The contents of this file, and of one file for each of ``partitions`` beside it, by path.
+
+        Raises:
+            InvalidOptionError: ``path`` can't be the path of such a file.
+        """
         return kernel_selections.selection_files(path, {part.name: part.compiled.program for part in self.partitions})
 
     @property
@@ -101,7 +120,7 @@ class CompiledModel:
 
     @property
     def report(self) -> Summary:
-        """Return all figures as data: ``report.to_dict()`` is what ``--json`` prints."""
+        """Return the figures of the compile as data; ``report.to_dict()`` is the output of ``--json``."""
         modules = {item.node: item.name for item in self.delegation.on_npu}
         return Summary(
             model=self.name,
@@ -121,15 +140,32 @@ class CompiledModel:
         return plain(summary_table(self.report))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ``.pte``, whole or not at all. Raises InvalidOptionError where it can't be written."""
+        """Write the ``.pte``, completely or not at all.
+
+        Args:
+            path: The file's path; an existing file is replaced.
+
+        Raises:
+            InvalidOptionError: The file can't be written.
+        """
         files.write({Path(path): self.buffer})
 
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return what the model returns for these arguments, from ExecuTorch with the delegates on the simulated NPU:
-        all that is in its tuples, lists and dicts, one after the other.
+        """Run the model in ExecuTorch's runtime, with the delegates on the simulated NPU.
 
-        Image inputs may lie in memory as they like. What the model keeps from run to run goes on from the last one. Raises
-        InvalidOptionError where the arguments are not the model's, MissingToolError where the delegate can't be built.
+        State of the model is kept from run to run. Images may have either memory format.
+
+        Args:
+            args: The positional arguments of the model: tensors or NumPy arrays, as in the example inputs.
+            kwargs: The keyword arguments of the model.
+
+        Returns:
+            The outputs of the model: the leaves of its tuples, lists and dicts, in order.
+
+        Raises:
+            InvalidOptionError: The arguments are not those of the model.
+            InvalidModelError: ExecuTorch can't run an operator on the CPU.
+            MissingToolError: The delegate can't be built on this machine.
         """
         if set(kwargs) != set(self.keywords):
             wanted, there = (", ".join(map(repr, names)) or "nothing" for names in (self.keywords, kwargs))
@@ -231,8 +267,7 @@ def _int8(
     options: QuantizationOptions,
     progress: Progress,
 ) -> GraphModule:
-    """Return the quantized module: the given one where it is not trained, and unchanged where it was quantized
-    already."""
+    """Return the quantized module: the given module itself where it is not trained, unchanged where it is quantized already."""
     module, train_fn = source.module, options.train_fn
     quantizer = NeutronQuantizer(target, is_qat=train_fn is not None).keep_float(*options.keep_float)
     if any(is_quantize(node) for node in module.graph.nodes):
@@ -267,15 +302,15 @@ PACKAGE = Path(__file__).parents[2]
 
 
 def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[EdgeProgramManager, NeutronPartitioner]:
-    """Return the program in delegate calls and what stays on the CPU, and the partitioner that did it in the end:
-    operators that were kept whole for nothing, and that the CPU can't run so, are taken apart in another go."""
+    """Return the program with its delegate calls, and the partitioner of the last attempt: an operator that was kept whole,
+    but is not delegated, is decomposed in another attempt where the CPU can't run it whole."""
     while True:
         edge = to_edge_transform_and_lower(
             program,
             partitioner=[partitioner],
             compile_config=EdgeCompileConfig(
                 _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
-                # What is no core operator, or mixes types, is for ExecuTorch's runtime to take or to refuse.
+                # ExecuTorch's runtime accepts or refuses operators that are no core operators or mix types.
                 _check_ir_validity=False,
             ),
         )
@@ -295,8 +330,8 @@ def partitions(edge: EdgeProgramManager, kind: type[Info]) -> Iterator[Info]:
 
 @contextmanager
 def in_words(name: str, doing: str) -> Iterator[None]:
-    """Raise an exception of ExecuTorch's as an InvalidModelError with its first line; pass those that this project
-    raises itself: they are mistakes."""
+    """Raise an exception of ExecuTorch as an InvalidModelError with its first line. Exceptions from this project's code are
+    bugs and stay as they are."""
     try:
         yield
     except OpenNeutronError:
@@ -319,7 +354,7 @@ _PLAIN = (
         "the size of a tensor is known only when the model runs. Give it a fixed shape",
     ),
 )
-"""ExecuTorch's messages that name neither cause nor remedy, and what to write instead."""
+"""ExecuTorch's messages that name neither cause nor remedy, and their replacements."""
 
 
 def _is_own(error: Exception) -> bool:
@@ -329,8 +364,7 @@ def _is_own(error: Exception) -> bool:
 
 
 def keep_state(program: ExportedProgram) -> None:
-    """Mark the program's initial state, so that ExecuTorch writes it to the file. Unmarked state begins with any
-    values."""
+    """Mark the program's initial state, so that ExecuTorch writes it to the file. Unmarked state is undefined at the start."""
     signature = program.graph_signature
     changed = set(signature.buffers_to_mutate.values())
     for node in program.graph.nodes:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arrays from files, and calibration sets of them.
 
-A folder of ``.npy`` files, in the order of their names: each holds one sample, or several one behind the other along the
-first axis. For a model of several inputs the files of one sample (or batch of them) are ``NAME_0.npy``, ``NAME_1.npy``, ...
+A folder of ``.npy`` files, in the order of their names: each has one sample, or several along the first
+axis. For a model of several inputs the files of one sample (or batch of them) are ``NAME_0.npy``, ``NAME_1.npy``, ...
 
 Or a ``.npz`` file: arrays ``input0``, ``input1``, ... with samples along the first axis; for a model of one input a single
 array of any name.
@@ -30,15 +30,15 @@ def load_array(path: Path) -> np.ndarray:
     """Return a ``.npy`` file's array. Raises InvalidOptionError where the file holds no array."""
     loaded = _load(path)
     if not isinstance(loaded, np.ndarray):
-        raise InvalidOptionError(f"'{path}' holds several arrays; a .npy file with one is what is needed here.")
+        raise InvalidOptionError(f"'{path}' holds several arrays; a .npy file with one is needed here.")
     return loaded
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return a ``.npz`` file's arrays by name. Raises InvalidOptionError where there are none in it."""
+    """Return a ``.npz`` file's arrays by name. Raises InvalidOptionError where the file has no named arrays."""
     loaded = _load(path)
     if isinstance(loaded, np.ndarray):
-        raise InvalidOptionError(f"'{path}' holds one array without a name; a .npz file is what is needed here.")
+        raise InvalidOptionError(f"'{path}' holds one array without a name; a .npz file is needed here.")
     return loaded
 
 
@@ -79,7 +79,7 @@ Sample = tuple[np.ndarray, ...]
 def load(path: Path, inputs: Sequence[Wanted]) -> list[Sample]:
     """Return the samples in a folder or ``.npz`` file, each with one array for each of the model's inputs.
 
-    Raises InvalidOptionError where there are none, or one does not fit the model.
+    Raises InvalidOptionError where there are no samples, or a sample does not fit the model.
     """
     files = files_in(path)
     samples: list[Sample] = []
@@ -155,10 +155,10 @@ def _from_archive(path: Path, inputs: int) -> Iterator[tuple[str, Columns]]:
 
 
 def pieces(array: np.ndarray, wanted: Wanted, where: str) -> list[np.ndarray]:
-    """Return the samples in one array: one, one without its batch axis, several along the first axis, or several on an
-    axis more.
+    """Return the samples in one array: one sample, one without its batch axis, several along the first axis, or several along
+    an additional axis.
 
-    Raises InvalidOptionError where the array's shape or type is not what the model takes.
+    Raises InvalidOptionError where the array's shape or type does not fit the model's input.
     """
     shape = wanted.shape
     if array.shape == shape:
@@ -180,7 +180,7 @@ def pieces(array: np.ndarray, wanted: Wanted, where: str) -> list[np.ndarray]:
         ("u", "i"),
     ):
         raise InvalidOptionError(
-            f"--calibration: {where}: it is {array.dtype}; the model takes {wanted.dtype}. Store what the model is given, "
+            f"--calibration: {where}: it is {array.dtype}; the model takes {wanted.dtype}. Store the model's inputs "
             "after all preprocessing."
         )
     found = found.astype(wanted.dtype)

@@ -44,23 +44,21 @@ def compile_model(
         bool,
         typer.Option(
             "--dump-kernel-selection",
-            help="Write a C file that registers just the kernels the model calls, for the linker to drop the others: OUT's "
+            help="Write a C file that registers only the kernels of the model, for the linker to drop the others: OUT's "
             "name with _kernel_selection.c; and one for each partition, OUT_<partition>_kernel_selection.c.",
         ),
     ] = False,
     kernel_selection: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, under this name.")] = None,
     as_json: output.AsJson = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and JSON if asked for.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, and JSON with --json.")] = False,
 ) -> None:
     """Compile a model to a .pte or .tflite.
 
-    A PyTorch model becomes a .pte for ExecuTorch, an int8 .tflite becomes a .tflite with NeutronGraph operators. Ends with
-    what runs on the NPU, what stays on the CPU and why, and what it takes.
+    A PyTorch model becomes a .pte for ExecuTorch, an int8 .tflite becomes a .tflite with NeutronGraph operators. A summary
+    shows the operators on the NPU, the operators on the CPU with their reasons, latency and memory.
 
-    A calibration folder holds .npy files, each with one sample or several along the first axis; for a model of several
-    inputs NAME_0.npy, NAME_1.npy ... belong together. A .npz file holds arrays input0, input1 ... alike.
+    A calibration folder has .npy files, each with one sample or several along the first axis; for a model of several
+    inputs, NAME_0.npy, NAME_1.npy ... belong together. A .npz file has arrays input0, input1 ... in the same way.
     """
     path, outputs = _results(asked, result, intermediates, kernel_selection, dump_kernel_selection)
     with output.Steps(quiet) as steps:
@@ -78,8 +76,8 @@ def compile_model(
 def _results(
     asked: GivenModel, result: Path | None, intermediates: Path | None, selection: Path | None, dump_selection: bool
 ) -> tuple[Path, OutputOptions]:
-    """Return the path of the compiled file, and the other results. Raises InvalidOptionError where a name has the wrong suffix or can't be written
-    to."""
+    """Return the path of the compiled file, and the other results. Raises InvalidOptionError where a name has the wrong
+    suffix or can't be written."""
     source = asked.source
     suffix = ".tflite" if isinstance(source, LiteRTFile) else ".pte"
     path = result if result is not None else Path(f"{source.name}{suffix}")

@@ -20,7 +20,7 @@ def disasm(
 ) -> None:
     """List the programs in a compiled file.
 
-    Where its tensors lie, its operators with their parameters, and its instructions.
+    The listing has the buffers, the operators with their parameters, and the instructions.
     """
     path = existing(file)
     for title, program in programs(path):

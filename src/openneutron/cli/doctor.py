@@ -33,13 +33,13 @@ LONGEST_LOAD_SECONDS = 300
 class State(Enum):
     FINE = auto()
     LACKING = auto()
-    """Something beside the main job does not work."""
+    """A part that compiling and running do not need does not work."""
     BROKEN = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding; ``to_do`` is empty where nothing needs doing."""
+    """One finding; ``to_do`` is the instruction for the user, if any."""
 
     what: str
     state: State
@@ -55,9 +55,9 @@ def doctor(
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
 ) -> None:
-    """Say what is missing, and what to do.
+    """Check the installation, and print instructions for missing parts.
 
-    Exit code 0: PyTorch models can be compiled and run. 1: they can't yet.
+    Exit code 0: PyTorch models can be compiled and run. 1: a part is missing.
     """
     with output.Steps(quiet or as_json) as steps:
         checks = all_checks(steps)
@@ -88,7 +88,9 @@ def _findings(checks: list[Check]) -> RenderableType:
         parts.append("")
     works = all(check.state is not State.BROKEN for check in checks)
     parts.append(
-        "All there: try `openneutron compile cifarnet`." if works else "Not everything works yet: see what to do above."
+        "Everything works: try `openneutron compile cifarnet`."
+        if works
+        else "Not everything works yet; see the instructions above."
     )
     return Group(*parts)
 
@@ -113,9 +115,7 @@ def platform_check() -> Check:
     found, wanted = f"{platform.system()} {platform.machine()}", "Linux x86_64 or aarch64"
     if platform.system() == "Linux" and platform.machine() in ("x86_64", "aarch64"):
         return Check("platform", State.FINE, found, wanted)
-    return Check(
-        "platform", State.LACKING, found, wanted, "Others may work; nobody has tried. Use Linux if it does not."
-    )
+    return Check("platform", State.LACKING, found, wanted, "Others are untested. Use Linux if this one does not work.")
 
 
 SIGNS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}

@@ -24,9 +24,10 @@ def explain(
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
 ) -> None:
-    """Say what would run on the NPU, at what cost.
+    """Show the operators on the NPU and on the CPU, with costs and reasons.
 
-    Every kernel call with its modelled cycles, and every operator that stays on the CPU with the reason. Writes no file.
+    The output has every kernel call with its modelled cycles, and every operator on the CPU with its reason. No file is
+    written.
     """
     with output.Steps(quiet) as steps:
         summary = dataclasses.replace(compiled(asked, steps, for_figures=True).report, file_bytes=None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``openneutron kernels``: what compiled models call, and kernel selections merged."""
+"""``openneutron kernels``: the kernels of compiled models, and merged kernel selections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def merge(
 ) -> None:
     """Merge kernel selections into the one that an application with several models links.
 
-    It registers every kernel that one of them registers. Their order changes nothing, nor does one that is there twice.
+    The result registers every kernel that one of the files registers. The order of the files and repeated files change
+    nothing.
     """
     kernel_selections.check_path(result)
     files.write({result: kernel_selections.merged(selections).text().encode()})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parameters that several commands have: a model, its options, and what these become."""
+"""The parameters of several commands: a model and its options."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class ModelParameters:
         Path | None,
         typer.Option(
             metavar="DIR_OR_NPZ",
-            help="Typical inputs, to choose the int8 scales from: a folder of .npy files or a .npz file (PyTorch models); without "
-            "it, the example inputs.",
+            help="Typical inputs, which determine the int8 scales: a folder of .npy files or a .npz file (PyTorch models); "
+            "default: the example inputs.",
         ),
     ] = None
     weights: Annotated[
@@ -47,16 +47,14 @@ class ModelParameters:
     ] = None
     trust: Annotated[
         bool,
-        typer.Option(
-            "--trust", help="Load a .pt2 that can only be loaded by running code in it: you know who made it."
-        ),
+        typer.Option("--trust", help="Load a .pt2 that can only be loaded by running its code, which you trust."),
     ] = False
     imports: Annotated[
         list[str] | None,
         typer.Option(
             "--import",
             metavar="MODULE",
-            help="A module to import before a .pt2 is loaded: the one that registers its classes or operators; repeat it.",
+            help="A module to import before a .pt2 is loaded, which registers its classes or operators; repeat it.",
         ),
     ] = None
     operators_not_to_delegate: Annotated[
@@ -81,8 +79,8 @@ class ModelParameters:
     channels_last: Annotated[
         bool | None,
         typer.Option(
-            help="Whether the .pte takes and gives images channels innermost, without a transpose at each border and in less "
-            "SRAM (PyTorch models); not said: as the example inputs lie.",
+            help="Images of inputs and outputs have their channels innermost, without a transpose at each of them and in less "
+            "SRAM (PyTorch models); default: as in the example inputs.",
             show_default=False,
         ),
     ] = None
@@ -90,8 +88,8 @@ class ModelParameters:
         bool,
         typer.Option(
             "--any-runtime",
-            help="Write a .pte whose operators on the CPU have no kernel in ExecuTorch's runtime here, for one that has them "
-            "(PyTorch models).",
+            help="Write a .pte even if operators on the CPU have no kernel in the installed ExecuTorch runtime, for another "
+            "runtime (PyTorch models).",
         ),
     ] = False
 

@@ -38,13 +38,13 @@ def note(text: str) -> None:
 
 
 WORTH_TELLING_SECONDS = 0.5
-"""A step that was done sooner is not told of where there is no terminal."""
+"""Without a terminal, shorter steps are not reported."""
 
 
 class Steps:
-    """Tells of one step after the other: a bar on a terminal, else a line for each long one when it is done.
+    """Reports steps in sequence: a bar on a terminal, otherwise a line for each long step at its end.
 
-    Called with a step's name, how much of it is done and how much there is; a new name ends the step before it.
+    A call has the name of a step, the number of its finished parts, and the number of all; a new name ends the step before.
     """
 
     def __init__(self, quiet: bool = False) -> None:

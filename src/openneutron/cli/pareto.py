@@ -25,12 +25,12 @@ def show_pareto(
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
 ) -> None:
-    """Show what each amount of SRAM costs in modelled time.
+    """Show the modelled time for each amount of SRAM.
 
-    From the least memory the NPU's part of the model can run in to whole tensors; each line is the time that compiling with
-    its --sram-budget gives. A line less than 2% faster than the one above is left out, except the fastest. Budgets are
-    whole KiB: where several lines have the same budget, a compile gives the last of them.
-    --prefetch-constants memory includes what is fetched, and the time is that of a port that copies in the background.
+    The lines go from the smallest memory of the NPU's part of the model to whole tensors; each has the time of a compile with
+    its --sram-budget. A line less than 2% faster than the one above is omitted, except the fastest. Budgets are whole KiB:
+    where several lines have the same budget, a compile gives the last of them. With --prefetch-constants the memory
+    includes the copied constants, and the time is that of a port that copies in the background.
     """
     if plot is not None and plot.suffix != ".svg":
         raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
@@ -42,7 +42,7 @@ def show_pareto(
             steps("Searching", index, len(graphs))
             fronts.append(pareto(graph, asked.target, asked.options))
     if not fronts:
-        raise InvalidModelError(f"'{source}': none of it runs on the NPU. `openneutron explain` says why.")
+        raise InvalidModelError(f"'{source}': none of it runs on the NPU. `openneutron explain` gives the reasons.")
     points = one_after_the_other(fronts)
     title = str(source) + (", constants from flash" if asked.options.prefetch_constants else "")
     if plot is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch models from what the command line names, with their example inputs, weights and calibration samples."""
+"""PyTorch models that the command line names, with their example inputs, weights and calibration samples."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def as_sample(call: ModelInputs) -> Any:
 def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
     """Return the model, in eval mode, with its weights loaded where a file of them is given.
 
-    Raises InvalidModelError where there is no such model or it is none, InvalidOptionError where the weights don't fit.
+    Raises InvalidModelError where the model does not exist or is of another type, InvalidOptionError where the weights
+    don't fit.
     """
     if isinstance(source, ExportedFile):
         if weights is not None:
@@ -190,14 +191,12 @@ def _load_weights(model: nn.Module, path: Path) -> None:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle, zipfile and torch each have errors of their own
         raise InvalidOptionError(
-            f"--weights: '{path}' {what_it_is(path)}; a state_dict is what is needed here: "
+            f"--weights: '{path}' {what_it_is(path)}; a state_dict is needed here: "
             "torch.save(model.state_dict(), 'weights.pt')."
         ) from error
     state = found.get("state_dict", found) if isinstance(found, dict) else found
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise InvalidOptionError(
-            f"--weights: '{path}' holds {type(found).__name__}; a state_dict is what is needed here."
-        )
+        raise InvalidOptionError(f"--weights: '{path}' holds {type(found).__name__}; a state_dict is needed here.")
     wanted = model.state_dict()
     for what, names in (
         ("lacks", [name for name in wanted if name not in state]),

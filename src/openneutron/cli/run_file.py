@@ -113,7 +113,7 @@ def run_file(
 ) -> None:
     """Run a compiled file on the simulated NPU.
 
-    What stays on the CPU runs there: by ExecuTorch in a .pte, by LiteRT's reference kernels in a .tflite.
+    Operators on the CPU run in ExecuTorch for a .pte, in LiteRT's reference kernels for a .tflite.
     """
     path = existing(file)
     with suppressed():
@@ -132,7 +132,7 @@ def _open(path: Path) -> Runnable:
         return _open_tflite(path)
     if path.suffix == ".pte":
         return open_pte(path)
-    raise InvalidModelError(f"'{path}' is neither a .pte nor a .tflite; those are what runs.")
+    raise InvalidModelError(f"'{path}' is neither a .pte nor a .tflite; only these run.")
 
 
 def _open_tflite(path: Path) -> Runnable:

@@ -15,7 +15,7 @@ from openneutron.targets import Number, Target
 def show_targets(
     as_json: output.AsJson = False,
 ) -> None:
-    """List the chips, and which can be compiled for."""
+    """List the chips with their numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("target", style="cyan", no_wrap=True)
     table.add_column("chip")

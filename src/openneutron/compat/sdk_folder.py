@@ -117,7 +117,7 @@ def lay_out(folder: Path, library: bool = True) -> list[Path]:
     compiler.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidOptionError(f"'{folder}' is there already, and not an empty folder. Name another one.")
+        raise InvalidOptionError(f"'{folder}' exists and is not an empty folder. Choose another name.")
     made = contents()
     if library:
         made[f"{_target_folder()}/cmodel/libNeutronDriver.a"] = driver_library()

@@ -91,7 +91,7 @@ def data_set(path: Path, network: Network) -> list[tuple[torch.Tensor, ...]]:
     samples."""
     if path.exists() and not path.is_dir() and path.suffix != ".npz":
         raise InvalidOptionError(
-            f"--dataset_path: '{path}' is neither a folder of .npy files nor a .npz file; those are what is read here."
+            f"--dataset_path: '{path}' is neither a folder of .npy files nor a .npz file; only these are read here."
         )
     wanted = [calibration.Wanted(tuple(x.shape), np.dtype(x.numpy().dtype)) for x in network.inputs]
     return [tuple(map(torch.from_numpy, arrays)) for arrays in calibration.load(path, wanted)]

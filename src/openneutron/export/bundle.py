@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Everything a firmware needs to run a compiled model, as a folder that builds as it is."""
+"""Folders with everything that firmware needs to run a compiled model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CompiledProgram(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The written folder, its files, and the memory that the model takes."""
+    """The result of ``openneutron.export_bundle``: the written folder with its files, and the memory of the model."""
 
     folder: Path
     port: str
@@ -52,7 +52,7 @@ class Bundle:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Return bytes of the model's parts as far as they are known before it is linked."""
+        """Return the bytes of the model's parts that are known before the link."""
         return readme.memory(self.deployment)
 
 
@@ -63,7 +63,7 @@ def export_bundle(
     port: str = "cortex_m33",
     force: bool = False,
 ) -> Bundle:
-    """Write a compiled model as a folder that builds as it is. The same model gives the same bytes.
+    """Write a compiled model as a folder that builds without changes. The same model gives the same bytes.
 
     Args:
         model: The result of ``openneutron.compile``, a ``.pte``, or a compiled ``.tflite`` that is one NeutronGraph.
@@ -86,11 +86,11 @@ def export_bundle(
     >>> openneutron.export_bundle("net.pte", "firmware", port="linux")
     Traceback (most recent call last):
         ...
-    openneutron.errors.InvalidOptionError: port: 'linux' is none; there are cortex_m33, zephyr, mcuxpresso.
+    openneutron.errors.InvalidOptionError: port: 'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso.
     """
     chosen = PORTS.get(port)
     if chosen is None:
-        raise InvalidOptionError(f"port: '{port}' is none; there are {', '.join(PORTS)}.")
+        raise InvalidOptionError(f"port: '{port}' is unknown; there are {', '.join(PORTS)}.")
     place = Path(to)
     earlier = folder.check(place, force)
     deployment, source = _deployment(model)
@@ -113,7 +113,7 @@ def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deploy
         return read_tflite(path, path.stem), path.name
     if path.suffix == ".pte":
         return read_pte(path.read_bytes(), path.name, path.stem), path.name
-    raise InvalidModelError(f"'{path}' is neither a .pte nor a compiled .tflite; those are what a bundle is made of.")
+    raise InvalidModelError(f"'{path}' is neither a .pte nor a compiled .tflite; a bundle is made from one of these.")
 
 
 def _contents(deployment: Deployment, source: str, kernels: tuple[str, ...], port: Port) -> dict[str, bytes]:

@@ -25,7 +25,7 @@ _NO_TENSOR = '    {"", OPENNEUTRON_INT8, 0, 0, 0, {0}, {0}, 0, 0, 0, 0},'
 
 
 def c_string(text: str) -> str:
-    """Return a C string literal; what is not printable ASCII as octal bytes."""
+    """Return a C string literal, with octal bytes for everything but printable ASCII."""
     quoted = "".join(
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in text.encode()
     )
@@ -44,9 +44,9 @@ def model_header(deployment: Deployment) -> str:
         "INPUT_COUNT": len(deployment.inputs),
         "INPUT_PLACES": max(1, len(deployment.inputs)),
         "OUTPUT_COUNT": len(deployment.outputs),
-        "MAX_RANK": max([1, *(len(border.shape) for border in (*deployment.inputs, *deployment.outputs))]),
-        "INPUT_BYTES": sum(border.size_bytes for border in deployment.inputs),
-        "OUTPUT_BYTES": sum(border.size_bytes for border in deployment.outputs),
+        "MAX_RANK": max([1, *(len(tensor.shape) for tensor in (*deployment.inputs, *deployment.outputs))]),
+        "INPUT_BYTES": sum(tensor.size_bytes for tensor in deployment.inputs),
+        "OUTPUT_BYTES": sum(tensor.size_bytes for tensor in deployment.outputs),
         "ARENA_BYTES": deployment.largest("scratch_size"),
         "PREFETCH_BYTES": deployment.largest("prefetch_size"),
         "PROFILE_BYTES": deployment.largest("profile_size"),
@@ -58,14 +58,14 @@ def model_header(deployment: Deployment) -> str:
         "MAX_CALL_OUTPUTS": max(len(call.outputs) for call in deployment.calls),
     }
     lines = [f"#define OPENNEUTRON_{name} {value}u" for name, value in sizes.items()]
-    for kind, borders in (("INPUT", deployment.inputs), ("OUTPUT", deployment.outputs)):
-        for index, border in enumerate(borders):
+    for kind, tensors in (("INPUT", deployment.inputs), ("OUTPUT", deployment.outputs)):
+        for index, tensor in enumerate(tensors):
             prefix = f"#define OPENNEUTRON_{kind}{index}"
-            lines += ["", f"/* {_comment(border)} */", f"{prefix}_BYTES {border.size_bytes}u"]
-            if border.quantization is not None:
+            lines += ["", f"/* {_comment(tensor)} */", f"{prefix}_BYTES {tensor.size_bytes}u"]
+            if tensor.quantization is not None:
                 lines += [
-                    f"{prefix}_SCALE {c_float(border.quantization.scale)}",
-                    f"{prefix}_ZERO_POINT ({border.quantization.zero_point})",
+                    f"{prefix}_SCALE {c_float(tensor.quantization.scale)}",
+                    f"{prefix}_ZERO_POINT ({tensor.quantization.zero_point})",
                 ]
     body = "\n".join(lines)
     return f"""{LICENCE}
@@ -81,10 +81,10 @@ def model_header(deployment: Deployment) -> str:
 """
 
 
-def _comment(border: IoTensor) -> str:
-    shape = ", ".join(map(str, border.shape))
-    by = f"by dimension {', '.join(map(str, border.order))}" if border.is_permuted else "as the shape is written"
-    return f"{plain_name(border.name)}: {border.dtype}[{shape}], in memory {by}"
+def _comment(tensor: IoTensor) -> str:
+    shape = ", ".join(map(str, tensor.shape))
+    by = f"by dimension {', '.join(map(str, tensor.order))}" if tensor.is_permuted else "as the shape is written"
+    return f"{plain_name(tensor.name)}: {tensor.dtype}[{shape}], in memory {by}"
 
 
 def plain_name(name: str) -> str:
@@ -112,8 +112,8 @@ def model_source(deployment: Deployment) -> str:
         '#include "openneutron_calls.h"',
         "",
     ]
-    for kind, borders in (("input", deployment.inputs), ("output", deployment.outputs)):
-        rows = "\n".join(_tensor(border) for border in borders) or _NO_TENSOR
+    for kind, tensors in (("input", deployment.inputs), ("output", deployment.outputs)):
+        rows = "\n".join(_tensor(tensor) for tensor in tensors) or _NO_TENSOR
         parts += [
             f"const OpenNeutronTensor openneutron_{kind}s[OPENNEUTRON_{PLACES[kind]}] = {{",
             rows,
@@ -140,8 +140,8 @@ def model_source(deployment: Deployment) -> str:
     return "\n".join(parts)
 
 
-def _tensor(border: IoTensor) -> str:
-    quantization = border.quantization
+def _tensor(tensor: IoTensor) -> str:
+    quantization = tensor.quantization
     figures = (
         ("0", 0, 0, 0)
         if quantization is None
@@ -152,10 +152,10 @@ def _tensor(border: IoTensor) -> str:
             quantization.most,
         )
     )
-    shape, order = (", ".join(map(str, values or (0,))) for values in (border.shape, border.order))
+    shape, order = (", ".join(map(str, values or (0,))) for values in (tensor.shape, tensor.order))
     return (
-        f"    {{{c_string(border.name)}, OPENNEUTRON_{border.dtype.upper()}, {border.size_bytes}, {border.elements}, "
-        f"{len(border.shape)}, {{{shape}}}, {{{order}}}, {', '.join(map(str, figures))}}},"
+        f"    {{{c_string(tensor.name)}, OPENNEUTRON_{tensor.dtype.upper()}, {tensor.size_bytes}, {tensor.elements}, "
+        f"{len(tensor.shape)}, {{{shape}}}, {{{order}}}, {', '.join(map(str, figures))}}},"
     )
 
 

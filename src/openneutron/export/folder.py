@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The folder of a bundle: what may be overwritten, and how it is written."""
+"""The folder of a bundle, and the files that may be overwritten."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check(folder: Path, force: bool) -> dict[str, str]:
 
 
 def _manifest(folder: Path) -> dict[str, str] | None:
-    """Return the files an export says it wrote there; None where there is no such list."""
+    """Return the files of an earlier export from its manifest; None without a manifest."""
     try:
         stated = json.loads((folder / MANIFEST).read_text())["files"]
     except (OSError, ValueError, KeyError, TypeError):

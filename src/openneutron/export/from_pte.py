@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A ``.pte`` as a deployment: its delegate calls, and the quantization at its borders."""
+"""A ``.pte`` as a deployment: its delegate calls, and the quantization of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_pte(data: bytes, file: str, name: str) -> Deployment:
     except IndexError as error:  # a value, operator or delegate that the file does not have
         raise _damaged(file) from error
     reader.refuse_what_is_not_computed()
-    return Deployment(name, made, *reader.borders(), tuple(reader.between.values()))
+    return Deployment(name, made, *reader.io_tensors(), tuple(reader.between.values()))
 
 
 def _damaged(file: str) -> InvalidProgramError:
@@ -53,7 +53,7 @@ def _damaged(file: str) -> InvalidProgramError:
 
 
 def _size_bytes(tensor: TensorValue) -> int:
-    """Return bytes of a tensor; 0 where a border can't have its type or shape."""
+    """Return bytes of a tensor; 0 where inputs and outputs can't have its type or shape."""
     if tensor.dtype not in ITEM_BYTES or min(tensor.shape, default=1) < 1:
         return 0
     return math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
@@ -79,7 +79,7 @@ def _constant_methods(found: list[Method]) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Values of the method and what they are to the programs."""
+    """The values of the method, and their roles in the programs."""
 
     method: Method
     file: str
@@ -94,12 +94,12 @@ class _Reader:
     """The order in memory that a value's program gives it."""
 
     def refuse_cpu_operators(self) -> None:
-        """Raise InvalidModelError where something other than delegates and the borders' quantization runs."""
+        """Raise InvalidModelError for operators other than delegate calls and the quantization of inputs and outputs."""
         on_cpu: Counter[str] = Counter()
         for step in self.method.instructions:
             if isinstance(step, Jump):
                 on_cpu["a move or jump"] += 1
-            elif isinstance(step, KernelCall) and not self._is_border(step):
+            elif isinstance(step, KernelCall) and not self._is_conversion(step):
                 on_cpu[step.operator] += 1
             elif isinstance(step, DelegateCall) and self.method.delegates[step.delegate].backend != pte.BACKEND_ID:
                 on_cpu[f"delegate {self.method.delegates[step.delegate].backend}"] += 1
@@ -110,7 +110,7 @@ class _Reader:
                 "and why, with `openneutron explain MODEL`, or link the .pte with ExecuTorch's own runtime and runtime/delegate."
             )
 
-    def _is_border(self, step: KernelCall) -> bool:
+    def _is_conversion(self, step: KernelCall) -> bool:
         if step.operator == QUANTIZE:
             return step.arguments[0] in self.method.inputs
         return step.operator == DEQUANTIZE and step.arguments[-1] in self.method.outputs
@@ -124,7 +124,7 @@ class _Reader:
         if not (0 < scale < math.inf and -128 <= least <= zero <= most <= 127):
             raise InvalidModelError(
                 f"'{self.file}': {step.operator} has scale {scale}, zero point {zero} and the range {least} to {most}; a bundle "
-                "has int8 at its borders. Compile the model again with this version."
+                "has int8 inputs and outputs. Compile the model again with this version."
             )
         return Quantization(scale, zero, least, most)
 
@@ -224,14 +224,14 @@ class _Reader:
 
     def refuse_what_is_not_computed(self) -> None:
         """Raise InvalidModelError where an output of the model comes from no program."""
-        given = {border.model_index for border in self.outputs.values()}
+        given = {tensor.model_index for tensor in self.outputs.values()}
         computed = set(self.outputs)
         for index, value in enumerate(self.method.outputs):
             if index not in given and value not in computed:
                 raise InvalidModelError(
-                    f"'{self.file}': output {index} is none that the NPU computes (an input, a constant, or one given twice). "
-                    "Leave it out of what the model returns."
+                    f"'{self.file}': output {index} is not computed by the NPU (it is an input, a constant, or returned twice). "
+                    "Remove it from the model's outputs."
                 )
 
-    def borders(self) -> tuple[tuple[IoTensor, ...], tuple[IoTensor, ...]]:
+    def io_tensors(self) -> tuple[tuple[IoTensor, ...], tuple[IoTensor, ...]]:
         return tuple(self.inputs.values()), tuple(self.outputs.values())

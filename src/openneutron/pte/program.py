@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The delegate payloads inside a ``.pte`` file, found without ExecuTorch.
 
-A ``.pte`` is a flatbuffer (ExecuTorch's schema/program.fbs) whose payloads lie in it or in segments behind it; the extended
-header at byte 8 says where it ends and where the segments begin. Only what leads to the payloads is read here.
+A ``.pte`` is a flatbuffer (ExecuTorch's schema/program.fbs) with payloads inside it or in segments behind it; the extended
+header at byte 8 has its end and the start of the segments. This module reads only the parts that lead to the payloads.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ TENSOR_TYPE = 0
 TENSOR_SIZES = 2
 
 SCALAR_TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 6: "float32", 7: "float64", 11: "bool"}
-"""Of scalar_type.fbs, those that a border of ours can have; others keep their number."""
+"""The types of scalar_type.fbs that inputs and outputs of our delegates can have; others keep their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor. In which order it lies in memory is the delegate's matter (``payload.Format``)."""
+    """A tensor. The delegate's payload has its order in memory (``payload.Format``)."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -124,7 +124,7 @@ class DelegateCall:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Whatever else ExecuTorch can do: a move, a conditional jump, a free."""
+    """Any other instruction of ExecuTorch: a move, a conditional jump, a free."""
 
 
 @dataclass(frozen=True, slots=True)

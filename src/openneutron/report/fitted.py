@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables that stay whole on narrow terminals: names get shorter, then columns go, and a line says which."""
+"""Tables for narrow terminals: names are shortened, then columns are dropped and listed below the table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def short_name(name: str, width: int = NAME_WIDTH) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading and cells. Of those that may go, the one with the highest ``goes`` goes first; 0 stays."""
+    """A column's heading and cells. Columns are dropped in descending order of ``goes``; a column with 0 stays."""
 
     heading: str
     cells: Sequence[str]
@@ -50,9 +50,9 @@ def facts(rows: Iterable[tuple[str, str]]) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class FittedTable:
-    """One line for each row, whatever the width. ``names`` are the rows' tensors, shortened where they have to be.
+    """A table with one line for each row at any width. ``names`` are the rows' tensors, shortened where necessary.
 
-    ``at`` is where their column stands, ``gap`` the blanks between two columns, an even number.
+    ``at`` is the position of their column, ``gap`` the number of blanks between two columns, which is even.
     """
 
     heading: str
@@ -76,7 +76,9 @@ class FittedTable:
         yield table
         gone = [column.heading for column in self.columns if column not in kept]
         if gone:
-            yield Text(f"Not shown for want of room: {', '.join(gone)}. A wider terminal, a file and --json have all.")
+            yield Text(
+                f"Too wide for this terminal: {', '.join(gone)}. A wider terminal, a file and --json show all columns."
+            )
 
     @property
     def _least(self) -> int:

@@ -69,7 +69,7 @@ class PartitionSummary:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedSummary:
-    """A piece of the model that NXP's converter compiled: the sizes of what it made; what it costs is not known here."""
+    """A partition that NXP's converter compiled, with the sizes of its program; its costs are unknown here."""
 
     name: str
     microcode_bytes: int
@@ -137,12 +137,12 @@ class Summary:
         return fetched or self.weights_bytes + self.sram_bytes <= int(self.target.sram.value * 1024)
 
     def implied_copy_cycles(self, part: PartitionSummary) -> int:
-        """Return the cycles of copying a partition's weights from flash in each inference; 0 where the SRAM holds
+        """Return the cycles of copying the weights of ``part`` from flash in each inference; 0 where the SRAM holds
         them."""
         return 0 if self.weights_fit else fetch_cycles(part.report.weights_bytes, self.target)
 
     def part_cycles(self, part: PartitionSummary) -> int:
-        """Return a partition's share of ``cycles``."""
+        """Return the share of ``part`` in ``cycles``."""
         return part.report.cycles + self.implied_copy_cycles(part)
 
     @property

@@ -191,7 +191,7 @@ def _check_text(summary: Summary) -> str:
     if any(report.used_bytes is None for report in reports):
         return ""
     used = max(report.used_bytes or 0 for report in reports)
-    return f"every byte that is read is what it should be; {size_text(used)} of scratch memory used"
+    return f"every read byte is defined; {size_text(used)} of scratch memory used"
 
 
 def _sram_text(summary: Summary) -> str:
@@ -286,9 +286,9 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
 def calls_table(part: PartitionSummary) -> RenderableType:
     """Return each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work.
 
-    ``parallel`` is what the pipelines share out among them, ``bound by`` what most of the time goes to: issue, memory or
-    compute; ``stripes``, where there are any, how often the call runs. Below stands why the multipliers idle in calls that use
-    less than half of them.
+    ``parallel`` is the dimension that the pipelines divide among them, ``bound by`` the bottleneck: issue, memory or compute;
+    ``stripes`` is the number of the operator's calls. The reasons for idle multipliers follow for calls that use less than
+    half of them.
     """
     report = part.report
     calls = report.operators
@@ -343,7 +343,7 @@ def memory_table(part: PartitionSummary) -> RenderableType:
 def placement_text(report: Report) -> str:
     """Return the quality of the placement in words."""
     if report.arena_bytes == report.bound_bytes:
-        return "the least these buffers can take"
+        return "the lower bound of these buffers"
     return f"{size_text(report.arena_bytes - report.bound_bytes)} above the bound of {size_text(report.bound_bytes)}"
 
 

@@ -60,9 +60,10 @@ class NeutronTarget:
 class CompilationOptions:
     """The options of a caller.
 
-    ``fetchConstantsToSRAM``, ``dumpKernelSelectionCode`` and ``useProfiling`` do what ``generate_neutron_compile_spec`` says of
-    them. ``minNumOpsPerGraph`` and ``excludeGraphPasses`` steer passes that this compiler does not have; ``dumpAfterImport``,
-    ``dumpAfterGenerate`` and ``verbose`` are about the SDK's own log: all of these are taken and change nothing.
+    ``fetchConstantsToSRAM``, ``dumpKernelSelectionCode`` and ``useProfiling`` have the effect documented at
+    ``generate_neutron_compile_spec``. ``minNumOpsPerGraph`` and ``excludeGraphPasses`` steer passes that this compiler does not
+    have; ``dumpAfterImport``, ``dumpAfterGenerate`` and ``verbose`` steer the SDK's own log. These five are accepted and
+    change nothing.
     """
 
     minNumOpsPerGraph: int = 1
@@ -203,7 +204,7 @@ def _whole(graph: Graph) -> Graph | None:
     """Return the graph without inputs that nothing reads, where all of it can be one program; None where part of it
     can't.
 
-    It is one even where it only gives values another shape: that is for the caller to avoid.
+    The caller excludes graphs that only reshape values.
     """
     part = extract(graph, range(len(graph.nodes)))
     if not graph.nodes or set(part.outputs) != set(graph.outputs):

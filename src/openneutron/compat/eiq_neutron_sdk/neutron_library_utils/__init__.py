@@ -24,7 +24,7 @@ def merge_kernel_selection_files(
 
 
 def isNeutronTarget(name: str) -> bool:
-    """Return whether the target is known; ``openneutron.targets`` tells whether it can be compiled for."""
+    """Return whether the target is known; ``openneutron.targets`` has the targets that can be compiled for."""
     return name in targets.KNOWN
 
 
