@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from bench import budgets, child
+from bench.lower_bound import memory_bounds
 from openneutron import targets
-from openneutron.compiler.search.lower_bound import memory_bounds
 
 TITLE = "Bounds of the least SRAM in KiB: no schedule by rows takes less, nor one that cuts its runs elsewise (input and output included)"
 

@@ -13,7 +13,7 @@ from bench import arena, child, utilisation
 from bench.__main__ import SECTIONS
 from openneutron import targets
 from openneutron.compiler import compile_graph
-from openneutron.compiler.memory.placement import Item, live_bound
+from openneutron.compiler.memory.place import Item, live_bound
 from scripts.published_networks import Chain
 
 MEASURED_FROM_A_SMALL_PROCESS = """

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the driver and every kernel's check ask about buffers and ranges. Words come from the microcode and may be
  * anything: sums and products are made wide enough that none of them can overflow. */
-#include "kernel.h"
+#include "elements.h"
 
 uint32_t neutron_base_size(const NeutronProgramView *program, uint32_t base, bool writable) {
     const uint32_t index = base >> 8;
@@ -68,4 +68,19 @@ bool neutron_range_is_sound(const NeutronProgramView *program, uint32_t base, ui
     if (alignment > 1 && (kind == NEUTRON_BASE_INPUT || kind == NEUTRON_BASE_OUTPUT)) return false;
     const uint32_t available = neutron_base_size(program, base, false);
     return offset % alignment == 0 && offset <= available && size <= available - offset;
+}
+
+const NeutronBuffer *neutron_window_buffer(const NeutronProgramView *program, uint32_t index, bool writable,
+                                           const NeutronWindowExtents *window) {
+    const NeutronBuffer *buffer = neutron_checked_buffer(program, index, writable);
+    if (buffer == NULL || window->batch1 > buffer->batches || window->row1 > buffer->rows) return NULL;
+    const bool held = neutron_buffer_holds(buffer, window->col0, window->col1, window->channel0, window->channel1);
+    return held ? buffer : NULL;
+}
+
+bool neutron_two_operands_are_sound(const NeutronProgramView *program, uint32_t a, uint32_t b, uint32_t output,
+                                    const NeutronWindowExtents *window) {
+    return neutron_window_buffer(program, a, false, window) != NULL &&
+           neutron_window_buffer(program, b, false, window) != NULL &&
+           neutron_window_buffer(program, output, true, window) != NULL;
 }

@@ -19,37 +19,34 @@
 #define NEUTRON_UNROLL _Pragma("GCC unroll 8")
 #endif
 
-/* A kernel's body compiled once more for AVX2, and the question whether this machine has it. */
+/* NEUTRON_FOR_AVX2: name_avx2(), which is name() compiled once more. NEUTRON_FASTEST: the one that this machine runs. */
 #if defined(__x86_64__) && !defined(NEUTRON_PORTABLE_ONLY)
 #define NEUTRON_AVX2 __attribute__((target("avx2")))
+#define NEUTRON_FOR_AVX2(name, parameters, arguments) \
+    NEUTRON_AVX2 static void name##_avx2 parameters { name arguments; }
+#define NEUTRON_FASTEST(name) (neutron_has_avx2() ? name##_avx2 : name)
 static inline bool neutron_has_avx2(void) { return __builtin_cpu_supports("avx2") != 0; }
+#else
+#define NEUTRON_FOR_AVX2(name, parameters, arguments)
+#define NEUTRON_FASTEST(name) name
 #endif
 
 /* Without vector instructions only blocks of one element are compiled. */
 #if defined(__SSE2__) || defined(__ARM_NEON) || defined(__ARM_FEATURE_MVE)
-enum { NEUTRON_BLOCK = 32, NEUTRON_SMALL_BLOCK = 8 };
+enum { NEUTRON_BLOCK = 32 };
 #else
-enum { NEUTRON_BLOCK = 1, NEUTRON_SMALL_BLOCK = 1 };
+enum { NEUTRON_BLOCK = 1 };
 #endif
 
 /* ---- for check ---------------------------------------------------------------------------------------------------- */
 
 /* The buffer at `index`, or NULL where it lacks an element of the window. */
-static inline const NeutronBuffer *neutron_window_buffer(const NeutronProgramView *program, uint32_t index,
-                                                         bool writable, const NeutronWindowExtents *window) {
-    const NeutronBuffer *buffer = neutron_checked_buffer(program, index, writable);
-    if (buffer == NULL || window->batch1 > buffer->batches || window->row1 > buffer->rows) return NULL;
-    const bool held = neutron_buffer_holds(buffer, window->col0, window->col1, window->channel0, window->channel1);
-    return held ? buffer : NULL;
-}
+const NeutronBuffer *neutron_window_buffer(const NeutronProgramView *program, uint32_t index, bool writable,
+                                           const NeutronWindowExtents *window);
 
 /* Both operands and the output have all elements of the window. */
-static inline bool neutron_two_operands_are_sound(const NeutronProgramView *program, uint32_t a, uint32_t b,
-                                                  uint32_t output, const NeutronWindowExtents *window) {
-    return neutron_window_buffer(program, a, false, window) != NULL &&
-           neutron_window_buffer(program, b, false, window) != NULL &&
-           neutron_window_buffer(program, output, true, window) != NULL;
-}
+bool neutron_two_operands_are_sound(const NeutronProgramView *program, uint32_t a, uint32_t b, uint32_t output,
+                                    const NeutronWindowExtents *window);
 
 static inline bool neutron_is_stored(int32_t value) { return value >= INT8_MIN && value <= INT8_MAX; }
 
@@ -78,14 +75,16 @@ static inline int32_t neutron_joined_length(int32_t cols, int32_t channels) {
     return length <= INT32_MAX ? (int32_t)length : 0;
 }
 
-/* Columns of `length` elements as one line, where they follow each other in both buffers. */
-static inline void neutron_join_columns(const NeutronBuffer *in, const NeutronBuffer *out, int32_t *cols,
+/* Columns of `length` elements as one line, where they follow each other in all `count` buffers. */
+static inline void neutron_join_columns(const NeutronBuffer *const *buffers, size_t count, int32_t *cols,
                                         int32_t *length) {
     const int32_t joined = neutron_joined_length(*cols, *length);
-    if (joined > 0 && neutron_columns_join(in, *length) && neutron_columns_join(out, *length)) {
-        *length = joined;
-        *cols = 1;
+    if (joined == 0) return;
+    for (size_t i = 0; i < count; i++) {
+        if (!neutron_columns_join(buffers[i], *length)) return;
     }
+    *length = joined;
+    *cols = 1;
 }
 
 /* `size` elements of a line to the block. */

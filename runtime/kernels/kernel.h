@@ -31,6 +31,11 @@ typedef struct {
     int32_t batch0, batch1, row0, row1, col0, col1, channel0, channel1;
 } NeutronWindowExtents;
 
+/* The loop that follows for each row r of each batch n. */
+#define NEUTRON_FOR_EACH_ROW(window, n, r)                            \
+    for (int32_t n = (window)->batch0; n < (window)->batch1; n++)     \
+        for (int32_t r = (window)->row0; r < (window)->row1; r++)
+
 /* Where the bases lie in this run. */
 typedef struct {
     const void *const *inputs;

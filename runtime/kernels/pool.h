@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where a pool's windows lie in its input. */
+/* Windows of pools, planes that become one element, and the largest or the sum of the elements in one. */
 #ifndef NEUTRON_POOL_H
 #define NEUTRON_POOL_H
 
-#include "elements.h"
+#include "elements_avx2.h"
+#include "elements_dsp.h"
 
 /* The elements of an input axis that one output position takes; none where end <= first. */
 typedef struct {
@@ -46,50 +47,243 @@ static inline bool neutron_pool_is_sound(const NeutronProgramView *program, cons
 
 /* One output element: the input elements it takes, and where its channels go. */
 typedef struct {
-    const uint8_t *from; /* the first element it takes, in the window's first channel */
+    const uint8_t *from; /* the first element it takes, in the window's first channel; anything where it takes none */
     uint8_t *to;
-    int32_t rows, cols; /* taps; none where one of them is 0 */
-    int32_t first_row;
+    int32_t rows, cols; /* taps; none where there is no row */
+    int32_t place; /* of the first row in the input's ring */
     int32_t channels;
 } NeutronPoolPoint;
 
 /* What all elements of a call share. */
 typedef struct {
     const NeutronBuffer *in, *out;
-    int32_t clamp_min, clamp_max;
+    const void *params;
 } NeutronPool;
 
 typedef void (*NeutronPoolRun)(const NeutronPool *pool, const NeutronPoolPoint *point);
 
-/* The way from one tap's row to the next, which may lead back to the start of a ring. */
-static inline ptrdiff_t neutron_pool_next_row(const NeutronPool *pool, int32_t row) {
-    const ptrdiff_t pitch = pool->in->row_pitch;
-    return (row + 1) % pool->in->ring == 0 ? pitch - pitch * pool->in->ring : pitch;
+/* The address of the next row of taps, which may be the first of a ring. place: the row's in the ring. */
+static NEUTRON_INLINE const uint8_t *neutron_next_row(const NeutronPool *pool, const uint8_t *row, int32_t *place) {
+    row += pool->in->row_pitch;
+    if (++*place < pool->in->ring) return row;
+    *place = 0;
+    return row - (ptrdiff_t)pool->in->ring * pool->in->row_pitch;
+}
+
+/* Channels side by side, and as many as a vector of them takes. */
+static inline bool neutron_takes_vectors(const NeutronPool *pool, const NeutronWindowExtents *w) {
+    return pool->in->channel_pitch == 1 && pool->out->channel_pitch == 1 && w->channel1 - w->channel0 >= 8;
 }
 
 /* run() for each output element of the window. */
-static inline void neutron_for_each_point(const NeutronKernelCall *call, NeutronPoolRun run) {
+static NEUTRON_INLINE void neutron_run_points(const NeutronKernelCall *call, const NeutronPool *pool, NeutronPoolRun run) {
     const NeutronAveragePool2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
-    const NeutronPool pool = {&call->buffers[p->input], &call->buffers[p->output], p->clamp_min, p->clamp_max};
     NeutronPoolPoint point = {.channels = w->channel1 - w->channel0};
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            const NeutronTaps rows = neutron_taps(r, p->kernel_h, p->stride_h, p->pad_top, pool.in->rows);
-            point.first_row = rows.first;
-            point.rows = rows.end > rows.first ? rows.end - rows.first : 0;
-            /* Where there is no tap, no address is made. */
-            const uint8_t *from = point.rows > 0 ? neutron_element_address(call->bases, pool.in, n, rows.first, 0, w->channel0) : NULL;
-            point.to = neutron_element_address(call->bases, pool.out, n, r, w->col0, w->channel0);
-            for (int32_t c = w->col0; c < w->col1; c++) {
-                const NeutronTaps cols = neutron_taps(c, p->kernel_w, p->stride_w, p->pad_left, pool.in->cols);
-                point.cols = cols.end > cols.first && point.rows > 0 ? cols.end - cols.first : 0;
-                point.from = point.cols > 0 ? from + (ptrdiff_t)cols.first * pool.in->col_pitch : NULL;
-                run(&pool, &point);
-                point.to += pool.out->col_pitch;
-            }
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        const NeutronTaps rows = neutron_taps(r, p->kernel_h, p->stride_h, p->pad_top, pool->in->rows);
+        point.place = rows.first % pool->in->ring;
+        const bool any_row = rows.end > rows.first;
+        /* Where there is no tap, no address is made. */
+        const uint8_t *from =
+            any_row ? neutron_element_address(call->bases, pool->in, n, rows.first, 0, w->channel0) : NULL;
+        point.to = neutron_element_address(call->bases, pool->out, n, r, w->col0, w->channel0);
+        for (int32_t c = w->col0; c < w->col1; c++) {
+            const NeutronTaps cols = neutron_taps(c, p->kernel_w, p->stride_w, p->pad_left, pool->in->cols);
+            const bool any = any_row && cols.end > cols.first;
+            point.rows = any ? rows.end - rows.first : 0;
+            point.cols = cols.end - cols.first;
+            point.from = any ? from + (ptrdiff_t)cols.first * pool->in->col_pitch : point.to;
+            run(pool, &point);
+            point.to += pool->out->col_pitch;
         }
     }
 }
+
+/* The same, with `vectors` where it takes the call. */
+static NEUTRON_INLINE void neutron_for_each_point(const NeutronKernelCall *call, NeutronPoolRun run,
+                                                  NeutronPoolRun vectors) {
+    const NeutronAveragePool2dS8 *p = call->params;
+    const NeutronPool pool = {&call->buffers[p->input], &call->buffers[p->output], p};
+    if (vectors != run && neutron_takes_vectors(&pool, &call->window)) {
+        neutron_run_points(call, &pool, vectors);
+    } else {
+        neutron_run_points(call, &pool, run);
+    }
+}
+
+/* ---- whole planes --------------------------------------------------------------------------------------------------- */
+
+/* The output has one row and one column, and the input all that the window takes. */
+static inline bool neutron_plane_is_sound(const NeutronProgramView *program, uint32_t input, uint32_t output,
+                                          const NeutronWindowExtents *window) {
+    const NeutronBuffer *in = neutron_checked_buffer(program, input, false);
+    const NeutronBuffer *out = neutron_window_buffer(program, output, true, window);
+    return in != NULL && out != NULL && out->rows == 1 && out->cols == 1 && window->batch1 <= in->batches &&
+           neutron_buffer_holds(in, 0, in->cols, window->channel0, window->channel1);
+}
+
+/* run() for each batch, whose one output element takes all rows and columns. */
+static NEUTRON_INLINE void neutron_for_each_plane(const NeutronKernelCall *call, uint32_t input, uint32_t output,
+                                          NeutronPoolRun run, NeutronPoolRun vectors) {
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronPool pool = {&call->buffers[input], &call->buffers[output], call->params};
+    if (vectors != run && neutron_takes_vectors(&pool, w)) run = vectors;
+    NeutronPoolPoint point = {.rows = pool.in->rows, .cols = pool.in->cols, .channels = w->channel1 - w->channel0};
+    for (int32_t n = w->batch0; n < w->batch1; n++) {
+        point.from = neutron_element_address(call->bases, pool.in, n, 0, 0, w->channel0);
+        point.to = neutron_element_address(call->bases, pool.out, n, 0, 0, w->channel0);
+        run(&pool, &point);
+    }
+}
+
+/* ---- the largest value ---------------------------------------------------------------------------------------------- */
+
+/* neutron_largest: the largest of `low` and an element's taps, each with the bits of `turned` turned; the same bits of the
+ * result are turned back, and the result is at most `high`. */
+#if NEUTRON_DSP
+
+/* Four channels at a time. */
+static NEUTRON_INLINE void neutron_largest(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t least,
+                                           int32_t most, const int32_t mask) {
+    const uint32_t low = neutron_four_bytes(least), high = neutron_four_bytes(most), turned = neutron_four_bytes(mask);
+    const int32_t in_pitch = pool->in->channel_pitch, out_pitch = pool->out->channel_pitch;
+    for (int32_t done = 0; done < point->channels; done += 4) {
+        const int32_t left = point->channels - done;
+        const bool whole = left >= 4 && in_pitch == 1;
+        const uint8_t *row = point->from + (ptrdiff_t)done * in_pitch;
+        uint32_t largest = low;
+        for (int32_t r = 0, place = point->place; r < point->rows; r++) {
+            const uint8_t *from = row;
+            for (int32_t c = point->cols; c > 0; c--, from += pool->in->col_pitch) {
+                const uint32_t word = whole ? neutron_load_word(from) : neutron_load_some_dsp(from, in_pitch, left);
+                largest = neutron_max_bytes(largest, word ^ turned);
+            }
+            row = neutron_next_row(pool, row, &place);
+        }
+        largest = neutron_min_bytes(largest ^ turned, high);
+        neutron_store_four_dsp(point->to + (ptrdiff_t)done * out_pitch, out_pitch, largest, left);
+    }
+}
+
+#else
+
+/* Channels from `done` on, by blocks of this size. */
+static NEUTRON_INLINE int32_t neutron_largest_blocks(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
+                                                     int32_t low, int32_t high, const int32_t turned,
+                                                     const int32_t size) {
+    const int8_t least = (int8_t)low, most = (int8_t)high;
+    for (; done <= point->channels - size; done += size) {
+        int8_t largest[NEUTRON_BLOCK], block[NEUTRON_BLOCK];
+        for (int32_t i = 0; i < size; i++) largest[i] = least;
+        const uint8_t *row = point->from + (ptrdiff_t)done * pool->in->channel_pitch;
+        for (int32_t r = 0, place = point->place; r < point->rows; r++) {
+            for (int32_t c = 0; c < point->cols; c++) {
+                neutron_load_block(block, row + (ptrdiff_t)c * pool->in->col_pitch, pool->in->channel_pitch, size);
+                for (int32_t i = 0; i < size; i++) block[i] = (int8_t)(block[i] ^ turned);
+                for (int32_t i = 0; i < size; i++) largest[i] = block[i] > largest[i] ? block[i] : largest[i];
+            }
+            row = neutron_next_row(pool, row, &place);
+        }
+        for (int32_t i = 0; i < size; i++) largest[i] = (int8_t)(largest[i] ^ turned);
+        for (int32_t i = 0; i < size; i++) largest[i] = largest[i] > most ? most : largest[i];
+        neutron_store_block(point->to + (ptrdiff_t)done * pool->out->channel_pitch, pool->out->channel_pitch, largest,
+                            size);
+    }
+    return done;
+}
+
+static NEUTRON_INLINE void neutron_largest(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t low,
+                                           int32_t high, const int32_t turned) {
+    const int32_t done =
+        NEUTRON_BLOCK > 1 ? neutron_largest_blocks(pool, point, 0, low, high, turned, NEUTRON_BLOCK) : 0;
+    neutron_largest_blocks(pool, point, done, low, high, turned, 1);
+}
+
+#ifdef NEUTRON_AVX2
+/* Of 32 channels or, in the lower half, of 8. */
+NEUTRON_AVX2_INLINE __m256i neutron_largest_of_taps(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
+                                                    __m256i largest, __m256i turned, const int32_t size) {
+    const uint8_t *row = point->from + done;
+    for (int32_t r = 0, place = point->place; r < point->rows; r++) {
+        for (int32_t c = 0; c < point->cols; c++) {
+            const void *from = row + (ptrdiff_t)c * pool->in->col_pitch;
+            const __m256i x = size == 32 ? _mm256_loadu_si256(from) : _mm256_castsi128_si256(_mm_loadl_epi64(from));
+            largest = _mm256_max_epi8(largest, _mm256_xor_si256(x, turned));
+        }
+        row = neutron_next_row(pool, row, &place);
+    }
+    return _mm256_xor_si256(largest, turned);
+}
+
+NEUTRON_AVX2_INLINE void neutron_largest_avx2(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t least,
+                                              int32_t most, const int32_t mask) {
+    const __m256i low = _mm256_set1_epi8((char)least), high = _mm256_set1_epi8((char)most);
+    const __m256i turned = _mm256_set1_epi8((char)mask);
+    int32_t done = 0;
+    for (; done <= point->channels - 32; done += 32) {
+        const __m256i largest = neutron_largest_of_taps(pool, point, done, low, turned, 32);
+        _mm256_storeu_si256((void *)(point->to + done), _mm256_min_epi8(largest, high));
+    }
+    for (; done <= point->channels - 8; done += 8) {
+        const __m256i largest = neutron_largest_of_taps(pool, point, done, low, turned, 8);
+        _mm_storel_epi64((void *)(point->to + done), _mm256_castsi256_si128(_mm256_min_epi8(largest, high)));
+    }
+    neutron_largest_blocks(pool, point, done, least, most, mask, 1);
+}
+#endif
+
+/* ---- sums ----------------------------------------------------------------------------------------------------------- */
+
+/* Sums of a point's taps to stored values, for `size` channels. */
+typedef void (*NeutronFinishSums)(const NeutronPool *pool, const NeutronPoolPoint *point, const int32_t *sums,
+                                  int8_t *stored, int32_t size);
+
+/* Channels from `done` on, by blocks of this size. */
+static NEUTRON_INLINE int32_t neutron_sum_blocks(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
+                                                 NeutronFinishSums finish, const int32_t size) {
+    for (; done <= point->channels - size; done += size) {
+        int32_t sums[NEUTRON_BLOCK];
+        int8_t block[NEUTRON_BLOCK];
+        for (int32_t i = 0; i < size; i++) sums[i] = 0;
+        const uint8_t *row = point->from + (ptrdiff_t)done * pool->in->channel_pitch;
+        for (int32_t r = 0, place = point->place; r < point->rows; r++) {
+            for (int32_t c = 0; c < point->cols; c++) {
+                neutron_load_block(block, row + (ptrdiff_t)c * pool->in->col_pitch, pool->in->channel_pitch, size);
+                for (int32_t i = 0; i < size; i++) sums[i] += block[i];
+            }
+            row = neutron_next_row(pool, row, &place);
+        }
+        finish(pool, point, sums, block, size);
+        neutron_store_block(point->to + (ptrdiff_t)done * pool->out->channel_pitch, pool->out->channel_pitch, block,
+                            size);
+    }
+    return done;
+}
+
+static NEUTRON_INLINE void neutron_sum(const NeutronPool *pool, const NeutronPoolPoint *point, NeutronFinishSums finish) {
+    const int32_t done = NEUTRON_BLOCK > 1 ? neutron_sum_blocks(pool, point, 0, finish, NEUTRON_BLOCK) : 0;
+    neutron_sum_blocks(pool, point, done, finish, 1);
+}
+
+#ifdef NEUTRON_AVX2
+/* Of 8 channels, or of 32 in four vectors. */
+NEUTRON_AVX2_INLINE void neutron_sum_of_taps(const NeutronPool *pool, const NeutronPoolPoint *point, int32_t done,
+                                             __m256i *sums, const int32_t vectors) {
+    for (int32_t i = 0; i < vectors; i++) sums[i] = _mm256_setzero_si256();
+    const uint8_t *row = point->from + done;
+    for (int32_t r = 0, place = point->place; r < point->rows; r++) {
+        for (int32_t c = 0; c < point->cols; c++) {
+            const uint8_t *from = row + (ptrdiff_t)c * pool->in->col_pitch;
+            for (int32_t i = 0; i < vectors; i++) {
+                sums[i] = _mm256_add_epi32(sums[i], neutron_widened(from + (ptrdiff_t)i * 8));
+            }
+        }
+        row = neutron_next_row(pool, row, &place);
+    }
+}
+#endif
+
+#endif
 
 #endif

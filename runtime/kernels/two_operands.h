@@ -31,19 +31,12 @@ static NEUTRON_INLINE void neutron_for_each_row(const NeutronKernelCall *call, u
         .cols = w->col1 - w->col0,
         .length = w->channel1 - w->channel0,
     };
-    const int32_t joined = neutron_joined_length(row.cols, row.length);
-    if (joined > 0 && neutron_columns_join(a, row.length) && neutron_columns_join(b, row.length) &&
-        neutron_columns_join(out, row.length)) {
-        row.length = joined;
-        row.cols = 1;
-    }
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            row.a = neutron_element_address(call->bases, a, n, r, w->col0, w->channel0);
-            row.b = neutron_element_address(call->bases, b, n, r, w->col0, w->channel0);
-            row.out = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-            run(numbers, &row);
-        }
+    neutron_join_columns((const NeutronBuffer *const[]){a, b, out}, 3, &row.cols, &row.length);
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        row.a = neutron_element_address(call->bases, a, n, r, w->col0, w->channel0);
+        row.b = neutron_element_address(call->bases, b, n, r, w->col0, w->channel0);
+        row.out = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
+        run(numbers, &row);
     }
 }
 
@@ -82,5 +75,32 @@ static NEUTRON_INLINE void neutron_for_each_block(const void *numbers, const Neu
         neutron_blocks_of(numbers, row, c, done, block, 1);
     }
 }
+
+/* A number's way to the stored result: its scale, bounds before the zero point is added, and the zero point. */
+typedef struct {
+    int32_t multiplier, left;
+    NeutronRounding rounding;
+    int32_t zero_point, low, high;
+} NeutronResult;
+
+static inline NeutronResult neutron_result(int32_t multiplier, int32_t shift, int32_t zero_point, int32_t clamp_min,
+                                           int32_t clamp_max) {
+    const int32_t left = shift > 0 ? shift : 0;
+    return (NeutronResult){multiplier, left,       neutron_rounding(left - shift),
+                           zero_point, clamp_min - zero_point, clamp_max - zero_point};
+}
+
+static NEUTRON_INLINE int8_t neutron_result_of(int32_t x, const NeutronResult *by) {
+    const int32_t shifted = (int32_t)((uint32_t)x << by->left);
+    const int32_t rescaled = neutron_shift_rounding(neutron_high_mul(shifted, by->multiplier), by->rounding);
+    return (int8_t)(neutron_bound(rescaled, by->low, by->high) + by->zero_point);
+}
+
+/* name_row() for name_block(), and the same for AVX2. */
+#define NEUTRON_ROWS_OF_BLOCKS(name)                                                                             \
+    static NEUTRON_INLINE void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                \
+        neutron_for_each_block(numbers, row, name##_block);                                                      \
+    }                                                                                                            \
+    NEUTRON_FOR_AVX2(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
 
 #endif

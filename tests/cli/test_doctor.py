@@ -62,7 +62,7 @@ def test_a_missing_compiler_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_driver_that_was_not_built_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from openneutron.simulator import library
+    from openneutron.simulator import simulator as library
 
     library.library.cache_clear()
     monkeypatch.setattr(library, "LIBRARY", tmp_path / "libneutron.so")

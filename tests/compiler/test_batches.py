@@ -27,7 +27,7 @@ def test_calls_batch_by_batch_compute_the_same(seed: int) -> None:
     found = batch_by_batch(calls, in_place(storages, calls))
     if found is None:
         return
-    assert 0 in found.starts and len(found.calls) > len(calls)
+    assert 0 in found.cuts and len(found.calls) > len(calls)
     schedule = whole_schedule(found.calls)
     compiled = checked(finish(graph, legal, found.storages, schedule, oracle.TARGET, CompileOptions()))
     inputs = oracle.random_inputs(graph, seed)

@@ -9,15 +9,14 @@ from itertools import product
 
 import pytest
 
+from bench.lower_bound import bounds, memory_bounds
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place
-from openneutron.compiler.search.cascade.network import Network, network
+from openneutron.compiler.search.cascade.network import Network, network, segment
 from openneutron.compiler.search.cascade.search import PlanSearch
-from openneutron.compiler.search.cascade.segment import segment
 from openneutron.compiler.search.cascade.stripes import evaluate
 from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.search.lower_bound import bounds, memory_bounds
 from openneutron.compiler.select.select import select_calls
 from scripts.published_networks import cifarnet
 from tests.support import oracle
@@ -93,7 +92,7 @@ def test_no_budget_is_below_its_bound(seed: int) -> None:
 
 
 def test_the_bound_by_rows_is_below_every_plan_by_rows_where_not_all_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openneutron.compiler.search.lower_bound.EXHAUSTIVE", -1)
+    monkeypatch.setattr("bench.lower_bound.EXHAUSTIVE", -1)
     for seed in range(15):
         made = network_of(seed)
         found = bounds(made)

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from openneutron.compiler import CompileOptions
-from openneutron.compiler.schedule.schedule import Loop, Rows, Whole, Window
-from openneutron.isa import decode
+from openneutron.compiler.schedule.schedule import Loop, Rows, Whole
+from openneutron.isa import decode, encode
 from openneutron.simulator import Simulator
 from tests.support import oracle
 from tests.support.hand_made_cascade import compiled_with, three_operators
+from tests.support.programs import instruction
 
 
 def test_a_cascade_through_rolling_buffers_gives_the_same_bytes() -> None:
@@ -51,16 +54,32 @@ def test_a_profile_has_an_event_for_each_call_that_runs() -> None:
 
 def test_patches_and_channel_groups_give_the_same_bytes() -> None:
     graph = three_operators()
+    whole = compiled_with(graph, (Whole(0), Whole(1), Whole(2)), {})
+    code = decode(whole.program)
     quarters = tuple(
-        Window(0, (row, row + 9), (col, col + 7), (channel, channel + 8))
+        instruction(
+            "WINDOW",
+            operator=0,
+            cycles=1,
+            step=0,
+            batch0=0,
+            batch1=1,
+            row0=row,
+            row1=row + 9,
+            col0=col,
+            col1=col + 7,
+            channel0=channel,
+            channel1=channel + 8,
+        )
         for row in (0, 9)
         for col in (0, 7, 14)
         for channel in (0, 8)
     )
-    patched = compiled_with(graph, (*quarters, Whole(1), Whole(2)), {})
+    patched = encode(dataclasses.replace(code, code=(*quarters, *code.code[1:])), whole.program.weights)
     inputs = oracle.random_inputs(graph, 11)
     (want,) = oracle.reference_outputs(graph, inputs)
-    np.testing.assert_array_equal(oracle.simulated_outputs(patched, inputs)[0], want)
+    with Simulator(patched) as simulator:
+        np.testing.assert_array_equal(simulator.run(inputs)[0].view(np.int8).reshape(want.shape), want)
 
 
 def test_fetched_constants_give_the_same_bytes() -> None:

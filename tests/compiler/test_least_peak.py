@@ -7,9 +7,8 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.cascade import search
-from openneutron.compiler.search.fit import cascade_searches
+from openneutron.compiler.search.fit import Task
 from openneutron.compiler.select.select import select_calls
 from openneutron.errors import BudgetError
 from scripts.published_networks import cifarnet
@@ -21,7 +20,7 @@ from tests.support.random_images import image_graph
 def test_a_plan_takes_the_least_and_none_takes_a_byte_less(seed: int) -> None:
     storages, calls = select_calls(legalize(image_graph(seed)))
     options = CompileOptions(io_place=("arena", "caller")[seed % 2])
-    for each in cascade_searches(calls, in_place(storages, calls), TARGET, options):
+    for each in Task(calls, storages, TARGET, options).cascades():
         found = each.plans
         least = found.least().peak_bytes
         assert each.floor_bytes <= least
@@ -42,7 +41,7 @@ def test_nothing_is_evaluated_for_a_budget_below_the_bound(io: str, monkeypatch:
         return evaluated(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(search._Candidate, "evaluated", counting)
-    for each in cascade_searches(calls, in_place(storages, calls), TARGET, CompileOptions(io_place=io)):
+    for each in Task(calls, storages, TARGET, CompileOptions(io_place=io)).cascades():
         assert each.fastest(each.floor_bytes - 1) is None
     assert not counted
     with pytest.raises(BudgetError) as caught:

@@ -11,19 +11,19 @@ import pytest
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place
-from openneutron.compiler.schedule.order import (
+from openneutron.compiler.search.call_lists import (
     MOST_CALLS,
     Flow,
     bits,
     flow_of,
+    for_cascades,
+    for_whole_tensors,
     order_of_least_peak,
     order_of_least_sum,
     stays,
 )
-from openneutron.compiler.search.call_lists import for_cascades, for_whole_tensors
-from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.select import select_calls
-from openneutron.compiler.select.storage import Storages
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node
 from openneutron.options import ARENA, CALLER

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openneutron.compiler.emit.packing import PACKERS
-from openneutron.compiler.select.constants import Constant, Maps, packed_bytes, requantization
+from openneutron.compiler.select.calls import Constant, Maps, packed_bytes, requantization
 from openneutron.isa.kernels.row import Packing
-from openneutron.ops import fixed_point, rescaling
+from openneutron.ops import rescaling
 
 
 def packed_as(packing: Packing, constant: Constant) -> bytes:
@@ -89,23 +89,23 @@ def test_every_packing_is_known() -> None:
 @PROPERTY
 @given(st.floats(2.0**-31, 2.0**29.9))
 def test_multiplier_and_shift_stand_for_the_real_number(real: float) -> None:
-    multiplier, shift = fixed_point.quantize_multiplier(real)
+    multiplier, shift = rescaling.quantize_multiplier(real)
     assert 2**30 <= multiplier < 2**31
     assert abs(multiplier * 2.0 ** (shift - 31) - real) <= real * 2.0**-31
 
 
 def test_multipliers_at_the_edges() -> None:
-    assert fixed_point.quantize_multiplier(0.0) == (0, 0)
-    assert fixed_point.quantize_multiplier(1.0) == (2**30, 1)
-    assert fixed_point.quantize_multiplier(0.5) == (2**30, 0)
-    assert fixed_point.quantize_multiplier(1 - 2.0**-40) == (2**30, 1)  # rounds up to the next power of two
-    assert fixed_point.quantize_multiplier(2.0**-32) == (2**30, -31)
-    assert fixed_point.quantize_multiplier(2.0**-33) == (0, 0)
-    assert fixed_point.quantize_multiplier(-0.5) == (-(2**30), 0)
+    assert rescaling.quantize_multiplier(0.0) == (0, 0)
+    assert rescaling.quantize_multiplier(1.0) == (2**30, 1)
+    assert rescaling.quantize_multiplier(0.5) == (2**30, 0)
+    assert rescaling.quantize_multiplier(1 - 2.0**-40) == (2**30, 1)  # rounds up to the next power of two
+    assert rescaling.quantize_multiplier(2.0**-32) == (2**30, -31)
+    assert rescaling.quantize_multiplier(2.0**-33) == (0, 0)
+    assert rescaling.quantize_multiplier(-0.5) == (-(2**30), 0)
 
 
-def fitted(scales: list[float], low: int, high: int) -> fixed_point.Multipliers:
-    found = fixed_point.fit_multipliers(scales, low, high)
+def fitted(scales: list[float], low: int, high: int) -> rescaling.Multipliers:
+    found = rescaling.fit_multipliers(scales, low, high)
     assert found is not None
     return found
 

@@ -16,22 +16,21 @@ from openneutron.compiler.cost.cycles import call_cost, least_compute_cycles
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place
-from openneutron.compiler.search.cascade.network import Network, mirrored, network
-from openneutron.compiler.search.cascade.patched import (
+from openneutron.compiler.search.cascade.choose import schedule_of
+from openneutron.compiler.search.cascade.network import Network, mirrored, network, segment
+from openneutron.compiler.search.cascade.patches import (
     Chain,
     PatchedNetwork,
     chain_at,
+    even_spans,
     patched_network,
     patched_networks,
 )
-from openneutron.compiler.search.cascade.patches import even_spans
 from openneutron.compiler.search.cascade.search import PlanSearch, candidates
-from openneutron.compiler.search.cascade.segment import segment
-from openneutron.compiler.search.cascade.steps import schedule_of
 from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, turned
 from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.select.calls import Storages
 from openneutron.compiler.select.select import select_calls
-from openneutron.compiler.select.storage import Storages
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Tensor, per_tensor
 from tests.support import oracle, random_graphs

@@ -11,10 +11,19 @@ import pytest
 
 from bench.arena import greedy_by_size
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.memory.place import MANY_ITEMS, exceed, place, place_parts
+from openneutron.compiler.memory.place import (
+    MANY_ITEMS,
+    Candidate,
+    Item,
+    Overlaps,
+    Parts,
+    exceed,
+    live_bound,
+    place,
+    place_parts,
+)
 from openneutron.compiler.memory.place_below import place_below
 from openneutron.compiler.memory.place_exact import place_exactly
-from openneutron.compiler.memory.placement import Candidate, Item, Overlaps, Parts, live_bound
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.cascade import CascadeSearch
 from openneutron.compiler.select.select import select_calls

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.search.budget import over_budget
+from openneutron.compiler.search.fit import over_budget
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from scripts.published_networks import Chain

@@ -10,7 +10,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place, parts_may_be_faster
 from openneutron.compiler.schedule.schedule import spent_on_calls, whole_schedule
-from openneutron.compiler.search.fit import cascade_searches
+from openneutron.compiler.search.fit import Task
 from openneutron.compiler.select.select import select_calls
 from openneutron.ir import Graph, Tensor, per_tensor
 from tests.support import oracle
@@ -76,7 +76,7 @@ def test_where_nothing_can_be_left_out_no_cascade_is_faster(seed: int) -> None:
     graph = image_graph(seed)
     storages, calls = select_calls(legalize(graph))
     own = in_place(storages, calls)
-    found = [each.fastest(ENOUGH) for each in cascade_searches(calls, own, oracle.TARGET, CompileOptions())]
+    found = [each.fastest(ENOUGH) for each in Task(calls, storages, oracle.TARGET, CompileOptions()).cascades()]
     best = min(each.cycles for each in found if each is not None)
     assert best <= sum(whole_cycles(graph))
     assert parts_may_be_faster(calls, own, oracle.TARGET) or best == sum(whole_cycles(graph))

@@ -24,7 +24,7 @@ ABOUT = {
         ("flags.py", "with_flags", "InvalidOptionError"): 3,
         ("flags.py", "_value", "InvalidOptionError"): 2,
         ("flags.py", "read_as", "InvalidOptionError"): 1,
-        ("compiler/search/budget.py", "budget_bytes", "InvalidOptionError"): 1,
+        ("compiler/search/fit.py", "budget_bytes", "InvalidOptionError"): 1,
         ("options.py", "_check_budget", "InvalidOptionError"): 2,
         ("options.py", "_check_texts", "InvalidOptionError"): 1,
         ("options.py", "__post_init__", "InvalidOptionError"): 2,

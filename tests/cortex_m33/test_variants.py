@@ -11,7 +11,7 @@ import pytest
 from openneutron.errors import DriverError
 from openneutron.isa import Program, aligned, base
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
-from openneutron.simulator.library import require
+from openneutron.simulator.simulator import require
 from tests.cortex_m33.cases import Case, run
 from tests.cortex_m33.firmware import image, library
 from tests.cortex_m33.models import on_the_host, random_inputs

@@ -32,7 +32,7 @@ import ctypes, sys
 import torch
 from pathlib import Path
 from openneutron.pytorch.run import delegate
-from openneutron.simulator import library
+from openneutron.simulator import simulator as library
 from tests.support.delegate_calls import method, plain, random_bytes
 from tests.support import programs
 

@@ -10,7 +10,7 @@ import pytest
 
 from openneutron.isa.payload import Format, Payload
 from openneutron.pytorch.run import delegate
-from openneutron.simulator.library import LIBRARY
+from openneutron.simulator.simulator import LIBRARY
 from tests.support import programs
 
 ROOT = Path(__file__).parents[2]

@@ -28,7 +28,7 @@ from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
 from openneutron.pytorch.run import delegate
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source import models
-from openneutron.simulator.library import LIBRARY
+from openneutron.simulator.simulator import LIBRARY
 from tests.support import stock
 from tests.support.runtime_builds import INCLUDES, driver_sources, kernel_sources
 

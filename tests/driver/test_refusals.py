@@ -12,7 +12,7 @@ import pytest
 from openneutron import litert
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.isa import Program
-from openneutron.simulator.library import ModelConfig, library
+from openneutron.simulator.simulator import ModelConfig, library
 from tests.support.altered_programs import CODES
 from tests.support.c_api import memory_at
 from tests.support.oracle import TARGET

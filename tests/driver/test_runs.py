@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from openneutron.isa import Program
 from openneutron.simulator import Simulator
-from openneutron.simulator.library import DataConfig, ModelConfig, library
+from openneutron.simulator.simulator import DataConfig, ModelConfig, library
 from tests.support import programs
 from tests.support.altered_programs import CODES
 from tests.support.c_api import Cache, Config, Copy, Counter, Port, Prepared, Wait, memory_at

@@ -11,7 +11,7 @@ import pytest
 from openneutron.errors import DriverError
 from openneutron.isa import Microcode, Record, base, rows
 from openneutron.simulator import Simulator
-from openneutron.simulator.library import library, require
+from openneutron.simulator.simulator import library, require
 from tests.support import programs
 from tests.support.altered_programs import CODES, altered, changed, refusal, with_header, with_word
 

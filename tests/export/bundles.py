@@ -12,9 +12,9 @@ from typing import Any
 import openneutron
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.litert.neutron_graph import graph_file
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source import models
+from tests.support.litert_files import graph_file
 from tests.support.tools import required
 
 HOST_BOARD = Path(__file__).parent / "host_board.c"

@@ -14,8 +14,8 @@ from openneutron.cli.export import WORDS
 from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidOptionError
 from openneutron.export import export_bundle
-from openneutron.litert.neutron_graph import graph_file
 from scripts.published_networks import cifarnet
+from tests.support.litert_files import graph_file
 
 
 @pytest.fixture(scope="module")

@@ -23,12 +23,12 @@ from openneutron.export.deployment import Place, Where
 from openneutron.export.from_pte import read_pte
 from openneutron.ir import Node
 from openneutron.isa.payload import Format, Payload
-from openneutron.litert.neutron_graph import graph_file
 from openneutron.simulator import Simulator
 from scripts.published_networks import cifarnet
 from tests.export.bundles import checked_on_the_host, host_program, piped
 from tests.support import oracle, programs
 from tests.support.delegate_calls import SHAPE, UNCHECKED, Inverts
+from tests.support.litert_files import graph_file
 
 PROFILE = Path(__file__).parent / "profile_main.c"
 NO_INPUTS = Path(__file__).parent / "no_inputs_main.c"

@@ -45,7 +45,7 @@ NEAREST: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("src/openneutron/compiler/select/", ("tests/compiler/test_selection.py", "tests/compiler/test_legalize.py")),
     (
-        "src/openneutron/compiler/graph/legalize/",
+        "src/openneutron/compiler/graph/",
         ("tests/compiler/test_legalize.py", "tests/compiler/test_selection.py"),
     ),
     ("src/openneutron/compiler/", ("tests/compiler/test_selection.py", "tests/compiler/test_cascade_search.py")),

@@ -12,9 +12,10 @@ import pytest
 from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidProgramError
 from openneutron.litert import read
-from openneutron.litert.neutron_graph import graph_file, only_graph
+from openneutron.litert.neutron_graph import only_graph
 from openneutron.litert.write import pack
 from scripts.published_networks import cifarnet
+from tests.support.litert_files import graph_file
 from tests.support.oracle import TARGET
 
 GRAPH = cifarnet()

@@ -13,11 +13,10 @@ from openneutron.compiler.graph.partition import extract
 from openneutron.errors import InvalidProgramError
 from openneutron.isa import Program, with_checksum
 from openneutron.litert.interpret import interpret
-from openneutron.litert.neutron_graph import NeutronNode, find, graph_file, splice
-from openneutron.litert.prune import cut
-from openneutron.litert.write import pack
+from openneutron.litert.neutron_graph import NeutronNode, find, splice
+from openneutron.litert.write import cut, pack
 from openneutron.mixed import FileSimulator
-from tests.support.litert_files import mixed_file
+from tests.support.litert_files import graph_file, mixed_file
 from tests.support.oracle import TARGET
 
 ON_NPU = (1, 2)

@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from openneutron.compiler.graph.legalize import VIEWS
 from openneutron.compiler.select.calls import SELECT_RULES
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.ops import BY_LITERT, BY_NAME, OPS, Op, Quantization
+from openneutron.ops.shape import VIEWS
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)

@@ -16,7 +16,7 @@ from torch import nn
 from torch.fx import Graph, Node
 
 from openneutron.api.pytorch import CompiledModel, analyse
-from openneutron.compiler.select.trial import Refused
+from openneutron.compiler.select.select import Refused
 from openneutron.diagnostics import Fallback
 from openneutron.errors import InvalidOptionError
 from openneutron.options import DelegationOptions

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.emit.audit.reads import read_window
+from openneutron.compiler.emit.audit import read_window
 from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select.calls import KernelCall, View

@@ -8,7 +8,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from openneutron.compiler.select.tables import STORED, TABLES, table, tanhf
+from openneutron.compiler.select.tables import STORED, TABLES, tanhf
 from openneutron.ir import Graph, Node, QuantParams, per_tensor
 from openneutron.ops import BY_NAME, reject
 from tests.runtime import element_calls
@@ -64,12 +64,12 @@ def test_tables_are_what_litert_computes(op: str) -> None:
     values = [_values(op, source) for source, _ in quants]
     results = oracle.reference_outputs(graph, [value.astype(np.int8) for value in values])
     for (source, result), own, value, want in zip(quants, attrs, values, results, strict=True):
-        got = table(op, source, result, own)[value + 128]
+        got = TABLES[op](source, result, own)[value + 128]
         np.testing.assert_array_equal(got, want, f"{op} {source} -> {result} {own}")
 
 
 def test_rsqrt_of_what_has_none_is_the_largest_value() -> None:
-    stored = table("rsqrt", per_tensor(0.1, 5), per_tensor(0.02, -100), {})
+    stored = TABLES["rsqrt"](per_tensor(0.1, 5), per_tensor(0.02, -100), {})
     assert set(stored[: 5 + 128 + 1]) == {127}
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.select.rules.pool import mean_multiplier
+from openneutron.compiler.select.rules.reductions import mean_multiplier
 from openneutron.ir import Graph, Node, constant
 from openneutron.ops import reject
 from openneutron.ops.conv import window_output

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openneutron.compiler.select.rules.softmax import exponentials_of_differences
+from openneutron.compiler.select.rules.reductions import exponentials_of_differences
 from openneutron.ir import Graph, Node
 from openneutron.ops import reject
 from tests.runtime import element_calls

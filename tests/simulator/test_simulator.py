@@ -10,7 +10,7 @@ import pytest
 
 from openneutron.errors import MissingToolError
 from openneutron.simulator import Moment, Simulator
-from openneutron.simulator import library as binding
+from openneutron.simulator import simulator as binding
 from tests.support import programs
 
 

@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from openneutron.ir import DType
-from openneutron.litert.write import pack
+from openneutron.ir import DType, Graph
+from openneutron.isa import Program
+from openneutron.litert.neutron_graph import NeutronNode, splice
+from openneutron.litert.read import read
+from openneutron.litert.write import pack, write
 from openneutron.mixed import FileSimulator
 
 BUILTIN = schema.BuiltinOperator
+
+
+def graph_file(graph: Graph, program: Program) -> bytes:
+    """Return a file of one NeutronGraph: the program in place of the whole graph that it was compiled from."""
+    return splice(read(write(graph)), [NeutronNode(graph.name, graph.inputs, graph.outputs, program)])
 
 
 class FileBuilder:

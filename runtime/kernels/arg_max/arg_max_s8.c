@@ -30,15 +30,13 @@ void arg_max_s8_run(const NeutronKernelCall *call) {
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
     const int8_t turned = p->smaller ? -1 : 0;
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            for (int32_t c = w->col0; c < w->col1; c++) {
-                const uint8_t *line = neutron_element_address(call->bases, in, n, r, c, 0);
-                uint8_t *to = neutron_element_address(call->bases, out, n, r, c, 0);
-                const int32_t place = first_largest(line, in->channel_pitch, p->depth, turned);
-                for (int32_t k = w->channel0; k < w->channel1; k++) {
-                    to[(ptrdiff_t)k * out->channel_pitch] = (uint8_t)(k < 4 ? (uint32_t)place >> 8 * k : 0);
-                }
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        for (int32_t c = w->col0; c < w->col1; c++) {
+            const uint8_t *line = neutron_element_address(call->bases, in, n, r, c, 0);
+            uint8_t *to = neutron_element_address(call->bases, out, n, r, c, 0);
+            const int32_t place = first_largest(line, in->channel_pitch, p->depth, turned);
+            for (int32_t k = w->channel0; k < w->channel1; k++) {
+                to[(ptrdiff_t)k * out->channel_pitch] = (uint8_t)(k < 4 ? (uint32_t)place >> 8 * k : 0);
             }
         }
     }

@@ -172,22 +172,13 @@ static NEUTRON_INLINE void product_row(const NeutronKernelCall *call, int32_t n,
     product_blocks(call, n, r, done, 1);
 }
 
-#ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void product_row_avx2(const NeutronKernelCall *call, int32_t n, int32_t r) {
-    product_row(call, n, r);
-}
-#endif
+NEUTRON_FOR_AVX2(product_row, (const NeutronKernelCall *call, int32_t n, int32_t r), (call, n, r))
 
 void batch_matmul_s8_run(const NeutronKernelCall *call) {
-    void (*run)(const NeutronKernelCall *call, int32_t n, int32_t r) = product_row;
-#ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) run = product_row_avx2;
-#endif
+    void (*const run)(const NeutronKernelCall *call, int32_t n, int32_t r) = NEUTRON_FASTEST(product_row);
     const NeutronWindowExtents *w = &call->window;
     if (w->col0 >= w->col1) return;
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) run(call, n, r);
-    }
+    NEUTRON_FOR_EACH_ROW(w, n, r) run(call, n, r);
 }
 
 #endif

@@ -47,10 +47,8 @@ static void compare(const NeutronKernelCall *call, NeutronTwoOperandRun row) {
         const Numbers *p = numbers;                                                                             \
         for (int32_t i = 0; i < size; i++) out[i] = scaled(a[i], &p->a) relation scaled(b[i], &p->b);           \
     }                                                                                                           \
-    static void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                              \
-        neutron_for_each_block(numbers, row, name##_block);                                                     \
-    }                                                                                                           \
-    void compare_s8_run_##name(const NeutronKernelCall *call) { compare(call, name##_row); }
+    NEUTRON_ROWS_OF_BLOCKS(name)                                                                                \
+    void compare_s8_run_##name(const NeutronKernelCall *call) { compare(call, NEUTRON_FASTEST(name##_row)); }
 
 RELATION(equal, ==)
 RELATION(not_equal, !=)
@@ -60,8 +58,9 @@ RELATION(greater, >)
 RELATION(greater_equal, >=)
 
 void compare_s8_run(const NeutronKernelCall *call) {
-    static const NeutronTwoOperandRun rows[] = {equal_row,      not_equal_row, less_row,
-                                                less_equal_row, greater_row,   greater_equal_row};
+    static const NeutronKernelRun runs[] = {compare_s8_run_equal,      compare_s8_run_not_equal,
+                                            compare_s8_run_less,       compare_s8_run_less_equal,
+                                            compare_s8_run_greater,    compare_s8_run_greater_equal};
     const NeutronCompareS8 *p = call->params;
-    compare(call, rows[p->relation]);
+    runs[p->relation](call);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::ConvPerChannel (integer_ops/conv.h). */
-#include "portable.h"
+#include "convolution.h"
 
 bool conv_2d_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) {
     const NeutronConv2dS8 *p = params;

@@ -102,16 +102,14 @@ NEUTRON_AVX2 static void run_gathered(const NeutronKernelCall *call) {
         neutron_gather_weights(weights, p, neutron_packed_weights(call, p) + first_group * taps * 64, count);
         layer.table = neutron_requant_blocks(call, p) + first_group;
         layer.kind = neutron_prepare_groups_256(groups, count, p, layer.table);
-        for (int32_t n = w->batch0; n < w->batch1; n++) {
-            for (int32_t r = w->row0; r < w->row1; r++) {
-                for (int32_t c = w->col0; c < w->col1; c += NEUTRON_GATHER_PIXELS) {
-                    const int32_t left = w->col1 - c;
-                    const int32_t size = left < NEUTRON_GATHER_PIXELS ? left : NEUTRON_GATHER_PIXELS;
-                    neutron_gather_pixels(pixels, call, n, r, c, size);
-                    line.out = neutron_element_address(call->bases, output, n, r, c, k);
-                    line.pixels = size;
-                    neutron_pointwise_tile_256(&layer, &line, weights, groups, channels);
-                }
+        NEUTRON_FOR_EACH_ROW(w, n, r) {
+            for (int32_t c = w->col0; c < w->col1; c += NEUTRON_GATHER_PIXELS) {
+                const int32_t left = w->col1 - c;
+                const int32_t size = left < NEUTRON_GATHER_PIXELS ? left : NEUTRON_GATHER_PIXELS;
+                neutron_gather_pixels(pixels, call, n, r, c, size);
+                line.out = neutron_element_address(call->bases, output, n, r, c, k);
+                line.pixels = size;
+                neutron_pointwise_tile_256(&layer, &line, weights, groups, channels);
             }
         }
     }

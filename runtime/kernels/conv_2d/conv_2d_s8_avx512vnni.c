@@ -152,16 +152,14 @@ NEUTRON_AVX512VNNI static bool run_gathered(const NeutronKernelCall *call) {
         layer.kind = neutron_prepare_groups_512(groups, count, p, neutron_requant_blocks(call, p) + first_group, weights,
                                                 pitch / 8);
         if (layer.kind == NEUTRON_RESCALE_512_ANY && p->single_rounding != 0) return false;
-        for (int32_t n = w->batch0; n < w->batch1; n++) {
-            for (int32_t r = w->row0; r < w->row1; r++) {
-                for (int32_t c = w->col0; c < w->col1; c += NEUTRON_GATHER_PIXELS) {
-                    const int32_t left = w->col1 - c;
-                    const int32_t size = left < NEUTRON_GATHER_PIXELS ? left : NEUTRON_GATHER_PIXELS;
-                    neutron_gather_pixels(pixels, call, n, r, c, size);
-                    line.out = neutron_element_address(call->bases, output, n, r, c, k);
-                    line.pixels = size;
-                    neutron_pointwise_tile_512(&layer, &line, weights, groups, channels);
-                }
+        NEUTRON_FOR_EACH_ROW(w, n, r) {
+            for (int32_t c = w->col0; c < w->col1; c += NEUTRON_GATHER_PIXELS) {
+                const int32_t left = w->col1 - c;
+                const int32_t size = left < NEUTRON_GATHER_PIXELS ? left : NEUTRON_GATHER_PIXELS;
+                neutron_gather_pixels(pixels, call, n, r, c, size);
+                line.out = neutron_element_address(call->bases, output, n, r, c, k);
+                line.pixels = size;
+                neutron_pointwise_tile_512(&layer, &line, weights, groups, channels);
             }
         }
     }
@@ -190,9 +188,7 @@ NEUTRON_AVX512VNNI bool conv_2d_s8_run_avx512vnni(const NeutronKernelCall *call)
                                                 neutron_requant_blocks(call, p) + first_group, weights, blocks);
         /* One rounding, and a scale that is out of the ordinary. */
         if (layer.kind == NEUTRON_RESCALE_512_ANY && p->single_rounding != 0) return false;
-        for (int32_t n = w->batch0; n < w->batch1; n++) {
-            for (int32_t r = w->row0; r < w->row1; r++) run_row(&layer, n, r, k, channels, weights, groups);
-        }
+        NEUTRON_FOR_EACH_ROW(w, n, r) run_row(&layer, n, r, k, channels, weights, groups);
     }
     return true;
 }

@@ -52,6 +52,31 @@ bool depthwise_conv_2d_s8_run_avx512vnni(const NeutronKernelCall *call);
 bool neutron_convolution_is_sound(const NeutronProgramView *program, const NeutronConv2dS8 *p,
                                   const NeutronWindowExtents *window, uint64_t block_bytes);
 
+#if NEUTRON_X86_VARIANTS
+/* How a depthwise kernel goes through a row: `parts` of so many kernel rows, outputs of a `stretch` at a time. */
+typedef struct {
+    int32_t parts, stretch;
+    bool is_3x3; /* with columns next to each other */
+} NeutronDepthwiseShape;
+
+/* False where only the portable variant takes the call. `weights` and `columns`: vectors there is memory for. */
+static inline bool neutron_depthwise_fits(NeutronDepthwiseShape *shape, const NeutronKernelCall *call, int32_t part_rows,
+                                          int32_t most_rows, int32_t weights, int32_t columns) {
+    const NeutronDepthwiseConv2dS8 *p = call->params;
+    if (p->group_outputs != 1 || p->single_rounding != 0 || call->buffers[p->input].channel_pitch != 1 ||
+        call->buffers[p->output].channel_pitch != 1 || p->kernel_h > most_rows) {
+        return false;
+    }
+    shape->is_3x3 = p->kernel_h == 3 && p->kernel_w == 3 && p->dilation_w == 1;
+    shape->parts = (p->kernel_h + part_rows - 1) / part_rows;
+    const int64_t span = (int64_t)(p->kernel_w - 1) * p->dilation_w + 1;
+    columns /= shape->parts;
+    if (p->kernel_w > weights / shape->parts || span > columns) return false;
+    shape->stretch = (columns - (int32_t)span) / p->stride_w + 1;
+    return true;
+}
+#endif
+
 /* ---- constants ------------------------------------------------------------------------------------------------------ */
 
 /* One entry of the requantization table: 8 channels. */
@@ -249,6 +274,48 @@ static NEUTRON_INLINE void neutron_multiply_pixel(NeutronSums *sums, const int8_
             block[rest - i] = (int8_t)pixel[(ptrdiff_t)rest * channel_pitch];
         }
         neutron_multiply_block(sums, weights, block);
+    }
+}
+
+/* ---- the portable way through a window: 8 output channels of one output element at a time ----------------------------- */
+
+/* An output element, by the input element of its tap (0, 0), which may lie outside. */
+typedef struct {
+    const NeutronKernelCall *call;
+    const NeutronConv2dS8 *p;
+    const NeutronBuffer *input;
+    int32_t n, row, col;
+} NeutronTapPosition;
+
+/* Computes and stores `count` output channels from `channel` on, a multiple of 8. `weights` and `table` are theirs. */
+typedef void (*NeutronComputeBlock)(const NeutronTapPosition *at, int32_t channel, int32_t count, const int8_t *weights,
+                                    const NeutronRequantBlock *table, uint8_t *out, int32_t out_pitch);
+
+/* compute() for the whole window. block_bytes: packed weights of 8 output channels. */
+static NEUTRON_INLINE void neutron_compute_blocks(const NeutronKernelCall *call, size_t block_bytes,
+                                                  NeutronComputeBlock compute) {
+    const NeutronConv2dS8 *p = call->params;
+    const NeutronWindowExtents *w = &call->window;
+    const NeutronBuffer *output = &call->buffers[p->output];
+    const int32_t first_block = (w->channel0 - p->constant_channel0) / NEUTRON_LANES;
+    const int8_t *const weights = neutron_packed_weights(call, p) + (size_t)first_block * block_bytes;
+    const NeutronRequantBlock *const table = neutron_requant_blocks(call, p) + first_block;
+    NeutronTapPosition at = {.call = call, .p = p, .input = &call->buffers[p->input]};
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        at.n = n;
+        at.row = r * p->stride_h - p->pad_top;
+        for (int32_t c = w->col0; c < w->col1; c++) {
+            at.col = c * p->stride_w - p->pad_left;
+            uint8_t *out = neutron_element_address(call->bases, output, n, r, c, w->channel0);
+            const int8_t *block = weights;
+            const NeutronRequantBlock *entry = table;
+            for (int32_t k = w->channel0; k < w->channel1; k += NEUTRON_LANES) {
+                const int32_t count = w->channel1 - k < NEUTRON_LANES ? w->channel1 - k : NEUTRON_LANES;
+                compute(&at, k, count, block, entry++, out, output->channel_pitch);
+                block += block_bytes;
+                out += (ptrdiff_t)NEUTRON_LANES * output->channel_pitch;
+            }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 /* LiteRT's reference_integer_ops::ConvPerChannel (integer_ops/conv.h) with a kernel of one point, and FullyConnected and
  * FullyConnectedPerChannel (integer_ops/fully_connected.h) with a column for each input vector. */
 #include "conv_2d/convolution_dsp.h"
-#include "conv_2d/portable.h"
+#include "conv_2d/convolution.h"
 
 bool conv_2d_1x1_s8_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) {
     const NeutronConv2d1x1S8 *p = params;

@@ -83,12 +83,10 @@ NEUTRON_AVX2 bool conv_2d_1x1_s8_run_avx2(const NeutronKernelCall *call) {
         const int8_t *weights = neutron_packed_weights(call, p) + first_group * layer.group_bytes;
         layer.table = neutron_requant_blocks(call, p) + first_group;
         layer.kind = neutron_prepare_groups_256(groups, neutron_blocks_of(channels), p, layer.table);
-        for (int32_t n = w->batch0; n < w->batch1; n++) {
-            for (int32_t r = w->row0; r < w->row1; r++) {
-                const NeutronLine line = neutron_line_of_row(call, n, r, k, joined);
-                run_line(&layer, &line, weights, groups, channels);
-                if (joined) break;
-            }
+        NEUTRON_FOR_EACH_ROW(w, n, r) {
+            const NeutronLine line = neutron_line_of_row(call, n, r, k, joined);
+            run_line(&layer, &line, weights, groups, channels);
+            if (joined) break;
         }
     }
     return true;

@@ -91,12 +91,10 @@ NEUTRON_AVX512VNNI bool conv_2d_1x1_s8_run_avx512vnni(const NeutronKernelCall *c
                                                 neutron_requant_blocks(call, p) + first_group, weights, blocks);
         /* One rounding, and a scale that is out of the ordinary. */
         if (layer.kind == NEUTRON_RESCALE_512_ANY && p->single_rounding != 0) return false;
-        for (int32_t n = w->batch0; n < w->batch1; n++) {
-            for (int32_t r = w->row0; r < w->row1; r++) {
-                const NeutronLine line = neutron_line_of_row(call, n, r, k, joined);
-                run_line(&layer, &line, weights, groups, channels);
-                if (joined) break;
-            }
+        NEUTRON_FOR_EACH_ROW(w, n, r) {
+            const NeutronLine line = neutron_line_of_row(call, n, r, k, joined);
+            run_line(&layer, &line, weights, groups, channels);
+            if (joined) break;
         }
     }
     return true;

@@ -77,21 +77,19 @@ void copy_s8_run(const NeutronKernelCall *call) {
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
     const int32_t channels = w->channel1 - w->channel0;
     int32_t cols = w->col1 - w->col0, length = channels;
-    neutron_join_columns(in, out, &cols, &length);
+    neutron_join_columns((const NeutronBuffer *const[]){in, out}, 2, &cols, &length);
     const bool crossed = cols > 1 && (in->channel_pitch > in->col_pitch || out->channel_pitch > out->col_pitch);
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, w->channel0);
-            uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-            if (crossed) {
-                copy_crossed(to, out, from, in, cols, channels);
-                continue;
-            }
-            for (int32_t c = 0; c < cols; c++) {
-                neutron_copy_line(to, out->channel_pitch, from, in->channel_pitch, length);
-                from += in->col_pitch;
-                to += out->col_pitch;
-            }
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, w->channel0);
+        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
+        if (crossed) {
+            copy_crossed(to, out, from, in, cols, channels);
+            continue;
+        }
+        for (int32_t c = 0; c < cols; c++) {
+            neutron_copy_line(to, out->channel_pitch, from, in->channel_pitch, length);
+            from += in->col_pitch;
+            to += out->col_pitch;
         }
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* LiteRT's reference_integer_ops::DepthwiseConvPerChannel (integer_ops/depthwise_conv.h). */
-#include "conv_2d/portable.h"
+#include "conv_2d/convolution.h"
 
 bool depthwise_conv_2d_s8_check(const NeutronProgramView *program, const void *params,
                                 const NeutronWindowExtents *window) {

@@ -21,9 +21,7 @@ typedef struct {
     NeutronRange256 range;
     NeutronRescale256 rescale;
     NeutronRescaleKind256 kind;
-    int32_t pairs;   /* of kernel rows */
-    int32_t stretch; /* outputs that the columns' memory is enough for */
-    bool is_3x3;     /* with columns next to each other */
+    NeutronDepthwiseShape shape; /* parts: pairs of kernel rows */
     int32_t channel, channels;
     __m256i weights[WEIGHT_VECTORS]; /* [pair][kernel_w] */
 } Layer;
@@ -68,7 +66,7 @@ NEUTRON_AVX2_INLINE __m256i sum_taps(const Layer *layer, const __m256i *columns,
     const NeutronDepthwiseConv2dS8 *p = layer->p;
     const __m256i *weights = layer->weights;
     __m256i sum = _mm256_setzero_si256();
-    for (int32_t i = 0; i < layer->pairs; i++) {
+    for (int32_t i = 0; i < layer->shape.parts; i++) {
         const __m256i *column = columns + (ptrdiff_t)i * per_pair;
         for (int32_t j = 0; j < p->kernel_w; j++, column += p->dilation_w) {
             sum = _mm256_add_epi32(sum, _mm256_madd_epi16(*column, *weights++));
@@ -145,7 +143,7 @@ NEUTRON_AVX2 static void run_row(const Layer *layer, int32_t n, int32_t row) {
     uint8_t padding[8];
     memset(padding, p->input_zero_point, sizeof padding);
     Pair pairs[KERNEL_ROWS / 2];
-    for (int32_t i = 0; i < 2 * layer->pairs; i++) {
+    for (int32_t i = 0; i < 2 * layer->shape.parts; i++) {
         const int32_t at = row * p->stride_h - p->pad_top + i * p->dilation_h;
         const bool inside = i < p->kernel_h && at >= 0 && at < input->rows;
         pairs[i / 2].row[i % 2] =
@@ -153,7 +151,7 @@ NEUTRON_AVX2 static void run_row(const Layer *layer, int32_t n, int32_t row) {
         pairs[i / 2].pitch[i % 2] = inside ? input->col_pitch : 0;
     }
     uint8_t *out = neutron_element_address(layer->call->bases, output, n, row, w->col0, layer->channel);
-    if (layer->is_3x3 && layer->channels >= 8 && layer->kind == NEUTRON_RESCALE_256_FROM_ZERO) {
+    if (layer->shape.is_3x3 && layer->channels >= 8 && layer->kind == NEUTRON_RESCALE_256_FROM_ZERO) {
         if (p->stride_w == 1) {
             compute_row_3x3(layer, pairs, out, output->col_pitch, 1);
             return;
@@ -163,13 +161,13 @@ NEUTRON_AVX2 static void run_row(const Layer *layer, int32_t n, int32_t row) {
             return;
         }
     }
-    const int32_t per_pair = COLUMN_VECTORS / layer->pairs;
+    const int32_t per_pair = COLUMN_VECTORS / layer->shape.parts;
     __m256i columns[COLUMN_VECTORS];
     for (int32_t col = w->col0; col < w->col1;) {
-        const int32_t outputs = w->col1 - col < layer->stretch ? w->col1 - col : layer->stretch;
+        const int32_t outputs = w->col1 - col < layer->shape.stretch ? w->col1 - col : layer->shape.stretch;
         const int32_t first = col * p->stride_w - p->pad_left;
         const int32_t end = first + (outputs - 1) * p->stride_w + (p->kernel_w - 1) * p->dilation_w + 1;
-        for (int32_t i = 0; i < layer->pairs; i++) {
+        for (int32_t i = 0; i < layer->shape.parts; i++) {
             __m256i *const into = columns + (ptrdiff_t)i * per_pair;
             if (layer->channels >= 8) {
                 load_columns(layer, into, &pairs[i], first, end, 8);
@@ -187,22 +185,6 @@ NEUTRON_AVX2 static void run_row(const Layer *layer, int32_t n, int32_t row) {
     }
 }
 
-/* False where only the portable variant takes the call. */
-static bool fits(Layer *layer) {
-    const NeutronDepthwiseConv2dS8 *p = layer->p;
-    if (p->group_outputs != 1 || p->single_rounding != 0 || layer->input->channel_pitch != 1 ||
-        layer->call->buffers[p->output].channel_pitch != 1 || p->kernel_h > KERNEL_ROWS) {
-        return false;
-    }
-    layer->is_3x3 = p->kernel_h == 3 && p->kernel_w == 3 && p->dilation_w == 1;
-    layer->pairs = (p->kernel_h + 1) / 2;
-    const int64_t span = (int64_t)(p->kernel_w - 1) * p->dilation_w + 1;
-    const int32_t columns = COLUMN_VECTORS / layer->pairs;
-    if (p->kernel_w > WEIGHT_VECTORS / layer->pairs || span > columns) return false;
-    layer->stretch = (columns - (int32_t)span) / p->stride_w + 1;
-    return true;
-}
-
 NEUTRON_AVX2 bool depthwise_conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
     const NeutronDepthwiseConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
@@ -211,7 +193,7 @@ NEUTRON_AVX2 bool depthwise_conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
     layer.p = p;
     layer.input = &call->buffers[p->input];
     layer.range = neutron_range_256(p);
-    if (!fits(&layer)) return false;
+    if (!neutron_depthwise_fits(&layer.shape, call, 2, KERNEL_ROWS, WEIGHT_VECTORS, COLUMN_VECTORS)) return false;
     const size_t group_bytes = (size_t)p->kernel_h * (size_t)p->kernel_w * 8;
     for (int32_t k = w->channel0; k < w->channel1; k += 8) {
         const size_t group = (size_t)(k - p->constant_channel0) / 8;
@@ -219,9 +201,7 @@ NEUTRON_AVX2 bool depthwise_conv_2d_s8_run_avx2(const NeutronKernelCall *call) {
         layer.channels = w->channel1 - k;
         layer.kind = neutron_prepare_groups_256(&layer.rescale, 1, p, neutron_requant_blocks(call, p) + group);
         prepare_weights(&layer, neutron_packed_weights(call, p) + group * group_bytes);
-        for (int32_t n = w->batch0; n < w->batch1; n++) {
-            for (int32_t r = w->row0; r < w->row1; r++) run_row(&layer, n, r);
-        }
+        NEUTRON_FOR_EACH_ROW(w, n, r) run_row(&layer, n, r);
     }
     return true;
 }

@@ -25,10 +25,8 @@ typedef struct {
     const NeutronDepthwiseConv2dS8 *p;
     const NeutronBuffer *input;
     NeutronRange512 range;
-    int32_t quads;  /* of kernel rows */
+    NeutronDepthwiseShape shape; /* parts: quads of kernel rows */
     size_t vectors; /* of weights, for a block: [quad][kernel_w] */
-    int32_t stretch; /* outputs that the columns' memory is enough for */
-    bool is_3x3;     /* with columns next to each other */
     NeutronRescaleKind512 kind;
 } Layer;
 
@@ -61,7 +59,7 @@ NEUTRON_AVX512VNNI static bool prepare_block(const Layer *layer, Block *block, _
     const size_t row_bytes = (size_t)p->kernel_w * 8, group_bytes = (size_t)p->kernel_h * row_bytes;
     const __m512i ones = _mm512_set1_epi8(1);
     __m512i sum = _mm512_setzero_si512();
-    for (int32_t quad = 0; quad < layer->quads; quad++) {
+    for (int32_t quad = 0; quad < layer->shape.parts; quad++) {
         const int32_t rows = p->kernel_h - 4 * quad;
         for (int32_t j = 0; j < p->kernel_w; j++) {
             const int8_t *at = weights + (size_t)quad * 4 * row_bytes + (size_t)j * 8;
@@ -117,7 +115,7 @@ NEUTRON_AVX512VNNI_INLINE void load_columns(const Layer *layer, __m512i *columns
 
 NEUTRON_AVX512VNNI static void load_stretch(const Layer *layer, __m512i *columns, int32_t per_quad, const Quad *quads,
                                             int32_t first, int32_t end, __mmask16 mask) {
-    for (int32_t q = 0; q < layer->quads; q++, columns += per_quad) {
+    for (int32_t q = 0; q < layer->shape.parts; q++, columns += per_quad) {
         const int32_t rows = layer->p->kernel_h - 4 * q;
         if (mask != 0xFFFF) {
             load_columns(layer, columns, quads + q, first, end, mask, true, 4);
@@ -153,7 +151,7 @@ NEUTRON_AVX512VNNI_INLINE void compute_stretch(const Layer *layer, const Block *
     for (int32_t c = 0; c < outputs; c++, columns += p->stride_w, out += out_pitch) {
         __m512i sum = block->start;
         const __m512i *w = vectors;
-        for (int32_t q = 0; q < layer->quads; q++) {
+        for (int32_t q = 0; q < layer->shape.parts; q++) {
             const __m512i *column = columns + (ptrdiff_t)q * per_quad;
             for (int32_t j = 0; j < p->kernel_w; j++, column += p->dilation_w) {
                 sum = _mm512_dpbusd_epi32(sum, *column, *w++);
@@ -232,7 +230,7 @@ NEUTRON_AVX512VNNI static void run_row(const Layer *layer, const Block *block, c
     uint8_t padding[16];
     memset(padding, p->input_zero_point, sizeof padding);
     Quad quads[KERNEL_ROWS / 4];
-    for (int32_t i = 0; i < 4 * layer->quads; i++) {
+    for (int32_t i = 0; i < 4 * layer->shape.parts; i++) {
         const int32_t at = row * p->stride_h - p->pad_top + i * p->dilation_h;
         const bool inside = i < p->kernel_h && at >= 0 && at < input->rows;
         quads[i / 4].row[i % 4] =
@@ -240,11 +238,11 @@ NEUTRON_AVX512VNNI static void run_row(const Layer *layer, const Block *block, c
         quads[i / 4].pitch[i % 4] = inside ? input->col_pitch : 0;
     }
     uint8_t *out = neutron_element_address(layer->call->bases, output, n, row, w->col0, channel);
-    if (layer->is_3x3 && mask == 0xFFFF && run_row_3x3(layer, block, vectors, quads, out, output->col_pitch)) return;
-    const int32_t per_quad = COLUMN_VECTORS / layer->quads;
+    if (layer->shape.is_3x3 && mask == 0xFFFF && run_row_3x3(layer, block, vectors, quads, out, output->col_pitch)) return;
+    const int32_t per_quad = COLUMN_VECTORS / layer->shape.parts;
     __m512i columns[COLUMN_VECTORS];
     for (int32_t col = w->col0; col < w->col1;) {
-        const int32_t outputs = w->col1 - col < layer->stretch ? w->col1 - col : layer->stretch;
+        const int32_t outputs = w->col1 - col < layer->shape.stretch ? w->col1 - col : layer->shape.stretch;
         const int32_t first = col * p->stride_w - p->pad_left;
         const int32_t end = first + (outputs - 1) * p->stride_w + (p->kernel_w - 1) * p->dilation_w + 1;
         load_stretch(layer, columns, per_quad, quads, first, end, mask);
@@ -264,28 +262,12 @@ NEUTRON_AVX512VNNI static void run_row(const Layer *layer, const Block *block, c
     }
 }
 
-/* The words of a call that only the portable variant takes give false. */
-static bool fits(Layer *layer) {
-    const NeutronDepthwiseConv2dS8 *p = layer->p;
-    if (p->group_outputs != 1 || p->single_rounding != 0 || layer->input->channel_pitch != 1 ||
-        layer->call->buffers[p->output].channel_pitch != 1 || p->kernel_h > KERNEL_ROWS) {
-        return false;
-    }
-    layer->is_3x3 = p->kernel_h == 3 && p->kernel_w == 3 && p->dilation_w == 1;
-    layer->quads = (p->kernel_h + 3) / 4;
-    const int64_t span = (int64_t)(p->kernel_w - 1) * p->dilation_w + 1;
-    const int32_t columns = COLUMN_VECTORS / layer->quads;
-    if (p->kernel_w > WEIGHT_VECTORS / layer->quads || span > columns) return false;
-    layer->vectors = (size_t)p->kernel_w * (size_t)layer->quads;
-    layer->stretch = (columns - (int32_t)span) / p->stride_w + 1;
-    return true;
-}
-
 NEUTRON_AVX512VNNI bool depthwise_conv_2d_s8_run_avx512vnni(const NeutronKernelCall *call) {
     const NeutronDepthwiseConv2dS8 *p = call->params;
     const NeutronWindowExtents *w = &call->window;
     Layer layer = {.call = call, .p = p, .input = &call->buffers[p->input], .range = neutron_range_512(p)};
-    if (!fits(&layer)) return false;
+    if (!neutron_depthwise_fits(&layer.shape, call, 4, KERNEL_ROWS, WEIGHT_VECTORS, COLUMN_VECTORS)) return false;
+    layer.vectors = (size_t)p->kernel_w * (size_t)layer.shape.parts;
     const size_t group_bytes = (size_t)p->kernel_h * (size_t)p->kernel_w * 8;
     const int32_t at_once = (int32_t)(WEIGHT_VECTORS / layer.vectors < BLOCKS ? WEIGHT_VECTORS / layer.vectors : BLOCKS);
     Block blocks[BLOCKS];
@@ -304,11 +286,9 @@ NEUTRON_AVX512VNNI bool depthwise_conv_2d_s8_run_avx512vnni(const NeutronKernelC
             neutron_add_zero_point_512(&blocks[b].even, p->output_zero_point);
             neutron_add_zero_point_512(&blocks[b].odd, p->output_zero_point);
         }
-        for (int32_t n = w->batch0; n < w->batch1; n++) {
-            for (int32_t r = w->row0; r < w->row1; r++) {
-                for (int32_t at = k, b = 0; at < end; at += 16, b++) {
-                    run_row(&layer, &blocks[b], vectors + (size_t)b * layer.vectors, n, r, at, end - at);
-                }
+        NEUTRON_FOR_EACH_ROW(w, n, r) {
+            for (int32_t at = k, b = 0; at < end; at += 16, b++) {
+                run_row(&layer, &blocks[b], vectors + (size_t)b * layer.vectors, n, r, at, end - at);
             }
         }
     }

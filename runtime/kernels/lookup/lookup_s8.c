@@ -73,22 +73,17 @@ void lookup_s8_run(const NeutronKernelCall *call) {
     const NeutronWindowExtents *w = &call->window;
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
     const uint8_t *table = neutron_base_address(call->bases, p->table_base) + p->table_offset;
-    LookUpLine look_up = look_up_line;
-#ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) look_up = look_up_line_avx2;
-#endif
+    const LookUpLine look_up = NEUTRON_FASTEST(look_up_line);
     const int32_t channels = w->channel1 - w->channel0;
     int32_t cols = w->col1 - w->col0, length = channels;
-    neutron_join_columns(in, out, &cols, &length);
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, w->channel0);
-            uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-            for (int32_t c = 0; c < cols; c++) {
-                look_up(to, out->channel_pitch, from, in->channel_pitch, table, length);
-                from += in->col_pitch;
-                to += out->col_pitch;
-            }
+    neutron_join_columns((const NeutronBuffer *const[]){in, out}, 2, &cols, &length);
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, w->channel0);
+        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
+        for (int32_t c = 0; c < cols; c++) {
+            look_up(to, out->channel_pitch, from, in->channel_pitch, table, length);
+            from += in->col_pitch;
+            to += out->col_pitch;
         }
     }
 }

@@ -44,30 +44,12 @@ static NEUTRON_INLINE void smaller_block(const void *numbers, const int8_t *a, c
     for (int32_t i = 0; i < size; i++) out[i] = a[i] < b[i] ? a[i] : b[i];
 }
 
-static void larger_row(const void *numbers, const NeutronTwoOperandRow *row) {
-    neutron_for_each_block(numbers, row, larger_block);
-}
-
-static void smaller_row(const void *numbers, const NeutronTwoOperandRow *row) {
-    neutron_for_each_block(numbers, row, smaller_block);
-}
-
-#ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void larger_row_avx2(const void *numbers, const NeutronTwoOperandRow *row) {
-    neutron_for_each_block(numbers, row, larger_block);
-}
-
-NEUTRON_AVX2 static void smaller_row_avx2(const void *numbers, const NeutronTwoOperandRow *row) {
-    neutron_for_each_block(numbers, row, smaller_block);
-}
-#endif
+NEUTRON_ROWS_OF_BLOCKS(larger)
+NEUTRON_ROWS_OF_BLOCKS(smaller)
 
 void maximum_s8_run(const NeutronKernelCall *call) {
     const NeutronMaximumS8 *p = call->params;
-    NeutronTwoOperandRun run = p->smaller ? smaller_row : larger_row;
-#ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) run = p->smaller ? smaller_row_avx2 : larger_row_avx2;
-#endif
+    const NeutronTwoOperandRun run = p->smaller ? NEUTRON_FASTEST(smaller_row) : NEUTRON_FASTEST(larger_row);
     neutron_for_each_row(call, p->input_a, p->input_b, p->output, NULL, run);
 }
 

@@ -55,32 +55,30 @@ void pad_s8_run(const NeutronKernelCall *call) {
     const bool joined = any && copied == channels && neutron_columns_join(in, channels) &&
                         neutron_columns_join(out, channels) &&
                         neutron_joined_length(cols.end - cols.first, channels) > 0;
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            uint8_t *row = neutron_element_address(call->bases, out, n, r, 0, w->channel0);
-            if (!any || n < batches.first || n >= batches.end || r < rows.first || r >= rows.end) {
-                fill_columns(row, out, w->col0, w->col1, channels, value);
-                continue;
-            }
-            const uint8_t *from = neutron_element_address(call->bases, in, n - p->pad_batch, r - p->pad_top,
-                                                          cols.first - p->pad_left, inner.first - p->pad_channel);
-            fill_columns(row, out, w->col0, cols.first, channels, value);
-            uint8_t *to = row + (ptrdiff_t)cols.first * out->col_pitch;
-            if (joined) {
-                neutron_copy_line(to, out->channel_pitch, from, in->channel_pitch,
-                                  neutron_joined_length(cols.end - cols.first, channels));
-            } else {
-                for (int32_t c = cols.first; c < cols.end; c++) {
-                    uint8_t *middle = to + (ptrdiff_t)(inner.first - w->channel0) * out->channel_pitch;
-                    neutron_fill_line(to, out->channel_pitch, value, inner.first - w->channel0);
-                    neutron_copy_line(middle, out->channel_pitch, from, in->channel_pitch, copied);
-                    neutron_fill_line(middle + (ptrdiff_t)copied * out->channel_pitch, out->channel_pitch, value,
-                                      w->channel1 - inner.end);
-                    from += in->col_pitch;
-                    to += out->col_pitch;
-                }
-            }
-            fill_columns(row, out, cols.end, w->col1, channels, value);
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        uint8_t *row = neutron_element_address(call->bases, out, n, r, 0, w->channel0);
+        if (!any || n < batches.first || n >= batches.end || r < rows.first || r >= rows.end) {
+            fill_columns(row, out, w->col0, w->col1, channels, value);
+            continue;
         }
+        const uint8_t *from = neutron_element_address(call->bases, in, n - p->pad_batch, r - p->pad_top,
+                                                      cols.first - p->pad_left, inner.first - p->pad_channel);
+        fill_columns(row, out, w->col0, cols.first, channels, value);
+        uint8_t *to = row + (ptrdiff_t)cols.first * out->col_pitch;
+        if (joined) {
+            neutron_copy_line(to, out->channel_pitch, from, in->channel_pitch,
+                              neutron_joined_length(cols.end - cols.first, channels));
+        } else {
+            for (int32_t c = cols.first; c < cols.end; c++) {
+                uint8_t *middle = to + (ptrdiff_t)(inner.first - w->channel0) * out->channel_pitch;
+                neutron_fill_line(to, out->channel_pitch, value, inner.first - w->channel0);
+                neutron_copy_line(middle, out->channel_pitch, from, in->channel_pitch, copied);
+                neutron_fill_line(middle + (ptrdiff_t)copied * out->channel_pitch, out->channel_pitch, value,
+                                  w->channel1 - inner.end);
+                from += in->col_pitch;
+                to += out->col_pitch;
+            }
+        }
+        fill_columns(row, out, cols.end, w->col1, channels, value);
     }
 }

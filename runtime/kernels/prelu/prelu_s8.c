@@ -67,15 +67,7 @@ static NEUTRON_INLINE void prelu_block(const void *numbers, const int8_t *a, con
     }
 }
 
-static void prelu_row(const void *numbers, const NeutronTwoOperandRow *row) {
-    neutron_for_each_block(numbers, row, prelu_block);
-}
-
-#ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void prelu_row_avx2(const void *numbers, const NeutronTwoOperandRow *row) {
-    neutron_for_each_block(numbers, row, prelu_block);
-}
-#endif
+NEUTRON_ROWS_OF_BLOCKS(prelu)
 
 #endif
 
@@ -91,10 +83,6 @@ void prelu_s8_run(const NeutronKernelCall *call) {
 #if NEUTRON_DSP
     neutron_two_operands_dsp(call, p->input_a, p->input_b, p->output, &numbers, prelu_words);
 #else
-    NeutronTwoOperandRun run = prelu_row;
-#ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) run = prelu_row_avx2;
-#endif
-    neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, run);
+    neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, NEUTRON_FASTEST(prelu_row));
 #endif
 }

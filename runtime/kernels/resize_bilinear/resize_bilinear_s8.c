@@ -65,11 +65,8 @@ static NEUTRON_INLINE void mix(const Corners *corners, uint8_t *to, int32_t to_p
     mix_blocks(corners, to, to_pitch, channels, done, 1);
 }
 
-#ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void mix_avx2(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels) {
-    mix(corners, to, to_pitch, channels);
-}
-#endif
+NEUTRON_FOR_AVX2(mix, (const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels),
+                 (corners, to, to_pitch, channels))
 
 void resize_bilinear_s8_run(const NeutronKernelCall *call) {
     const NeutronResizeBilinearS8 *p = call->params;
@@ -77,28 +74,23 @@ void resize_bilinear_s8_run(const NeutronKernelCall *call) {
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
     const uint8_t *maps = neutron_base_address(call->bases, p->map_base) + p->map_offset;
     const int32_t *row_map = (const int32_t *)(const void *)maps, *col_map = row_map + (ptrdiff_t)3 * out->rows;
-    void (*run)(const Corners *corners, uint8_t *to, int32_t to_pitch, int32_t channels) = mix;
-#ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) run = mix_avx2;
-#endif
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            const Between rows = between(row_map, out->rows, r, in->rows);
-            const uint8_t *above = neutron_element_address(call->bases, in, n, rows.first, 0, w->channel0);
-            const uint8_t *below = neutron_element_address(call->bases, in, n, rows.second, 0, w->channel0);
-            uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-            for (int32_t c = w->col0; c < w->col1; c++) {
-                const Between cols = between(col_map, out->cols, c, in->cols);
-                const ptrdiff_t left = (ptrdiff_t)cols.first * in->col_pitch, right = (ptrdiff_t)cols.second * in->col_pitch;
-                const Corners corners = {
-                    {above + left, above + right, below + left, below + right},
-                    {(WHOLE - rows.weight) * (WHOLE - cols.weight), (WHOLE - rows.weight) * cols.weight,
-                     rows.weight * (WHOLE - cols.weight), rows.weight * cols.weight},
-                    in->channel_pitch,
-                };
-                run(&corners, to, out->channel_pitch, w->channel1 - w->channel0);
-                to += out->col_pitch;
-            }
+    void (*const run)(const Corners *, uint8_t *, int32_t, int32_t) = NEUTRON_FASTEST(mix);
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        const Between rows = between(row_map, out->rows, r, in->rows);
+        const uint8_t *above = neutron_element_address(call->bases, in, n, rows.first, 0, w->channel0);
+        const uint8_t *below = neutron_element_address(call->bases, in, n, rows.second, 0, w->channel0);
+        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
+        for (int32_t c = w->col0; c < w->col1; c++) {
+            const Between cols = between(col_map, out->cols, c, in->cols);
+            const ptrdiff_t left = (ptrdiff_t)cols.first * in->col_pitch, right = (ptrdiff_t)cols.second * in->col_pitch;
+            const Corners corners = {
+                {above + left, above + right, below + left, below + right},
+                {(WHOLE - rows.weight) * (WHOLE - cols.weight), (WHOLE - rows.weight) * cols.weight,
+                 rows.weight * (WHOLE - cols.weight), rows.weight * cols.weight},
+                in->channel_pitch,
+            };
+            run(&corners, to, out->channel_pitch, w->channel1 - w->channel0);
+            to += out->col_pitch;
         }
     }
 }

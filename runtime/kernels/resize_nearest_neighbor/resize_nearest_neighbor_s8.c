@@ -20,17 +20,15 @@ void resize_nearest_neighbor_s8_run(const NeutronKernelCall *call) {
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
     const uint8_t *maps = neutron_base_address(call->bases, p->map_base) + p->map_offset;
     const int32_t *row_map = (const int32_t *)(const void *)maps, *col_map = row_map + out->rows;
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            const int32_t row = neutron_bound(row_map[r], 0, in->rows - 1);
-            const uint8_t *from = neutron_element_address(call->bases, in, n, row, 0, w->channel0);
-            uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-            for (int32_t c = w->col0; c < w->col1; c++) {
-                const int32_t col = neutron_bound(col_map[c], 0, in->cols - 1);
-                neutron_copy_line(to, out->channel_pitch, from + (ptrdiff_t)col * in->col_pitch, in->channel_pitch,
-                                  w->channel1 - w->channel0);
-                to += out->col_pitch;
-            }
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        const int32_t row = neutron_bound(row_map[r], 0, in->rows - 1);
+        const uint8_t *from = neutron_element_address(call->bases, in, n, row, 0, w->channel0);
+        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
+        for (int32_t c = w->col0; c < w->col1; c++) {
+            const int32_t col = neutron_bound(col_map[c], 0, in->cols - 1);
+            neutron_copy_line(to, out->channel_pitch, from + (ptrdiff_t)col * in->col_pitch, in->channel_pitch,
+                              w->channel1 - w->channel0);
+            to += out->col_pitch;
         }
     }
 }

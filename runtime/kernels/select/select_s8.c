@@ -33,26 +33,19 @@ void select_s8_run(const NeutronKernelCall *call) {
     const NeutronBuffer *condition = &call->buffers[p->condition], *out = &call->buffers[p->output];
     const NeutronBuffer *a = &call->buffers[p->input_a], *b = &call->buffers[p->input_b];
     int32_t cols = w->col1 - w->col0, length = w->channel1 - w->channel0;
-    const int32_t joined = neutron_joined_length(cols, length);
-    if (joined > 0 && neutron_columns_join(condition, length) && neutron_columns_join(a, length) &&
-        neutron_columns_join(b, length) && neutron_columns_join(out, length)) {
-        length = joined;
-        cols = 1;
-    }
+    neutron_join_columns((const NeutronBuffer *const[]){condition, a, b, out}, 4, &cols, &length);
     Line line = {.condition_pitch = condition->channel_pitch,
                  .a_pitch = a->channel_pitch,
                  .b_pitch = b->channel_pitch,
                  .out_pitch = out->channel_pitch};
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            for (int32_t c = w->col0; c < w->col0 + cols; c++) {
-                line.condition = neutron_element_address(call->bases, condition, n, r, c, w->channel0);
-                line.a = neutron_element_address(call->bases, a, n, r, c, w->channel0);
-                line.b = neutron_element_address(call->bases, b, n, r, c, w->channel0);
-                line.out = neutron_element_address(call->bases, out, n, r, c, w->channel0);
-                const int32_t done = NEUTRON_BLOCK > 1 ? select_blocks(&line, 0, length, NEUTRON_BLOCK) : 0;
-                select_blocks(&line, done, length, 1);
-            }
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        for (int32_t c = w->col0; c < w->col0 + cols; c++) {
+            line.condition = neutron_element_address(call->bases, condition, n, r, c, w->channel0);
+            line.a = neutron_element_address(call->bases, a, n, r, c, w->channel0);
+            line.b = neutron_element_address(call->bases, b, n, r, c, w->channel0);
+            line.out = neutron_element_address(call->bases, out, n, r, c, w->channel0);
+            const int32_t done = NEUTRON_BLOCK > 1 ? select_blocks(&line, 0, length, NEUTRON_BLOCK) : 0;
+            select_blocks(&line, done, length, 1);
         }
     }
 }

@@ -56,32 +56,30 @@ void softmax_s8_run(const NeutronKernelCall *call) {
     const bool all = own_scale || NEUTRON_BLOCK > 1 || w->channel1 - w->channel0 >= p->exp_count;
     const uint8_t nothing = own_scale ? (uint8_t)p->output_zero_point : 0x80u;
     uint8_t results[256];
-    for (int32_t n = w->batch0; n < w->batch1; n++) {
-        for (int32_t r = w->row0; r < w->row1; r++) {
-            const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, 0);
-            uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
-            for (int32_t c = w->col0; c < w->col1; c++) {
-                const int32_t largest = softmax_largest(from, in_pitch, in->channels);
-                int64_t sum = 0;
-                for (int32_t k = 0; k < in->channels; k++) {
-                    const uint32_t difference = (uint32_t)(largest - (int8_t)from[k * in_pitch]);
-                    if (difference < count) sum += neutron_rounding_shift_right(table[difference], SUM_INTEGER_BITS);
-                }
-                const Division by = division_by(sum, own_scale ? 16 : 8);
-                for (uint32_t i = 0; i < count && own_scale; i++) results[i] = rescaled(table[i], by, p);
-                for (uint32_t i = 0; i < count && all && !own_scale; i++) results[i] = divided(table[i], by);
-                const uint8_t *value = from + (ptrdiff_t)w->channel0 * in_pitch;
-                uint8_t *place = to;
-                for (int32_t k = w->channel0; k < w->channel1; k++, value += in_pitch, place += out_pitch) {
-                    /* Unsigned: an output that overlaps its input may have put something larger there meanwhile. */
-                    const uint32_t difference = (uint32_t)(largest - (int8_t)*value);
-                    uint8_t result = nothing;
-                    if (difference < count) result = all ? results[difference] : divided(table[difference], by);
-                    *place = result;
-                }
-                from += in->col_pitch;
-                to += out->col_pitch;
+    NEUTRON_FOR_EACH_ROW(w, n, r) {
+        const uint8_t *from = neutron_element_address(call->bases, in, n, r, w->col0, 0);
+        uint8_t *to = neutron_element_address(call->bases, out, n, r, w->col0, w->channel0);
+        for (int32_t c = w->col0; c < w->col1; c++) {
+            const int32_t largest = softmax_largest(from, in_pitch, in->channels);
+            int64_t sum = 0;
+            for (int32_t k = 0; k < in->channels; k++) {
+                const uint32_t difference = (uint32_t)(largest - (int8_t)from[k * in_pitch]);
+                if (difference < count) sum += neutron_rounding_shift_right(table[difference], SUM_INTEGER_BITS);
             }
+            const Division by = division_by(sum, own_scale ? 16 : 8);
+            for (uint32_t i = 0; i < count && own_scale; i++) results[i] = rescaled(table[i], by, p);
+            for (uint32_t i = 0; i < count && all && !own_scale; i++) results[i] = divided(table[i], by);
+            const uint8_t *value = from + (ptrdiff_t)w->channel0 * in_pitch;
+            uint8_t *place = to;
+            for (int32_t k = w->channel0; k < w->channel1; k++, value += in_pitch, place += out_pitch) {
+                /* Unsigned: an output that overlaps its input may have put something larger there meanwhile. */
+                const uint32_t difference = (uint32_t)(largest - (int8_t)*value);
+                uint8_t result = nothing;
+                if (difference < count) result = all ? results[difference] : divided(table[difference], by);
+                *place = result;
+            }
+            from += in->col_pitch;
+            to += out->col_pitch;
         }
     }
 }

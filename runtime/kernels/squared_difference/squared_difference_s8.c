@@ -87,15 +87,7 @@ static NEUTRON_INLINE void squared_difference_block(const void *numbers, const i
     }
 }
 
-static void squared_difference_row(const void *numbers, const NeutronTwoOperandRow *row) {
-    neutron_for_each_block(numbers, row, squared_difference_block);
-}
-
-#ifdef NEUTRON_AVX2
-NEUTRON_AVX2 static void squared_difference_row_avx2(const void *numbers, const NeutronTwoOperandRow *row) {
-    neutron_for_each_block(numbers, row, squared_difference_block);
-}
-#endif
+NEUTRON_ROWS_OF_BLOCKS(squared_difference)
 
 void squared_difference_s8_run(const NeutronKernelCall *call) {
     const NeutronSquaredDifferenceS8 *p = call->params;
@@ -104,11 +96,7 @@ void squared_difference_s8_run(const NeutronKernelCall *call) {
         .b = scale(p->b_zero_point, p->b_multiplier, p->b_shift),
         .output = scale(p->output_zero_point, p->output_multiplier, p->output_shift),
     };
-    NeutronTwoOperandRun run = squared_difference_row;
-#ifdef NEUTRON_AVX2
-    if (neutron_has_avx2()) run = squared_difference_row_avx2;
-#endif
-    neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, run);
+    neutron_for_each_row(call, p->input_a, p->input_b, p->output, &numbers, NEUTRON_FASTEST(squared_difference_row));
 }
 
 #endif

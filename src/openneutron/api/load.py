@@ -17,7 +17,7 @@ from openneutron.compiler.graph.partition import operator_title
 from openneutron.errors import InvalidModelError
 from openneutron.files import existing
 from openneutron.isa import Program
-from openneutron.isa.profile import profile
+from openneutron.isa.listing import profile
 from openneutron.litert.neutron_graph import OPERATOR_NAME, find
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 from openneutron.mixed import FileSimulator

@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 
 from openneutron import files
 from openneutron.api.compile import compile
-from openneutron.compiler.search.budget import budget_bytes
+from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.ir import Graph

@@ -180,7 +180,7 @@ def package_check(requirement: Requirement) -> Check:
 
 
 def host_library_check() -> Check:
-    from openneutron.simulator.library import LIBRARY, library
+    from openneutron.simulator.simulator import LIBRARY, library
 
     try:
         library()

@@ -6,16 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from openneutron import ops
-from openneutron.compiler.emit.emit import emit
-from openneutron.compiler.emit.report import Compiled, report, sram_bytes
+from openneutron.compiler.emit.emit import Compiled, emit, report, sram_bytes
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.search.budget import Shortfall, budget_bytes, over_budget, within_budget
 from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.select.select import selections
-from openneutron.compiler.select.storage import Storages
-from openneutron.compiler.select.trial import Trial
+from openneutron.compiler.search.fit import Shortfall, budget_bytes, over_budget, within_budget
+from openneutron.compiler.select.calls import Storages
+from openneutron.compiler.select.select import Trial, selections
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions

@@ -3,17 +3,88 @@
 
 from __future__ import annotations
 
-from openneutron.converter.conversion import Conversion, Converter, OpenConverter
-from openneutron.converter.eiq import EiqConverter
-from openneutron.flags import check_choice
+from dataclasses import dataclass, field
+from typing import Protocol
 
-CONVERTERS: dict[str, Converter] = {item.name: item for item in (OpenConverter(), EiqConverter())}
+from openneutron import targets
+from openneutron.compiler import Compiled, compile_graph
+from openneutron.compiler.search.fit import budget_bytes
+from openneutron.compiler.select.select import Trial
+from openneutron.converter.kernel_selections import selection_of
+from openneutron.flags import check_choice
+from openneutron.ir import Graph
+from openneutron.isa import Program
+from openneutron.isa.payload import VERSION
+from openneutron.options import CONVERTERS, OPEN, CompileOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A NeutronGraph: its three blobs, and the graph's tensors it takes and gives, in its own order.
+
+    ``program`` is ours to read only where ``compiled`` is there; NXP's microcode is passed on as it is.
+    ``payload_version`` is 0 or 1, by the form of the NeutronGraph's outputs. ``file`` is the converted ``.tflite`` where the
+    converter made one.
+    """
+
+    program: Program
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    payload_version: int
+    compiled: Compiled | None = None
+    kernel_selection: str | None = None
+    file: bytes | None = field(default=None, repr=False)
+
+
+class Converter(Protocol):
+    """Takes what LiteRT's int8 operators can say and gives exactly one NeutronGraph for it."""
+
+    name: str
+
+    def check(self, options: CompileOptions) -> None:
+        """Raise the errors that need no model: InvalidOptionError for an option that the converter does not take,
+        MissingToolError where the converter is not installed."""
+
+    def convert(
+        self, graph: Graph, options: CompileOptions, kernel_selection: bool = False, trial: Trial | None = None
+    ) -> Conversion:
+        """Return the graph's NeutronGraph; with ``kernel_selection``, also the C file that registers only the kernels
+        it calls. ``trial`` has the first stages of this project's compiler for the graph.
+
+        Raises as ``check`` does; BudgetError where the budget is too small, ConverterError where the converter fails or
+        leaves part of the graph out."""
+
+
+class OpenConverter:
+    """``openneutron.compiler``."""
+
+    name = OPEN
+
+    def check(self, options: CompileOptions) -> None:
+        """Raise InvalidOptionError for a budget above the target's SRAM."""
+        budget_bytes(options.sram_budget, targets.get(options.target))
+
+    def convert(
+        self, graph: Graph, options: CompileOptions, kernel_selection: bool = False, trial: Trial | None = None
+    ) -> Conversion:
+        """Compile the graph. Raises as ``compile_graph`` does."""
+        compiled = compile_graph(graph, targets.get(options.target), options, trial)
+        return Conversion(
+            compiled.program,
+            graph.inputs,
+            graph.outputs,
+            VERSION,
+            compiled,
+            selection_of((compiled.program,)).text() if kernel_selection else None,
+        )
 
 
 def get(name: str) -> Converter:
     """Return the converter of this name. Raises InvalidOptionError for an unknown name."""
-    check_choice("converter", name, tuple(CONVERTERS))
-    return CONVERTERS[name]
+    check_choice("converter", name, CONVERTERS)
+    if name == OPEN:
+        return OpenConverter()
+    # Imported here, since NXP's converter is a converter itself and knows this module.
+    from openneutron.converter.eiq import EiqConverter
 
-
-__all__ = ["CONVERTERS", "Conversion", "Converter", "get"]
+    return EiqConverter()

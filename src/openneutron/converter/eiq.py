@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from openneutron import litert
-from openneutron.compiler.select.trial import Trial
-from openneutron.converter.conversion import Conversion
+from openneutron.compiler.select.select import Trial
+from openneutron.converter import Conversion
 from openneutron.errors import (
     ConverterError,
     InvalidModelError,
@@ -141,7 +141,6 @@ def _run(folder: Path, model: bytes, options: CompileOptions, wanted: dict[str, 
 
 
 def _flags(flags: Sequence[str]) -> list[tuple[str, str | None]]:
-    """Return names and texts of ``--name=text`` and ``--name``."""
     read: list[tuple[str, str | None]] = []
     for flag in flags:
         name, equals, text = flag.removeprefix("--").partition("=")

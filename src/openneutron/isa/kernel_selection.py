@@ -159,7 +159,6 @@ def _name(kernel: str, variant: str | None) -> str:
 
 
 def _lines() -> list[tuple[str, str]]:
-    """Return the names of all kernels and variants, each with its line, in the order of the table."""
     return [item for row in rows.KERNELS for item in _lines_of(row)]
 
 
@@ -169,8 +168,7 @@ def _lines_of(row: Row) -> list[tuple[str, str]]:
 
 
 def _ordered(found: set[str]) -> tuple[str, ...]:
-    """Return the names in the order of the table, and behind them any that it has not. Beside all of a kernel its variants are
-    left out."""
+    """Return the names in the table's order, then unknown names. Beside all of a kernel its variants are left out."""
     whole = {row.name for row in rows.KERNELS if _is_whole(row, found)}
     names = [name for name, _ in _lines() if name in whole or (name in found and name.partition(":")[0] not in whole)]
     return (*names, *sorted(found - {name for name, _ in _lines()}))

@@ -15,11 +15,9 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.errors import InvalidProgramError
-from openneutron.ir import Graph
 from openneutron.isa import Program
-from openneutron.litert.prune import copied, prune
-from openneutron.litert.read import LiteRTModel, operator_name, places, read, unpack
-from openneutron.litert.write import pack, write
+from openneutron.litert.read import LiteRTModel, operator_name, places, unpack
+from openneutron.litert.write import copied, pack, prune
 
 CUSTOM_CODE = b"NeutronGraph"
 OPERATOR_NAME = f"CUSTOM {CUSTOM_CODE.decode()}"
@@ -72,11 +70,6 @@ def splice(model: LiteRTModel, steps: Sequence[int | NeutronNode]) -> bytes:
             operators.append(_operator(new, len(new.operatorCodes) - 1, model.tensor_index, step, taken))
     main.operators = operators
     return pack(prune(new))
-
-
-def graph_file(graph: Graph, program: Program) -> bytes:
-    """Return a file of one NeutronGraph: the program in place of the whole graph that it was compiled from."""
-    return splice(read(write(graph)), [NeutronNode(graph.name, graph.inputs, graph.outputs, program)])
 
 
 def _operator(model: Any, code: int, index: dict[str, int], node: NeutronNode, taken: set[str]) -> Any:

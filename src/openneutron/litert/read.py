@@ -20,19 +20,8 @@ from openneutron.ops import Attribute
 
 FILE_IDENTIFIER = b"TFL3"
 
-_T = schema.TensorType
-DTYPE_OF_LITERT = {
-    _T.FLOAT32: DType.FLOAT32,
-    _T.FLOAT16: DType.FLOAT16,
-    _T.FLOAT64: DType.FLOAT64,
-    _T.INT8: DType.INT8,
-    _T.UINT8: DType.UINT8,
-    _T.INT16: DType.INT16,
-    _T.UINT16: DType.UINT16,
-    _T.INT32: DType.INT32,
-    _T.UINT32: DType.UINT32,
-    _T.INT64: DType.INT64,
-    _T.BOOL: DType.BOOL,
+DTYPE_OF_LITERT: dict[int, DType] = {
+    getattr(schema.TensorType, dtype.name): dtype for dtype in DType if dtype is not DType.OPAQUE
 }
 _OPERATOR_NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
 
@@ -51,8 +40,7 @@ class LiteRTModel:
 
 
 def read(data: bytes | Path) -> LiteRTModel:
-    """Return the main graph of a ``.tflite`` file or its bytes. Raises InvalidModelError where it is none or is
-    damaged."""
+    """Return the main graph of a ``.tflite`` file or its bytes. Raises InvalidModelError for others and damaged ones."""
     name = "model"
     if isinstance(data, Path):
         name = data.name
@@ -71,8 +59,7 @@ def read(data: bytes | Path) -> LiteRTModel:
 
 
 def unpack(data: bytes, name: str) -> Any:
-    """Return a file's flatbuffer objects, as the generated reader has them. Raises InvalidModelError where there are
-    none."""
+    """Return a file's flatbuffer objects, as the generated reader has them. Raises InvalidModelError without them."""
     if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
         raise InvalidModelError(
             f"'{name}' is no LiteRT model: bytes 4 to 7 are {data[4:8]!r}; a .tflite file has {FILE_IDENTIFIER!r} there."
@@ -104,8 +91,7 @@ def _inline(model: Any, data: bytes) -> None:
 
 
 def read_model(model: Any) -> LiteRTModel:
-    """Return the main graph with its flatbuffer objects. Raises InvalidModelError, or any exception where these are
-    damaged."""
+    """Return the main graph with its flatbuffer objects. Raises any exception where these are damaged."""
     if not model.subgraphs:
         raise InvalidModelError("the model has no subgraph.")
     subgraph = model.subgraphs[0]
@@ -140,8 +126,7 @@ def places(given: Any) -> list[int]:
 
 
 def _unique_names(tensors: Sequence[Any]) -> list[str]:
-    """Return a unique name for each tensor: the file's, with a number added where several tensors have the same
-    name."""
+    """Return a unique name for each tensor: the file's, with a number where several tensors have the same name."""
     names: dict[str, None] = {}
     for index, item in enumerate(tensors):
         stem = item.name.decode("utf-8", "replace") if item.name else f"tensor{index}"

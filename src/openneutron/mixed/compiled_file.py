@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from openneutron import ops, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.graph.partition import OnNpu, Partitioning, operator_title, partition
-from openneutron.compiler.search.budget import budget_bytes, over_budget
+from openneutron.compiler.search.fit import budget_bytes, over_budget
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Graph
 from openneutron.isa import Program, decode, listing

@@ -18,9 +18,8 @@ from openneutron.errors import InvalidModelError
 from openneutron.ir import DType, Graph, Node
 from openneutron.litert import LiteRTModel
 from openneutron.litert.interpret import InterpreterProcess
-from openneutron.litert.prune import CALLING, copied, cut
 from openneutron.litert.read import read_model
-from openneutron.litert.write import stored
+from openneutron.litert.write import CALLING, copied, cut, stored
 
 READ_BY_THE_NPU = (DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.BOOL)
 """The result types that are folded.

@@ -17,7 +17,7 @@ from openneutron.ir import DType, Tensor
 from openneutron.litert import LiteRTModel, read
 from openneutron.litert.interpret import InterpreterProcess
 from openneutron.litert.neutron_graph import FoundNode, find
-from openneutron.litert.prune import cut
+from openneutron.litert.write import cut
 from openneutron.simulator import Simulator
 
 NAMES_SHOWN = 4

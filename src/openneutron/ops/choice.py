@@ -1,59 +1,53 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Comparisons, boolean operators, selections by booleans, and positions of extrema."""
+"""Operators on values without a scale: casts, comparisons, boolean operators, selections by booleans, positions of extrema."""
 
 from __future__ import annotations
 
 from openneutron.ir import DType, Graph, Node
-from openneutron.ops.compose import Parts
-from openneutron.ops.elementwise import broadcast_shape
-from openneutron.ops.limits import axes_of, constant_at, int8_inputs, int8_reason, limit, unquantized
-from openneutron.ops.pool import RUNS_OF_AXES, named_axes, reducing
+from openneutron.ops.limits import axes_of, broadcasts, extent_reason, int8_inputs, int8_reason, limit, unquantized
+from openneutron.ops.reductions import RUNS_OF_AXES, named_axes, reducing
 from openneutron.ops.table import (
     INPUT,
     Attribute,
-    Composition,
-    Limit,
     Op,
     Operand,
+    Parts,
     Quantization,
     Role,
+    broadcast,
     moving,
     parameter,
+    stated_shape,
 )
+
+WHOLE = (DType.INT8, DType.INT32, DType.INT64, DType.BOOL)
+"""The integer types that CAST accepts on either side; each is stored with its low byte first."""
+
+
+def _whole_numbers(graph: Graph, node: Node) -> str | None:
+    source, result = graph.given(node, 0), graph[node.outputs[0]]
+    for what, tensor in (("input", source), ("output", result)):
+        if tensor.dtype not in WHOLE:
+            return f"{what} '{tensor.name}' is {tensor.dtype}; it must be int8, int32, int64 or bool"
+        if reason := extent_reason(tensor, what):
+            return reason
+    if result.dtype is DType.BOOL and source.dtype not in (DType.INT8, DType.BOOL):
+        return f"it turns {source.dtype} into bool; of several bytes no kernel tells whether one is not 0"
+    return None
+
+
+def _same_bytes(graph: Graph, node: Node) -> str | None:
+    source, result = graph.given(node, 0), graph[node.outputs[0]]
+    if source.size_bytes == result.size_bytes:
+        return None
+    return f"its input has {source.size_bytes} bytes, its output {result.size_bytes}"
+
+
+_TYPES = limit("int8, int32, int64 or bool; to bool from int8 or bool alone", _whole_numbers)
+
 
 MOST_BROADCAST = {"compare": 4, "logical": 4, "select": 5}
 """The largest rank at which LiteRT broadcasts these families."""
-
-
-def _shapes(graph: Graph, node: Node) -> list[tuple[int, ...]]:
-    return [graph[name].shape for name in node.inputs if name is not None]
-
-
-def _broadcast(graph: Graph, node: Node) -> tuple[int, ...] | None:
-    shape: tuple[int, ...] | None = ()
-    for own in _shapes(graph, node):
-        shape = None if shape is None else broadcast_shape(shape, own)
-    return shape
-
-
-def _result_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    shape = _broadcast(graph, node)
-    assert shape is not None
-    return (shape,)
-
-
-def _broadcasts(most: int) -> Limit:
-    def rule(graph: Graph, node: Node) -> str | None:
-        shapes = _shapes(graph, node)
-        words = " and ".join(str(list(shape)) for shape in shapes)
-        if _broadcast(graph, node) is None:
-            return f"its inputs have shapes {words}, which do not broadcast"
-        longest = max(len(shape) for shape in shapes)
-        if len(set(shapes)) > 1 and longest > most:
-            return f"it broadcasts at rank {longest}; at most {most}, as in LiteRT"
-        return None
-
-    return limit(f"shapes that broadcast, up to rank {most} where they differ", rule)
 
 
 def _comparable(graph: Graph, node: Node) -> str | None:
@@ -92,14 +86,14 @@ def _comparison(name: str) -> Op:
     return Op(
         name,
         operands=(Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
-        shape=_result_shape,
+        shape=broadcast,
         kernels=("compare_s8",),
         quantization=Quantization.NONE,
         limits=(
             limit(words, _comparable),
             limit("inputs of one type", _one_type),
             unquantized([], True, DType.BOOL),
-            _broadcasts(MOST_BROADCAST["compare"]),
+            broadcasts(MOST_BROADCAST["compare"]),
         ),
         version=2,
         unsigned=True,
@@ -111,28 +105,12 @@ def _logical(name: str, doc: str, kernel: str = "maximum_s8", operands: int = 2)
     return Op(
         name,
         operands=tuple(Operand(Role.CONDITION, place) for place in ("a", "b")[:operands]),
-        shape=_result_shape,
+        shape=broadcast,
         kernels=(kernel,),
         quantization=Quantization.NONE,
-        limits=(
-            unquantized(range(operands), True, DType.BOOL),
-            _broadcasts(MOST_BROADCAST["logical"]),
-        ),
+        limits=(unquantized([], True, DType.BOOL), broadcasts(MOST_BROADCAST["logical"])),
         doc=doc,
     )
-
-
-def _one_scale(graph: Graph, node: Node) -> str | None:
-    output = graph[node.outputs[0]]
-    if reason := int8_reason(output, "output"):
-        return reason
-    for index in (1, 2):
-        tensor = graph.given(node, index)
-        if reason := int8_reason(tensor, "input"):
-            return reason
-        if tensor.quant != output.quant:
-            return f"input '{tensor.name}' has {tensor.quant}, the output {output.quant}; they must be the same"
-    return None
 
 
 def _condition_of_rows(graph: Graph, node: Node) -> str | None:
@@ -146,20 +124,17 @@ def _condition_of_rows(graph: Graph, node: Node) -> str | None:
     )
 
 
-def _select_of_rows(graph: Graph, node: Node) -> Composition:
-    """Lower SELECT_V2; a condition with one value for each index of the first axis is broadcast along the other
-    axes."""
-    parts, (condition, *others), (result,) = Parts(graph, node), (str(name) for name in node.inputs), node.outputs
+def _select_of_rows(parts: Parts, graph: Graph, node: Node) -> None:
+    """Lower SELECT_V2; a condition of the first axis is broadcast along the other axes."""
+    (condition, *others), (result,) = (str(name) for name in node.inputs), node.outputs
     shape, own = graph[result].shape, graph[condition].shape
     if own != shape:
         condition = parts.reshape(condition, (*own, *(1,) * (len(shape) - len(own))))
     parts.add("select_v2", [condition, *others], result)
-    return parts.done()
 
 
 def arg_axis(graph: Graph, node: Node) -> int:
-    """Return the axis along which an arg_max looks, not negative. Raises ValueError where it does not name exactly
-    one."""
+    """Return the axis along which an arg_max looks, not negative. Raises ValueError where it names several."""
     data, (axis,) = graph.given(node, 0), named_axes(graph, node)
     return axis % len(data.shape)
 
@@ -186,7 +161,6 @@ def _arg(name: str, doc: str) -> Op:
         quantization=Quantization.NONE,
         limits=(
             int8_inputs(0),
-            constant_at(1, "axis"),
             axes_of(0, named_axes),
             unquantized([], True, DType.INT32, DType.INT64),
             limit("an output of the type its option says", _stated_type),
@@ -200,20 +174,30 @@ def _arg(name: str, doc: str) -> Op:
 def _over_axes(name: str, doc: str) -> Op:
     return reducing(
         name,
-        operands=(Operand(Role.CONDITION, "input"), parameter("axes")),
+        operands=(Operand(Role.CONDITION, "input"), parameter("list of axes")),
         kernels=("reduce_max_s8",),
         quantization=Quantization.NONE,
-        limits=(
-            unquantized([0], True, DType.BOOL),
-            constant_at(1, "list of axes"),
-            axes_of(0, named_axes),
-            RUNS_OF_AXES,
-        ),
+        limits=(unquantized([], True, DType.BOOL), axes_of(0, named_axes), RUNS_OF_AXES),
         doc=doc,
     )
 
 
 OPS = (
+    Op(
+        "cast",
+        kernels=("copy_s8", "lookup_s8"),
+        quantization=Quantization.NONE,
+        limits=(_TYPES,),
+        doc="The stored numbers in another type; where that is narrower, their low bytes.",
+    ),
+    Op(
+        "bitcast",
+        shape=stated_shape,
+        kernels=("copy_s8",),
+        quantization=Quantization.NONE,
+        limits=(_TYPES, limit("as many bytes as the input", _same_bytes)),
+        doc="The same bytes as another type.",
+    ),
     *(_comparison(name) for name in COMPARISONS),
     _logical("logical_and", "Whether both are true, with broadcasting."),
     _logical("logical_or", "Whether one of them is true, with broadcasting."),
@@ -221,13 +205,9 @@ OPS = (
     moving(
         "select_v2",
         operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
-        shape=_result_shape,
+        shape=broadcast,
         kernels=("select_s8",),
-        limits=(
-            unquantized([0], False, DType.BOOL),
-            limit("inputs and output of the same scale and zero point", _one_scale),
-            _broadcasts(MOST_BROADCAST["select"]),
-        ),
+        limits=(broadcasts(MOST_BROADCAST["select"]),),
         doc="One value where a condition holds, another elsewhere, with broadcasting.",
     ),
     moving(
@@ -235,11 +215,7 @@ OPS = (
         operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
         shape=lambda graph, node: (graph[str(node.inputs[1])].shape,),
         kernels=("select_s8",),
-        limits=(
-            unquantized([0], False, DType.BOOL),
-            limit("inputs and output of the same scale and zero point", _one_scale),
-            limit("inputs of one shape; a condition of that, of its first extent, or one", _condition_of_rows),
-        ),
+        limits=(limit("inputs of one shape; a condition of that, of its first extent, or one", _condition_of_rows),),
         doc="One value where a condition holds, another elsewhere.",
         made_of=_select_of_rows,
     ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions and fully connected layers."""
+"""Convolutions, transposed convolutions, fully connected layers and products of matrices, and their multiply-accumulates."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ import math
 import numpy as np
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import (
-    LARGEST_WINDOW_WORD,
-    MOST_PARTS_OF_WEIGHTS,
-    attr_among,
-    int8_at,
-    int8_weight,
-    int32_bias,
-    limit,
-    rank,
-    window_numbers,
+from openneutron.ops.limits import LARGEST_WINDOW_WORD, MOST_PARTS_OF_WEIGHTS, attr_among, limit, rank, window_numbers
+from openneutron.ops.rescaling import (
+    fitted_for_single_rounding,
+    fused_activation,
+    matmul_factor,
+    of_convolution,
+    of_two,
+    rescales,
 )
-from openneutron.ops.rescaling import fitted_for_single_rounding, fused_activation, of_convolution, rescales
-from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role
+from openneutron.ops.table import (
+    INPUT,
+    Attribute,
+    Op,
+    Operand,
+    Role,
+    broadcast_shape,
+    constant_values,
+    parameter,
+    shape_given_by,
+    shape_of,
+)
 
 PADDING = Attribute("padding", "padding", "VALID", {0: "SAME", 1: "VALID"})
 ACTIVATION = Attribute(
@@ -34,8 +42,7 @@ Padding = tuple[int, int, int, int]
 
 
 def same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Return padding before and after one axis under SAME; the odd one goes behind
-    (tensorflow/lite/kernels/padding.h)."""
+    """Return padding before and after one axis under SAME; the odd one goes behind (LiteRT's padding.h)."""
     output = -(-size // stride)
     total = max(0, (output - 1) * stride + (kernel - 1) * dilation + 1 - size)
     return total // 2, total - total // 2
@@ -63,17 +70,10 @@ def window_output(node: Node, height: int, width: int, kernel_h: int, kernel_w: 
 
 
 def _conv_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data, weights = graph.given(node, 0), graph.given(node, 1)
-    batches, height, width, _ = data.shape
-    filters, kernel_h, kernel_w, _ = weights.shape
-    return ((batches, *window_output(node, height, width, kernel_h, kernel_w), filters),)
-
-
-def _depthwise_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    data, weights = graph.given(node, 0), graph.given(node, 1)
-    batches, height, width, _ = data.shape
-    _, kernel_h, kernel_w, channels = weights.shape
-    return ((batches, *window_output(node, height, width, kernel_h, kernel_w), channels),)
+    batches, height, width, _ = shape_of(graph, node)
+    filters, kernel_h, kernel_w, last = shape_of(graph, node, 1)
+    outputs = filters if node.op == "conv_2d" else last
+    return ((batches, *window_output(node, height, width, kernel_h, kernel_w), outputs),)
 
 
 def _fully_connected_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -128,8 +128,7 @@ def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
 
 
 def _products_in_range(graph: Graph, node: Node) -> str | None:
-    """Check that the product of accumulator and factor fits int32: LiteRT casts this double to int32 before it
-    clamps."""
+    """Check that accumulator times factor fits int32: LiteRT casts this double to int32 before it clamps."""
     weights, bias = graph.given(node, 1), graph.operand(node, 2)
     assert weights.data is not None and weights.quant is not None
     factors = np.asarray(of_convolution(0, 1)(graph, node))
@@ -147,15 +146,7 @@ def _products_in_range(graph: Graph, node: Node) -> str | None:
 
 MOST_PRODUCT = 2.0**31 - 1
 
-_CONV_LIMITS = (
-    int8_at(0),
-    rank(0, 4, 4),
-    window_numbers(),
-    int8_weight(1, 0),
-    int32_bias(2),
-    rescales(of_convolution(0, 1)),
-    fused_activation(),
-)
+_CONV_LIMITS = (rank(0, 4, 4), window_numbers(), rescales(of_convolution(0, 1)), fused_activation())
 
 CONV_2D = Op(
     "conv_2d",
@@ -172,19 +163,13 @@ CONV_2D = Op(
 
 DEPTHWISE_CONV_2D = Op(
     "depthwise_conv_2d",
-    operands=CONV_2D.operands,
-    shape=_depthwise_shape,
+    operands=(INPUT, Operand(Role.WEIGHT, "weights", channel_axis=3), CONV_2D.operands[2]),
+    shape=_conv_shape,
     kernels=("depthwise_conv_2d_s8",),
     options="DepthwiseConv2DOptions",
     attributes=(PADDING, *STRIDES, *DILATIONS, ACTIVATION, Attribute("depth_multiplier", "depthMultiplier", 1)),
     limits=(
-        int8_at(0),
-        rank(0, 4, 4),
-        window_numbers(),
-        int8_weight(1, 3),
-        int32_bias(2),
-        rescales(of_convolution(0, 1)),
-        fused_activation(),
+        *_CONV_LIMITS,
         limit("output channels a multiple of the input's", _depth_multiplier),
         limit(
             f"with uint8 weights a kernel over at most {LARGEST_WINDOW_WORD // MOST_PARTS_OF_WEIGHTS} rows",
@@ -207,9 +192,6 @@ FULLY_CONNECTED = Op(
         Attribute("weights_format", "weightsFormat", "DEFAULT", {0: "DEFAULT", 1: "SHUFFLED4x16INT8"}),
     ),
     limits=(
-        int8_at(0),
-        int8_weight(1, 0),
-        int32_bias(2),
         rescales(of_convolution(0, 1)),
         fused_activation(),
         attr_among("weights_format", "DEFAULT"),
@@ -222,4 +204,147 @@ FULLY_CONNECTED = Op(
     doc="Fully connected layer; weights [outputs, inputs].",
 )
 
-OPS = (CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED)
+MOST_DEPTH = 2**15
+"""Products of two differences of stored values that surely fit the kernel's 32-bit accumulator."""
+
+
+def matrices(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of both operands as [..., rows, depth] and [..., depth, columns]."""
+    a, b = graph.given(node, 0), graph.given(node, 1)
+    return _turned(a.shape, node["adj_x"]), _turned(b.shape, node["adj_y"])
+
+
+def _turned(shape: tuple[int, ...], turned: bool) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2]) if turned else shape
+
+
+def _matmul_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    a, b = matrices(graph, node)
+    batches = broadcast_shape(a[:-2], b[:-2])
+    assert batches is not None
+    return ((*batches, a[-2], b[-1]),)
+
+
+def _multiply(graph: Graph, node: Node) -> str | None:
+    a, b = matrices(graph, node)
+    if a[-1] != b[-2] or broadcast_shape(a[:-2], b[:-2]) is None:
+        return f"its matrices are {list(a)} and {list(b)}, which do not multiply"
+    if a[-1] > MOST_DEPTH:
+        return f"it adds {a[-1]} products; at most {MOST_DEPTH}"
+    return None
+
+
+BATCH_MATMUL = Op(
+    "batch_matmul",
+    operands=(Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
+    shape=_matmul_shape,
+    kernels=("batch_matmul_s8",),
+    options="BatchMatMulOptions",
+    attributes=(Attribute("adj_x", "adjX", False), Attribute("adj_y", "adjY", False)),
+    limits=(
+        rank(0, 2, 5),
+        rank(1, 2, 5),
+        limit(f"matrices that multiply, batches that broadcast, a depth of at most {MOST_DEPTH}", _multiply),
+        rescales(of_two(matmul_factor)),
+    ),
+    version=2,
+    doc="Products of matrices, either of them transposed; batches broadcast.",
+)
+
+RANK_OF_WEIGHTS = {"conv_2d": 4, "depthwise_conv_2d": 4, "fully_connected": 2, "batch_matmul": 2, "transpose_conv": 4}
+"""The operators that multiply and accumulate, with the smallest rank of their second operand."""
+
+
+def macs(graph: Graph, node: Node) -> int:
+    """Return the multiply-accumulates of a convolution or matrix product, 0 for other operators.
+
+    The operands' types do not matter: a float convolution counts too. Weights are [outputs, height, width, inputs] for
+    a convolution, [1, height, width, outputs] for a depthwise convolution, [outputs, inputs] for a fully connected
+    layer, as in LiteRT.
+    """
+    op = node.op
+    operands = [graph[name] for name in node.inputs if name is not None]
+    if op not in RANK_OF_WEIGHTS or len(operands) < 2 or len(operands[1].shape) < RANK_OF_WEIGHTS[op]:
+        return 0
+    result = graph[node.outputs[0]]
+    if op == "transpose_conv" and len(operands) > 2:
+        # The operands are output shape, weights, input: each input value is multiplied by all weights of its channel.
+        return operands[2].elements * math.prod(operands[1].shape[:3])
+    factor = operands[1].shape
+    if op == "conv_2d":
+        return result.elements * math.prod(factor[1:])
+    if op == "depthwise_conv_2d":
+        return result.elements * math.prod(factor[1:3])
+    if op == "fully_connected":
+        return result.elements * factor[-1]
+    return result.elements * operands[0].shape[-2 if node["adj_x"] else -1]
+
+
+OUTPUT_SHAPE, WEIGHTS, DATA, BIAS = range(4)
+"""The operands' places."""
+
+Shape = tuple[int, ...]
+
+
+def cropped(node: Node, data: Shape, weights: Shape, result: Shape) -> Padding:
+    """Return the rows above and below and the columns left and right by which all windows together exceed the result.
+
+    Below 0 where the result goes further than the windows. Under SAME the odd row is left out behind
+    (ComputePaddingHeightWidth of LiteRT's padding.h).
+    """
+    if not isinstance(node["padding"], str):
+        top, bottom, left, right = node["padding"]
+        return (top, bottom, left, right)
+    sides = []
+    for axis, stride in ((1, node["stride_h"]), (2, node["stride_w"])):
+        surplus = (data[axis] - 1) * stride + weights[axis] - result[axis]
+        before = max(0, surplus) // 2 if node["padding"] == "SAME" else 0
+        sides += [before, surplus - before]
+    return (sides[0], sides[1], sides[2], sides[3])
+
+
+def _fitting(graph: Graph, node: Node) -> str | None:
+    shape = constant_values(graph, node, OUTPUT_SHAPE)
+    weights, data = graph.given(node, WEIGHTS), graph.given(node, DATA)
+    if len(weights.shape) != 4 or weights.shape[3] != data.shape[3]:
+        return f"its weights have shape {list(weights.shape)}; they must be [output, height, width, {data.shape[3]}]"
+    if len(shape) != 4 or shape[0] != data.shape[0] or shape[3] != weights.shape[0]:
+        return f"its output shape is {list(shape)}; it must be [{data.shape[0]}, height, width, {weights.shape[0]}]"
+    for axis, what in ((1, "rows"), (2, "columns")):
+        stride = node["stride_h" if axis == 1 else "stride_w"]
+        least = (data.shape[axis] - 1) * stride + (1 if node["padding"] == "SAME" else weights.shape[axis])
+        if not least <= shape[axis] < least + stride:
+            return (
+                f"it makes {shape[axis]} of {data.shape[axis]} {what}; under {node['padding']} padding it must be "
+                f"{least} to {least + stride - 1}"
+            )
+    return None
+
+
+TRANSPOSE_CONV = Op(
+    "transpose_conv",
+    operands=(
+        parameter("output shape"),
+        Operand(Role.WEIGHT, "weights"),
+        Operand(Role.ACTIVATION, "input"),
+        Operand(Role.BIAS, "bias", optional=True),
+    ),
+    shape=shape_given_by(OUTPUT_SHAPE),
+    kernels=("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8"),
+    attributes=(PADDING, *STRIDES, ACTIVATION),
+    limits=(
+        rank(DATA, 4, 4),
+        window_numbers(),
+        rescales(of_convolution(DATA, WEIGHTS)),
+        fused_activation(),
+        limit("output rows and columns from which a convolution would make the input's", _fitting),
+    ),
+    version=4,
+    unsigned=True,
+    doc=(
+        "Transposed convolution, any kernel, stride and padding; weights OHWI. A convolution for each phase of the strides: "
+        "no zero that the weights hold in whole rows, columns or groups is multiplied."
+    ),
+)
+
+OPS = (CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED, BATCH_MATMUL, TRANSPOSE_CONV)

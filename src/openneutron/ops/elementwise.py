@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.conv import ACTIVATION
-from openneutron.ops.limits import constant_at, fixed_output, int8_at, limit, shared_quantization, stored_at
+from openneutron.ops.limits import Limit, broadcasts, limit
 from openneutron.ops.rescaling import (
     clamps_to,
     fused_activation,
@@ -24,35 +25,9 @@ from openneutron.ops.rescaling import (
     result_quant,
     rsqrt_factor,
 )
-from openneutron.ops.table import INPUT, Attribute, Limit, Op, Operand, Quantization, Role
+from openneutron.ops.table import INPUT, Attribute, Op, Operand, Quantization, Role, broadcast, broadcast_shape
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
-
-
-def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the shape of NumPy's broadcasting; None where the shapes don't fit."""
-    length = max(len(a), len(b))
-    a, b = (1,) * (length - len(a)) + a, (1,) * (length - len(b)) + b
-    if any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)):
-        return None
-    return tuple(max(x, y) for x, y in zip(a, b, strict=True))
-
-
-def _two_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    a, b = graph.given(node, 0), graph.given(node, 1)
-    shape = broadcast_shape(a.shape, b.shape)
-    assert shape is not None
-    return (shape,)
-
-
-def _broadcastable(graph: Graph, node: Node) -> str | None:
-    a, b = graph.given(node, 0), graph.given(node, 1)
-    if broadcast_shape(a.shape, b.shape) is None:
-        return f"its inputs have shapes {list(a.shape)} and {list(b.shape)}, which do not broadcast"
-    longest = max(len(a.shape), len(b.shape))
-    if a.shape != b.shape and longest > 6:
-        return f"it broadcasts at rank {longest}; at most 6, as in LiteRT"
-    return None
 
 
 def _hard_swish_scales(graph: Graph, node: Node) -> str | None:
@@ -94,8 +69,7 @@ ADDED_SHIFT = 20
 
 
 def sum_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
-    """Return the factor of the sum in LiteRT's ADD and SUB, in double; the operands are scaled to twice the larger
-    scale."""
+    """Return the factor of the sum in LiteRT's ADD and SUB, in double; operands have twice the larger scale."""
     return 2.0 * max(a.scale, b.scale) / (2.0**ADDED_SHIFT * result.scale)
 
 
@@ -113,8 +87,7 @@ _SUM_SCALES = limit("output scale above 1/2^19 of the larger input's", _sum_scal
 
 
 def prelu_factors(data: QuantParams, slope: QuantParams, result: QuantParams) -> tuple[float, float]:
-    """Return PRELU's factors for positive values and for products with a slope, in float32 (PreluPrepare of
-    activations.cc)."""
+    """Return PRELU's factors for positive values and for products, in float32 (PreluPrepare of activations.cc)."""
     return ratio_in_float(data, result), product_in_float(data, slope, result)
 
 
@@ -127,8 +100,7 @@ def _leaky_slope(graph: Graph, node: Node) -> float:
 
 
 def hard_swish_factors(source: QuantParams, result: QuantParams) -> tuple[np.float32, np.float32]:
-    """Return HARD_SWISH's factors for the input with 7 more bits: to the output's scale, and to 3.0 at 2^15
-    (hard_swish.cc)."""
+    """Return HARD_SWISH's factors of the input with 7 more bits: to the output's scale, to 3.0 at 2^15 (hard_swish.cc)."""
     with np.errstate(all="ignore"):
         fine = np.float32(1 / 128) * np.float32(source.scale)
         return fine / np.float32(result.scale), fine / (np.float32(3) / np.float32(32768))
@@ -143,8 +115,7 @@ HARD_SWISH_EXPONENT = 15
 
 
 def squared_difference_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
-    """Return the factor of the square in LiteRT's SQUARED_DIFFERENCE, in double: the operands have 7 bits of
-    fraction."""
+    """Return the factor of the square in SQUARED_DIFFERENCE, in double: the operands have 7 bits of fraction."""
     twice = 2.0 * max(a.scale, b.scale)
     return twice * twice / (2.0**14 * result.scale)
 
@@ -183,16 +154,12 @@ def _two(
     return Op(
         name,
         operands=_TWO,
-        shape=_two_shape,
+        shape=broadcast,
         kernels=(kernel,),
         options=options,
         attributes=(ACTIVATION,) if fused else (),
         quantization=quantization,
-        limits=(
-            int8_at(0, 1),
-            limit("shapes that broadcast, up to rank 6 where they differ", _broadcastable),
-            *limits,
-        ),
+        limits=(broadcasts(6), *limits),
         version=version,
         unsigned=unsigned,
         doc=doc,
@@ -201,34 +168,11 @@ def _two(
 
 def _extremum(name: str, doc: str) -> Op:
     # LiteRT compares stored values whatever they stand for.
-    limits = (shared_quantization(),)
-    return _two(name, "maximum_s8", doc, limits, "MaximumMinimumOptions", Quantization.SHARED, fused=False)
+    return _two(name, "maximum_s8", doc, (), "MaximumMinimumOptions", Quantization.SHARED, fused=False)
 
 
-def _table(
-    name: str,
-    doc: str,
-    attributes: tuple[Attribute, ...] = (),
-    fixed: tuple[float, int] | None = None,
-    version: int = 2,
-    limits: tuple[Limit, ...] = (),
-    unsigned: bool = True,
-    types: tuple[DType, ...] = (DType.INT8,),
-) -> Op:
-    limits = (stored_at((0,), types), *limits)
-    if fixed is not None:
-        limits += (fixed_output(*fixed),)
-    return Op(
-        name,
-        kernels=("lookup_s8",),
-        attributes=attributes,
-        quantization=Quantization.FREE if fixed is None else Quantization.FIXED,
-        fixed_output=fixed,
-        limits=limits,
-        version=version,
-        unsigned=unsigned,
-        doc=doc,
-    )
+_table = partial(Op, kernels=("lookup_s8",), version=2, unsigned=True)
+"""Return the row of a function of one operand."""
 
 
 def _whole_table(graph: Graph, node: Node) -> str | None:
@@ -245,7 +189,7 @@ LOOKUP = Op(
     in_litert=False,
     operands=(INPUT, Operand(Role.VALUE, "table")),
     kernels=("lookup_s8",),
-    limits=(int8_at(0), constant_at(1, "table"), limit("a table of 256 int8 values", _whole_table)),
+    limits=(limit("a table of 256 int8 values", _whole_table),),
     doc="Any function of one value, as a table: entry i is the result for stored value i - 128. "
     "LiteRT has no operator for it; files say it as CAST, ADD and GATHER.",
 )
@@ -275,31 +219,31 @@ OPS = (
         fused=False,
         unsigned=False,
     ),
-    _table("relu", "max(x, 0).", limits=(_RESCALED,)),
-    _table("relu6", "min(max(x, 0), 6).", limits=(_RESCALED, clamps_to(0.0, 6.0))),
-    _table("relu_n1_to_1", "min(max(x, -1), 1).", version=1, limits=(_RESCALED, clamps_to(-1.0, 1.0))),
-    _table("relu_0_to_1", "min(max(x, 0), 1).", version=1, limits=(_RESCALED, clamps_to(0.0, 1.0))),
+    _table("relu", doc="max(x, 0).", limits=(_RESCALED,)),
+    _table("relu6", doc="min(max(x, 0), 6).", limits=(_RESCALED, clamps_to(0.0, 6.0))),
+    _table("relu_n1_to_1", doc="min(max(x, -1), 1).", version=1, limits=(_RESCALED, clamps_to(-1.0, 1.0))),
+    _table("relu_0_to_1", doc="min(max(x, 0), 1).", version=1, limits=(_RESCALED, clamps_to(0.0, 1.0))),
     _table(
         "quantize",
-        "The same values at another scale and zero point.",
+        doc="The same values at another scale and zero point.",
         limits=(rescales(of_one(ratio)),),
         types=(DType.INT8, DType.UINT8),
     ),
-    _table("abs", "The magnitude.", limits=(_RESCALED,), unsigned=False),
-    _table("exp", "exp(x).", unsigned=False),
-    _table("log", "Natural logarithm.", unsigned=False),
-    _table("logistic", "1 / (1 + exp(-x)).", fixed=(1 / 256, -128)),
-    _table("tanh", "Hyperbolic tangent.", fixed=(1 / 128, 0)),
+    _table("abs", doc="The magnitude.", limits=(_RESCALED,), unsigned=False),
+    _table("exp", doc="exp(x).", unsigned=False),
+    _table("log", doc="Natural logarithm.", unsigned=False),
+    _table("logistic", doc="1 / (1 + exp(-x)).", fixed_output=(1 / 256, -128)),
+    _table("tanh", doc="Hyperbolic tangent.", fixed_output=(1 / 128, 0)),
     _table(
         "neg",
-        "-x.",
+        doc="-x.",
         unsigned=False,
         version=1,
         limits=(limit("input and output of one scale, with zero points of opposite sign", _negated_quantization),),
     ),
     _table(
         "rsqrt",
-        "1 / sqrt(x); the largest stored value where x is 0 or below, for which LiteRT has no result.",
+        doc="1 / sqrt(x); the largest stored value where x is 0 or below, for which LiteRT has no result.",
         unsigned=False,
         limits=(
             limit(f"root of the input scale times the output scale below {RSQRT_MOST}", _rsqrt_scales),
@@ -308,23 +252,23 @@ OPS = (
     ),
     _table(
         "sqrt",
-        "Square root, rounded down; of what is below 0, for which LiteRT has no result, that of 0.",
+        doc="Square root, rounded down; of what is below 0, for which LiteRT has no result, that of 0.",
         unsigned=False,
     ),
     _table(
         "elu",
-        "x where x is positive, exp(x) - 1 elsewhere; the reference kernels of LiteRT leave it out, its optimized ones have it.",
+        doc="x where x is positive, exp(x) - 1 elsewhere; the reference kernels of LiteRT leave it out, its optimized ones have it.",
         version=1,
         unsigned=False,
     ),
     _table(
         "gelu",
-        "x times the normal distribution's function of x, or its approximation with tanh.",
+        doc="x times the normal distribution's function of x, or its approximation with tanh.",
         attributes=(Attribute("approximate", "approximate", False),),
     ),
     _table(
         "hard_swish",
-        "x * min(max(x + 3, 0), 6) / 6.",
+        doc="x * min(max(x + 3, 0), 6) / 6.",
         version=1,
         limits=(
             limit("output scale above 1/128 of the input's", _hard_swish_scales),
@@ -333,7 +277,7 @@ OPS = (
     ),
     _table(
         "leaky_relu",
-        "x where x is positive, alpha * x elsewhere.",
+        doc="x where x is positive, alpha * x elsewhere.",
         attributes=(Attribute("alpha", "alpha", 0.0),),
         limits=(rescales(of_one(ratio_in_float), _leaky_slope),),
     ),

@@ -8,19 +8,19 @@ import math
 import numpy as np
 
 from openneutron.ir import DType, Graph, Node
-from openneutron.ops.compose import Parts
-from openneutron.ops.limits import constant_at, int8_at, limit, rank, shared_quantization, unquantized
+from openneutron.ops.limits import limit, rank, unquantized
 from openneutron.ops.table import (
     INPUT,
     Attribute,
-    Composition,
     Op,
     Operand,
+    Parts,
     Quantization,
     Role,
     constant_values,
     moving,
     parameter,
+    shape_given_by,
     shape_of,
 )
 
@@ -38,14 +38,13 @@ def _diagonal_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     return ((*shape, shape[-1]),)
 
 
-def _matrix_diag(graph: Graph, node: Node) -> Composition:
+def _matrix_diag(parts: Parts, graph: Graph, node: Node) -> None:
     """Append as many zeros to each value as the matrix has columns: the next value moves one row and one column on."""
-    parts, (*outer, size), (result,) = Parts(graph, node), shape_of(graph, node), node.outputs
+    (*outer, size), (result,) = shape_of(graph, node), node.outputs
     count = math.prod(outer)
     apart = _padded(parts, parts.reshape(str(node.inputs[0]), (count * size, 1)), size, 0)
     lines = parts.slice(parts.reshape(apart, (count, size * (size + 1))), (0, 0), (count, size * size))
     parts.reshape(lines, graph[result].shape, result)
-    return parts.done()
 
 
 def _diagonal_fits(graph: Graph, node: Node) -> str | None:
@@ -55,9 +54,9 @@ def _diagonal_fits(graph: Graph, node: Node) -> str | None:
     return f"its input has shape {list(matrix)}, its diagonal {list(diagonal.shape)}"
 
 
-def _matrix_set_diag(graph: Graph, node: Node) -> Composition:
+def _matrix_set_diag(parts: Parts, graph: Graph, node: Node) -> None:
     """Select the diagonal, repeated as a column or a row, by a constant mask."""
-    parts, (*outer, rows, cols), (result,) = Parts(graph, node), shape_of(graph, node), node.outputs
+    (*outer, rows, cols), (result,) = shape_of(graph, node), node.outputs
     count, quant = math.prod(outer), graph[result].quant
     column = (count, rows, 1) if rows <= cols else (count, 1, cols)
     mask = parts.constant(np.eye(rows, cols, dtype=bool))
@@ -68,7 +67,6 @@ def _matrix_set_diag(graph: Graph, node: Node) -> Composition:
     ]
     chosen = parts.add("select_v2", operands, parts.new((count, rows, cols), DType.INT8, quant))
     parts.reshape(chosen, graph[result].shape, result)
-    return parts.done()
 
 
 def _dilated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
@@ -85,9 +83,9 @@ def _factors(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _dilate(graph: Graph, node: Node) -> Composition:
+def _dilate(parts: Parts, graph: Graph, node: Node) -> None:
     """Insert padding behind each value but the last, along one axis after the other."""
-    parts, source, (result,) = Parts(graph, node), str(node.inputs[0]), node.outputs
+    source, (result,) = str(node.inputs[0]), node.outputs
     shape, (value,) = list(shape_of(graph, node)), constant_values(graph, node, 2)
     for axis, factor in enumerate(constant_values(graph, node, 1)):
         outer, inner = math.prod(shape[: axis + 1]), math.prod(shape[axis + 1 :])
@@ -99,31 +97,24 @@ def _dilate(graph: Graph, node: Node) -> Composition:
         wide = parts.reshape(apart, (lines, parts[apart].elements // lines))
         source = parts.slice(wide, (0, 0), (lines, shape[axis] * inner))
     parts.reshape(source, shape, result)
-    return parts.done()
 
 
-def _fill_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    return (constant_values(graph, node, 0),)
-
-
-def _fill(graph: Graph, node: Node) -> Composition:
-    parts, shape = Parts(graph, node), constant_values(graph, node, 0)
+def _fill(parts: Parts, graph: Graph, node: Node) -> None:
+    shape = constant_values(graph, node, 0)
     single = parts.reshape(str(node.inputs[1]), (1,) * len(shape))
     parts.add("broadcast_to", [single, parts.integers(shape)], node.outputs[0])
-    return parts.done()
 
 
 def _extents_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     return ((len(shape_of(graph, node)),) if node.op == "shape" else (),)
 
 
-def _extents(graph: Graph, node: Node) -> Composition:
+def _extents(parts: Parts, graph: Graph, node: Node) -> None:
     """Return the shape as a constant; the shapes of a compiled program are fixed."""
-    parts, (result,) = Parts(graph, node), node.outputs
+    (result,) = node.outputs
     shape, output = shape_of(graph, node), graph[result]
     values = shape if node.op == "shape" else len(shape)
     parts.reshape(parts.constant(np.array(values, output.dtype.numpy)), output.shape, result)
-    return parts.done()
 
 
 def _known(graph: Graph, node: Node) -> str | None:
@@ -139,7 +130,7 @@ OPS = (
         shape=_diagonal_shape,
         kernels=("copy_s8", "pad_s8"),
         quantization=Quantization.SHARED,
-        limits=(int8_at(0), shared_quantization(), rank(0, 1, 5)),
+        limits=(rank(0, 1, 5),),
         doc="Each line of the input as the diagonal of a matrix of stored zeros.",
         made_of=_matrix_diag,
     ),
@@ -147,31 +138,25 @@ OPS = (
         "matrix_set_diag",
         operands=(INPUT, Operand(Role.ACTIVATION, "diagonal")),
         kernels=("select_s8",),
-        limits=(int8_at(0, 1), shared_quantization(), limit("a diagonal of the input's matrices", _diagonal_fits)),
+        limits=(limit("a diagonal of the input's matrices", _diagonal_fits),),
         doc="The input's matrices with other diagonals.",
         made_of=_matrix_set_diag,
     ),
     moving(
         "dilate",
-        operands=(INPUT, parameter("dilations"), Operand(Role.VALUE, "padding value")),
+        operands=(INPUT, parameter("list of dilations"), Operand(Role.VALUE, "padding value")),
         shape=_dilated_shape,
         kernels=("copy_s8", "pad_s8"),
-        limits=(
-            int8_at(0),
-            shared_quantization(),
-            constant_at(1, "list of dilations"),
-            constant_at(2, "padding value"),
-            limit("dilations of at least 1", _factors),
-        ),
+        limits=(limit("dilations of at least 1", _factors),),
         doc="The input's values apart from each other, with one value between them.",
         made_of=_dilate,
     ),
     moving(
         "fill",
         operands=(parameter("shape"), Operand(Role.ACTIVATION, "value")),
-        shape=_fill_shape,
+        shape=shape_given_by(0),
         kernels=("resize_nearest_neighbor_s8",),
-        limits=(int8_at(1), shared_quantization(), constant_at(0, "shape"), rank(1, 0, 0)),
+        limits=(rank(1, 0, 0),),
         version=3,
         doc="One value everywhere.",
         made_of=_fill,

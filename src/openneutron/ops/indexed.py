@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that take elements of the input by position, along each axis on its own: gather, mirror pad, reverse, tile."""
+"""Operators that take elements of the input by position, along each axis on its own: gather, mirror pad, reverse, tile, resizes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,22 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from openneutron.ir import DType, Graph, Node
-from openneutron.ops.limits import attr_among, constant_at, int8_at, limit, rank, shared_quantization, unquantized
+from openneutron.ir import Graph, Node
+from openneutron.ops.limits import Limit, attr_among, axes_of, limit, rank
 from openneutron.ops.shape import pads
-from openneutron.ops.table import INPUT, Attribute, Limit, Op, Operand, Role, constant_values, moving, shape_of
+from openneutron.ops.table import (
+    INPUT,
+    Attribute,
+    Op,
+    Operand,
+    Quantization,
+    Role,
+    constant_values,
+    moving,
+    parameter,
+    shape_of,
+    shape_reason,
+)
 
 MOST_CALLS = 64
 """Kernel calls that one node may become; a number of our own choice, for the microcode's size."""
@@ -166,18 +178,12 @@ def _mirrored_amounts(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _axes_inside(graph: Graph, node: Node) -> str | None:
-    axes, ranks = constant_values(graph, node, 1), len(shape_of(graph, node))
-    if all(-ranks <= axis < ranks for axis in axes):
-        return None
-    return f"its axes are {list(axes)}; its input has rank {ranks}"
-
-
 def _counts(graph: Graph, node: Node) -> str | None:
     counts, shape = constant_values(graph, node, 1), shape_of(graph, node)
     if len(counts) != len(shape) or any(count < 1 for count in counts):
         return f"its counts are {list(counts)}; there must be {len(shape)}, each above 0"
-    return _as_stated(graph, node, tuple(extent * count for extent, count in zip(shape, counts, strict=True)))
+    # Before positions are listed one by one: a damaged file may state thousands of millions.
+    return shape_reason(graph, node, tuple(extent * count for extent, count in zip(shape, counts, strict=True)))
 
 
 def _broadcasts(graph: Graph, node: Node) -> str | None:
@@ -185,45 +191,80 @@ def _broadcasts(graph: Graph, node: Node) -> str | None:
     own = (1,) * (len(wanted) - len(shape)) + shape
     if len(own) != len(wanted) or not all(a in (1, b) for a, b in zip(own, wanted, strict=True)):
         return f"its input has shape {list(shape)}, which does not broadcast to {list(wanted)}"
-    return _as_stated(graph, node, wanted)
-
-
-def _as_stated(graph: Graph, node: Node, shape: tuple[int, ...]) -> str | None:
-    """Check the shape before positions are listed one by one: a damaged file may state thousands of millions."""
-    stated = graph[node.outputs[0]].shape
-    if shape == stated:
-        return None
-    return f"its output is said to have shape {list(stated)}; its operands make it {list(shape)}"
+    return shape_reason(graph, node, wanted)
 
 
 def _row(
-    name: str,
-    parameter: str,
-    doc: str,
-    own: Limit,
-    attributes: tuple[Attribute, ...] = (),
-    limits: tuple[Limit, ...] = (),
-    version: int = 2,
+    name: str, operand: str, doc: str, *limits: Limit, attributes: tuple[Attribute, ...] = (), version: int = 2
 ) -> Op:
+    calls = limit(f"at most {MOST_CALLS} kernel calls: two axes, and all positions of others together", _few_calls)
     return moving(
         name,
-        operands=(INPUT, Operand(Role.PARAMETER, parameter)),
+        operands=(INPUT, parameter(operand)),
         shape=_indexed_shape,
         kernels=("resize_nearest_neighbor_s8",),
         attributes=attributes,
-        limits=(
-            int8_at(0),
-            shared_quantization(),
-            constant_at(1, parameter),
-            rank(0, 1, 6),
-            *limits,
-            own,
-            limit(f"at most {MOST_CALLS} kernel calls: two axes, and all positions of others together", _few_calls),
-        ),
+        limits=(rank(0, 1, 6), *limits, calls),
         version=version,
         doc=doc,
     )
 
+
+def _resize_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    batches, _, _, channels = shape_of(graph, node)
+    height, width = constant_values(graph, node, 1)
+    return ((batches, height, width, channels),)
+
+
+def bilinear_positions(
+    inputs: int, outputs: int, align_corners: bool, half_pixel_centers: bool
+) -> tuple[tuple[int, int, int], ...]:
+    """Return for each output position the two input positions around it and the second's weight in 1/1024.
+
+    Follows ResizeBilinearInteger of LiteRT's reference/resize_bilinear.h: 10 bits of fraction.
+    """
+    if align_corners and outputs > 1:
+        step = (1024 * (inputs - 1) + (outputs - 1) // 2) // (outputs - 1)
+    else:
+        step = (1024 * inputs + outputs // 2) // outputs
+    made = []
+    for position in range(outputs):
+        place = position * step + (step // 2 - 512 if half_pixel_centers else 0)
+        first = max(place, 0) // 1024
+        second = min((max(place, -1023) + 1023) // 1024, inputs - 1)
+        # Where both are one, weights outside 0 to 1024 (before the first, behind the last) change nothing.
+        made.append((first, second, 0 if first == second else place - 1024 * first))
+    return tuple(made)
+
+
+def _inside_input(graph: Graph, node: Node) -> str | None:
+    source, (result,) = shape_of(graph, node), _resize_shape(graph, node)
+    if min(result) < 1:
+        return f"its size makes the output {list(result)}; every extent must be above 0"
+    if reason := shape_reason(graph, node, result):
+        return reason
+    for axis, name in ((1, "rows"), (2, "columns")):
+        positions = bilinear_positions(source[axis], result[axis], node["align_corners"], node["half_pixel_centers"])
+        last = positions[-1][0]
+        if last >= source[axis]:
+            return (
+                f"its {result[axis]} output {name} reach input position {last} of {source[axis]}, "
+                "because LiteRT rounds their step to 1/1024; it reads outside the input there"
+            )
+    return None
+
+
+def _one_way_to_place(graph: Graph, node: Node) -> str | None:
+    if node["align_corners"] and node["half_pixel_centers"]:
+        return "it has both align_corners and half_pixel_centers; LiteRT takes one of them"
+    return None
+
+
+_OPERANDS = (INPUT, parameter("size"))
+_PLACES = (
+    Attribute("align_corners", "alignCorners", False),
+    Attribute("half_pixel_centers", "halfPixelCenters", False),
+)
 
 OPS = (
     moving(
@@ -233,9 +274,6 @@ OPS = (
         kernels=("resize_nearest_neighbor_s8", "gather_s8"),
         attributes=(Attribute("axis", "axis", 0), Attribute("batch_dims", "batchDims", 0)),
         limits=(
-            int8_at(0),
-            shared_quantization(),
-            unquantized([1], False, DType.INT32, DType.INT64),
             rank(0, 1, 6),
             limit("an axis of the input, behind the batches, which both have", _gather_axes),
             limit("constant indices of the input's axis; others are looked at when it runs", _indices_inside),
@@ -250,27 +288,47 @@ OPS = (
         "mirror_pad",
         "list of paddings",
         "The input with its own values around it, mirrored.",
+        attr_among("mode", "REFLECT", "SYMMETRIC"),
         limit("paddings that the input's extents allow", _mirrored_amounts),
         attributes=(Attribute("mode", "mode", "REFLECT", {0: "REFLECT", 1: "SYMMETRIC"}),),
-        limits=(attr_among("mode", "REFLECT", "SYMMETRIC"),),
     ),
     _row(
         "reverse_v2",
         "list of axes",
         "Some axes turned round.",
-        limit("axes of the input", _axes_inside),
+        axes_of(0, lambda graph, node: constant_values(graph, node, 1)),
     ),
-    _row(
-        "tile",
-        "list of counts",
-        "The input many times over.",
-        limit("counts above 0", _counts),
-    ),
+    _row("tile", "list of counts", "The input many times over.", limit("counts above 0", _counts)),
     _row(
         "broadcast_to",
         "shape",
         "The input broadcast to another shape.",
         limit("a shape that the input broadcasts to", _broadcasts),
         version=3,
+    ),
+    moving(
+        "resize_nearest_neighbor",
+        operands=_OPERANDS,
+        shape=_resize_shape,
+        kernels=("resize_nearest_neighbor_s8",),
+        attributes=_PLACES,
+        limits=(rank(0, 4, 4),),
+        version=2,
+        doc="Rows and columns repeated or left out.",
+    ),
+    Op(
+        "resize_bilinear",
+        operands=_OPERANDS,
+        shape=_resize_shape,
+        kernels=("resize_bilinear_s8",),
+        attributes=_PLACES,
+        quantization=Quantization.SHARED,
+        limits=(
+            rank(0, 4, 4),
+            limit("align_corners or half_pixel_centers, not both", _one_way_to_place),
+            limit("positions that LiteRT's rounding keeps inside the input", _inside_input),
+        ),
+        version=3,
+        doc="Rows and columns interpolated.",
     ),
 )

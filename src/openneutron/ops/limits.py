@@ -7,8 +7,12 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 from openneutron.ir import DType, Graph, Node, Tensor
-from openneutron.ops.table import Limit
+
+Limit = Callable[[Graph, Node], str | None]
+"""None, or the reason in words why this node can't be compiled; ``__doc__`` is the documentation's wording."""
 
 
 def limit(doc: str, rule: Callable[[Graph, Node], str | None]) -> Limit:
@@ -35,6 +39,11 @@ def int8_reason(tensor: Tensor, what: str, types: Sequence[DType] = (DType.INT8,
     if not lowest <= tensor.quant.zero_point <= lowest + 255:
         stated = f"{tensor.dtype} has {lowest} to {lowest + 255}"
         return f"{what} '{tensor.name}' has zero point {tensor.quant.zero_point}; {stated}"
+    return extent_reason(tensor, what)
+
+
+def extent_reason(tensor: Tensor, what: str) -> str | None:
+    """Return the reason why the tensor's extents do not make a static shape, or None."""
     if any(extent <= 0 for extent in tensor.shape):
         return f"{what} '{tensor.name}' has shape {list(tensor.shape)}; every extent must be known and above 0"
     return None
@@ -59,19 +68,12 @@ def stored_at(operands: Iterable[int], types: Sequence[DType]) -> Limit:
     return _each(doc, operands, True, lambda tensor, what: int8_reason(tensor, what, types))
 
 
-def int8_at(*operands: int) -> Limit:
-    """The operands at these places, and all outputs, are int8, per tensor, with known extents."""
-    return stored_at(operands, (DType.INT8,))
-
-
 def unquantized_reason(tensor: Tensor, what: str, dtypes: Sequence[DType]) -> str | None:
     """Return the reason why this tensor has none of these integer or boolean types, or None."""
     if tensor.dtype not in dtypes:
         words = " or ".join(str(dtype) for dtype in dtypes)
         return f"{what} '{tensor.name}' is {tensor.dtype}; it must be {words}"
-    if any(extent <= 0 for extent in tensor.shape):
-        return f"{what} '{tensor.name}' has shape {list(tensor.shape)}; every extent must be known and above 0"
-    return None
+    return extent_reason(tensor, what)
 
 
 def unquantized(operands: Sequence[int], outputs: bool, *dtypes: DType) -> Limit:
@@ -92,14 +94,13 @@ MOVABLE = (DType.INT32, DType.INT64, DType.BOOL)
 
 
 def movable_at(index: int | None = None) -> Limit:
-    """The operand (every operand where None) and all outputs are int8 activations, or all of one other type that is
-    moved as it is."""
+    """The operand (every operand where None) and all outputs are int8 activations, or all of one type that is moved as it is."""
 
     def rule(graph: Graph, node: Node) -> str | None:
         places = range(len(node.inputs)) if index is None else (index,)
         kind = graph.given(node, index or 0).dtype
         if kind not in MOVABLE:
-            return int8_at(*places)(graph, node)
+            return stored_at(places, (DType.INT8,))(graph, node)
         return unquantized(places, True, kind)(graph, node)
 
     return limit("int8, or int32, int64 or bool as they are", rule)
@@ -175,19 +176,18 @@ def axes_of(index: int, axes: Callable[[Graph, Node], Iterable[int]]) -> Limit:
     return limit("axes that the input has", rule)
 
 
-def shared_quantization() -> Limit:
-    """All activations have the same scale and zero point."""
+def _shared(graph: Graph, node: Node) -> str | None:
+    for index, name in itertools.product(range(len(node.inputs)), node.outputs):
+        tensor, output = graph.operand(node, index), graph[name]
+        if tensor is None or tensor.dtype is not DType.INT8 or tensor.quant is None:
+            continue
+        if tensor.quant != output.quant:
+            return f"input '{tensor.name}' has {tensor.quant}, the output {output.quant}; they must be the same"
+    return None
 
-    def rule(graph: Graph, node: Node) -> str | None:
-        for index, name in itertools.product(range(len(node.inputs)), node.outputs):
-            tensor, output = graph.operand(node, index), graph[name]
-            if tensor is None or tensor.dtype is not DType.INT8 or tensor.quant is None:
-                continue
-            if tensor.quant != output.quant:
-                return f"input '{tensor.name}' has {tensor.quant}, the output {output.quant}; they must be the same"
-        return None
 
-    return limit("inputs and output of the same scale and zero point", rule)
+SHARED_QUANTIZATION = limit("inputs and output of the same scale and zero point", _shared)
+"""All activations have the same scale and zero point."""
 
 
 def fixed_output(scale: float, zero_point: int) -> Limit:
@@ -216,6 +216,25 @@ def rank(index: int, low: int, high: int) -> Limit:
     return limit(f"rank {words}" if index == 0 else f"input {index} of rank {words}", rule)
 
 
+def broadcasts(most: int) -> Limit:
+    """The operands broadcast, up to the largest rank at which LiteRT broadcasts them."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        shapes = [graph[name].shape for name in node.inputs if name is not None]
+        try:
+            np.broadcast_shapes(*shapes)
+        except ValueError:
+            return (
+                f"its inputs have shapes {' and '.join(str(list(shape)) for shape in shapes)}, which do not broadcast"
+            )
+        longest = max(len(shape) for shape in shapes)
+        if len(set(shapes)) > 1 and longest > most:
+            return f"it broadcasts at rank {longest}; at most {most}, as in LiteRT"
+        return None
+
+    return limit(f"shapes that broadcast, up to rank {most} where they differ", rule)
+
+
 def attr_among(name: str, *allowed: object) -> Limit:
     """The attribute has one of these values."""
     words = ", ".join(str(value) for value in allowed)
@@ -231,13 +250,11 @@ LARGEST_WINDOW_WORD = 32767
 """The largest kernel, stride or dilation that the kernels accept (convolution_check.c)."""
 
 MOST_PARTS_OF_WEIGHTS = 3
-"""The largest factor by which the rows of the kernel, and its stride, grow where uint8 weights have a zero point
-(split_weights)."""
+"""The largest factor by which a kernel's rows and stride grow where uint8 weights have a zero point (split_weights)."""
 
 
 def window_numbers() -> Limit:
-    """Return the limit that strides, dilations and a pool's kernel are at least 1 and at most the kernels' maximum, and
-    that the padding is known."""
+    """Return the limit of strides, dilations and kernels to 1 and the kernels' maximum, and of the padding to known ones."""
     names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w")
 
     def rule(graph: Graph, node: Node) -> str | None:

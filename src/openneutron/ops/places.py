@@ -10,23 +10,25 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.ir import DType, Graph, Node, QuantParams
-from openneutron.ops.compose import Parts
-from openneutron.ops.limits import constant_at, int8_at, limit, rank, shared_quantization, unquantized
+from openneutron.ops.limits import limit, rank
 from openneutron.ops.table import (
     INPUT,
     Attribute,
-    Composition,
     Op,
     Operand,
+    Parts,
     Quantization,
     Role,
     constant_values,
     moving,
     parameter,
+    shape_given_by,
     shape_of,
+    shape_reason,
 )
 
 INDICES = Operand(Role.INDICES, "indices")
+_LIST = parameter("list of indices")
 
 
 def coordinates(graph: Graph, node: Node, index: int, width: int) -> npt.NDArray[np.int64]:
@@ -64,9 +66,9 @@ def _readable(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _gather_nd(graph: Graph, node: Node) -> Composition:
+def _gather_nd(parts: Parts, graph: Graph, node: Node) -> None:
     """Lower to a GATHER along the leading axes, merged into one."""
-    parts, data, (result,) = Parts(graph, node), shape_of(graph, node, 0), node.outputs
+    data, (result,) = shape_of(graph, node, 0), node.outputs
     indices = graph.given(node, 1)
     width, outer = indices.shape[-1], indices.shape[:-1]
     flat = parts.reshape(str(node.inputs[0]), (math.prod(data[:width]), *data[width:]))
@@ -76,17 +78,14 @@ def _gather_nd(graph: Graph, node: Node) -> Composition:
     else:
         named = parts.reshape(indices.name, outer)
     parts.gather(flat, named, result)
-    return parts.done()
 
 
 def _embedding_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
     return ((*shape_of(graph, node, 0), *shape_of(graph, node, 1)[1:]),)
 
 
-def _embedding_lookup(graph: Graph, node: Node) -> Composition:
-    parts = Parts(graph, node)
+def _embedding_lookup(parts: Parts, graph: Graph, node: Node) -> None:
     parts.gather(str(node.inputs[1]), str(node.inputs[0]), node.outputs[0])
-    return parts.done()
 
 
 # -- one of many -------------------------------------------------------------------------------------------------------
@@ -118,10 +117,9 @@ def _one_hot_fits(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _one_hot(graph: Graph, node: Node) -> Composition:
-    """Compare the bytes of each index with those of each number: the ``on`` value where all bytes are equal, else the
-    ``off`` value."""
-    parts, axis, (result,) = Parts(graph, node), _one_hot_axis(graph, node), node.outputs
+def _one_hot(parts: Parts, graph: Graph, node: Node) -> None:
+    """Compare the bytes of each index and each number: the ``on`` value where all are equal, else the ``off`` value."""
+    axis, (result,) = _one_hot_axis(graph, node), node.outputs
     indices, (depth,) = graph.given(node, 0), constant_values(graph, node, 1)
     size, output = indices.dtype.size_bytes, graph[result]
     outer, inner = math.prod(indices.shape[:axis]), math.prod(indices.shape[axis:])
@@ -135,7 +133,6 @@ def _one_hot(graph: Graph, node: Node) -> Composition:
     values = [parts.constant(np.array(constant_values(graph, node, i), np.int8), output.quant) for i in (2, 3)]
     chosen = parts.new((outer, depth, inner), DType.INT8, output.quant)
     parts.reshape(parts.add("select_v2", [hit, *values], chosen), output.shape, result)
-    return parts.done()
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -144,8 +141,7 @@ def _one_hot(graph: Graph, node: Node) -> Composition:
 def _scattered(
     parts: Parts, values: str, fill: int, positions: npt.NDArray[np.int64], result: str, rows: int, row: int
 ) -> None:
-    """Write rows of ``values`` to the ``positions`` of the result's ``rows``, one after the other, and ``fill`` to all
-    other rows."""
+    """Write rows of ``values`` to these ``positions`` of the result, one after the other, and ``fill`` elsewhere."""
     lines = parts.reshape(values, (parts[values].elements // row, row))
     count = parts[lines].shape[0]
     background = parts.constant(np.full((1, row), fill, np.int8), parts[values].quant)
@@ -157,7 +153,6 @@ def _scattered(
 
 
 def _written_places(graph: Graph, node: Node, width: int, extents: Sequence[int]) -> str | None:
-    """Return the reason against the coordinates of a write, or None."""
     if not 1 <= width <= len(extents):
         return f"its indices have {width} coordinates each; the result has rank {len(extents)}"
     places = coordinates(graph, node, 0, width)
@@ -167,15 +162,11 @@ def _written_places(graph: Graph, node: Node, width: int, extents: Sequence[int]
     return reason
 
 
-def _scatter_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    return (constant_values(graph, node, 2),)
-
-
 def _scatter_fits(graph: Graph, node: Node) -> str | None:
     indices, updates, extents = shape_of(graph, node, 0), shape_of(graph, node, 1), constant_values(graph, node, 2)
     width = indices[-1] if indices else 0
-    if extents != graph[node.outputs[0]].shape:
-        return f"its output is said to have shape {list(graph[node.outputs[0]].shape)}; its operands make it {list(extents)}"
+    if reason := shape_reason(graph, node, extents):
+        return reason
     if updates != (*indices[:-1], *extents[width:]):
         return (
             f"its updates have shape {list(updates)}; its indices and shape make it {[*indices[:-1], *extents[width:]]}"
@@ -183,18 +174,13 @@ def _scatter_fits(graph: Graph, node: Node) -> str | None:
     return _written_places(graph, node, width, extents)
 
 
-def _scatter_nd(graph: Graph, node: Node) -> Composition:
+def _scatter_nd(parts: Parts, graph: Graph, node: Node) -> None:
     """Append a row of zeros (stored zeros) to the updates, and gather each row of the result from them."""
-    parts, extents, (result,) = Parts(graph, node), constant_values(graph, node, 2), node.outputs
+    extents, (result,) = constant_values(graph, node, 2), node.outputs
     width = shape_of(graph, node, 0)[-1]
     positions = flat_positions(coordinates(graph, node, 0, width), extents[:width])
     rows, row = math.prod(extents[:width]), math.prod(extents[width:])
     _scattered(parts, str(node.inputs[1]), 0, positions, result, rows, row)
-    return parts.done()
-
-
-def _dense_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    return (constant_values(graph, node, 1),)
 
 
 def _dense_width(graph: Graph, node: Node) -> int:
@@ -204,20 +190,19 @@ def _dense_width(graph: Graph, node: Node) -> int:
 
 def _dense_fits(graph: Graph, node: Node) -> str | None:
     indices, values, extents = shape_of(graph, node, 0), graph.given(node, 2), constant_values(graph, node, 1)
-    if extents != graph[node.outputs[0]].shape:
-        return f"its output is said to have shape {list(graph[node.outputs[0]].shape)}; its operands make it {list(extents)}"
+    if reason := shape_reason(graph, node, extents):
+        return reason
     width = _dense_width(graph, node)
     if width != len(extents) or len(indices) > 2 or values.elements not in (1, math.prod(indices) // max(width, 1)):
         return f"its indices have shape {list(indices)}, its values {list(values.shape)}, its result {list(extents)}"
     return _written_places(graph, node, width, extents)
 
 
-def _sparse_to_dense(graph: Graph, node: Node) -> Composition:
-    parts, extents, (result,) = Parts(graph, node), constant_values(graph, node, 1), node.outputs
+def _sparse_to_dense(parts: Parts, graph: Graph, node: Node) -> None:
+    extents, (result,) = constant_values(graph, node, 1), node.outputs
     positions = flat_positions(coordinates(graph, node, 0, _dense_width(graph, node)), extents)
     fill = constant_values(graph, node, 3)[0]
     _scattered(parts, str(node.inputs[2]), fill, positions, result, math.prod(extents), 1)
-    return parts.done()
 
 
 def _update_begin(graph: Graph, node: Node) -> list[int]:
@@ -233,18 +218,14 @@ def _update_fits(graph: Graph, node: Node) -> str | None:
     return f"it writes {list(part)} from {list(begin)} on into {list(whole)}, which does not hold that"
 
 
-def _updated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    return (shape_of(graph, node, 0),)
-
-
-def _dynamic_update_slice(graph: Graph, node: Node) -> Composition:
+def _dynamic_update_slice(parts: Parts, graph: Graph, node: Node) -> None:
     """Concatenate the slices before and behind the update with the update, axis by axis, the outermost first."""
-    parts, begin, part = Parts(graph, node), _update_begin(graph, node), shape_of(graph, node, 1)
+    begin, part = _update_begin(graph, node), shape_of(graph, node, 1)
     whole, update, (result,) = str(node.inputs[0]), str(node.inputs[1]), node.outputs
     axes = [axis for axis, extent in enumerate(part) if extent < shape_of(graph, node, 0)[axis]]
     if not axes:
         parts.reshape(update, part, result)
-        return parts.done()
+        return
 
     def within(outer: str, left: list[int], output: str | None) -> str:
         if not left:
@@ -264,7 +245,6 @@ def _dynamic_update_slice(graph: Graph, node: Node) -> Composition:
         return parts.concatenate([*before, middle, *behind], axis, output)
 
     within(whole, axes, result)
-    return parts.done()
 
 
 OPS = (
@@ -274,9 +254,6 @@ OPS = (
         shape=_gather_nd_shape,
         kernels=("resize_nearest_neighbor_s8", "gather_s8"),
         limits=(
-            int8_at(0),
-            shared_quantization(),
-            unquantized([1], False, DType.INT32, DType.INT64),
             rank(0, 1, 6),
             limit("constant coordinates inside the input, or computed ones along its first axis", _readable),
         ),
@@ -286,10 +263,10 @@ OPS = (
     ),
     moving(
         "embedding_lookup",
-        operands=(INDICES, Operand(Role.ACTIVATION, "rows")),
+        operands=(Operand(Role.INDICES, "indices", types=(DType.INT32,)), Operand(Role.ACTIVATION, "rows")),
         shape=_embedding_shape,
         kernels=("resize_nearest_neighbor_s8", "gather_s8"),
-        limits=(int8_at(1), shared_quantization(), unquantized([0], False, DType.INT32), rank(0, 1, 1)),
+        limits=(rank(0, 1, 1),),
         version=2,
         doc="Rows of a table, in the order of a list of indices.",
         made_of=_embedding_lookup,
@@ -305,53 +282,27 @@ OPS = (
         shape=_one_hot_shape,
         kernels=("compare_s8", "reduce_max_s8", "select_s8"),
         attributes=(Attribute("axis", "axis", -1),),
-        quantization=Quantization.FREE,
-        limits=(
-            int8_at(),
-            unquantized([0], False, DType.INT32, DType.INT64),
-            constant_at(1, "depth"),
-            constant_at(2, "value where the index is"),
-            constant_at(3, "value elsewhere"),
-            limit("two int8 values, and an axis of the result", _one_hot_fits),
-        ),
+        limits=(limit("two int8 values, and an axis of the result", _one_hot_fits),),
         unsigned=True,
         doc="Along a new axis one value at each index, another elsewhere.",
         made_of=_one_hot,
     ),
     Op(
         "scatter_nd",
-        operands=(INDICES, Operand(Role.ACTIVATION, "updates"), parameter("shape")),
-        shape=_scatter_shape,
+        operands=(_LIST, Operand(Role.ACTIVATION, "updates"), parameter("shape")),
+        shape=shape_given_by(2),
         kernels=("copy_s8", "resize_nearest_neighbor_s8", "gather_s8"),
         quantization=Quantization.SHARED,
-        limits=(
-            int8_at(1),
-            shared_quantization(),
-            constant_at(0, "list of indices"),
-            constant_at(2, "shape"),
-            limit("coordinates inside the result, each once", _scatter_fits),
-        ),
+        limits=(limit("coordinates inside the result, each once", _scatter_fits),),
         doc="Values or slices at a list of coordinates, stored zeros elsewhere.",
         made_of=_scatter_nd,
     ),
     moving(
         "sparse_to_dense",
-        operands=(
-            INDICES,
-            parameter("shape"),
-            Operand(Role.ACTIVATION, "values"),
-            Operand(Role.VALUE, "default value"),
-        ),
-        shape=_dense_shape,
+        operands=(_LIST, parameter("shape"), Operand(Role.ACTIVATION, "values"), Operand(Role.VALUE, "default value")),
+        shape=shape_given_by(1),
         kernels=("copy_s8", "resize_nearest_neighbor_s8", "gather_s8"),
-        limits=(
-            int8_at(2),
-            shared_quantization(),
-            constant_at(0, "list of indices"),
-            constant_at(1, "shape"),
-            constant_at(3, "default value"),
-            limit("coordinates inside the result, each once", _dense_fits),
-        ),
+        limits=(limit("coordinates inside the result, each once", _dense_fits),),
         version=3,
         doc="Values at a list of coordinates, one value elsewhere.",
         made_of=_sparse_to_dense,
@@ -359,14 +310,7 @@ OPS = (
     moving(
         "dynamic_update_slice",
         operands=(INPUT, Operand(Role.ACTIVATION, "update"), parameter("begin")),
-        shape=_updated_shape,
-        limits=(
-            int8_at(0, 1),
-            shared_quantization(),
-            constant_at(2, "begin"),
-            rank(0, 1, 5),
-            limit("an update that the input holds", _update_fits),
-        ),
+        limits=(rank(0, 1, 5), limit("an update that the input holds", _update_fits)),
         doc="The input with a box of it replaced.",
         made_of=_dynamic_update_slice,
     ),

@@ -7,23 +7,23 @@ import math
 from dataclasses import dataclass
 
 from openneutron.ir import Graph, Node
-from openneutron.ops.limits import (
-    attr_among,
-    axes_of,
-    constant_at,
-    int8_at,
-    limit,
-    movable_at,
-    rank,
-    shared_quantization,
-)
+from openneutron.ops.limits import SHARED_QUANTIZATION, attr_among, axes_of, limit, rank
 from openneutron.ops.rescaling import quant_of, ratio_in_float, result_quant
-from openneutron.ops.table import INPUT, Attribute, Op, Operand, Role, constant_values, moving, parameter, shape_of
+from openneutron.ops.table import (
+    INPUT,
+    Attribute,
+    Op,
+    Operand,
+    Role,
+    constant_values,
+    moving,
+    parameter,
+    shape_of,
+    stated_shape,
+)
 
-
-def _output_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    """Return the shape that the file states: a view changes no values, so any shape of as many elements is right."""
-    return (graph[node.outputs[0]].shape,)
+VIEWS = ("reshape", "squeeze", "expand_dims", "bitcast")
+"""Operators whose output is their input's memory under another shape."""
 
 
 def _same_elements(graph: Graph, node: Node) -> str | None:
@@ -35,9 +35,10 @@ def _view(name: str, parameter: str, attributes: tuple[Attribute, ...], doc: str
     return moving(
         name,
         operands=(INPUT, Operand(Role.PARAMETER, parameter, optional=True)),
-        shape=_output_shape,
+        shape=stated_shape,
         attributes=attributes,
-        limits=(movable_at(0), shared_quantization(), limit("as many values as the input", _same_elements)),
+        movable=True,
+        limits=(limit("as many values as the input", _same_elements),),
         doc=doc,
     )
 
@@ -108,7 +109,7 @@ MOST_JOINED_RATIO = 2.0**22
 def _joined_quantization(graph: Graph, node: Node) -> str | None:
     """LiteRT's uint8 kernel rescales inputs, its int8 kernel copies bytes."""
     if not node.attrs.get("unsigned"):
-        return shared_quantization()(graph, node)
+        return SHARED_QUANTIZATION(graph, node)
     ratios = [
         ratio_in_float(quant_of(graph, node, index), result_quant(graph, node)) for index in range(len(node.inputs))
     ]
@@ -211,26 +212,18 @@ def _is_permutation(graph: Graph, node: Node) -> str | None:
 
 
 _PAD_LIMITS = (
-    int8_at(0),
     rank(0, 1, 5),
-    shared_quantization(),
-    constant_at(1, "list of paddings"),
     limit("paddings of at least 0", _pad_amounts),
     limit("at most 4 axes, where one that is not padded counts as part of the one before it", _pad_axes),
 )
 
 OPS = (
     _view("reshape", "shape", (Attribute("new_shape", "newShape", ()),), "Another shape."),
-    _view(
-        "squeeze",
-        "",
-        (Attribute("squeeze_dims", "squeezeDims", ()),),
-        "Without extents of 1.",
-    ),
+    _view("squeeze", "", (Attribute("squeeze_dims", "squeezeDims", ()),), "Without extents of 1."),
     _view("expand_dims", "axis", (), "With one more extent of 1."),
     moving(
         "pad",
-        operands=(INPUT, parameter("paddings")),
+        operands=(INPUT, parameter("list of paddings")),
         shape=_pad_shape,
         kernels=("pad_s8",),
         limits=_PAD_LIMITS,
@@ -239,11 +232,11 @@ OPS = (
     ),
     moving(
         "padv2",
-        operands=(INPUT, parameter("paddings"), Operand(Role.VALUE, "value")),
+        operands=(INPUT, parameter("list of paddings"), Operand(Role.VALUE, "padding value")),
         shape=_pad_shape,
         kernels=("pad_s8",),
         options="PadV2Options",
-        limits=(*_PAD_LIMITS, constant_at(2, "padding value")),
+        limits=_PAD_LIMITS,
         version=2,
         doc="The input with a constant around it.",
     ),
@@ -255,8 +248,9 @@ OPS = (
             Attribute("axis", "axis", 0),
             Attribute("activation", "fusedActivationFunction", "NONE", {0: "NONE"}),
         ),
+        movable=True,
+        rescales_inputs=True,
         limits=(
-            movable_at(),
             limit("inputs and output of the same scale and zero point", _joined_quantization),
             attr_among("activation", "NONE"),
             axes_of(0, lambda _, node: (node["axis"],)),
@@ -269,21 +263,16 @@ OPS = (
         "slice",
         operands=(INPUT, parameter("begin"), parameter("size")),
         shape=_slice_shape,
-        limits=(
-            movable_at(0),
-            shared_quantization(),
-            constant_at(1, "begin"),
-            constant_at(2, "size"),
-            rank(0, 1, 5),
-            limit("a box inside the input", _box_inside),
-        ),
+        movable=True,
+        limits=(rank(0, 1, 5), limit("a box inside the input", _box_inside)),
         version=2,
         doc="A box of the input.",
     ),
     moving(
         "strided_slice",
-        operands=(INPUT, parameter("begin"), parameter("end"), parameter("strides")),
+        operands=(INPUT, parameter("begin"), parameter("end"), parameter("list of strides")),
         shape=_strided_slice_shape,
+        movable=True,
         attributes=(
             Attribute("begin_mask", "beginMask", 0),
             Attribute("end_mask", "endMask", 0),
@@ -293,11 +282,6 @@ OPS = (
             Attribute("offset", "offset", False),
         ),
         limits=(
-            movable_at(0),
-            shared_quantization(),
-            constant_at(1, "begin"),
-            constant_at(2, "end"),
-            constant_at(3, "list of strides"),
             rank(0, 1, 5),
             attr_among("ellipsis_mask", 0),
             attr_among("new_axis_mask", 0),
@@ -311,13 +295,8 @@ OPS = (
         "transpose",
         operands=(INPUT, parameter("permutation")),
         shape=_transpose_shape,
-        limits=(
-            movable_at(0),
-            shared_quantization(),
-            constant_at(1, "permutation"),
-            rank(0, 1, 6),
-            limit("a permutation of the input's axes", _is_permutation),
-        ),
+        movable=True,
+        limits=(rank(0, 1, 6), limit("a permutation of the input's axes", _is_permutation)),
         version=2,
         doc="Axes in another order.",
     ),

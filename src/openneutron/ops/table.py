@@ -1,24 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The operator table's columns.
 
-Rows stand in the family files of this folder. Everything that differs by operator is looked up here or in a rule table
-keyed by the row's name: the reader and writer (``litert``, ``options``, ``attributes``), shapes (``shape``), quantization
-(``quantization``), limits, and the kernels it can become (``kernels``).
+Rows stand in the family files of this folder. Everything that differs by operator is looked up here or in a rule table keyed by the
+row's name: the reader and writer (``litert``, ``options``, ``attributes``), shapes (``shape``), quantization (``quantization``), limits, and
+the kernels it can become (``kernels``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
-from openneutron.ir import DType, Graph, Node, Tensor
-
-Limit = Callable[[Graph, Node], str | None]
-"""None, or the reason in words why this node can't be compiled; ``__doc__`` is the documentation's wording."""
+from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant
+from openneutron.ir.graph import AttrValue
+from openneutron.ops.limits import (
+    SHARED_QUANTIZATION,
+    Limit,
+    constant_at,
+    fixed_output,
+    int8_weight,
+    int32_bias,
+    movable_at,
+    stored_at,
+    unquantized,
+)
 
 ShapeRule = Callable[[Graph, Node], tuple[tuple[int, ...], ...]]
 """Output shapes from the operands' shapes, values and the attributes."""
@@ -30,9 +41,42 @@ def shape_of(graph: Graph, node: Node, index: int = 0) -> tuple[int, ...]:
 
 
 def same_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
-    """Return the first operand's shape: the shape rule of operators that compute each element from the one in its
-    place."""
+    """Return the first operand's shape: the shape rule where each element comes from the one in its place."""
     return (shape_of(graph, node),)
+
+
+def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the shape of NumPy's broadcasting; None where the shapes don't fit."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
+
+
+def broadcast(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    """Return the shape that all operands broadcast to: the shape rule of operators with several operands of one kind."""
+    shape = broadcast_shape(*(graph[name].shape for name in node.inputs if name is not None))
+    assert shape is not None
+    return (shape,)
+
+
+def stated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    """Return the shape that the file states: the shape rule where any shape of as many bytes is right."""
+    return (graph[node.outputs[0]].shape,)
+
+
+def shape_given_by(index: int) -> ShapeRule:
+    """Return the shape rule of operators with an operand that holds the shape."""
+    return lambda graph, node: (constant_values(graph, node, index),)
+
+
+def shape_reason(graph: Graph, node: Node, *shapes: tuple[int, ...]) -> str | None:
+    """Return the reason why the outputs can't have the shapes that the file states, or None."""
+    for name, shape in zip(node.outputs, shapes, strict=True):
+        stated = graph[name].shape
+        if shape != stated:
+            return f"its output is said to have shape {list(stated)}; its operands make it {list(shape)}"
+    return None
 
 
 def constant_values(graph: Graph, node: Node, index: int) -> tuple[int, ...]:
@@ -49,9 +93,102 @@ class Composition:
     nodes: tuple[Node, ...]
     tensors: tuple[Tensor, ...]
 
+    def within(self, graph: Graph) -> Graph:
+        """Return the graph of these nodes alone, with all tensors of ``graph``."""
+        tensors = {**graph.tensors, **{tensor.name: tensor for tensor in self.tensors}}
+        return replace(graph, tensors=tensors, nodes=self.nodes)
 
-Compose = Callable[[Graph, Node], Composition]
-"""A function that returns the composition of a node; called where the node breaks no limit."""
+
+class Parts:
+    """The nodes that ``node`` of ``graph`` is made of, under construction.
+
+    Helpers take tensors by name. Where ``output`` is given, it names a tensor of the graph that the helper's node computes;
+    otherwise a new tensor with the type and quantization of its source holds the result.
+    """
+
+    def __init__(self, graph: Graph, node: Node) -> None:
+        self._graph = graph
+        self._node = node
+        self._nodes: list[Node] = []
+        self._tensors: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors.get(name) or self._graph[name]
+
+    def _name(self) -> str:
+        name = f"{self._node.name}/{len(self._tensors)}"
+        while name in self._graph.tensors:
+            name += "_"
+        return name
+
+    def constant(self, data: npt.ArrayLike, quant: QuantParams | None = None) -> str:
+        """Add a constant tensor."""
+        tensor = constant(self._name(), data, quant)
+        self._tensors[tensor.name] = tensor
+        return tensor.name
+
+    def integers(self, values: Sequence[int]) -> str:
+        """Add a constant int32 vector."""
+        return self.constant(np.array(values, np.int32).reshape(-1))
+
+    def new(self, shape: Sequence[int], dtype: DType, quant: QuantParams | None) -> str:
+        """Add a tensor that a node computes."""
+        tensor = Tensor(self._name(), tuple(shape), dtype, quant)
+        self._tensors[tensor.name] = tensor
+        return tensor.name
+
+    def add(self, op: str, inputs: Sequence[str], output: str, **attrs: AttrValue) -> str:
+        """Add a node that computes ``output``."""
+        self._nodes.append(Node(op, tuple(inputs), (output,), attrs, self._node.source))
+        return output
+
+    def _result(self, output: str | None, shape: Sequence[int], source: str) -> str:
+        return output or self.new(shape, self[source].dtype, self[source].quant)
+
+    def reshape(self, source: str, shape: Sequence[int], output: str | None = None) -> str:
+        """Add a RESHAPE to this shape."""
+        result = self._result(output, shape, source)
+        return self.add("reshape", [source, self.integers(shape)], result, new_shape=tuple(shape))
+
+    def transpose(self, source: str, order: Sequence[int], output: str | None = None) -> str:
+        """Add a TRANSPOSE to this order of axes."""
+        shape = [self[source].shape[axis] for axis in order]
+        return self.add("transpose", [source, self.integers(order)], self._result(output, shape, source))
+
+    def pad(self, source: str, amounts: npt.NDArray[np.int32], output: str | None = None) -> str:
+        """Add a PAD with the zero point; ``amounts`` has a row (before, after) for each axis."""
+        shape = [extent + int(sum(pair)) for extent, pair in zip(self[source].shape, amounts, strict=True)]
+        return self.add("pad", [source, self.constant(amounts)], self._result(output, shape, source))
+
+    def slice(self, source: str, begin: Sequence[int], size: Sequence[int], output: str | None = None) -> str:
+        """Add a SLICE of the box of this size that starts at ``begin``."""
+        operands = [source, self.integers(begin), self.integers(size)]
+        return self.add("slice", operands, self._result(output, size, source))
+
+    def concatenate(self, pieces: Sequence[str], axis: int, output: str | None = None) -> str:
+        """Add a CONCATENATION of the pieces along an axis."""
+        shape = list(self[pieces[0]].shape)
+        shape[axis] = sum(self[piece].shape[axis] for piece in pieces)
+        result = self._result(output, shape, pieces[0])
+        return self.add("concatenation", pieces, result, axis=axis, activation="NONE")
+
+    def gather(self, source: str, indices: str, output: str | None = None) -> str:
+        """Add a GATHER of the slices of axis 0 at ``indices``."""
+        shape = (*self[indices].shape, *self[source].shape[1:])
+        return self.add("gather", [source, indices], self._result(output, shape, source), axis=0, batch_dims=0)
+
+    def rows(self, source: str, row: Sequence[int]) -> str:
+        """Reshape to a matrix whose rows have as many elements as the shape ``row``."""
+        width = math.prod(row)
+        return self.reshape(source, (self[source].elements // max(width, 1), width))
+
+    def done(self) -> Composition:
+        """Return the nodes in order, and the tensors they use beside the graph's."""
+        return Composition(tuple(self._nodes), tuple(self._tensors.values()))
+
+
+Compose = Callable[[Parts, Graph, Node], None]
+"""A function that states the composition of a node; called where the node breaks no limit."""
 
 
 class Role(Enum):
@@ -86,6 +223,10 @@ class Operand:
     name: str
     optional: bool = False
     repeated: bool = False
+    channel_axis: int = 0
+    """Of weights: the axis of the output channels."""
+    types: tuple[DType, ...] = (DType.INT32, DType.INT64)
+    """Of indices."""
 
 
 INPUT = Operand(Role.ACTIVATION, "input")
@@ -121,7 +262,14 @@ class Op:
     attributes: tuple[Attribute, ...] = ()
     quantization: Quantization = Quantization.FREE
     fixed_output: tuple[float, int] | None = None
+    types: tuple[DType, ...] = (DType.INT8,)
+    """The types of activations and outputs."""
+    movable: bool = False
+    """True where activations and outputs may also have a type without a scale, which is moved as it is."""
+    rescales_inputs: bool = False
+    """True where a limit of the row takes the place of inputs quantized as the output."""
     limits: tuple[Limit, ...] = ()
+    """The row's own; those that follow from the operands' roles and from the quantization are put in front of them."""
     version: int = 1
     """The operator version LiteRT wants for its int8 form."""
     unsigned: bool = False
@@ -135,6 +283,34 @@ class Op:
     made_of: Compose | None = None
     """The composition that replaces an operator without a rule in kernel selection."""
 
+    def __post_init__(self) -> None:
+        if self.fixed_output is not None:
+            object.__setattr__(self, "quantization", Quantization.FIXED)
+        object.__setattr__(self, "limits", (*self._limits_of_roles(), *self.limits))
+
+    def _limits_of_roles(self) -> Iterator[Limit]:
+        places = {role: [i for i, operand in enumerate(self.operands) if operand.role is role] for role in Role}
+        activations = places[Role.ACTIVATION]
+        if self.movable:
+            yield movable_at(None if self.operands[activations[0]].repeated else activations[0])
+        elif self.quantization is not Quantization.NONE:
+            yield stored_at(activations, self.types)
+        if places[Role.CONDITION]:
+            yield unquantized(places[Role.CONDITION], False, DType.BOOL)
+        for index, operand in enumerate(self.operands):
+            if operand.role in (Role.PARAMETER, Role.VALUE) and not operand.optional:
+                yield constant_at(index, operand.name)
+            elif operand.role is Role.INDICES:
+                yield unquantized([index], False, *operand.types)
+            elif operand.role is Role.WEIGHT:
+                yield int8_weight(index, operand.channel_axis)
+            elif operand.role is Role.BIAS:
+                yield int32_bias(index)
+        if self.quantization is Quantization.SHARED and not self.rescales_inputs:
+            yield SHARED_QUANTIZATION
+        if self.fixed_output is not None:
+            yield fixed_output(*self.fixed_output)
+
     @property
     def litert(self) -> str:
         """Return LiteRT's name of the operator; empty where LiteRT has no such operator."""
@@ -145,9 +321,15 @@ class Op:
         """Return the name of LiteRT's options table, if LiteRT has one for the operator."""
         return self.options or "".join(word.capitalize() for word in self.name.split("_")) + "Options"
 
+    def composition(self, graph: Graph, node: Node) -> Composition:
+        """Return the parts of a node."""
+        assert self.made_of is not None
+        parts = Parts(graph, node)
+        self.made_of(parts, graph, node)
+        return parts.done()
+
     def reject(self, graph: Graph, node: Node) -> str | None:
-        """Return the first reason against the node, or None: missing operands, a broken limit, or an impossible
-        shape."""
+        """Return the first reason against the node, or None: missing operands, a broken limit, or an impossible shape."""
         required = [index for index, operand in enumerate(self.operands) if not operand.optional]
         missing = [index for index in required if index >= len(node.inputs) or node.inputs[index] is None]
         if missing or not node.outputs or (len(node.outputs) != 1 and not self.several_outputs):
@@ -160,7 +342,6 @@ class Op:
             return f"its operands do not fit together ({error})"
 
     def _unsound_constant(self, graph: Graph, node: Node) -> str | None:
-        """Return the reason why a constant operand can't have its role, or None."""
         for operand, name in zip(self.operands, node.inputs, strict=False):
             tensor = None if name is None else graph[name]
             if tensor is None or not tensor.is_constant:
@@ -176,11 +357,7 @@ class Op:
             reason = limit(graph, node)
             if reason is not None:
                 return reason
-        for name, shape in zip(node.outputs, self.shape(graph, node), strict=True):
-            stated = graph[name].shape
-            if shape != stated:
-                return f"its output is said to have shape {list(stated)}; its operands make it {list(shape)}"
-        return None
+        return shape_reason(graph, node, *self.shape(graph, node))
 
 
 moving = partial(Op, kernels=("copy_s8",), quantization=Quantization.SHARED, unsigned=True)

@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
 from openneutron import targets
-from openneutron.compiler.select.trial import try_compile
+from openneutron.compiler.select.select import try_compile
 from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions

@@ -18,8 +18,8 @@ from torch.fx import Node
 from openneutron import converter as converters
 from openneutron import files, litert, targets
 from openneutron.compiler import Compiled
-from openneutron.compiler.search.budget import budget_bytes, over_budget
-from openneutron.compiler.select.trial import Trial
+from openneutron.compiler.search.fit import budget_bytes, over_budget
+from openneutron.compiler.select.select import Trial
 from openneutron.converter import Conversion
 from openneutron.errors import BudgetError
 from openneutron.isa.payload import Format, pack

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from openneutron import targets
 from openneutron.isa import Record
-from openneutron.isa.profile import KernelCost
+from openneutron.isa.listing import KernelCost
 from openneutron.report.fitted import facts
 from openneutron.report.text import duration_text, plural, size_text
 from openneutron.targets import Target

@@ -11,12 +11,13 @@ from typing import Any, Self
 
 from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import fetch_cycles
-from openneutron.compiler.graph.legalize.simplify import VIEWS, rename_identities
+from openneutron.compiler.graph.legalize import rename_identities
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.diagnostics import OnCpu
 from openneutron.isa import Program
 from openneutron.mixed import CompiledFile, part_name
-from openneutron.ops.macs import macs
+from openneutron.ops.conv import macs
+from openneutron.ops.shape import VIEWS
 from openneutron.targets import Target
 
 _ADDED = re.compile(r"([/:\[].*|_[a-z].*)?", re.DOTALL)

@@ -63,8 +63,7 @@ class Target:
         return cycles / (self.clock.value * 1e6) * 1e3
 
     def band(self, cycles: float) -> tuple[float, float]:
-        """Return the milliseconds between which so many modelled cycles are expected to be on the chip: those from which they are
-        off by no more than the error."""
+        """Return the milliseconds from which so many modelled cycles are off by no more than the error, the least and the most."""
         assert self.costs is not None, f"{self.name} has no cost constants"
         time, share = self.milliseconds(cycles), self.costs.error.value / 100
         return time / (1 + share), time / (1 - share)

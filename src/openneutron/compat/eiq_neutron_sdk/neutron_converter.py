@@ -22,8 +22,7 @@ from openneutron.ir import Graph
 from openneutron.isa import Program
 from openneutron.litert import LiteRTModel
 from openneutron.litert.neutron_graph import NeutronNode, splice
-from openneutron.litert.prune import copied, prune
-from openneutron.litert.write import pack
+from openneutron.litert.write import copied, pack, prune
 from openneutron.mixed import compile_file, part_name
 from openneutron.mixed.fold import folded
 from openneutron.options import CALLER

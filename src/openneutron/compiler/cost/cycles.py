@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.select.calls import KernelCall
-from openneutron.isa.kernels.traits import CostClass, Work
+from openneutron.isa.kernels.row import CostClass, Work
 from openneutron.targets import Target
 
 
@@ -209,9 +209,14 @@ def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> li
     that a depthwise convolution uses.
     """
     alone = call_cost(call, target)
+    subject = "issuing it" if stripes == 1 else "issuing its stripes"
+    longer = "longer than computing" if bottleneck(cost) == ISSUE else "a good part of its time"
+    # Rows of one column are what the pipelines share out.
+    one_column = call.views["output"].extents[2] == 1
+    again = "its stripes leave pipelines without rows" if one_column else "some of it is computed more than once"
     found = [
-        Loss(cost.compute_cycles / cost.cycles, _issue(bottleneck(cost) == ISSUE, stripes)),
-        Loss(alone.compute_cycles / cost.compute_cycles, _again(call.views["output"].extents[2])),
+        Loss(cost.compute_cycles / cost.cycles, f"{subject} takes {longer}"),
+        Loss(alone.compute_cycles / cost.compute_cycles, again),
     ]
     if not cost.inputs:
         one = f"a depthwise convolution uses 1 multiplier of {target.macs} in each pipeline"
@@ -221,16 +226,6 @@ def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> li
         _unfilled(cost.inputs, target.macs, _inputs(call), "multipliers"),
         _unfilled(cost.outputs, target.pipelines, cost.parallel, "pipelines"),
     ]
-
-
-def _issue(most: bool, stripes: int) -> str:
-    what = "issuing it" if stripes == 1 else "issuing its stripes"
-    return f"{what} takes longer than computing" if most else f"{what} takes a good part of its time"
-
-
-def _again(cols: int) -> str:
-    """Return the reason why stripes take longer than the whole; rows of one column are what the pipelines share out."""
-    return "its stripes leave pipelines without rows" if cols == 1 else "some of it is computed more than once"
 
 
 def _inputs(call: KernelCall) -> str:

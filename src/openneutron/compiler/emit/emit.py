@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Schedules and layouts to programs."""
+"""Schedules and layouts to programs, and the result of a compile with its facts: cycles by operator, buffers and sizes."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.compiler.cost.cycles import bottleneck, call_cost, fetch_cycles, idle_reason
 from openneutron.compiler.emit.packing import packed
-from openneutron.compiler.memory.layout import Layout
+from openneutron.compiler.memory.layout import Layout, io_outside, lay_out
 from openneutron.compiler.schedule.schedule import (
     Fetch,
     Loop,
@@ -18,16 +18,21 @@ from openneutron.compiler.schedule.schedule import (
     Step,
     Wait,
     Whole,
-    Window,
     constant_operands,
+    copy_cycles,
+    durations,
+    fetched_sizes,
+    overlapped_cycles,
     part_cycles,
+    spent_on_calls,
 )
-from openneutron.compiler.select.calls import KernelCall, View
-from openneutron.compiler.select.storage import Storages
-from openneutron.ir import Graph
+from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.ir import Graph, Tensor
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
 from openneutron.isa.kernels.row import Packing
 from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
+from openneutron.options import ARENA, CALLER, CompileOptions
 from openneutron.targets import Target
 
 NAME_LENGTH = 40
@@ -42,7 +47,6 @@ class _Weights:
     known: dict[bytes, int] = field(default_factory=dict)
 
     def add(self, content: bytes) -> int:
-        """Return the offset of ``content``."""
         if content not in self.known:
             self.known[content] = len(self.blob)
             self.blob += content
@@ -72,7 +76,11 @@ def emit(
     buffers: dict[Record, int] = {}
     operators = []
     known: dict[tuple[int, Packing], bytes] = {}
-    fetched = {step.call: _fetched_to(step, layout) for step in schedule.steps if isinstance(step, Fetch)}
+    fetched = {}
+    for step in schedule.steps:
+        if isinstance(step, Fetch):
+            behind = step.destination - layout.scratch_bytes
+            fetched[step.call] = (base("SCRATCH"), step.destination) if behind < 0 else (base("PREFETCH"), behind)
     sources: dict[int, tuple[int, int, int, int]] = {}
     for index, call in enumerate(schedule.calls):
         values = dict(call.params)
@@ -108,17 +116,12 @@ def emit(
         code=tuple(code),
         scratch_size=layout.scratch_bytes,
         prefetch_size=schedule.prefetch_bytes,
-        profile_size=sum(map(_calls_run, schedule.steps)) * PROFILE_EVENT_BYTES if profile else 0,
+        profile_size=sum(runs for runs, _ in spent_on_calls(schedule, target)) * PROFILE_EVENT_BYTES if profile else 0,
         target=zlib.crc32(target.name.encode()),
         cycles=cycles,
         names=tuple(short_name(call.name) for call in schedule.calls),
     )
     return encode(microcode, bytes(weights.blob))
-
-
-def _fetched_to(step: Fetch, layout: Layout) -> tuple[int, int]:
-    behind = step.destination - layout.scratch_bytes
-    return (base("SCRATCH"), step.destination) if behind < 0 else (base("PREFETCH"), behind)
 
 
 def _buffer(
@@ -136,10 +139,7 @@ def _buffer(
         BUFFER,
         base=home,
         offset=offset + view.offset,
-        batches=batches,
-        rows=rows,
-        cols=cols,
-        channels=channels,
+        **dict(zip(("batches", "rows", "cols", "channels"), view.extents, strict=True)),
         batch_pitch=view.pitches[0] if batches > 1 else 0,
         row_pitch=view.pitches[1] if rows > 1 else 0,
         col_pitch=view.pitches[2],
@@ -158,26 +158,14 @@ def _binding(graph: Graph, storages: Storages, layout: Layout, name: str, positi
     return record(BINDING, base=home, offset=offset, size=graph[name].size_bytes)
 
 
-def _calls_run(step: Step) -> int:
-    """Return the number of kernel calls that a step runs, empty windows included."""
-    if isinstance(step, Loop):
-        return step.count * len(step.body)
-    return int(isinstance(step, Whole | Rows | Window))
-
-
-def _in_a_word(cycles: int) -> int:
-    """Return the modelled cycles, capped at the maximum of an instruction's word, which is 13 seconds at 325 MHz."""
-    return min(cycles, 2**32 - 1)
-
-
 def _instructions(
     step: Step, schedule: Schedule, sources: dict[int, tuple[int, int, int, int]], target: Target
 ) -> tuple[list[Record], int]:
-    """Return a step's instructions and its modelled cycles."""
     if isinstance(step, Whole):
         cycles = part_cycles(step, schedule.calls[step.call], target)
-        return [_instruction("CALL", operator=step.call, cycles=_in_a_word(cycles))], cycles
-    if isinstance(step, Rows | Window):
+        # An instruction's word holds 13 seconds at 325 MHz.
+        return [_instruction("CALL", operator=step.call, cycles=min(cycles, 2**32 - 1))], cycles
+    if isinstance(step, Rows):
         made = _stripe(step, schedule.calls[step.call], target)
         return [made], made["cycles"]
     if isinstance(step, Loop):
@@ -193,14 +181,202 @@ def _instructions(
     return [_instruction("WAIT", channel=step.channel)], 0
 
 
-def _stripe(step: Rows | Window, call: KernelCall, target: Target) -> Record:
-    values = {"operator": step.call, "cycles": part_cycles(step, call, target), "step": step.step}
-    if isinstance(step, Rows):
-        return _instruction("ROWS", **values, row0=step.row0, row1=step.row1)
-    spans = {"row": step.rows, "batch": step.batches, "col": step.cols, "channel": step.channels}
-    values |= {f"{axis}{side}": span[side] for axis, span in spans.items() for side in (0, 1)}
-    return _instruction("WINDOW", **values)
+def _stripe(step: Rows, call: KernelCall, target: Target) -> Record:
+    cycles = part_cycles(step, call, target)
+    return _instruction("ROWS", operator=step.call, cycles=cycles, row0=step.row0, row1=step.row1, step=step.step)
 
 
 def _instruction(name: str, **values: int) -> Record:
     return record(INSTRUCTION_BY_NAME[name], **values)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReport:
+    """The modelled cost of one operator of the program, in all its ``stripes`` (1 where it is computed whole).
+
+    ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: issue, memory or
+    compute, whichever takes most. ``parallel``: what the pipelines share out among them.
+    """
+
+    name: str
+    kernel: str
+    output: tuple[int, ...]
+    macs: int
+    cycles: int
+    utilisation: float
+    parallel: str
+    bottleneck: str
+    idle: str
+    stripes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryItem:
+    """A buffer of the arena: its bytes, address, and the first and last step it is live in."""
+
+    name: str
+    size_bytes: int
+    offset: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The facts about a compiled program. All sizes are bytes.
+
+    ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
+    least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs,
+    ``fetched_bytes`` what a run copies to scratch and prefetch buffer; ``used_bytes`` what a run touches of them, up to the
+    highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: what the same schedule takes with inputs and
+    outputs at the other place, the caller's buffers or the arena (with copies, whose places depend on that, as much as at this
+    one). ``gained_cycles``: how many ``effort`` saved, by those of a port that copies in the background (None at the default
+    effort, and where that finds nothing that fits).
+
+    ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
+    are copies. ``overlapped_cycles``: with a port that copies in the background.
+    """
+
+    target: str
+    operators: tuple[OperatorReport, ...]
+    memory: tuple[MemoryItem, ...]
+    cycles: int
+    copy_cycles: int
+    overlapped_cycles: int
+    macs: int
+    arena_bytes: int
+    bound_bytes: int
+    placement: str
+    prefetch_bytes: int
+    fetched_bytes: int
+    io_bytes: int
+    sram_bytes: int
+    other_io_sram_bytes: int
+    budget_bytes: int
+    weights_bytes: int
+    microcode_bytes: int
+    milliseconds: float
+    utilisation: float
+    used_bytes: int | None = None
+    effort: str = DEFAULT.name
+    gained_cycles: int | None = None
+
+    def __str__(self) -> str:
+        """Return the headline numbers."""
+        memory = {"SRAM": self.sram_bytes, "arena": self.arena_bytes, "prefetch": self.prefetch_bytes}
+        memory |= {"fetched": self.fetched_bytes, "weights": self.weights_bytes, "microcode": self.microcode_bytes}
+        sizes = ", ".join(f"{name} {size} B" for name, size in memory.items())
+        copies = f"{self.copy_cycles} of them copies, {self.overlapped_cycles} with copies in the background"
+        return f"{sizes}\n{self.macs} MACs, {self.cycles} cycles, {copies}"
+
+
+def report(
+    graph: Graph,
+    schedule: Schedule,
+    storages: Storages,
+    layout: Layout,
+    program: Program,
+    target: Target,
+    options: CompileOptions,
+    budget: int,
+) -> Report:
+    """Return the facts of a program that was emitted from this schedule; ``budget`` is the SRAM it may take in bytes."""
+    operators = tuple(
+        _operator_report(call, *spent, target)
+        for call, spent in zip(schedule.calls, spent_on_calls(schedule, target), strict=True)
+    )
+    sizes = fetched_sizes(schedule, storages)
+    fetches = [step for step in schedule.steps if isinstance(step, Fetch)]
+    header = program.header
+    cycles = header["cycles_low"] | header["cycles_high"] << 32
+    macs = sum(operator.macs for operator in operators)
+    sram = sram_bytes(graph, schedule, layout, options)
+    return Report(
+        target=target.name,
+        operators=operators,
+        memory=_memory(layout),
+        cycles=cycles,
+        copy_cycles=copy_cycles(schedule, sizes, target),
+        overlapped_cycles=overlapped_cycles(schedule, sizes, durations(schedule, target), target),
+        macs=macs,
+        arena_bytes=layout.scratch_bytes,
+        bound_bytes=layout.placement.bound,
+        placement=layout.placement.method,
+        prefetch_bytes=schedule.prefetch_bytes,
+        fetched_bytes=sum(sizes[step.call] for step in fetches),
+        io_bytes=sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)),
+        sram_bytes=sram,
+        other_io_sram_bytes=sram if fetches else _other_io_bytes(graph, schedule, storages, layout, options),
+        budget_bytes=budget,
+        weights_bytes=len(program.weights),
+        microcode_bytes=len(program.microcode),
+        milliseconds=target.milliseconds(cycles),
+        utilisation=macs / (cycles * target.macs_per_cycle) if cycles else 0.0,
+    )
+
+
+def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: CompileOptions) -> int:
+    """Return all SRAM that a run takes, in bytes: the arena, the prefetch buffer, and the caller's inputs and outputs."""
+    return layout.scratch_bytes + schedule.prefetch_bytes + io_outside(graph, options.place)
+
+
+def _other_io_bytes(
+    graph: Graph, schedule: Schedule, storages: Storages, layout: Layout, options: CompileOptions
+) -> int:
+    """Return the SRAM of the schedule with inputs and outputs at the other place: laid out anew, or as it is with them out or behind."""
+    elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
+    anew = lay_out(schedule, storages, elsewhere.place, work=0).scratch_bytes
+    outer = {piece.name for piece in storages.storages.values() if piece.is_border}
+    # Patches have memory of their own, which is no tensor's.
+    ends = [layout.placement.offsets[item.name] + item.size for item in layout.items if item.name not in outer]
+    border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))
+    as_it_is = layout.scratch_bytes + border if elsewhere.place == ARENA else max(ends, default=0)
+    return min(anew, as_it_is) + io_outside(graph, elsewhere.place)
+
+
+def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target) -> OperatorReport:
+    cost = call_cost(call, target)
+    issue = stripes * cost.issue_cycles
+    cost = replace(cost, issue_cycles=issue, compute_cycles=cycles - issue)
+    utilisation = cost.macs / (cost.cycles * target.macs_per_cycle) if cost.cycles else 0.0
+    work = call.views["output"].extents, cost.macs, cost.cycles, utilisation, cost.parallel
+    reasons = bottleneck(cost), idle_reason(call, cost, target, stripes)
+    return OperatorReport(call.name, call.kernel, *work, *reasons, stripes)
+
+
+def _memory(layout: Layout) -> tuple[MemoryItem, ...]:
+    offsets = layout.placement.offsets
+    ordered = sorted(layout.items, key=lambda item: (item.first, offsets[item.name]))
+    return tuple(MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last) for i in ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program, the graph it computes (its inputs and outputs and their quantization), and the report.
+
+    ``schedule`` and ``layout`` give each tensor its steps and its address; ``legalized`` is the graph the calls were selected
+    from.
+    """
+
+    program: Program
+    graph: Graph
+    report: Report
+    legalized: Graph = field(repr=False)
+    schedule: Schedule = field(repr=False)
+    storages: Storages = field(repr=False)
+    layout: Layout = field(repr=False)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Return the graph's inputs, in the order of a run's."""
+        return tuple(self.graph[name] for name in self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Return the graph's outputs, in the order of a run's."""
+        return tuple(self.graph[name] for name in self.graph.outputs)
+
+    def __str__(self) -> str:
+        """Return calls, steps, buffers and the report's headline numbers."""
+        shared = str(self.storages)
+        return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])

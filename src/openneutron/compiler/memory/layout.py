@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from openneutron.compiler.memory.place import EXACT_WORK, place
-from openneutron.compiler.memory.placement import Item, Placement, live_bound
+from openneutron.compiler.memory.place import EXACT_WORK, Item, Placement, live_bound, place
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.select.storage import Storage, Storages
+from openneutron.compiler.select.calls import Storage, Storages
 from openneutron.ir import Graph
 from openneutron.isa import aligned, base, base_text
 from openneutron.options import CALLER
@@ -99,13 +98,12 @@ def _items(schedule: Schedule, storages: Storages, io: str) -> tuple[list[Item],
             size = offset + aligned(storage_bytes(storage, schedule, storages))
             whole = shared.get(allocation, Item(allocation, size, first, last))
             shared[allocation] = Item(allocation, max(whole.size, size), min(whole.first, first), max(whole.last, last))
-        elif name in touched or storage.input is not None or storage.output is not None:
+        elif name in touched or storage.is_border:
             items.append(Item(name, max(aligned(storage_bytes(storage, schedule, storages)), aligned(1)), first, last))
     return [*items, *shared.values()], homes
 
 
 def _steps_of_storages(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, int]]:
-    """Return the first and the last step that reads or writes each storage."""
     steps: dict[str, tuple[int, int]] = {}
     for index, step in enumerate(schedule.steps):
         for call in schedule.calls_of(step):
@@ -117,7 +115,6 @@ def _steps_of_storages(schedule: Schedule, storages: Storages) -> dict[str, tupl
 
 
 def _home_in_callers(storage: Storage) -> tuple[int, int] | None:
-    """Return the home of an input or an output in the caller's buffers; None for other storages."""
     if storage.input is not None:
         return base("INPUT", storage.input), 0
     return (base("OUTPUT", storage.output), 0) if storage.output is not None else None

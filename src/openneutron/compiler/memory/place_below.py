@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from openneutron.compiler.memory.placement import Candidate, Item, Overlaps, Parts
+from openneutron.compiler.memory.place import Candidate, Item, Overlaps, Parts
 from openneutron.isa.rows import ALIGNMENT
 
 TRIES = 4000
@@ -117,7 +117,6 @@ class _Search:
             yield part, choice, 0
 
     def _ends(self, put: _Put) -> list[int]:
-        """Return the first and the last start in each gap."""
         starts, top = self.starts, self.ceiling - put.size
         ends: list[int] = []
         if top < 0:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
-from openneutron.compiler.memory.placement import Parts, Placement, live_bound
+from openneutron.compiler.memory.place import Parts, Placement, live_bound
 from openneutron.isa.rows import ALIGNMENT
 
 METHOD = "exact search"
@@ -77,9 +77,10 @@ class _Model:
 
 
 def _model_of(parts: Parts, floor: int, ceiling: int) -> _Model:
-    """Return the model of all placements whose arena is between ``floor`` and ``ceiling`` bytes."""
     model = cp_model.CpModel()
-    chosen = [_one_of(model, len(part)) for part in parts]
+    chosen = [[model.new_bool_var("") for _ in part] for part in parts]
+    for literals in chosen:
+        model.add_exactly_one(literals)
     most = ceiling // ALIGNMENT
     arena = model.new_int_var(min(floor // ALIGNMENT, most), most, "arena")
     sizes = _sizes(parts, chosen)
@@ -91,13 +92,6 @@ def _model_of(parts: Parts, floor: int, ceiling: int) -> _Model:
     _forbid_overlaps(model, ranges, starts)
     _allow_some_overlaps(model, parts, chosen, ranges, starts, sizes)
     return _Model(model, chosen, arena, starts, sizes)
-
-
-def _one_of(model: cp_model.CpModel, count: int) -> list[cp_model.IntVar]:
-    """Return a boolean for each of so many candidates, of which one is true."""
-    chosen = [model.new_bool_var("") for _ in range(count)]
-    model.add_exactly_one(chosen)
-    return chosen
 
 
 def _sizes(parts: Parts, chosen: _Chosen) -> dict[str, cp_model.LinearExpr]:
@@ -192,7 +186,6 @@ def _allowed(parts: Parts) -> dict[_Pair, list[tuple[int, int, int]]]:
 
 
 def _solved(model: cp_model.CpModel, work: float) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
-    """Return the solver and its status after so much work."""
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0

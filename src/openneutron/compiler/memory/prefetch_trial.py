@@ -163,7 +163,6 @@ class Simulation:
         return computed
 
     def _start(self, transfer: Transfer, address: int) -> None:
-        """Start a copy in front of the next step."""
         self.copied = max(self.now, self.copied) + transfer.cycles
         self.ready[transfer.first] = self.copied
         self.waiting.append(transfer.first)

@@ -11,24 +11,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from openneutron.compiler.select.calls import KernelCall, View
-from openneutron.compiler.select.storage import Storage, Storages
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
 
 MOST_CALLS = 512
 """Networks of more calls than this once they are cut are left as they are: searching them takes too long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
-    """Calls batch by batch and their storages; ``starts`` are the calls that begin a batch."""
+class CallList:
+    """Calls in their order, and their storages, those of ``in_place``. ``cuts``: no cascade continues from before such a call into it."""
 
     calls: tuple[KernelCall, ...]
     storages: Storages
-    starts: frozenset[int]
+    cuts: frozenset[int] = frozenset()
 
 
-def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> Batches | None:
-    """Return the calls with each run of them batch by batch; None where nothing is held in parts then."""
+def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> CallList | None:
+    """Return the calls with each run of them batch by batch, cut at each batch; None where nothing is held in parts then."""
     runs = [(run.count if len(run.calls) > 1 else 1, run.calls) for run in _runs(calls, storages)]
     if sum(count * len(run) for count, run in runs) > MOST_CALLS:
         return None
@@ -40,12 +39,15 @@ def batch_by_batch(calls: Sequence[KernelCall], storages: Storages) -> Batches |
     for count, run in runs:
         for batch in range(count):
             starts.append(len(made))
-            made += run if count == 1 else (_of_batch(call, batch, storages, parts) for call in run)
+            for call in run if count > 1 else ():
+                views = {name: _one_batch(view, batch, storages, parts) for name, view in call.views.items()}
+                made.append(replace(call, name=f"{call.name}/{batch}", views=views))
+            made += run if count == 1 else ()
     kept = {name: storage for name, storage in storages.storages.items() if name not in parts}
     pieces = {piece.name: piece for each in parts.values() for piece in each}
     of = {tensor: name for tensor, name in storages.of.items() if name not in parts}
     of.update((name, name) for name in pieces)
-    return Batches(tuple(made), Storages({**kept, **pieces}, of), frozenset(starts))
+    return CallList(tuple(made), Storages({**kept, **pieces}, of), frozenset(starts))
 
 
 def _batches_apart(call: KernelCall) -> int:
@@ -77,7 +79,6 @@ class _Run:
         return True
 
     def add(self, call: KernelCall) -> None:
-        """Add a call."""
         self.calls.append(call)
         for name, view in call.views.items():
             storage = self.storages[view.tensor]
@@ -103,7 +104,7 @@ def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages)
         for call in run:
             for view in call.views.values():
                 storage = storages[view.tensor]
-                fits = count > 1 and _is_scratch(storage) and _one_batch_each(view, storage.size_bytes, count)
+                fits = count > 1 and storage.is_scratch and _one_batch_each(view, storage.size_bytes, count)
                 here = count if fits else 1
                 counts[storage.name] = here if counts.get(storage.name, here) == here else 1
     taken = {*storages.storages, *storages.of}
@@ -114,10 +115,6 @@ def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages)
             size = storages.storages[name].size_bytes // count
             parts[name] = tuple(Storage(each, size) for each in names)
     return parts
-
-
-def _is_scratch(storage: Storage) -> bool:
-    return storage.input is None and storage.output is None and storage.constant is None
 
 
 def _one_batch_each(view: View, size_bytes: int, count: int) -> bool:
@@ -137,11 +134,6 @@ def _unused(name: str, taken: set[str]) -> str:
 
 Parts = Mapping[str, tuple[Storage, ...]]
 """The pieces of a storage, one for each batch."""
-
-
-def _of_batch(call: KernelCall, batch: int, storages: Storages, parts: Parts) -> KernelCall:
-    views = {name: _one_batch(view, batch, storages, parts) for name, view in call.views.items()}
-    return replace(call, name=f"{call.name}/{batch}", views=views)
 
 
 def _one_batch(view: View, batch: int, storages: Storages, parts: Parts) -> View:

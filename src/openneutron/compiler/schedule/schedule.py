@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The order of steps and its modelled cycles: whole calls, stripes, loops of stripes, copies of constants (memory/prefetch.py)."""
+"""The order of steps and its modelled cycles: whole calls, stripes, loops of stripes, copies of constants (memory/prefetch.py).
+
+Convolutions can be cut into groups of output channels, so that their constants can come to SRAM piece by piece.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
-from openneutron.compiler.select.calls import KernelCall
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.schedule.needs import some_channels, takes_channels
+from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.isa import aligned
+from openneutron.isa.rows import LANES
 from openneutron.targets import Target
 
 
@@ -34,24 +40,7 @@ class Rows:
     step: int = 0
 
     def __str__(self) -> str:
-        return f"call {self.call} rows {self.row0}:{self.row1}{_advance(self.step)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Call ``call`` computes a window of its output."""
-
-    call: int
-    rows: tuple[int, int]
-    cols: tuple[int, int]
-    channels: tuple[int, int]
-    batches: tuple[int, int] = (0, 1)
-    step: int = 0
-
-    def __str__(self) -> str:
-        spans = {"batches": self.batches, "rows": self.rows, "columns": self.cols, "channels": self.channels}
-        window = " ".join(f"{axis} {start}:{end}" for axis, (start, end) in spans.items())
-        return f"call {self.call} {window}{_advance(self.step)}"
+        return f"call {self.call} rows {self.row0}:{self.row1}" + (f", {self.step:+} each time" if self.step else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +48,7 @@ class Loop:
     """The body, ``count`` times."""
 
     count: int
-    body: tuple[Rows | Window, ...]
+    body: tuple[Rows, ...]
 
     def __str__(self) -> str:
         return "\n".join((f"{self.count} times", *(f"  {part}" for part in self.body)))
@@ -67,8 +56,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """All that the call reads of the weights is copied to address ``destination`` of the arena, or as far behind its end in the
-    prefetch buffer."""
+    """A copy of the call's constants to address ``destination`` of the arena, or as far behind its end in the prefetch buffer."""
 
     call: int
     destination: int
@@ -88,7 +76,7 @@ class Wait:
         return f"wait for channel {self.channel}"
 
 
-Step = Whole | Rows | Window | Loop | Fetch | Wait
+Step = Whole | Rows | Loop | Fetch | Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +123,11 @@ class Schedule:
             call.verify()
 
 
-def _advance(step: int) -> str:
-    return f", {step:+} each time" if step else ""
-
-
 def calls_in(step: Step) -> tuple[int, ...]:
     """Return the numbers of the calls that a step runs."""
     if isinstance(step, Loop):
         return tuple(part.call for part in step.body)
-    return (step.call,) if isinstance(step, Whole | Rows | Window) else ()
+    return (step.call,) if isinstance(step, Whole | Rows) else ()
 
 
 def whole_schedule(calls: Sequence[KernelCall]) -> Schedule:
@@ -172,31 +156,17 @@ def fetched_bytes(call: KernelCall, storages: Storages) -> int:
     return sum(map(aligned, (*call.packed_bytes().values(), *operands)))
 
 
-def part_cycles(step: Whole | Rows | Window, call: KernelCall, target: Target) -> int:
-    """Return the cycles of a call that computes all of its output, some rows, or a window."""
-    extents = call.views["output"].extents
-    if isinstance(step, Whole):
-        return call_cost(call, target).cycles
-    if isinstance(step, Rows):
-        return call_cost(call, target, min(step.row1 - step.row0, extents[1])).cycles
-    whole = call_cost(call, target, min(step.rows[1] - step.rows[0], extents[1]))
-    part = _area(step, extents) / max(1, extents[0] * extents[2] * extents[3])
-    return int(whole.compute_cycles * part) + whole.issue_cycles
-
-
-def _area(step: Window, extents: tuple[int, int, int, int]) -> int:
-    spans = zip((step.batches, step.cols, step.channels), (extents[0], extents[2], extents[3]), strict=True)
-    area = 1
-    for (start, end), extent in spans:
-        area *= max(0, min(end, extent) - max(start, 0))
-    return area
+def part_cycles(step: Whole | Rows, call: KernelCall, target: Target) -> int:
+    """Return the cycles of a call that computes all of its output, or some rows."""
+    rows = call.views["output"].extents[1]
+    return call_cost(call, target, rows if isinstance(step, Whole) else min(step.row1 - step.row0, rows)).cycles
 
 
 def compute_cycles(step: Step, schedule: Schedule, target: Target) -> int:
     """Return the cycles of the kernel calls that a step runs."""
     if isinstance(step, Loop):
         return step.count * sum(part_cycles(part, schedule.calls[part.call], target) for part in step.body)
-    if isinstance(step, Whole | Rows | Window):
+    if isinstance(step, Whole | Rows):
         return part_cycles(step, schedule.calls[step.call], target)
     return 0
 
@@ -212,7 +182,7 @@ def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
     for step in schedule.steps:
         count, parts = (step.count, step.body) if isinstance(step, Loop) else (1, (step,))
         for part in parts:
-            if isinstance(part, Whole | Rows | Window):
+            if isinstance(part, Whole | Rows):
                 runs[part.call] += count
                 cycles[part.call] += count * part_cycles(part, schedule.calls[part.call], target)
     return list(zip(runs, cycles, strict=True))
@@ -242,3 +212,73 @@ def overlapped_cycles(
 def copy_cycles(schedule: Schedule, sizes: Mapping[int, int], target: Target) -> int:
     """Return the cycles that all copies of a run take together."""
     return sum(fetch_cycles(sizes[step.call], target) for step in schedule.steps if isinstance(step, Fetch))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cuttable:
+    """A call that may be cut into pieces of whole ``blocks`` of 8 output channels; 1 where it can't be.
+
+    A convolution of several groups stays as it is, and one that reads a constant operand.
+    """
+
+    call: KernelCall
+    storages: Storages
+
+    @property
+    def blocks(self) -> int:
+        """Return the blocks of output channels that can be cut apart; 1 where the call stays whole."""
+        call, channels = self.call, self.call.traits.channels
+        if channels is None or channels.same or not takes_channels(call):
+            return 1
+        if any(self.storages[view.tensor].constant is not None for view in call.views.values()):
+            return 1
+        return -(-call.views["output"].extents[3] // LANES)
+
+    def piece_bytes(self, blocks: int) -> int:
+        """Return the bytes of SRAM of the constants of so many blocks."""
+        whole = blocks >= self.blocks
+        return fetched_bytes(self.call if whole else self.piece(0, blocks, ""), self.storages)
+
+    def piece(self, first: int, last: int, name: str) -> KernelCall:
+        """Return the call that computes the channels of blocks [first, last)."""
+        channels = self.call.views["output"].extents[3]
+        part = some_channels(self.call, (first * LANES, min(last * LANES, channels)))
+        return dataclasses.replace(part, name=name)
+
+
+def edges(blocks: int, count: int) -> Iterator[tuple[int, int]]:
+    """Yield ``count`` ranges of nearly one size that cover the blocks."""
+    return itertools.pairwise(blocks * part // count for part in range(count + 1))
+
+
+def split_calls(schedule: Schedule, storages: Storages, counts: Mapping[int, int]) -> Schedule:
+    """Return the schedule with call ``index`` in ``counts[index]`` pieces of fewer output channels.
+
+    Each piece reads the whole input and writes its channels of the output. Only calls that are computed whole can be cut.
+    """
+    calls: list[KernelCall] = []
+    places: dict[int, range] = {}
+    for index, call in enumerate(schedule.calls):
+        start, count = len(calls), counts.get(index, 1)
+        if count > 1:
+            cuttable = Cuttable(call, storages)
+            for part, (first, last) in enumerate(edges(cuttable.blocks, count)):
+                calls.append(cuttable.piece(first, last, f"{call.name}/{part}"))
+        else:
+            calls.append(call)
+        places[index] = range(start, len(calls))
+    steps: list[Step] = []
+    for step in schedule.steps:
+        steps += _moved(step, places)
+    return dataclasses.replace(schedule, calls=tuple(calls), steps=tuple(steps))
+
+
+def _moved(step: Step, places: dict[int, range]) -> Iterator[Step]:
+    if isinstance(step, Loop):
+        yield Loop(step.count, tuple(dataclasses.replace(part, call=places[part.call][0]) for part in step.body))
+    elif isinstance(step, Whole | Rows):
+        assert isinstance(step, Whole) or len(places[step.call]) == 1, "a call in stripes is not cut"
+        for place in places[step.call]:
+            yield dataclasses.replace(step, call=place)
+    else:
+        yield step

@@ -1,8 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The lists of calls that schedules are made of: the same computation in other orders, or by other rows.
 
-Whole tensors have one list. Cascades are searched in every list, and the fastest is taken; the lists do not depend on the
-budget.
+Whole tensors have one list. Cascades are searched in every list, and the fastest is taken; the lists do not depend on the budget.
+
+Any order in which each call comes after the calls whose results it reads computes the same. Example: a and b read x (1 KiB), a'
+reads a (4 KiB), b' reads b (3 KiB), and c reads the results of a' and b' (1 KiB each). The bytes live during each call, in KiB::
+
+    a  b  a' b' c       a  a' b  b' c
+    5  8  8  5  3       5  6  5  5  3
+
+The second order has a peak of 6 KiB instead of 8: it goes through one branch after the other. The six orders of the branches share
+nine sets of calls that are done, among them {a, b} for both a b and b a. The bytes live after a set are the same for each order of
+its calls, here a and b, 7 KiB. A set therefore keeps its best order alone, and the best order of all calls is a shortest path over
+sets (dynamic programming, as in SERENITY, arXiv 2003.02369). Sets above a known peak are dropped. Where more sets are left than
+``STEPS`` allows, the best of each size are kept, and the result may be above the minimum.
 
 Cascades go through tensors by rows, and a sequence (a convolution in one dimension, a list of tokens) has a single row: [1, 1,
 width, channels]. In memory that is [1, width, 1, channels], byte for byte. So a call all of whose tensors have one row can be stated
@@ -13,24 +24,239 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from openneutron.compiler.memory.layout import lay_out
-from openneutron.compiler.schedule.batches import batch_by_batch
-from openneutron.compiler.schedule.order import Flow, flow_of, order_of_least_peak, order_of_least_sum, stays
+from openneutron.compiler.schedule.batches import CallList, batch_by_batch
 from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.select.calls import KernelCall, View
-from openneutron.compiler.select.constants import exchanged
-from openneutron.compiler.select.storage import Storages
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, exchanged
+from openneutron.isa import aligned
+from openneutron.options import CALLER
+
+STEPS = 1 << 16
+"""The approximate limit on steps from a set to a larger one: an even share for each size of sets, at least those of the best set."""
+
+MOST_CALLS = 512
+"""The most calls that are put in order; more calls keep the given order. A split of one tensor into a thousand is that many."""
 
 
 @dataclass(frozen=True, slots=True)
-class CallList:
-    """Calls in their order, and their storages, those of ``in_place``. ``cuts``: no cascade continues from before such a call into
-    it."""
+class Flow:
+    """Calls as bits: ``before`` are the calls that each call needs done, ``touched`` the storages that it reads or writes.
 
-    calls: tuple[KernelCall, ...]
-    storages: Storages
-    cuts: frozenset[int] = frozenset()
+    ``users`` are all calls that touch a storage; an output has one user more, which is never done. ``from_start``: inputs are live
+    before the first call.
+    """
+
+    before: tuple[int, ...]
+    touched: tuple[tuple[int, ...], ...]
+    users: tuple[int, ...]
+    sizes: tuple[int, ...]
+    from_start: tuple[bool, ...]
+
+    @property
+    def at_start(self) -> int:
+        """Return the bytes live before the first call."""
+        return sum(size for size, there in zip(self.sizes, self.from_start, strict=True) if there)
+
+    def step(self, done: int, call: int, live: int) -> tuple[int, int]:
+        """Return the bytes live during a call and after it; ``live`` are those before it."""
+        after = done | 1 << call
+        most = live
+        for place in self.touched[call]:
+            if not self.from_start[place] and not self.users[place] & done:
+                most += self.sizes[place]
+        left = most
+        for place in self.touched[call]:
+            if not self.users[place] & ~after:
+                left -= self.sizes[place]
+        return most, left
+
+    def least_bytes(self) -> int:
+        """Return a lower bound of the peak of all orders: a call's storages, and those that every order needs before and after it."""
+        ahead, behind = list(self.before), [0] * len(self.before)
+        for number, needed in enumerate(self.before):
+            for earlier in bits(needed):
+                ahead[number] |= ahead[earlier]
+        for number, needed in enumerate(ahead):
+            for earlier in bits(needed):
+                behind[earlier] |= 1 << number
+        taker = 1 << len(self.before)  # the user of the outputs
+        most = 0
+        for number in range(len(self.before)):
+            here = 0
+            for size, users, there in zip(self.sizes, self.users, self.from_start, strict=True):
+                kept = (there or users & ahead[number]) and users & (behind[number] | taker)
+                if kept or users >> number & 1:
+                    here += size
+            most = max(most, here)
+        return most
+
+    def peak_bytes(self, order: Sequence[int]) -> int:
+        """Return the most bytes live during a call."""
+        live, done, most = self.at_start, 0, 0
+        for call in order:
+            here, live = self.step(done, call, live)
+            most, done = max(most, here), done | 1 << call
+        return most
+
+
+def flow_of(calls: Sequence[KernelCall], storages: Storages, io: str) -> Flow:
+    """Return what the calls need of each other: a reader comes after earlier writers, a writer after earlier readers."""
+    places: dict[str, int] = {}
+    users: list[int] = []
+    sizes: list[int] = []
+    from_start: list[bool] = []
+    writers: dict[int, int] = {}
+    readers: dict[int, int] = {}
+    before, touched = [], []
+    for number, call in enumerate(calls):
+        needed, used = 0, []
+        own: list[tuple[dict[int, int], int]] = []
+        for field, view in call.views.items():
+            storage = storages[view.tensor]
+            if storage.constant is not None:
+                continue
+            place = places.setdefault(storage.name, len(places))
+            if place == len(users):
+                users.append(1 << len(calls) if storage.output is not None else 0)
+                sizes.append(_arena_bytes(storage, io))
+                from_start.append(storage.input is not None)
+            needed |= (readers if field == "output" else writers).get(place, 0)
+            own.append((writers if field == "output" else readers, place))
+            used.append(place)
+            users[place] |= 1 << number
+        for side, place in own:
+            side[place] = side.get(place, 0) | 1 << number
+        before.append(needed)
+        touched.append(tuple(dict.fromkeys(used)))
+    return Flow(tuple(before), tuple(touched), tuple(users), tuple(sizes), tuple(from_start))
+
+
+def _arena_bytes(storage: Storage, io: str) -> int:
+    if io == CALLER and storage.is_border:
+        return 0
+    return max(aligned(storage.size_bytes), aligned(1))
+
+
+def stays(flow: Flow) -> bool:
+    """Return True where the order stays as it is: each call needs the one in front of it, or there are too many calls."""
+    return len(flow.before) > MOST_CALLS or all(
+        needed >> number - 1 & 1 for number, needed in enumerate(flow.before) if number
+    )
+
+
+def order_of_least_peak(flow: Flow) -> tuple[int, ...]:
+    """Return the order with the smallest peak of live bytes; the given order where none is smaller."""
+    given = tuple(range(len(flow.before)))
+    peak = flow.peak_bytes(given)
+    if peak == flow.least_bytes():
+        return given
+    return _search(flow, peak - 1, by_peak=True) or given
+
+
+def order_of_least_sum(flow: Flow, peak_bytes: int) -> tuple[int, ...] | None:
+    """Return an order of the smallest sum of live bytes over all calls, of those with at most ``peak_bytes`` live; None where none was
+    found. Such an order goes through one branch after the other, which suits cascades."""
+    return _search(flow, peak_bytes, by_peak=False)
+
+
+_Key = tuple[int, ...]
+"""The quantity that is minimized: (peak, sum) or (sum,) of the bytes live."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A set of calls that are done, in its best order: ``last`` after those of ``earlier``. ``ready``: the calls that can come next."""
+
+    key: _Key
+    live: int
+    ready: int
+    last: int
+    earlier: _Done | None
+
+    def order(self) -> tuple[int, ...]:
+        calls: list[int] = []
+        at = self
+        while at.earlier is not None:
+            calls.append(at.last)
+            at = at.earlier
+        return tuple(reversed(calls))
+
+
+def _search(flow: Flow, limit: int, by_peak: bool) -> tuple[int, ...] | None:
+    """Return the best order of those that stay within ``limit`` bytes, or None where none was found.
+
+    A level holds all sets of as many calls, each with its best order; the next level is made from it, one call longer.
+    """
+    count = len(flow.before)
+    followers: list[list[int]] = [[] for _ in range(count)]
+    for number, needed in enumerate(flow.before):
+        for earlier in bits(needed):
+            followers[earlier].append(number)
+    ready = sum(1 << number for number, needed in enumerate(flow.before) if not needed)
+    level = {0: _Done((0, 0) if by_peak else (0,), flow.at_start, ready, -1, None)}
+    for _ in range(count):
+        following: dict[int, _Done] = {}
+        for done, state in level.items():
+            for call, most, live in _steps(flow, done, state, by_peak):
+                if most > limit:
+                    continue
+                total = state.key[-1] + most
+                key = (max(state.key[0], most), total) if by_peak else (total,)
+                after = done | 1 << call
+                known = following.get(after)
+                if known is None:
+                    ready = _ready(flow, after, state.ready & ~(1 << call), followers[call])
+                    following[after] = _Done(key, live, ready, call, state)
+                elif key < known.key:
+                    following[after] = _Done(key, live, known.ready, call, state)
+        level = _thinned(following, STEPS // max(1, count))
+    if not level:
+        return None
+    (last,) = level.values()
+    return last.order()
+
+
+def _steps(flow: Flow, done: int, state: _Done, by_peak: bool) -> list[tuple[int, int, int]]:
+    """Return the calls that are tried next, each with the bytes live during it and after it.
+
+    By peak, one call alone is tried where it raises neither the peak nor the bytes live after it: an order that runs this call
+    later has no smaller peak.
+    """
+    steps = [(call, *flow.step(done, call, state.live)) for call in bits(state.ready)]
+    if by_peak:
+        for step in steps:
+            if step[1] <= state.key[0] and step[2] <= state.live:
+                return [step]
+    return steps
+
+
+def _ready(flow: Flow, done: int, ready: int, followers: Sequence[int]) -> int:
+    """Return ``ready`` with those of ``followers`` that nothing else is needed for."""
+    for other in followers:
+        if not flow.before[other] & ~done:
+            ready |= 1 << other
+    return ready
+
+
+def _thinned(level: dict[int, _Done], share: int) -> dict[int, _Done]:
+    """Return the best sets of a level, so many that about ``share`` steps lead from them to the next level."""
+    if sum(state.ready.bit_count() for state in level.values()) <= share:
+        return level
+    best = sorted(level.items(), key=lambda each: (each[1].key, each[1].live, each[0]))
+    steps = accumulate(state.ready.bit_count() for _, state in best)
+    return dict(best[: max(1, sum(each <= share for each in steps))])
+
+
+def bits(mask: int) -> list[int]:
+    """Return the numbers of the bits that are set, ascending."""
+    found = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return found
 
 
 def for_whole_tensors(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[KernelCall, ...]:
@@ -42,7 +268,7 @@ def for_whole_tensors(calls: Sequence[KernelCall], storages: Storages, io: str) 
     flow = flow_of(given, storages, io)
     if stays(flow):
         return given
-    ordered = _in_order(given, order_of_least_peak(flow))
+    ordered = tuple(given[number] for number in order_of_least_peak(flow))
     if ordered == given:
         return given
     # Addresses can leave gaps; the given order's arena is no smaller than its peak.
@@ -50,10 +276,6 @@ def for_whole_tensors(calls: Sequence[KernelCall], storages: Storages, io: str) 
         return ordered
     sizes = [lay_out(whole_schedule(each), storages, io).scratch_bytes for each in (given, ordered)]
     return ordered if sizes[1] < sizes[0] else given
-
-
-def _in_order(calls: Sequence[KernelCall], order: Sequence[int]) -> tuple[KernelCall, ...]:
-    return tuple(calls[number] for number in order)
 
 
 def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tuple[CallList, ...]:
@@ -64,8 +286,10 @@ def for_cascades(calls: Sequence[KernelCall], storages: Storages, io: str) -> tu
     flow = flow_of(calls, storages, io)
     found = [tuple(range(len(calls)))]
     if not stays(flow):
-        found += _orders(flow)
-    ordered = [_in_order(calls, order) for order in dict.fromkeys(found)]
+        least = order_of_least_peak(flow)
+        closest = order_of_least_sum(flow, flow.peak_bytes(least))
+        found += [least] if closest is None else [least, closest]
+    ordered = [tuple(calls[number] for number in order) for order in dict.fromkeys(found)]
     return tuple(one for each in ordered for one in of_one_order(each, storages))
 
 
@@ -77,14 +301,7 @@ def of_one_order(calls: Sequence[KernelCall], storages: Storages) -> tuple[CallL
         turned = CallList(by_rows(calls), storages)
         found = [turned] if apart(calls, storages) else [given, turned]
     cut = batch_by_batch(found[-1].calls, storages)
-    return (*found, CallList(cut.calls, cut.storages, cut.starts)) if cut is not None else tuple(found)
-
-
-def _orders(flow: Flow) -> list[tuple[int, ...]]:
-    """Return the order of the smallest peak, and the order that goes through one branch after the other."""
-    least = order_of_least_peak(flow)
-    closest = order_of_least_sum(flow, flow.peak_bytes(least))
-    return [least] if closest is None else [least, closest]
+    return tuple(found) if cut is None else (*found, cut)
 
 
 def by_rows(calls: Sequence[KernelCall]) -> tuple[KernelCall, ...]:
@@ -118,10 +335,8 @@ def turned(call: KernelCall) -> KernelCall:
     for one, other in call.traits.exchanged or ():
         params[one], params[other] = params[other], params[one]
     constants = {key: exchanged(call.packing(key), constant) for key, constant in call.constants.items()}
-    views = {name: _turned_view(view) for name, view in call.views.items()}
+    views = {}
+    for name, view in call.views.items():
+        (batches, rows, cols, channels), (batch, row, col, channel) = view.extents, view.pitches
+        views[name] = replace(view, extents=(batches, cols, rows, channels), pitches=(batch, col, row, channel))
     return replace(call, views=views, params=params, constants=constants)
-
-
-def _turned_view(view: View) -> View:
-    (batches, rows, cols, channels), (batch, row, col, channel) = view.extents, view.pitches
-    return replace(view, extents=(batches, cols, rows, channels), pitches=(batch, col, row, channel))

@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from itertools import chain
 
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.memory.layout import io_outside, lay_out
-from openneutron.compiler.memory.prefetch_plans import all_plans
-from openneutron.compiler.schedule.needs import in_place
-from openneutron.compiler.schedule.schedule import spent_on_calls, whole_schedule
-from openneutron.compiler.search.call_lists import for_whole_tensors
-from openneutron.compiler.search.fit import Fitted, cascade_searches, fit_merged, fit_plain, prefetch_searches
-from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.memory.layout import io_outside
+from openneutron.compiler.memory.prefetch import all_plans
+from openneutron.compiler.schedule.schedule import spent_on_calls
+from openneutron.compiler.search.fit import Fitted, Task
 from openneutron.compiler.select.select import selections
-from openneutron.compiler.select.storage import Storages
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions
 from openneutron.targets import Target
@@ -41,43 +37,31 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
 
     With constant prefetch, the memory of constants is included, and cycles are those of a port that copies in the background.
     """
-    found = [_of_selection(*each, graph, target, options) for each in selections(legalize(graph))]
-    return front([point for points in found for point in points])
-
-
-def _of_selection(
-    separate: Storages, calls: Sequence[KernelCall], graph: Graph, target: Target, options: CompileOptions
-) -> list[Point]:
-    """``separate`` are the storages before ``in_place``."""
-    if options.prefetch_constants:
-        return _with_prefetch(calls, separate, target, options, io_outside(graph, options.place))
-    storages = in_place(separate, calls)
     outside = io_outside(graph, options.place)
-    ordered = for_whole_tensors(calls, storages, options.place)
-    whole = whole_schedule(ordered)
-    arena = lay_out(whole, storages, options.place).scratch_bytes
-    points = [Point(arena + outside, sum(cycles for _, cycles in spent_on_calls(whole, target)))]
-    searches = cascade_searches(calls, storages, target, options)
-    merged = fit_merged(ordered, separate, target, options)
-    if merged is not None:
-        points.append(Point(merged.sram_bytes + outside, _cycles(merged, target)))
-    for search in searches:
-        points += [Point(found.budget_bytes + outside, found.cycles) for found in search.levels(STEP)]
-    least = fit_plain(calls, storages, target, options, min(search.least_bytes() for search in searches))
-    assert isinstance(least, Fitted)
-    return [*points, Point(least.sram_bytes + outside, _cycles(least, target))]
+    found: list[Point] = []
+    for storages, calls in selections(legalize(graph)):
+        task = Task(calls, storages, target, options)
+        found += _with_prefetch(task, outside) if options.prefetch_constants else _without_prefetch(task, outside)
+    return front(found)
 
 
-def _with_prefetch(
-    calls: Sequence[KernelCall], storages: Storages, target: Target, options: CompileOptions, outside: int
-) -> list[Point]:
-    good, families = prefetch_searches(calls, storages, target, options)
+def _without_prefetch(task: Task, outside: int) -> list[Point]:
+    (order,) = task.orders()
+    whole, merged = task.whole(order), task.merged(order)
+    searches = task.cascades()
+    points = [Point(found.budget_bytes + outside, found.cycles) for each in searches for found in each.levels(STEP)]
+    least = task.plain(min(search.least_bytes() for search in searches))
+    for fitted in (whole, merged, least):
+        if isinstance(fitted, Fitted):
+            cycles = sum(cycles for _, cycles in spent_on_calls(fitted.schedule, task.target))
+            points.append(Point(fitted.sram_bytes + outside, cycles))
+    return points
+
+
+def _with_prefetch(task: Task, outside: int) -> list[Point]:
+    good, families = task.prefetches()
     plans = [good, *all_plans(chain(*families), good.cycles)]
     return list(thinned(front([Point(plan.budget_bytes + outside, plan.cycles) for plan in plans])))
-
-
-def _cycles(fitted: Fitted, target: Target) -> int:
-    return sum(cycles for _, cycles in spent_on_calls(fitted.schedule, target))
 
 
 def front(points: Sequence[Point]) -> tuple[Point, ...]:

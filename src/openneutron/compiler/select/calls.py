@@ -1,18 +1,107 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Kernel calls on views of tensors, not yet placed in memory: the result of kernel selection."""
+"""Kernel calls on views of tensors, not yet placed in memory: the result of kernel selection.
+
+Their constants are logical values, of which emit/packing.py makes bytes: weights [output, height, width, input], requantization [bias
+multiplier shift, output], tables; positions of a resize are ``Maps``.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
-from openneutron.compiler.select.constants import Constant, are_equal, packed_bytes
+import numpy as np
+import numpy.typing as npt
+
 from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.isa import rows
-from openneutron.isa.kernels.row import Packing
-from openneutron.isa.kernels.traits import Traits
+from openneutron.isa.kernels.row import Packing, Traits
+from openneutron.isa.rows import LANES
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Maps:
+    """int32 tables of the output's rows [table, row] and of its columns [table, column]."""
+
+    rows: npt.NDArray[np.int32]
+    cols: npt.NDArray[np.int32]
+
+
+Constant = Array | Maps
+
+CHANNEL_AXES: Mapping[Packing, int] = {
+    Packing.WEIGHT_BLOCKS: 0,
+    Packing.CHANNEL_BLOCKS: 0,
+    Packing.REQUANTIZATION: 1,
+}
+"""The axis of output channels; constants without one are the same for all channels."""
+
+_WINDOWS = (Packing.WEIGHT_BLOCKS, Packing.CHANNEL_BLOCKS)
+
+
+def packed_bytes(packing: Packing, constant: Constant) -> int:
+    """Return the bytes that the constant takes once it is packed."""
+    if isinstance(constant, Maps):
+        return 4 * (constant.rows.size + constant.cols.size)
+    if packing not in CHANNEL_AXES:
+        return constant.nbytes
+    extents = list(constant.shape)
+    lanes = (CHANNEL_AXES[packing], 3) if packing is Packing.WEIGHT_BLOCKS else (CHANNEL_AXES[packing],)
+    for axis in lanes:
+        extents[axis] += -extents[axis] % LANES
+    return int(constant.itemsize * math.prod(extents))
+
+
+def of_channels(packing: Packing, constant: Constant, first: int, end: int) -> Constant:
+    """Return the constant of these output channels alone."""
+    if isinstance(constant, Maps) or packing not in CHANNEL_AXES:
+        return constant
+    return constant[first:end] if CHANNEL_AXES[packing] == 0 else constant[:, first:end]
+
+
+def exchanged(packing: Packing, constant: Constant) -> Constant:
+    """Return the constant with rows for columns and columns for rows."""
+    if isinstance(constant, Maps):
+        return replace(constant, rows=constant.cols, cols=constant.rows)
+    return constant.swapaxes(1, 2) if packing in _WINDOWS else constant
+
+
+def are_equal(one: Constant, other: Constant) -> bool:
+    """Return whether two constants have the same shape and values."""
+    if isinstance(one, Maps) and isinstance(other, Maps):
+        return np.array_equal(one.rows, other.rows) and np.array_equal(one.cols, other.cols)
+    return not isinstance(one, Maps) and not isinstance(other, Maps) and np.array_equal(one, other)
+
+
+def requantization(
+    bias: npt.NDArray[np.int32] | None,
+    weight_sums: npt.NDArray[np.int64],
+    input_zero_point: int,
+    multipliers: npt.NDArray[np.int32],
+    shifts: npt.NDArray[np.int32],
+) -> npt.NDArray[np.int32]:
+    """Return int32 [bias multiplier shift, output channel].
+
+    The bias takes -input_zero_point * weight_sums in, modulo 2^32, so that kernels multiply stored activations as they
+    are. One multiplier and shift stand for all channels.
+    """
+    channels = weight_sums.size
+    folded = -np.int64(input_zero_point) * weight_sums.astype(np.int64)
+    if bias is not None:
+        assert bias.shape == (channels,)
+        folded = folded + bias
+    rows = np.zeros((3, channels), np.uint32)
+    rows[0] = (folded & 0xFFFFFFFF).astype(np.uint32)
+    rows[1] = multipliers.view(np.uint32)
+    rows[2] = shifts.view(np.uint32)
+    return rows.view(np.int32)
+
 
 Extents = tuple[int, int, int, int]
 """Batches, rows, columns, channels; or one number for each of them."""
@@ -36,10 +125,21 @@ class View:
     def __post_init__(self) -> None:
         assert min(*self.pitches, self.offset) >= 0 < min(self.extents), self
 
+    @property
+    def place(self) -> tuple[Extents, Extents, int]:
+        """Return the view without its tensor."""
+        return self.extents, self.pitches, self.offset
+
     def __str__(self) -> str:
         extents = "x".join(str(extent) for extent in self.extents)
         plain = self.pitches == dense_pitches(self.extents) and not self.offset
         return f"%{self.tensor}[{extents}]" + ("" if plain else f"@{self.offset} pitch {self.pitches}")
+
+
+def four(numbers: Sequence[int]) -> Extents:
+    """Return four numbers as extents."""
+    batch, row, col, channel = numbers
+    return batch, row, col, channel
 
 
 def dense_pitches(extents: Extents) -> Extents:
@@ -54,10 +154,7 @@ def extents_of(shape: tuple[int, ...]) -> Extents:
     Shorter shapes get leading ones; longer ones have their leading dimensions folded into batches.
     """
     padded = (1,) * (4 - len(shape)) + tuple(shape)
-    batches = 1
-    for extent in padded[:-3]:
-        batches *= extent
-    return (batches, padded[-3], padded[-2], padded[-1])
+    return (math.prod(padded[:-3]), padded[-3], padded[-2], padded[-1])
 
 
 def shape_in_bytes(tensor: Tensor) -> tuple[int, ...]:
@@ -129,9 +226,6 @@ class KernelCall:
         given += [f"{stem}_{part}" for stem in self.constants for part in ("base", "offset")]
         wanted = sorted(column.name for column in row.fields)
         assert sorted(given) == wanted, f"{self.kernel} '{self.name}': {sorted(set(given) ^ set(wanted))}"
-        assert not any(result.state for result in row.traits.results), (
-            f"{self.kernel}: state has no place in a program yet"
-        )
         low, high = self.params.get("clamp_min", -128), self.params.get("clamp_max", 127)
         assert -128 <= low <= high <= 127, f"{self.kernel} '{self.name}': bounds {low} and {high}"
 
@@ -152,6 +246,41 @@ def call_on_whole(
     """Return the call of a kernel that reads the whole first operand and writes the whole result of a node."""
     views = {"input": whole(graph.given(node, 0)), "output": whole(graph[node.name])}
     return [KernelCall(kernel, node.name, views, params, constants)]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A piece of memory: a graph input, a graph output, a constant, or (none of these) scratch."""
+
+    name: str
+    size_bytes: int
+    input: int | None = None
+    output: int | None = None
+    constant: bytes | None = None
+
+    @property
+    def is_border(self) -> bool:
+        """Return True for an input or an output."""
+        return self.input is not None or self.output is not None
+
+    @property
+    def is_scratch(self) -> bool:
+        return self.constant is None and not self.is_border
+
+
+@dataclass(frozen=True, slots=True)
+class Storages:
+    """``of`` leads from a tensor to its storage's name; reshapes share their input's."""
+
+    storages: Mapping[str, Storage]
+    of: Mapping[str, str]
+
+    def __getitem__(self, tensor: str) -> Storage:
+        return self.storages[self.of[tensor]]
+
+    def __str__(self) -> str:
+        """Return a line for each tensor in the storage of another one."""
+        return "\n".join(f"%{tensor} is in %{name}" for tensor, name in self.of.items() if tensor != name)
 
 
 SelectRule = Callable[[Graph, Node], list[KernelCall]]
@@ -210,7 +339,7 @@ def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[st
             offset = walk.offset + sum(i * pitch for i, pitch in zip(index, outer, strict=True))
             whole = (pitches[0] if pitches else 1) * (inner[0] if inner else 1)
             full = (whole,) * (4 - len(inner)) + tuple(pitches)
-            views[name] = View(walk.tensor, (padded[0], padded[1], padded[2], padded[3]), (full[0], full[1], full[2], full[3]), offset)  # fmt: skip
+            views[name] = View(walk.tensor, four(padded), four(full), offset)
         yield views
 
 

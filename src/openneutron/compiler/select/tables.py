@@ -17,8 +17,16 @@ import numpy.typing as npt
 
 from openneutron.ir import QuantParams
 from openneutron.ops.elementwise import hard_swish_factors
-from openneutron.ops.fixed_point import quantize_multiplier
-from openneutron.ops.rescaling import INT8_MAX, INT8_MIN, leaky_slope, ratio, ratio_in_float, rsqrt_factor, steps_of
+from openneutron.ops.rescaling import (
+    INT8_MAX,
+    INT8_MIN,
+    leaky_slope,
+    quantize_multiplier,
+    ratio,
+    ratio_in_float,
+    rsqrt_factor,
+    steps_of,
+)
 
 _F = np.float32
 _LN2_HIGH, _LN2_LOW = _F(6.9313812256e-01), _F(9.0580006145e-06)
@@ -88,11 +96,6 @@ Attrs = Mapping[str, Any]
 STORED: Ints = np.arange(INT8_MIN, INT8_MAX + 1, dtype=np.int64)
 
 _INT16_MIN, _INT16_MAX = -(2**15), 2**15 - 1
-
-
-def table(op: str, source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """Return the table of operator ``op`` between tensors of these quantization parameters."""
-    return TABLES[op](source, result, attrs)
 
 
 # -- fixed point, as gemmlowp's fixedpoint.h has it --------------------------------------------------------------------
@@ -214,8 +217,7 @@ def _saturated32(x: Ints) -> Ints:
 
 
 def _sqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
-    """SQRT of int8 in LiteRT 2.3.0: root and quotient in float32, truncated to an integer. LiteRT refuses values below
-    0; their table entries equal that of 0."""
+    """SQRT of int8 in LiteRT 2.3.0: root and quotient in float32, truncated. LiteRT refuses values below 0; they get what 0 gets."""
     real = np.float32(source.scale) * np.maximum(STORED - source.zero_point, 0).astype(np.float32)
     steps = np.trunc(np.sqrt(real) / np.float32(result.scale)).astype(np.int64)
     return _stored(steps + result.zero_point)

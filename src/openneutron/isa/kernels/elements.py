@@ -12,44 +12,41 @@ from openneutron.isa.kernels.row import (
     OUTPUT_RANGE,
     RESCALING,
     ZERO_POINTS,
-    Condition,
-    Row,
-    Variant,
-    buffer,
-    signed,
-    unsigned,
-)
-from openneutron.isa.kernels.traits import (
-    BOOL,
-    INT8,
     Channels,
+    Condition,
     CostClass,
+    Field,
     Function,
     Operand,
-    Result,
+    Row,
     SameElement,
     Traits,
+    Variant,
     Work,
+    buffer,
+    constant,
+    signed,
 )
 
 
-def _of(names: tuple[str, ...], elements: tuple[str, ...] = INT8, result: tuple[str, ...] = INT8) -> Traits:
+def _of(*names: str) -> Traits:
     """Return the traits of a function of one element of each operand."""
-    return Traits(
-        operands=tuple(Operand(name, SameElement(in_place=True), elements) for name in names),
-        results=(Result(elements=result),),
-        cost=Work(CostClass.MOVED),
-        exchanged=(),
-        batches_apart=True,
-    )
+    operands = tuple(Operand(name, SameElement(in_place=True)) for name in names)
+    return Traits(operands, Work(CostClass.MOVED), (), True)
 
 
 def _of_one(function: Function) -> Traits:
-    """Return the traits of a function of one byte."""
-    return replace(_of(("input",), (), ()), channels=Channels(True), function=function)
+    return replace(_of("input"), channels=Channels(True), function=function)
 
 
-_TWO = ("input_a", "input_b")
+def _rescaled(a: str = "fixed point, 31 fractional bits", b: str = "") -> tuple[Field, ...]:
+    """The words that rescale both operands; ``b``: the meaning of b's multiplier where that is not a's."""
+    right = "0 or below: shifts right"
+    multipliers = signed("a_multiplier", a), signed("b_multiplier", b or a)
+    return multipliers[0], signed("a_shift", right), multipliers[1], signed("b_shift", right)
+
+
+_OF_TWO = _of("input_a", "input_b")
 
 
 KERNELS = (
@@ -59,30 +56,19 @@ KERNELS = (
         (
             *OPERANDS_AND_OUTPUT,
             *ZERO_POINTS,
-            signed("a_multiplier", "fixed point, 31 fractional bits"),
-            signed("a_shift", "0 or below: shifts right"),
-            signed(
-                "b_multiplier",
-                "fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted",
-            ),
-            signed("b_shift", "0 or below: shifts right"),
+            *_rescaled(b="fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted"),
             *RESCALING,
             *OUTPUT_RANGE,
         ),
         4,
-        traits=_of(_TWO),
+        traits=_OF_TWO,
     ),
     Row(
         "mul_s8",
         "Product of two tensors (LiteRT MUL).",
-        (
-            *OPERANDS_AND_OUTPUT,
-            *ZERO_POINTS,
-            *RESCALING,
-            *OUTPUT_RANGE,
-        ),
+        (*OPERANDS_AND_OUTPUT, *ZERO_POINTS, *RESCALING, *OUTPUT_RANGE),
         5,
-        traits=_of(_TWO),
+        traits=_OF_TWO,
     ),
     Row(
         "copy_s8",
@@ -94,11 +80,7 @@ KERNELS = (
     Row(
         "lookup_s8",
         "A 256-entry table, indexed by the stored value + 128.",
-        (
-            *INPUT_AND_OUTPUT,
-            unsigned("table_base", "see bases"),
-            unsigned("table_offset", "bytes"),
-        ),
+        (*INPUT_AND_OUTPUT, *constant("table", "bytes")),
         12,
         traits=_of_one(Function.TABLE),
     ),
@@ -110,13 +92,13 @@ KERNELS = (
             signed("smaller", "0: the larger (LiteRT MAXIMUM), 1: the smaller (MINIMUM)"),
         ),
         14,
-        traits=_of(_TWO, (*INT8, *BOOL), (*INT8, *BOOL)),
+        traits=_OF_TWO,
     ),
     Row(
         "prelu_s8",
         "a where it is positive, a times b elsewhere (LiteRT PRELU).",
         (
-            buffer("input_a", "int8; a pitch of 0 broadcasts"),
+            OPERANDS[0],
             buffer("input_b", "int8, the slopes; a pitch of 0 broadcasts"),
             buffer("output", "int8"),
             *ZERO_POINTS,
@@ -127,7 +109,7 @@ KERNELS = (
             signed("output_zero_point", "added after requantization"),
         ),
         15,
-        traits=_of(_TWO),
+        traits=_OF_TWO,
     ),
     Row(
         "squared_difference_s8",
@@ -135,16 +117,13 @@ KERNELS = (
         (
             *OPERANDS_AND_OUTPUT,
             *ZERO_POINTS,
-            signed("a_multiplier", "fixed point, 31 fractional bits; with its shift at most 1/2"),
-            signed("a_shift", "0 or below: shifts right"),
-            signed("b_multiplier", "fixed point, 31 fractional bits; with its shift at most 1/2"),
-            signed("b_shift", "0 or below: shifts right"),
+            *_rescaled("fixed point, 31 fractional bits; with its shift at most 1/2"),
             signed("output_multiplier", "fixed point, 31 fractional bits"),
             signed("output_shift", "0 or below: shifts right"),
             signed("output_zero_point", "added after requantization"),
         ),
         16,
-        traits=_of(_TWO),
+        traits=_OF_TWO,
     ),
     Row(
         "compare_s8",
@@ -154,10 +133,7 @@ KERNELS = (
             *OPERANDS,
             buffer("output", "bool, a byte each"),
             *ZERO_POINTS,
-            signed("a_multiplier", "fixed point, 31 fractional bits"),
-            signed("a_shift", "0 or below: shifts right"),
-            signed("b_multiplier", "fixed point, 31 fractional bits"),
-            signed("b_shift", "0 or below: shifts right"),
+            *_rescaled(),
             signed(
                 "relation",
                 "of a to b; 0: equal, 1: not equal, 2: less, 3: less or equal, 4: greater, 5: greater or equal",
@@ -168,7 +144,7 @@ KERNELS = (
             Variant(name, "one relation", (Condition("relation", relation),))
             for relation, name in enumerate(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
         ),
-        traits=_of(_TWO, (*INT8, *BOOL), BOOL),
+        traits=_OF_TWO,
     ),
     Row(
         "select_s8",
@@ -178,6 +154,6 @@ KERNELS = (
             *OPERANDS_AND_OUTPUT,
         ),
         25,
-        traits=_of(("condition", *_TWO), (), ()),
+        traits=_of("condition", "input_a", "input_b"),
     ),
 )

@@ -11,23 +11,28 @@ from openneutron.isa.kernels.row import (
     OUTPUT_RANGE,
     RESCALING,
     ZERO_POINTS,
+    Channels,
     Condition,
+    CostClass,
+    Operand,
     Packing,
     Row,
+    SameRow,
+    Traits,
     Variant,
+    Window,
+    Work,
     buffer,
+    constant,
+    of_one_input,
     signed,
-    unsigned,
 )
-from openneutron.isa.kernels.traits import INT8, Channels, CostClass, Operand, Result, SameRow, Traits, Window, Work
 
 _CONV_FIELDS = (
     buffer("input", "int8 activations"),
     buffer("output", "int8 activations"),
-    unsigned("weights_base", "see bases"),
-    unsigned("weights_offset", "bytes; packed weights of the channels held"),
-    unsigned("requant_base", "see bases"),
-    unsigned("requant_offset", "bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8]"),
+    *constant("weights", "bytes; packed weights of the channels held"),
+    *constant("requant", "bytes; for each 8 channels held: int32 bias[8], multiplier[8], shift[8]"),
     signed("constant_channel0", "first output channel that weights and requant hold, a multiple of 8"),
     signed("constant_channels", "output channels that they hold"),
     *KERNEL_AND_STRIDE,
@@ -49,31 +54,26 @@ _CONV_FIELDS = (
 )
 
 _CONV_TAPS = ("kernel_h", "kernel_w", "group_inputs")
-_WINDOW = Window(dilation=("dilation_h", "dilation_w"))
-_SUMMED = replace(_WINDOW, summed="group_inputs")
-
-
-def _convolution(window: Window, cost: Work, channels: Channels) -> Traits:
-    assert window.dilation is not None
-    return Traits(
-        operands=(Operand("input", window, INT8),),
-        results=(Result(elements=INT8),),
-        cost=cost,
-        exchanged=(window.kernel, window.stride, window.dilation, window.pad),
-        batches_apart=True,
-        channels=channels,
-    )
+_DILATION = ("dilation_h", "dilation_w")
+_WINDOW = Window(dilation=_DILATION)
 
 
 _REQUANTIZATION = ("requant", Packing.REQUANTIZATION)
 _BLOCKS = (("weights", Packing.WEIGHT_BLOCKS), _REQUANTIZATION)
 _TAPS = ("kernel_h", "kernel_w")
 _PRODUCTS = Work(CostClass.PRODUCTS, _TAPS, "group_inputs", "group_outputs")
-_OF_ALL_CHANNELS = _convolution(_SUMMED, _PRODUCTS, Channels(False, counts=("group_outputs", "constant_channels")))
-_OF_ONE_CHANNEL = _convolution(
+_EXCHANGED = (_WINDOW.kernel, _WINDOW.stride, _DILATION, _WINDOW.pad)
+_OF_ALL_CHANNELS = of_one_input(
+    replace(_WINDOW, summed="group_inputs"),
+    _PRODUCTS,
+    exchanged=_EXCHANGED,
+    channels=Channels(False, counts=("group_outputs", "constant_channels")),
+)
+_OF_ONE_CHANNEL = of_one_input(
     _WINDOW,
     Work(CostClass.CHANNEL_PRODUCTS, _TAPS),
-    Channels(True, ("constant_channels",), single=("group_outputs",)),
+    exchanged=_EXCHANGED,
+    channels=Channels(True, ("constant_channels",), single=("group_outputs",)),
 )
 
 
@@ -133,8 +133,7 @@ KERNELS = (
         19,
         ("depth",),
         traits=Traits(
-            operands=(Operand("input_a", SameRow(), INT8), Operand("input_b", elements=INT8)),
-            results=(Result(elements=INT8),),
+            operands=(Operand("input_a", SameRow()), Operand("input_b")),
             cost=Work(CostClass.MATRIX_PRODUCTS, inputs="depth"),
             batches_apart=True,
         ),

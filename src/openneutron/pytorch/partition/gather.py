@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from torch.fx import Graph, Node
 
-from openneutron.compiler.select.trial import Refused, Trial
+from openneutron.compiler.select.select import Refused, Trial
 from openneutron.pytorch.graph.order import Groups
 from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import Constants, is_compute, is_decomposed, is_dequantize, is_quantize, op_name

@@ -10,7 +10,7 @@ import torch
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.fx import Node
 
-from openneutron.compiler.select.trial import Trial
+from openneutron.compiler.select.select import Trial
 from openneutron.pytorch.backend.compile_spec import DelegateOptions
 from openneutron.pytorch.graph.program import Constants, op_name
 from openneutron.pytorch.lower.lower import Lowered, PartitionTensor

@@ -17,7 +17,7 @@ from torchao.quantization.pt2e import MinMaxObserver, MovingAveragePerChannelMin
 from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
 
 from openneutron.ops import BY_NAME
-from openneutron.ops.softmax import LEAST_SCALE
+from openneutron.ops.reductions import LEAST_SCALE
 from openneutron.pytorch.operators.comparison.quantize import LARGEST_VALUE
 
 BINS = 2048

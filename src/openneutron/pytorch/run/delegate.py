@@ -21,7 +21,7 @@ from pathlib import Path
 
 from openneutron.errors import MissingToolError
 from openneutron.export.runtime_sources import runtime_folder
-from openneutron.simulator.library import LIBRARY, library
+from openneutron.simulator.simulator import LIBRARY, library
 
 COMPILERS = ("c++", "g++", "clang++")
 """Tried in this order after ``$CXX``."""

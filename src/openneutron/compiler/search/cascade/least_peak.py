@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from openneutron.compiler.search.cascade.network import Network
 
 Bounded = tuple[int, Callable[[], "list[Bounded]"] | None]
-"""A lower bound in bytes, and a function that refines the bound into the bounds of its parts; None where the bound is
-exact."""
+"""A lower bound in bytes, and a function that refines it into the bounds of its parts; None where the bound is exact."""
 
 
 @dataclass(slots=True)
@@ -98,8 +97,7 @@ def least_peak(
 
 
 def floor_bytes(network: Network, starts_of: Callable[[int], Iterator[int]]) -> int:
-    """Return a lower bound of the arena of all schedules, in bytes: the tensors live at the ends of their parts. See
-    ``least_peak``."""
+    """Return a lower bound of the arena of all schedules, in bytes: the tensors live at the ends of their parts."""
     ends = _ends(len(network.calls), starts_of)
     return _least_path(ends, boundary_bytes(network, ends))
 

@@ -26,9 +26,8 @@ from itertools import accumulate, groupby
 
 from openneutron.compiler.cost.cycles import least_compute_cycles
 from openneutron.compiler.search.cascade.least_peak import Bounded, floor_bytes, least_peak
-from openneutron.compiler.search.cascade.network import Network
-from openneutron.compiler.search.cascade.patched import PatchedNetwork, patched_networks
-from openneutron.compiler.search.cascade.segment import Segment, rows_computed, segment, window_rows
+from openneutron.compiler.search.cascade.network import Network, Segment, rows_computed, segment, window_rows
+from openneutron.compiler.search.cascade.patches import PatchedNetwork, patched_networks
 from openneutron.compiler.search.cascade.stripes import Pacing, Stripes, cycles_of, evaluate, evaluated, rounds
 from openneutron.compiler.search.effort import DEFAULT, Effort
 
@@ -171,9 +170,8 @@ class PlanSearch:
         # Every piece reads its chain's constants anew: no patches where they are copied.
         fetched = any(each.constants_bytes for each in self.network.calls)
         self._patched = [] if fetched else patched_networks(self.network, self.effort)
-        self._window_rows = {
-            id(each): window_rows(each) for each in (self.network, *(v.network for v in self._patched))
-        }
+        networks = (self.network, *(each.network for each in self._patched))
+        self._window_rows = {id(each): window_rows(each) for each in networks}
         self._computed = rows_computed(self.network)
         unread = (n < call.rows for n, call in zip(self._computed, self.network.calls, strict=True))
         self._unread = [0, *accumulate(unread)]
@@ -213,13 +211,12 @@ class PlanSearch:
         return self._segments[key]
 
     def _candidates(self, found: _Cascade) -> list[_Candidate]:
-        """Return the candidates for a cascade."""
         if not found.candidates:
-            least = sum(self._least[id(found.segment.network.calls[position])] for position in found.segment.positions)
-            found.candidates = [
-                _Candidate(each, self._least_of(found, each), least + self._cycles_of_rounds(found.segment, each))
-                for each in dict.fromkeys(self._pacings(found.segment))
-            ]
+            inside = found.segment
+            least = sum(self._least[id(inside.network.calls[position])] for position in inside.positions)
+            for each in dict.fromkeys(self._pacings(inside)):
+                held = inside.least_bytes(self._window_rows[id(inside.network)], inside.held_at_once(*each))
+                found.candidates.append(_Candidate(each, held, least + self._cycles_of_rounds(inside, each)))
         return found.candidates
 
     def _pacings(self, found: Segment) -> Iterator[Pacing]:
@@ -228,10 +225,6 @@ class PlanSearch:
         for each in itertools.chain(candidates(found, self.effort), every):
             if calls[each.pace].rows <= MOST_ROUNDS * each.height:
                 yield each
-
-    def _least_of(self, found: _Cascade, pacing: Pacing) -> int:
-        windows = self._window_rows[id(found.segment.network)]
-        return found.segment.least_bytes(windows, found.segment.held_at_once(*pacing))
 
     def _cycles_of_rounds(self, found: Segment, pacing: Pacing) -> int:
         """Return the dispatch overhead of the pacing call in all iterations but one."""

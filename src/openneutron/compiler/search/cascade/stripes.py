@@ -26,9 +26,8 @@ from operator import sub
 from typing import NamedTuple
 
 from openneutron.compiler.schedule.needs import NEVER
-from openneutron.compiler.search.cascade.network import Network, Piece
+from openneutron.compiler.search.cascade.network import Network, Piece, Segment, segment
 from openneutron.compiler.search.cascade.patches import held_rows, offsets
-from openneutron.compiler.search.cascade.segment import Segment, segment
 from openneutron.isa import aligned
 from openneutron.isa.rows import ALIGNMENT
 
@@ -232,11 +231,6 @@ def _overlap(segment: Segment, made: Piece, dying: Piece, done: Mapping[int, Pro
     return furthest // ALIGNMENT * ALIGNMENT
 
 
-def union_bytes(made: Piece, dying: Piece, furthest: int) -> int:
-    """Return a lower bound of the bytes of two pieces that may overlap so."""
-    return min(max(dying.size + max(0, -furthest), made.size), dying.size + made.size)
-
-
 def evaluate(segment: Segment, pace: int, height: int, even: bool = False) -> Stripes:
     """Return the memory and cycles of a candidate, see ``rounds``. With a height of all rows each call runs once, whole."""
     done = rounds(segment, pace, height, even)
@@ -259,7 +253,6 @@ def evaluated(segment: Segment, pacing: Pacing, done: Mapping[int, Progress], cy
 
 
 def _rings(segment: Segment, done: Mapping[int, Progress]) -> dict[str, int]:
-    """Return the rows held of the inner pieces that roll."""
     rings = {}
     for piece in segment.inner:
         if piece.can_roll:
@@ -278,8 +271,10 @@ def _overlaps(segment: Segment, done: Mapping[int, Progress]) -> tuple[dict[tupl
     for made in segment.made:
         for dying in segment.dying:
             furthest = _overlap_of(segment, made, dying, done) if made.size and dying.size else None
-            gain = 0 if furthest is None else made.size + dying.size - union_bytes(made, dying, furthest)
-            if furthest is not None and gain > 0:
+            if furthest is None:
+                continue
+            gain = made.size + dying.size - max(dying.size + max(0, -furthest), made.size)
+            if gain > 0:
                 overlaps[made.name, dying.name] = furthest
                 gains.append((gain, made.name, dying.name))
     paired: set[str] = set()
@@ -314,7 +309,6 @@ def cycles_of(segment: Segment, done: Mapping[int, Progress]) -> int:
 
 
 def _cycles(segment: Segment, position: int, progress: Progress) -> int:
-    """Return the modelled cycles of a call in all its stripes."""
     call, network = segment.network.calls[position], segment.network
     steps = sorted({*progress} - {0})
     if call.row_cycles is not None:

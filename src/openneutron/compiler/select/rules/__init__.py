@@ -1,17 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The rules of kernel selection: one for each operator, in the file of its family."""
 
-from openneutron.compiler.select.rules import (
-    comparison,
-    conv,
-    data_movement,
-    elementwise,
-    indexed,
-    lookup,
-    matmul,
-    pool,
-    softmax,
-    transposed,
-)
+from openneutron.compiler.select.rules import conv, data_movement, elementwise, reductions
 
-FAMILIES = (comparison, conv, data_movement, elementwise, indexed, lookup, matmul, pool, softmax, transposed)
+FAMILIES = (conv, data_movement, elementwise, reductions)

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that move values as kernel calls: pad, concatenation, pack, split, slice, transpose, resize."""
+"""Operators that move values as kernel calls: pad, concatenation, pack, split, slice, transpose, resize, gather, tile."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from openneutron.compiler.select.calls import (
     KernelCall,
+    Maps,
     View,
     Walk,
     boxes,
@@ -16,6 +19,7 @@ from openneutron.compiler.select.calls import (
     dense,
     dense_pitches,
     extents_of,
+    four,
     merged,
     quant_of,
     row_major,
@@ -23,10 +27,9 @@ from openneutron.compiler.select.calls import (
     shape_in_bytes,
     with_rows,
 )
-from openneutron.compiler.select.constants import Maps
 from openneutron.ir import DType, Graph, Node, Tensor
+from openneutron.ops.indexed import INDEXED, Indexed, bilinear_positions, gathers_by_maps, kernel_axes, merged_axes
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis
-from openneutron.ops.resize import bilinear_positions
 from openneutron.ops.shape import pad_box, pads, slice_window, strided_window
 from openneutron.ops.table import constant_values
 
@@ -146,32 +149,17 @@ def transpose(graph: Graph, node: Node) -> list[KernelCall]:
     return _copies(node.name, [extents[axis] for axis in axes], turned["input"], turned["output"])
 
 
-@selects("resize_nearest_neighbor")
-def resize_nearest_neighbor(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select resize_nearest_neighbor_s8 with a map for rows and one for columns."""
+@selects("resize_nearest_neighbor", "resize_bilinear")
+def resize(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select the kernel of the operator's name with a map for rows and one for columns."""
     source, result = graph.given(node, 0), graph[node.name]
-    maps = [
-        nearest_neighbors(source.shape[axis], result.shape[axis], node["align_corners"], node["half_pixel_centers"])
-        for axis in (1, 2)
-    ]
-    constants = {"map": Maps(*(positions[None, :] for positions in maps))}
-    return call_on_whole("resize_nearest_neighbor_s8", graph, node, constants=constants)
-
-
-@selects("resize_bilinear")
-def resize_bilinear(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select resize_bilinear_s8 with a map for rows and one for columns."""
-    source, result = graph.given(node, 0), graph[node.name]
-    maps = [
-        np.array(
-            bilinear_positions(
-                source.shape[axis], result.shape[axis], node["align_corners"], node["half_pixel_centers"]
-            )
-        )
-        for axis in (1, 2)
-    ]
-    constants = {"map": Maps(*(positions.T.astype(np.int32) for positions in maps))}
-    return call_on_whole("resize_bilinear_s8", graph, node, constants=constants)
+    maps = []
+    for axis in (1, 2):
+        places = source.shape[axis], result.shape[axis], node["align_corners"], node["half_pixel_centers"]
+        nearest = node.op == "resize_nearest_neighbor"
+        maps.append(nearest_neighbors(*places)[None] if nearest else np.array(bilinear_positions(*places)).T)
+    constants = {"map": Maps(*(positions.astype(np.int32) for positions in maps))}
+    return call_on_whole(f"{node.op}_s8", graph, node, constants=constants)
 
 
 def nearest_neighbors(inputs: int, outputs: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
@@ -185,3 +173,54 @@ def nearest_neighbors(inputs: int, outputs: int, align_corners: bool, half_pixel
     # Halves are whole in double, so that adding one rounds as round() does.
     nearest = np.floor(positions + 0.5) if align_corners else np.floor(positions)
     return np.minimum(nearest, inputs - 1).astype(np.int32)
+
+
+_ONE = Indexed(1, (0,))
+
+
+@selects("gather")
+def gather(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select gather_s8 with the axes before the axis as rows, the axis as columns, and the axes behind it as channels.
+
+    Positions that are known beforehand are resize_nearest_neighbor_s8's, whose maps name any rows and columns.
+    """
+    if gathers_by_maps(graph, node):
+        return indexed(graph, node)
+    source, indices, result = graph.given(node, 0), graph.given(node, 1), graph[node.name]
+    batch_dims, axis = node["batch_dims"], node["axis"] % len(source.shape)
+    batches, outer = math.prod(source.shape[:batch_dims]), math.prod(source.shape[batch_dims:axis])
+    extent, inner = source.shape[axis], math.prod(source.shape[axis + 1 :])
+    count, size = math.prod(indices.shape[batch_dims:]), indices.dtype.size_bytes
+    taken, given = (batches, outer, extent, inner), (batches, outer, count, inner)
+    named = (batches, 1, count, size)
+    views = {
+        "input": View(source.name, taken, dense_pitches(taken)),
+        "indices": View(indices.name, named, dense_pitches(named)),
+        "output": View(result.name, given, dense_pitches(given)),
+    }
+    return [KernelCall("gather_s8", node.name, views)]
+
+
+@selects(*(op for op in INDEXED if op != "gather"))
+def indexed(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select a call for each position along the axes that are neither rows, columns, batches nor channels."""
+    source, result = graph.given(node, 0), graph[node.name]
+    axes = merged_axes(INDEXED[node.op](graph, node))
+    from_pitches, to_pitches = row_major([axis.extent for axis in axes]), row_major([len(a.positions) for a in axes])
+    chosen, rest = kernel_axes(axes)
+    own = [axes[i] if i >= 0 else _ONE for i in chosen]
+    # Something of one element has any pitch; 1 keeps the buffer small.
+    read = [from_pitches[i] if i >= 0 else 1 for i in chosen]
+    written = [to_pitches[i] if i >= 0 else 1 for i in chosen]
+    maps = Maps(*(np.array([axis.positions], np.int32) for axis in own[1:3]))
+    calls = []
+    for places in itertools.product(*(enumerate(axes[i].positions) for i in rest)):
+        steps = list(zip(rest, places, strict=True))
+        offset = sum(position * from_pitches[i] for i, (_, position) in steps)
+        to_offset = sum(place * to_pitches[i] for i, (place, _) in steps)
+        views = {
+            "input": View(source.name, four([axis.extent for axis in own]), four(read), offset),
+            "output": View(result.name, four([len(axis.positions) for axis in own]), four(written), to_offset),
+        }
+        calls.append(KernelCall("resize_nearest_neighbor_s8", node.name, views, constants={"map": maps}))
+    return calls

@@ -1,15 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arithmetic of two operands as kernel calls."""
+"""Operators of single elements as kernel calls: arithmetic, tables, changes of type, comparisons; positions of extrema."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from openneutron.compiler.select.calls import KernelCall, View, Walk, boxes, dense, quant_of, selects
-from openneutron.ir import Graph, Node, QuantParams, Tensor
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.compiler.graph.partition import signed_quant
+from openneutron.compiler.select.calls import (
+    KernelCall,
+    View,
+    Walk,
+    boxes,
+    call_on_whole,
+    dense,
+    dense_pitches,
+    quant_of,
+    row_major,
+    selects,
+)
+from openneutron.compiler.select.tables import TABLES
+from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, per_tensor
+from openneutron.ops.choice import COMPARISONS, arg_axis
 from openneutron.ops.elementwise import prelu_factors, squared_difference_factor, sum_factor
-from openneutron.ops.fixed_point import quantize_multiplier
-from openneutron.ops.rescaling import activation_range, product_in_float
+from openneutron.ops.rescaling import activation_range, product_in_float, quantize_multiplier
 
 
 @selects("add", "sub")
@@ -27,8 +44,7 @@ def add(graph: Graph, node: Node) -> list[KernelCall]:
 def mul(graph: Graph, node: Node) -> list[KernelCall]:
     """Select mul_s8; LiteRT takes the scales' product and quotient in float32 (mul.cc)."""
     a, b, result = _quants(graph, node)
-    multiplier, shift = quantize_multiplier(product_in_float(a, b, result))
-    params = {"output_multiplier": multiplier, "output_shift": shift}
+    params = _rescaling("output", product_in_float(a, b, result))
     return _calls("mul_s8", graph, node, params | _zero_points(a, b, result) | _clamp(node, result))
 
 
@@ -43,17 +59,7 @@ def prelu(graph: Graph, node: Node) -> list[KernelCall]:
     """Select prelu_s8."""
     data, slope, result = _quants(graph, node)
     positive, negative = prelu_factors(data, slope, result)
-    positive_multiplier, positive_shift = quantize_multiplier(positive)
-    negative_multiplier, negative_shift = quantize_multiplier(negative)
-    params = {
-        "a_zero_point": data.zero_point,
-        "b_zero_point": slope.zero_point,
-        "positive_multiplier": positive_multiplier,
-        "positive_shift": positive_shift,
-        "negative_multiplier": negative_multiplier,
-        "negative_shift": negative_shift,
-        "output_zero_point": result.zero_point,
-    }
+    params = _zero_points(data, slope, result) | _rescaling("positive", positive) | _rescaling("negative", negative)
     return _calls("prelu_s8", graph, node, params)
 
 
@@ -68,10 +74,12 @@ def squared_difference(graph: Graph, node: Node) -> list[KernelCall]:
 def _common_scale(a: QuantParams, b: QuantParams, factor: float) -> dict[str, int]:
     """Return the multipliers of operands at twice the larger scale, and of a result with this factor."""
     twice = 2.0 * max(a.scale, b.scale)
-    params = {}
-    for side, real in (("a", a.scale / twice), ("b", b.scale / twice), ("output", factor)):
-        params[f"{side}_multiplier"], params[f"{side}_shift"] = quantize_multiplier(real)
-    return params
+    return _rescaling("a", a.scale / twice) | _rescaling("b", b.scale / twice) | _rescaling("output", factor)
+
+
+def _rescaling(side: str, factor: float) -> dict[str, int]:
+    multiplier, shift = quantize_multiplier(factor)
+    return {f"{side}_multiplier": multiplier, f"{side}_shift": shift}
 
 
 def _zero_points(a: QuantParams, b: QuantParams, result: QuantParams) -> dict[str, int]:
@@ -105,3 +113,103 @@ def broadcast(tensor: Tensor, result: Tensor) -> Walk:
     pitches = (tensor.elements,) * missing + dense(tensor).pitches
     repeated = [0 if own == 1 < of else pitch for own, of, pitch in zip(extents, result.shape, pitches, strict=True)]
     return Walk(tensor.name, tuple(repeated))
+
+
+@selects("lookup")
+def lookup(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select lookup_s8 with the node's own table."""
+    entries = graph.given(node, 1).data
+    assert entries is not None
+    return call_on_whole("lookup_s8", graph, node, constants={"table": entries.view(np.int8)})
+
+
+@selects(*TABLES)
+def function(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select lookup_s8 with the function's table."""
+    source, result = graph.given(node, 0), graph[node.name]
+    made = TABLES[node.op](signed_quant(source), signed_quant(result), node.attrs)
+    entries: npt.NDArray[np.uint8] = made.view(np.uint8)
+    # The kernel takes every byte for an int8: the entry of a uint8 is 128 entries further on.
+    entries = np.roll(entries, 128) if source.dtype is DType.UINT8 else entries
+    entries = entries ^ np.uint8(0x80) if result.dtype is DType.UINT8 else entries
+    return call_on_whole("lookup_s8", graph, node, constants={"table": entries.view(np.int8)})
+
+
+_STORED = np.arange(-128, 128)
+
+
+def _table(function: Callable[[npt.NDArray[np.int_]], npt.ArrayLike]) -> dict[str, npt.NDArray[np.int8]]:
+    return {"table": np.asarray(function(_STORED)).astype(np.int8)}
+
+
+@selects("cast")
+def cast(graph: Graph, node: Node) -> list[KernelCall]:
+    """Copy the low bytes; where the result has more bytes, fill them with the sign."""
+    source, result = graph.given(node, 0), graph[node.name]
+    shape, narrow, wide = source.shape, source.dtype.size_bytes, result.dtype.size_bytes
+    taken, given = row_major((*shape, narrow)), row_major((*shape, wide))
+    kept = (*shape, min(narrow, wide))
+    low = boxes(kept, {"input": Walk(source.name, taken), "output": Walk(result.name, given)})
+    if result.dtype is DType.BOOL and source.dtype is DType.INT8:
+        return [
+            KernelCall("lookup_s8", node.name, views, constants=_table(lambda stored: stored != 0)) for views in low
+        ]
+    calls = [KernelCall("copy_s8", node.name, views) for views in low]
+    if wide > narrow:
+        sign = Walk(source.name, (*taken[:-1], 0), narrow - 1)
+        high = boxes((*shape, wide - narrow), {"input": sign, "output": Walk(result.name, given, narrow)})
+        table = _table(lambda stored: -(stored < 0).astype(np.int8))
+        calls += [KernelCall("lookup_s8", node.name, views, constants=table) for views in high]
+    return calls
+
+
+_TWO = ("input_a", "input_b")
+_TRUTH = per_tensor(0.5, 0)
+"""Any scale tells 0 from 1."""
+
+
+@selects(*COMPARISONS)
+def compare(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select compare_s8, with the multipliers of ComparisonQuantized in LiteRT's comparisons.cc: the scales themselves."""
+    params = {"relation": COMPARISONS.index(node.op)}
+    for place, side in enumerate("ab"):
+        tensor = graph.given(node, place)
+        quant = _TRUTH if tensor.dtype is DType.BOOL else quant_of(tensor)
+        params |= {f"{side}_zero_point": quant.zero_point} | _rescaling(side, quant.scale)
+    return [KernelCall("compare_s8", node.name, views, params) for views in views_of(graph, node, _TWO)]
+
+
+@selects("logical_and", "logical_or")
+def logical(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select maximum_s8: of values that are 0 and 1 the larger is 1 where one is true, the smaller where both are."""
+    params = {"smaller": int(node.op == "logical_and")}
+    return [KernelCall("maximum_s8", node.name, views, params) for views in views_of(graph, node, _TWO)]
+
+
+@selects("logical_not")
+def logical_not(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select lookup_s8 with 1 for 0 and 0 for everything else."""
+    return call_on_whole("lookup_s8", graph, node, constants={"table": (np.arange(-128, 128) == 0).astype(np.int8)})
+
+
+@selects("select_v2")
+def select(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select select_s8."""
+    return [KernelCall("select_s8", node.name, views) for views in views_of(graph, node, ("condition", *_TWO))]
+
+
+@selects("arg_max", "arg_min")
+def arg_max(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select arg_max_s8 with the axis as channels, and as columns the axes behind it, or those before it where it is the last."""
+    source, result = graph.given(node, 0), graph[node.name]
+    axis = arg_axis(graph, node)
+    depth, size = source.shape[axis], result.dtype.size_bytes
+    outer, inner = math.prod(source.shape[:axis]), math.prod(source.shape[axis + 1 :])
+    rows, cols = (1, outer) if inner == 1 else (outer, inner)
+    pitches = (depth, 1) if inner == 1 else (1, inner)
+    positions = (1, rows, cols, size)
+    views = {
+        "input": View(source.name, (1, rows, cols, depth), (rows * cols * depth, cols * depth, *pitches)),
+        "output": View(result.name, positions, dense_pitches(positions)),
+    }
+    return [KernelCall("arg_max_s8", node.name, views, {"depth": depth, "smaller": int(node.op == "arg_min")})]

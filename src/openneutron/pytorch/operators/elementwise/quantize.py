@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from torch.fx import Node
 
-from openneutron.ops.softmax import MOST_ADDED
+from openneutron.ops.reductions import MOST_ADDED
 from openneutron.pytorch.operators.rules.annotation import FUNCTION, JOIN, MOVE, AnnotationRule, fixed_by
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS
 

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.compiler.select.rules.data_movement import nearest_neighbors
-from openneutron.ops.resize import bilinear_positions
+from openneutron.ops.indexed import bilinear_positions
 from openneutron.pytorch.graph.program import arguments_of, op_name, shape_of
 from openneutron.pytorch.graph.reject import Reject
 from openneutron.pytorch.operators.rules.broadcast import take

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pools and reductions; a sum is a product with ones."""
+"""Pools and reductions, where a sum is a product with ones; softmax, its logarithm, and L2 normalization."""
 
 from __future__ import annotations
 
@@ -10,24 +10,14 @@ from functools import partial
 import numpy as np
 
 from openneutron.ir import DType, Graph, Node, per_tensor
-from openneutron.ops.compose import Parts
 from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, explicit_padding, window_output
-from openneutron.ops.limits import (
-    axes_of,
-    constant_at,
-    int8_at,
-    limit,
-    rank,
-    shared_quantization,
-    window_numbers,
-)
-from openneutron.ops.rescaling import fused_activation, of_one, ratio, rescales
+from openneutron.ops.limits import Limit, axes_of, limit, rank, window_numbers
+from openneutron.ops.rescaling import fused_activation, of_one, quant_of, ratio, rescales
 from openneutron.ops.table import (
     INPUT,
     Attribute,
-    Composition,
-    Limit,
     Op,
+    Parts,
     Quantization,
     constant_values,
     moving,
@@ -64,8 +54,7 @@ def reduce_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def runs_of_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[bool, tuple[int, ...]]]:
-    """Return neighbouring axes that are all reduced (True) or all kept (False), from the outermost in; axes of extent 1
-    left out."""
+    """Return neighbouring axes that are all reduced (True) or all kept (False), without axes of extent 1."""
     runs: list[tuple[bool, tuple[int, ...]]] = []
     for axis, extent in enumerate(shape):
         if extent == 1:
@@ -136,16 +125,14 @@ def _runs(outputs: int, inputs: int, kernel: int, stride: int, before: int) -> l
 
 
 def rounds_halves(graph: Graph, node: Node) -> bool:
-    """Return whether the pool is a uint8 average pool, which rounds halves up, with windows of an even number of
-    elements, where halves occur."""
+    """Return whether halves occur in the pool and round up: in a uint8 average of an even number of elements."""
     return bool(node.attrs.get("unsigned")) and any(
         run.size % 2 == 0 for runs in window_runs(graph, node) for run in runs
     )
 
 
 MOST_PARTS = 64
-"""The largest number of kernel calls for one uint8 average pool; a number of our own choice that bounds the
-microcode."""
+"""The most kernel calls for one uint8 average pool; a number of our own choice that bounds the microcode."""
 
 
 def _few_parts(graph: Graph, node: Node) -> str | None:
@@ -171,14 +158,7 @@ def _pool(name: str, kernels: tuple[str, ...], doc: str, *limits: Limit) -> Op:
         kernels=kernels,
         options="Pool2DOptions",
         attributes=(PADDING, *STRIDES, *_KERNEL, ACTIVATION),
-        limits=(
-            int8_at(0),
-            rank(0, 4, 4),
-            window_numbers(),
-            shared_quantization(),
-            fused_activation(),
-            *limits,
-        ),
+        limits=(rank(0, 4, 4), window_numbers(), fused_activation(), *limits),
         version=2,
         doc=doc,
     )
@@ -196,7 +176,7 @@ MAX_POOL_2D = _pool("max_pool_2d", ("max_pool_2d_s8",), "Largest value in a wind
 
 reducing = partial(
     Op,
-    operands=(INPUT, parameter("axes")),
+    operands=(INPUT, parameter("list of axes")),
     shape=reduce_shape,
     options="ReducerOptions",
     attributes=(Attribute("keep_dims", "keepDims", False),),
@@ -206,12 +186,12 @@ reducing = partial(
 
 def _reduction(name: str, kernel: str, doc: str, adds: bool) -> Op:
     added = (limit(f"at most {MOST_ADDED} values into one", _addable), rescales(of_one(ratio)))
-    own = added if adds else (shared_quantization(),)
+    own = added if adds else ()
     return reducing(
         name,
         kernels=(kernel,),
         quantization=Quantization.FREE if adds else Quantization.SHARED,
-        limits=(int8_at(0), constant_at(1, "list of axes"), axes_of(0, named_axes), RUNS_OF_AXES, *own),
+        limits=(axes_of(0, named_axes), RUNS_OF_AXES, *own),
         version=2,
         unsigned=True,
         doc=doc,
@@ -223,9 +203,9 @@ REDUCE_MAX = _reduction("reduce_max", "reduce_max_s8", "Largest value over some 
 REDUCE_MIN = _reduction("reduce_min", "reduce_max_s8", "Smallest value over some axes.", adds=False)
 
 
-def _sum(graph: Graph, node: Node) -> Composition:
+def _sum(parts: Parts, graph: Graph, node: Node) -> None:
     """Lower to a fully connected layer of ones: it rounds once, as LiteRT's SUM does, where MEAN rounds twice."""
-    parts, (result,) = Parts(graph, node), node.outputs
+    (result,) = node.outputs
     source = str(node.inputs[0])
     data = graph[source]
     axes = reduced_axes(graph, node)
@@ -237,17 +217,12 @@ def _sum(graph: Graph, node: Node) -> Composition:
     sums = parts.new((data.elements // count, 1), DType.INT8, graph[result].quant)
     layer = {"activation": "NONE", "keep_num_dims": False, "weights_format": "DEFAULT"}
     parts.reshape(parts.add("fully_connected", [lines, ones], sums, **layer), graph[result].shape, result)
-    return parts.done()
 
 
 SUM = reducing(
     "sum",
     kernels=("conv_2d_1x1_s8", "copy_s8"),
-    limits=(
-        int8_at(0),
-        constant_at(1, "list of axes"),
-        axes_of(0, named_axes),
-    ),
+    limits=(axes_of(0, named_axes),),
     version=2,
     doc=(
         "Sum over some axes, as LiteRT's own optimized kernel computes it; the reference kernel of LiteRT 2.3.0 takes int8 "
@@ -256,4 +231,108 @@ SUM = reducing(
     made_of=_sum,
 )
 
-OPS = (AVERAGE_POOL_2D, MAX_POOL_2D, MEAN, REDUCE_MAX, REDUCE_MIN, SUM)
+
+MOST_EXPONENTIALS = 2**12 - 1
+"""The number of exponentials whose sum LiteRT's LOG_SOFTMAX and int16 SOFTMAX hold: 12 integer bits."""
+
+LEAST_SCALE = 2.0**-24
+"""The smallest output scale of a softmax that has its own: 1/256 of a step of its probabilities."""
+
+LARGEST_SCALE = 1.0
+"""The largest output scale of such a softmax: a step is no more than the largest probability."""
+
+WIDE = (1 / 65536, -32768)
+"""Scale and zero point of LiteRT's SOFTMAX from int8 to int16."""
+
+
+def _has_axes(graph: Graph, node: Node) -> str | None:
+    return None if shape_of(graph, node) else "its input is a single number"
+
+
+def _added_along_last(most: int, what: str) -> Limit:
+    """Return the limit on the values along the last axis, of which LiteRT makes a sum."""
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        shape = shape_of(graph, node)
+        if not shape or shape[-1] <= most:
+            return _has_axes(graph, node)
+        return f"it adds {shape[-1]} {what}; LiteRT's sum holds {most}"
+
+    return limit(f"at most {most} values along the last axis", rule)
+
+
+INTEGER_BITS = 5
+"""Integer bits of a rescaled difference: kScaledDiffIntegerBits of LiteRT's reference/softmax.h."""
+
+
+def difference_factor(scale: float, beta: float) -> float:
+    """Return the factor of a difference of stored values, with all bits fractional; beta is a float32."""
+    return float(np.float32(beta)) * scale * 2.0 ** (31 - INTEGER_BITS)
+
+
+def _steep(graph: Graph, node: Node) -> str | None:
+    scale, beta = quant_of(graph, node, 0).scale, node.attrs.get("beta", 1.0)
+    if difference_factor(scale, beta) > 1.0:
+        return None
+    return (
+        f"beta {beta:g} times the input's scale {scale:g} is too small for a fixed-point exponential; it must be above "
+        f"2^-{31 - INTEGER_BITS}"
+    )
+
+
+_STEEP = limit(f"beta times the input's scale above 2^-{31 - INTEGER_BITS}", _steep)
+
+MOST_SQUARED = (2**31 - 1) // 255**2
+"""The number of values whose squares LiteRT's L2_NORMALIZATION adds in 32 bits."""
+
+
+def _own_scale(graph: Graph, node: Node) -> str | None:
+    quant = graph[node.outputs[0]].quant
+    assert quant is not None
+    if LEAST_SCALE <= quant.scale <= LARGEST_SCALE:
+        return None
+    return f"its output's scale is {quant.scale:g}; it must be 2^-24 to 1"
+
+
+_ADDABLE = _added_along_last(MOST_EXPONENTIALS, "exponentials")
+
+OPS = (
+    *(AVERAGE_POOL_2D, MAX_POOL_2D, MEAN, REDUCE_MAX, REDUCE_MIN, SUM),
+    Op(
+        "softmax",
+        kernels=("softmax_s8",),
+        attributes=(Attribute("beta", "beta", 1.0),),
+        fixed_output=(1 / 256, -128),
+        limits=(limit("at least one axis", _has_axes), _STEEP),
+        version=2,
+        unsigned=True,
+        doc="exp(beta * x) over its sum along the last axis.",
+    ),
+    Op(
+        "softmax_rescaled",
+        in_litert=False,
+        kernels=("softmax_s8",),
+        attributes=(Attribute("beta", "beta", 1.0),),
+        limits=(_ADDABLE, _STEEP, limit("an output scale of 2^-24 to 1", _own_scale)),
+        doc="exp(beta * x) over its sum along the last axis, at a scale of its own, for probabilities that are all small. "
+        "Files state it as SOFTMAX from int8 to int16, whose steps are 1/65536, and QUANTIZE to int8.",
+    ),
+    Op(
+        "log_softmax",
+        kernels=("log_softmax_s8",),
+        fixed_output=(16 / 256, 127),
+        limits=(_ADDABLE, _STEEP),
+        version=2,
+        unsigned=True,
+        doc="x less the logarithm of the sum of exp(x) along the last axis.",
+    ),
+    Op(
+        "l2_normalization",
+        kernels=("l2_normalization_s8",),
+        options="L2NormOptions",
+        fixed_output=(1 / 128, 0),
+        limits=(rank(0, 1, 4), _added_along_last(MOST_SQUARED, "squares")),
+        version=2,
+        doc="x over the root of the sum of the squares along the last axis.",
+    ),
+)

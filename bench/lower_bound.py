@@ -11,9 +11,8 @@ from openneutron.compiler.memory.layout import io_outside
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.call_lists import for_cascades
 from openneutron.compiler.search.cascade.least_peak import boundary_bytes
-from openneutron.compiler.search.cascade.network import Network, network
+from openneutron.compiler.search.cascade.network import Network, network, segment, window_rows
 from openneutron.compiler.search.cascade.search import PlanSearch, count_of_all
-from openneutron.compiler.search.cascade.segment import segment, window_rows
 from openneutron.compiler.search.cascade.stripes import evaluate
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.select import select_calls
