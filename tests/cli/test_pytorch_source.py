@@ -132,7 +132,7 @@ def test_files_that_are_no_exported_programs(tmp_path: Path, write: Callable[[Pa
     with pytest.raises(InvalidModelError) as caught:
         load(ExportedFile(tmp_path / "net.pt2"))
     assert str(caught.value) == (
-        f"'net.pt2' {what}; a program that torch.export.save wrote is what is needed here: "
+        f"'net.pt2' {what}; a program that torch.export.save wrote is needed here: "
         "torch.export.save(torch.export.export(model, inputs), 'model.pt2')."
     )
 

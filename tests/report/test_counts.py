@@ -111,6 +111,6 @@ def test_operators_of_one_module_and_reason_are_one_row() -> None:
         "operator": "aten.sort, aten.topk (3 operators)",
         "name": "head",
         "reason": "there is no kernel for it",
-        "way_out": "Do without.",
+        "suggestion": "Do without.",
         "count": 3,
     }

@@ -303,7 +303,7 @@ class CpuRow:
             "operator": self.title,
             "name": first.name,
             "reason": first.reason,
-            "way_out": first.way_out,
+            "suggestion": first.suggestion,
             "count": len(self.items),
         }
 
@@ -317,7 +317,7 @@ def folded(operators: Iterable[OnCpu]) -> list[CpuRow]:
     rows: dict[tuple[str, ...], list[OnCpu]] = {}
     row_of: dict[tuple[str, ...], tuple[str, ...]] = {}
     for item in operators:
-        words = (item.reason, item.way_out)
+        words = (item.reason, item.suggestion)
         keys = [("name", item.name, *words), *([("call", item.call, *words)] if item.call else [])]
         key = next((row_of[each] for each in keys if each in row_of), keys[0])
         row_of |= dict.fromkeys(keys, key)

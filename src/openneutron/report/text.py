@@ -249,7 +249,7 @@ def fallback_text(cost: Fallback) -> str:
     """Return the cost of operators on the CPU in words."""
     parts = cost.calls > cost.calls_without > 0
     calls = f"parts {plural(cost.calls_without, 'delegate call')} into {cost.calls}" if parts else ""
-    return "; ".join(filter(None, (calls, f"{size_text(cost.border_bytes)} to and fro")))
+    return "; ".join(filter(None, (calls, f"{size_text(cost.border_bytes)} between NPU and CPU")))
 
 
 def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> RenderableType:
@@ -268,7 +268,7 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
         table.add_column("what it costs", overflow="fold", max_width=COST_WIDTH)
     for row in shown:
         item = row.items[0]
-        why = f"{item.reason}. {item.way_out}" if item.way_out else f"{item.reason}."
+        why = f"{item.reason}. {item.suggestion}" if item.suggestion else f"{item.reason}."
         name = short_name(item.name)
         table.add_row(
             row.title,

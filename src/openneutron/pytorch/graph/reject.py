@@ -16,7 +16,7 @@ REWRITE = "Write it with operators that docs/supported-ops.md lists."
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Why a node stays on the CPU, in words that continue its name, and what could be done about it. ``rule``: what said so, a
+    """The reason of a CPU fallback, in words that continue the name of the node, and a suggestion. ``rule``: what said so, a
     lowering rule or a stage."""
 
     reason: str

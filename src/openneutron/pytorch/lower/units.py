@@ -33,7 +33,7 @@ from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What ``nodes`` (in execution order) make of the dequantized values of ``source`` and of numbers."""
+    """The function of ``nodes`` (in execution order) of the dequantized values of ``source`` and of numbers."""
 
     source: Node
     nodes: tuple[Node, ...]

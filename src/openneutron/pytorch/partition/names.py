@@ -22,7 +22,7 @@ from openneutron.pytorch.operators.lowerings import LOWER_RULES
 OPTION = "operators_not_to_delegate"
 
 TAKEN_APART = {"aten.linear.default": ("aten.addmm.default", "aten.mm.default")}
-"""What operators that may stay whole are known as to users of other backends."""
+"""The names of operators that may stay whole for users of other backends."""
 
 NEAREST, LIKENESS = 2, 0.7
 

@@ -24,7 +24,7 @@ NAMES_SHOWN = 3
 
 
 class By(Enum):
-    """What a pattern is compared with. Of what is said of one node, the more special wins."""
+    """The kind of name that a pattern is compared with. Of several settings for one node, the more specific wins."""
 
     OPERATOR = "operator"
     MODULE_TYPE = "module type"

@@ -9,7 +9,7 @@ BACKEND = "openneutron"
 
 
 class OpenNeutronRecipeType(RecipeType):
-    """How a model is quantized, and whether it is delegated."""
+    """The quantization of a model, with or without delegation."""
 
     INT8_PTQ = "openneutron_int8_ptq"
     """int8, scales from calibration; delegated."""

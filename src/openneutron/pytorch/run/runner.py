@@ -170,7 +170,7 @@ def _number(value: Any) -> Any:
 
 
 @contextmanager
-def _executorch(subject: str, way_out: str) -> Iterator[None]:
+def _executorch(subject: str, suggestion: str) -> Iterator[None]:
     """Put ExecuTorch's output on stderr into the message of a failure, and drop the output of a success.
 
     Its bindings write to Python's stderr, its libraries to the process's; meanwhile nobody else should.
@@ -191,8 +191,8 @@ def _executorch(subject: str, way_out: str) -> Iterator[None]:
                 words = _words(error, log)
                 kernel = _no_kernel(words)
                 if kernel:
-                    words, way_out = f"its runtime has no kernel '{kernel}'.", OTHER_RUNTIME
-                raise InvalidModelError(f"{subject}: {words} {way_out}") from error
+                    words, suggestion = f"its runtime has no kernel '{kernel}'.", OTHER_RUNTIME
+                raise InvalidModelError(f"{subject}: {words} {suggestion}") from error
             finally:
                 os.dup2(kept, 2)
     finally:

@@ -73,7 +73,7 @@ def load_exported(path: Path, trust: bool = False, imports: Sequence[str] = ()) 
         ) from reason
     except Exception as error:  # torch's loader declares none of what a damaged file makes it raise
         raise InvalidModelError(
-            f"'{path.name}' {what_it_is(path)}; a program that torch.export.save wrote is what is needed here: "
+            f"'{path.name}' {what_it_is(path)}; a program that torch.export.save wrote is needed here: "
             "torch.export.save(torch.export.export(model, inputs), 'model.pt2')."
         ) from error
 

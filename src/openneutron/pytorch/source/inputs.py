@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from openneutron.errors import InvalidOptionError
 
 CONSTANTS = (int, float, bool, str, type(None))
-"""What an input may be beside a tensor: torch.export builds its value into the program."""
+"""The types of inputs beside tensors: torch.export builds their values into the program."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ LARGEST_VALUE = 1e4
 """A filler beyond this stands for no value: a range that held it would have no steps left for the others."""
 
 FILL = "aten.masked_fill.Scalar"
-"""What is left of it after decomposition puts values out of reach."""
+"""The operators that decomposition leaves move values out of the range."""
 
 RULES = {
     "aten.argmax.default": _ONE,

@@ -27,7 +27,7 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AnnotationRule:
-    """Which arguments of an operator are quantized, and how. Arguments are given by place.
+    """The quantized arguments of an operator, by their positions, and their quantization.
 
     data: activations (a place may hold a list of tensors, as cat's does; all then share one scale with the result).
     weight, bias: constants; ``weight_axis`` is the axis of one scale each, or None for one scale in all; a function of the
@@ -54,10 +54,10 @@ FUNCTION = AnnotationRule()
 """A function of one tensor, with a scale of its own."""
 
 MOVE = AnnotationRule(result=Result.SHARED)
-"""What only moves values of its first argument."""
+"""An operator that only moves values of its first argument."""
 
 JOIN = AnnotationRule(data=(0, 1), result=Result.SHARED)
-"""What moves or chooses values of two tensors: both and the result have one scale."""
+"""An operator that moves or selects values of two tensors: both and the result have one scale."""
 
 
 def fixed_by(op: str) -> AnnotationRule:

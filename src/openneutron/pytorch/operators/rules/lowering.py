@@ -26,7 +26,7 @@ Rule = Callable[[Node, "Context"], "Value | Reject"]
 
 
 class Layout(Enum):
-    """What a rule makes of the order in which its first operand's values lie."""
+    """The effect of a rule on the memory order of its first operand."""
 
     KEEPS = "it works on any order and keeps it"
     NHWC = "it works on channels innermost"
