@@ -71,7 +71,7 @@ def main(wanted: list[str]) -> int:
 
 
 def machine() -> dict[str, str | int]:
-    """What the figures depend on."""
+    """The conditions that the figures depend on."""
     return {
         "processor": processor(),
         "cores": os.cpu_count() or 1,

@@ -68,7 +68,7 @@ class Steps:
 
 
 def run(backend: str, make: Callable[[], tuple[Any, Any, Any]] | None = None) -> dict[str, float]:
-    """What ``measure`` gives for one backend, measured in this process, whose first work this should be.
+    """Return the result of ``measure`` for one backend, measured in this process, which should have done no other work.
 
     make: the model, its example inputs and batches of samples; without it MobileNetV2 224.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How far the least SRAM that each network compiles into is from the least that is possible."""
+"""Compare the smallest SRAM budget of each network with its lower bound."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def interleaved(commands: Mapping[str, Sequence[str]], repeats: int) -> dict[str
 
 
 def module_json(module: str, *arguments: str) -> Any:
-    """What ``python -m module arguments`` prints as its last line, read as JSON."""
+    """Return the last line that ``python -m module arguments`` prints, read as JSON."""
     _, output = run([sys.executable, "-m", module, *arguments])
     return json.loads(output.strip().splitlines()[-1])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What compiling a .tflite costs: the whole process, from the command line to the written file."""
+"""Measure the cost of compiling a .tflite: the whole process, from the command line to the written file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How the time to lower a network grows with its depth."""
+"""Measure the growth of the time to lower a network with its depth."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``bench.quantization_quality`` measures: operators and blocks, one row each."""
+"""The cases of ``bench.quantization_quality``: operators and blocks, one row each."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How much of the signal int8 keeps, operator by operator: signal to quantization noise ratio against float, in dB.
+"""Measure the signal to quantization noise ratio of int8 operators against float, in dB.
 
 ``python -m bench.quantization_quality [NAME …]`` prints the table for the operators whose names contain one of these;
 ``--write`` writes docs/quantization-quality.md. Everything is seeded. All operators are quantized, compiled and run as
@@ -32,8 +32,7 @@ HEAD = """# Quantization quality
 Signal to quantization noise ratio, in dB, of single operators and blocks, quantized by `NeutronQuantizer`, compiled and run on the
 simulator, against float. Data is uniform in [-3, 3] (another range is in the name), mostly 1x8x16x16; 12 seeded samples calibrate
 and are measured. "exact" is the float function between an int8 input and an int8 output, with ranges from the same
-observer: what no int8 kernel can be much better than. "least" is what the project demands. An operator that is not
-delegated as a whole is marked.
+observer; no int8 kernel can be much better. "least" is the required ratio. An operator that is not delegated as a whole is marked.
 
 Made by `python -m bench.quantization_quality --write`.
 
@@ -45,8 +44,8 @@ Made by `python -m bench.quantization_quality --write`.
 TAIL = """
 ## How blocks were chosen
 
-Scale and shift behind a normalization can be a product and a sum, a factor that already went into 1/sqrt(variance) and a sum, or a
-depthwise 1x1 convolution, one rounding to a result whose weights have a scale per channel. Fake-quantized float, uniform data:
+Scale and shift behind a normalization have three possible forms: a product and a sum; a factor inside 1/sqrt(variance), and a sum; or a
+depthwise 1x1 convolution, which rounds once and has weights with a scale per channel. Fake-quantized float, uniform data:
 
 | affine part | layer norm over 16 | layer norm over 64 | instance norm |
 | --- | --- | --- | --- |
@@ -55,8 +54,8 @@ depthwise 1x1 convolution, one rounding to a result whose weights have a scale p
 | depthwise convolution (used) | 37.6 | 40.0 | 42.2 |
 | none at all | 40.3 | 41.6 | 42.6 |
 
-Attention weights can be LiteRT's SOFTMAX with its fixed scale 1/256, or exponentials relative to the row's largest, which are multiplied
-by the values before anything is divided by their sum. Normally distributed queries, keys and values, times a spread:
+Attention weights have two possible forms: LiteRT's SOFTMAX with its fixed scale 1/256, or exponentials relative to the row's largest,
+which are multiplied by the values; the division by their sum comes last. Normally distributed queries, keys and values, times a spread:
 
 | spread, keys | SOFTMAX | divided last |
 | --- | --- | --- |
@@ -68,16 +67,17 @@ by the values before anything is divided by their sum. Normally distributed quer
 | 0.5, 128, causal | 25.1 | 24.0 |
 | 1, 128, causal | 26.4 | 26.3 |
 
-So up to 16 keys and behind a causal mask it is SOFTMAX, elsewhere the division comes last. (The columns of SOFTMAX were measured with
+So attention over at most 16 keys, and behind a causal mask, uses SOFTMAX; elsewhere the division comes last. (The columns of SOFTMAX were measured with
 LiteRT's scale 1/256. A softmax whose largest probability in calibration is at most 1/4 now has a scale of its own, which ends at that
-probability: [quantization.md](quantization.md#softmax).) Scores more than 9 below their row's largest
-do not count for the range of what a softmax reads; without that a mask of -64 would take four fifths of the steps.
+probability: [quantization.md](quantization.md#softmax).) Scores
+more than 9 below the largest of their row do not count for the range of a softmax's input; otherwise a mask of -64 would take four
+fifths of the steps.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What one case reaches; ``on_cpu``: operators of it that were not delegated."""
+    """The result of one case; ``on_cpu``: its operators that were not delegated."""
 
     case: Case
     ours: float

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What networks take at the memory of a row-by-row schedule with rolling buffers, and at multiples of it, beside Vela's."""
+"""Compare networks with Vela's at the memory of a row-by-row schedule with rolling buffers, and at multiples of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KIB = {
     "mlperf_tiny_ad01_int8": 0.75,
     "cifarnet": 13.0,
 }
-"""What runs of operators take when each computes one row a step (int8, alignment and weights not counted)."""
+"""Return the bytes of chains of operators that compute one row in each step (int8, without alignment and weights)."""
 
 
 def measure() -> dict[str, Any]:

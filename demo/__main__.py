@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import argparse
 
-from openneutron.hushed import hushed
+from openneutron.third_party import suppressed
 
 if __name__ == "__main__":
     # Importing torchao and ExecuTorch warns of their own affairs, so it happens in here.
-    with hushed():
+    with suppressed():
         from demo.main_job import main
 
         options = argparse.ArgumentParser(

@@ -18,9 +18,8 @@ import openneutron
 from demo import digits
 from demo.train import FROM_NOTHING, WITH_ROUNDING, Course, train
 from openneutron.api.pytorch import CompiledModel
-from openneutron.cli.progress import Steps
-from openneutron.model_options import QuantizationOptions
-from openneutron.options import CompileOptions
+from openneutron.cli.output import Steps
+from openneutron.options import CompileOptions, QuantizationOptions
 from openneutron.pytorch.source.models.small import CifarNet
 from openneutron.report.text import summary_table
 
@@ -90,7 +89,7 @@ def trained_on(model: nn.Module, data: digits.Digits, steps: Steps) -> CompiledM
 
 
 def counting(steps: Steps, what: str, course: Course, data: digits.Digits) -> Callable[[], None]:
-    """What tells ``steps`` of one more batch."""
+    """Return a function that reports one more batch to ``steps``."""
     done = 0
 
     def after_batch() -> None:
@@ -143,7 +142,7 @@ def accuracy_table(classes: dict[str, torch.Tensor], labels: torch.Tensor) -> Ta
 
 
 def next_steps(label: int) -> str:
-    """What to type now."""
+    """Return the next commands."""
     command = Path(sys.executable).parent / "openneutron"
     shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     return (

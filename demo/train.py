@@ -17,7 +17,7 @@ SHIFT = 3
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How long to train, and the largest learning rate."""
+    """The number of epochs, and the largest learning rate."""
 
     epochs: int
     learning_rate: float

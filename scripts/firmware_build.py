@@ -34,7 +34,7 @@ API = (
     "neutronRunBlocking",
     "neutronModelUnprepare",
 )
-"""What an application that runs a model calls."""
+"""The functions that an application with a model calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def version(compiler: str) -> str:
 
 
 def run(*command: str | Path, folder: Path | None = None) -> str:
-    """What a command prints. Raises MissingToolError, with what it said, where it is absent or fails."""
+    """Return the output of a command. Raises MissingToolError, with the output, where the command is absent or fails."""
     try:
         done = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
@@ -158,7 +158,7 @@ def libraries() -> Mapping[Build, Library]:
 
 
 def needed_symbols(library: Library) -> set[str]:
-    """What the objects take from outside of the library."""
+    """Return the symbols that the objects need from outside of the library."""
     listed = run("arm-none-eabi-nm", *library.objects)
     symbols = re.findall(r"^[0-9a-f ]{8} (\w) (\S+)$", listed, re.MULTILINE)
     defined = {name for kind, name in symbols if kind not in "Uw"}

@@ -227,7 +227,7 @@ def made_with(page: str) -> str:
 
 
 def obstacle(page: str) -> str | None:
-    """Why a page can't be made anew on this computer, or None."""
+    """Return the reason why a page can't be made on this computer, or None."""
     missing = missing_tools()
     if missing:
         return f"{', '.join(missing)}: not installed"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How much stack the driver's functions can take at most, from the machine code that a compiler made.
+"""Compute the maximum stack of the driver's functions from the machine code of a compiler.
 
 Frames are those that the compiler states (-fstack-usage), and for the C library's functions, which come without, what their
 code pushes. Who calls whom is read from the objects' relocations, so that it holds for any compiler. A call through a
@@ -31,7 +31,7 @@ class Function:
     object: str
     frame: int
     pushed: int = 0
-    """What its instructions take, all of them together: not less than its frame."""
+    """Return the stack bytes of all its instructions together: an upper bound of its frame."""
     calls: set[str] = field(default_factory=set)
     calls_pointers: bool = False
 
@@ -95,7 +95,7 @@ class CallGraph:
         return known[place]
 
     def _callees(self, chain: tuple[Function, ...], runs: frozenset[str]) -> set[tuple[str, str]]:
-        """What the last function of a chain can call: (object that names it, name)."""
+        """Return the functions that the last function of a chain can call: (object that names it, name)."""
         function = chain[-1]
         calls = {(function.object, name) for name in function.calls}
         if not function.calls_pointers:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What SRAM bandwidth, which is not published, could add to modelled times."""
+"""Compute the effect of SRAM bandwidth, which is not published, on modelled times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def autoencoder() -> Graph:
 
 
 def least_bytes(call: KernelCall) -> int:
-    """What a call reads and writes if it touches every byte of its operands, constants and result once."""
+    """Return the bytes of a call that touches every byte of its operands, constants and result once."""
     return sum(map(_distinct_bytes, call.views.values())) + sum(call.packed_bytes().values())
 
 
@@ -37,7 +37,7 @@ def _distinct_bytes(view: View) -> int:
 
 
 def added(graph: Graph, target: Target, rate: int) -> float:
-    """How much longer, in parts of the modelled time, if calls take no less than their bytes at this rate."""
+    """Return the additional time, as a fraction of the modelled time, if each call takes at least the time of its bytes at this rate."""
     more = total = 0
     for call in compile_graph(graph, target).schedule.calls:
         cost = call_cost(call, target)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""docs/targets.md: what the target files say, with sources, and how well the cost model fits what is published."""
+"""docs/targets.md: the numbers of the target files with their sources, and the fit of the cost model to published figures."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Each chip is one file in `src/openneutron/targets/`, and each number there carri
 * **fitted**: computed here so that the model meets a published figure;
 * **assumed**: nothing is published; a plausible value, to be replaced when something is measured.
 
-What is not published at all: the width of the NPU's memory port, SRAM wait states, the flash interface's bandwidth as the NPU's host
-sees it, and NXP's microcode and register interface. Nothing here was read out of NXP's binaries.
+NXP has published neither the width of the NPU's memory port, SRAM wait states, nor the flash bandwidth at the NPU's host, nor its
+microcode and register interface. No number comes from NXP's binaries.
 """
 
 _MODEL = """\
@@ -34,40 +34,41 @@ _MODEL = """\
 
 `src/openneutron/compiler/cost/cycles.py` gives cycles for a kernel call. A pipeline does one dot product of 8 multipliers in a cycle;
 8 pipelines share one operand vector. A convolution therefore takes, for each output point, kernel taps times input channels / 8
-(rounded up) cycles for 8 outputs, which are 8 output channels or 8 output columns, whichever takes fewer cycles. In a depthwise
-convolution one multiplier of a pipeline is of use (assumed). Pools and means count one tap for each cycle and pipeline. Everything
-else moves bytes at the rate above. Each call adds what the host core spends on issuing it; each copy of constants its bytes at the
-flash rate, not overlapped with compute (the published copy callback is a blocking memcpy); what a port that copies in the background
-would take is given beside it.
+(rounded up) cycles for 8 outputs, which are 8 output channels or 8 output columns, whichever takes fewer cycles. A depthwise convolution
+uses one multiplier of a pipeline (assumed). Pools and means take one cycle for each tap and pipeline. All other calls move bytes at the
+rate above. Each call adds the dispatch overhead of the host core. Each copy of constants adds its bytes at the flash rate, not
+overlapped with computation (the published copy callback is a blocking memcpy); reports also have the time with a port that copies in
+the background.
 
-`openneutron explain` says for each call what most of its time goes to (issue; memory, in calls that only move or rescale bytes; compute),
-and where less than half of the multipliers work, why. The causes account for all idle multipliers; `python -m bench utilisation` prints
+`openneutron explain` names the bottleneck of each call (issue; memory, in calls that only move or rescale bytes; compute), and the
+reasons where less than half of the multipliers work. The reasons account for all idle multipliers; `python -m bench utilisation` prints
 them for three networks.
 
 ## SRAM bandwidth
 
-It is not published, so it is not in the model; `elementwise_bytes` is the only rate of memory there. What it costs at least can be said
-for any rate, since a call moves every byte of its operands, constants and result once or more often. So much longer each network
-would take if every call took the longer of computing and moving these bytes:
+The SRAM bandwidth is not published, so the model does not include it; `elementwise_bytes` is its only rate of memory. A lower bound of
+the cost exists for any rate, since a call moves every byte of its operands, constants and result at least once. The table has the
+additional time of each network if every call took the longer of computing and moving these bytes:
 
 {traffic}
-For convolutional networks that is well inside the error band at any of these rates. Fully connected layers use each weight once, and would
-need 64 bytes of weights in a cycle to keep all multipliers busy: take them for slower than modelled. Not counted is what is read
-again: the constants by every stripe of a cascade, and the rows under a kernel, if the NPU does not keep them.
+For convolutional networks the additional time is within the error band at each of these rates. Fully connected layers use each weight
+once and need 64 bytes of weights in a cycle to keep all multipliers busy; they are slower than modelled. The table does not count
+repeated reads: of the constants by every stripe of a cascade, and of the rows under a kernel, if the NPU does not keep them.
 """
 
 _HONESTY = """\
-Read these with care:
+Limits of these figures:
 
-* There are two fitted constants and two published figures, so the fit is no proof. The model has been checked against no third
-  measurement, and none of our own exists: we have no silicon run, because this project's microcode does not run on NXP's firmware.
-* The fit of the issue cost took the 11 kernel calls that are published for CifarNet (NXP's converter adds pads and a slice around
+* Two constants are fitted to two published figures, so the fit is no proof. No third measurement has been compared, and this project
+  has measured none: its microcode does not run on NXP's firmware.
+* The fit of the issue cost uses the 11 kernel calls that are published for CifarNet (NXP's converter adds pads and a slice around
   convolution and softmax), and one multiplier for each of the first layer's 3 channels. Our program has {calls} calls, of which 3 compute
-  the first layer with the columns under a kernel's row as channels: that is why its estimate is lower.
-* NXP's own converter prints a static estimate; in the one published pair of estimate and measurement it was 28% below the latter.
-* The band that summaries give takes that for the error of this model too, either way: what is measured lies between the estimate / 1.28
+  the first layer with the columns under a kernel's row as channels; its estimate is therefore lower.
+* NXP's own converter prints a static estimate; in the one published pair of estimate and measurement, the estimate is 28% too low.
+* The band in summaries assumes the same error for this model, in both directions: a measurement is expected between the estimate / 1.28
   and the estimate / 0.72. Use estimates to compare two versions of one network rather than to plan a frame rate.
-* The published 1,027 us of CifarNet have a Cortex-M33 as host; with the HiFi4 it takes 1,014 us. The issue cost is the M33's.
+* The published 1,027 us of CifarNet are with a Cortex-M33 as host; with the HiFi4 the network takes 1,014 us. The issue cost is the
+  M33's.
 * An older published figure for MobileNetV1 with copied weights is 69,769 us; a later release reached 51,982 us on the same board.
 """
 
@@ -116,7 +117,7 @@ def _report(graph: Graph, fetch: bool) -> Report:
 
 
 def _fit() -> str:
-    """The table of published and modelled latencies, and what to make of it."""
+    """Return the table of published and modelled latencies, with its limits."""
     small, large = _report(cifarnet(), False), _report(mobilenet_v1(), True)
     lines = [_row("network", "MMAC", "published us", "modelled us", "error", "kernel calls"), _row(*["---"] * 6)]
     for title, report, published in (
@@ -144,14 +145,14 @@ def _fit() -> str:
 
 
 def text() -> str:
-    """docs/targets.md."""
+    """Return docs/targets.md."""
     chosen = targets.get(TARGET)
     return "\n".join(
         (
             _INTRODUCTION,
-            f"## What is known by name\n\n{_known()}",
+            f"## Known chips\n\n{_known()}",
             f"## {chosen.title}\n\n{_numbers(chosen)}",
             _MODEL.format(traffic=sram_traffic.table(chosen)),
-            f"## What the model says of what is published\n\n{_fit()}",
+            f"## Modelled and published latencies\n\n{_fit()}",
         )
     )

@@ -25,7 +25,7 @@ LEAST_KIB = {
     "tcn": 1.1,
     "unet_bilinear": 14.5,
 }
-"""What the least budget must stay within, input and output included; images come and go with their channels outside."""
+"""The limits of the smallest budgets, input and output included; images have their channels outermost."""
 
 
 @pytest.mark.parametrize("name", LEAST_KIB)

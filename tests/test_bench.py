@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the benchmarks are made of."""
+"""The parts of the benchmarks."""
 
 from __future__ import annotations
 

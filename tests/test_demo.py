@@ -15,7 +15,7 @@ from demo import digits, main_job
 from demo.digits import Digits
 from demo.train import train
 from openneutron.cli import main as openneutron_command
-from openneutron.cli.progress import Steps
+from openneutron.cli.output import Steps
 from openneutron.pytorch.source.models.small import CifarNet
 
 TRAINED, TESTED = 64, 12

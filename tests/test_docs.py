@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the pages under docs/ and the README refer to exists: pages, headings, commands and their options."""
+"""The pages under docs/ and the README refer to pages, headings, commands and options that exist."""
 
 from __future__ import annotations
 

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
 
 import pytest
 
 import openneutron
-from openneutron import flags, model_options, options
+from openneutron import flags, options
 
 NAMES = [name for name in openneutron.__all__ if name != "__version__"]
 SECTIONS = ("Args:", "Returns:", "Raises:")
@@ -34,7 +35,7 @@ def test_the_example_of_a_public_name_runs(name: str) -> None:
         run(test)
 
 
-@pytest.mark.parametrize("module", [flags, model_options, options])
+@pytest.mark.parametrize("module", [flags, options])
 def test_the_examples_of_the_options_run(module: object) -> None:
     for test in doctest.DocTestFinder().find(module):
         run(test)
@@ -53,3 +54,29 @@ def test_public_functions_document_arguments_results_and_errors(name: str) -> No
     assert -1 not in positions and positions == sorted(positions), name
     for parameter in inspect.signature(found).parameters:
         assert f"    {parameter}: " in text, f"{name}: {parameter}"
+
+
+RESULTS = (
+    ("openneutron.api.litert", "CompiledLiteRTModel"),
+    ("openneutron.api.load", "LoadedFile"),
+    ("openneutron.api.pytorch", "CompiledModel"),
+    ("openneutron.export", "Bundle"),
+    ("openneutron.report", "Summary"),
+)
+"""The classes of the objects that public functions return."""
+
+
+@pytest.mark.parametrize(("module", "name"), RESULTS)
+def test_public_methods_of_results_document_arguments_and_results(module: str, name: str) -> None:
+    if module == "openneutron.api.pytorch":
+        pytest.importorskip("torch")
+    found = getattr(importlib.import_module(module), name)
+    assert inspect.getdoc(found)
+    for method, value in vars(found).items():
+        if method.startswith("_") or not inspect.isfunction(value):
+            continue
+        text = inspect.getdoc(value) or ""
+        parameters = [*inspect.signature(value).parameters][1:]
+        assert text.startswith(("Return ", "Write ", "Run ")), f"{name}.{method}"
+        for parameter in parameters:
+            assert f"{parameter}: " in text or f"``{parameter}``" in text, f"{name}.{method}: {parameter}"

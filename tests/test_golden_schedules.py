@@ -11,7 +11,7 @@ import pytest
 from openneutron import litert
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.ir import Graph, Tensor, per_tensor
-from openneutron.mixed import compile_file
+from openneutron.mixed import compile_file, part_name
 from tests.support.litert_files import mixed_file
 from tests.support.made_networks import SIGNED, Layers
 from tests.support.oracle import TARGET
@@ -172,5 +172,5 @@ def test_schedule_of_a_small_graph(case: Case, golden: Callable[[str, str], None
 
 def test_partitions_of_a_mixed_file(golden: Callable[[str, str], None]) -> None:
     made = compile_file(litert.read(mixed_file()), "mixed")
-    parts = "".join(f"\n{made.part_name(index)}\n{part}\n" for index, part in enumerate(made.parts))
+    parts = "".join(f"\n{part_name(index)}\n{part}\n" for index, part in enumerate(made.parts))
     golden("schedules/cpu_fallback", f"{made.graph}\n{made.partitioning}\n{parts}")

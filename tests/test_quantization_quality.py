@@ -10,7 +10,7 @@ from bench.quantization_quality import PAGE, measure
 
 ROWS = ("mul", "x * sigmoid(x)", "mean over rows and columns", "squeeze-excite, sigmoid", "layer norm", "attention")
 TOLERANCE_DB = 0.3
-"""What float32 sums in another order may change."""
+"""The permitted change by float32 sums in another order."""
 
 
 def test_some_rows_of_the_page() -> None:

@@ -22,7 +22,7 @@ LEAST_KIB = {
     "mlperf_tiny_kws_int8": 8.5,
     "mlperf_tiny_ad01_int8": 0.75,
 }
-"""What the least budget must stay within, input and output included."""
+"""The limits of the smallest budgets, input and output included."""
 
 BUDGETS = 12
 

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from openneutron.api.compile import compile as compile
     from openneutron.api.load import load as load
     from openneutron.export import export_bundle as export_bundle
-    from openneutron.model_options import DelegationOptions as DelegationOptions
-    from openneutron.model_options import LoadingOptions as LoadingOptions
-    from openneutron.model_options import OutputOptions as OutputOptions
-    from openneutron.model_options import QuantizationOptions as QuantizationOptions
     from openneutron.options import CompileOptions as CompileOptions
+    from openneutron.options import DelegationOptions as DelegationOptions
+    from openneutron.options import LoadingOptions as LoadingOptions
+    from openneutron.options import OutputOptions as OutputOptions
+    from openneutron.options import QuantizationOptions as QuantizationOptions
     from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions as CustomDelegationOptions
     from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec as NeutronTargetSpec
     from openneutron.pytorch.neutron_partitioner import NeutronPartitioner as NeutronPartitioner
@@ -29,10 +29,10 @@ _HOMES = {
     "compile": "openneutron.api.compile",
     "load": "openneutron.api.load",
     "CompileOptions": "openneutron.options",
-    "QuantizationOptions": "openneutron.model_options",
-    "DelegationOptions": "openneutron.model_options",
-    "LoadingOptions": "openneutron.model_options",
-    "OutputOptions": "openneutron.model_options",
+    "QuantizationOptions": "openneutron.options",
+    "DelegationOptions": "openneutron.options",
+    "LoadingOptions": "openneutron.options",
+    "OutputOptions": "openneutron.options",
     "export_bundle": "openneutron.export",
     "CustomDelegationOptions": "openneutron.pytorch.backend.custom_delegation_options",
     "NeutronTargetSpec": "openneutron.pytorch.backend.neutron_target_spec",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """The cost of connected operators on the CPU: the model's delegate calls, how many there would be with these operators
-    on the NPU too, and the bytes that go between them and the NPU in each inference."""
+    """The cost of connected operators on the CPU: the model's delegate calls, their number with these operators on the NPU,
+    and the bytes that an inference transfers between these operators and the NPU."""
 
     calls: int
     calls_without: int
@@ -21,7 +21,7 @@ class OnCpu:
     """An operator that stays on the CPU, and why.
 
     ``operator`` is its kind in the words of where it came from (``RESIZE_BILINEAR``, ``aten.convolution.default``), ``name`` the one in
-    question. ``reason`` states fact and bound, ``way_out`` what the user can do; it is empty where there is nothing to do.
+    question. ``reason`` states fact and bound, ``suggestion`` what the user can do, if anything.
     ``line`` is the line of the model's source, where that is known, ``fallback`` what it costs. ``written`` is what the
     user's call that the operator is a part of, ``call`` the name of that call. ``converts``: the operator does not
     compute, but quantizes the model's float inputs or dequantizes its results. ``macs`` are the operator's
@@ -32,7 +32,7 @@ class OnCpu:
     operator: str
     name: str
     reason: str
-    way_out: str = ""
+    suggestion: str = ""
     line: str = ""
     written: str = ""
     call: str = ""
@@ -43,4 +43,4 @@ class OnCpu:
 
     def __str__(self) -> str:
         text = f"{self.operator} '{self.name}' stays on the CPU: {self.reason}."
-        return f"{text} {self.way_out}" if self.way_out else text
+        return f"{text} {self.suggestion}" if self.suggestion else text

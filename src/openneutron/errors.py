@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 Suggestions = Mapping[str, int]
-"""Other options under which a model fits its budget, in words, and the bytes of SRAM that the model then takes."""
+"""Other options under which a model fits its budget, in words, with the bytes of SRAM of each."""
 
 
 class OpenNeutronError(Exception):
-    """A fault on the user's side: the command line prints its message alone and exits with code 2."""
+    """A fault of the user: the command line prints only its message and exits with code 2."""
 
 
 class InvalidTargetError(OpenNeutronError, ValueError):
-    """The target is unknown, or not one this project compiles for."""
+    """The target is unknown, or this project does not compile for it."""
 
 
 class InvalidOptionError(OpenNeutronError, ValueError):
@@ -23,7 +23,7 @@ class InvalidOptionError(OpenNeutronError, ValueError):
 
 
 class InvalidModelError(OpenNeutronError, ValueError):
-    """A model file or module can't be read, or is not something that can be compiled."""
+    """A model file or module can't be read, or can't be compiled."""
 
 
 class BudgetError(OpenNeutronError, RuntimeError):
@@ -36,7 +36,7 @@ class BudgetError(OpenNeutronError, RuntimeError):
 
 
 class CompilerFaultError(OpenNeutronError, RuntimeError):
-    """The compiler's own check of a program (``check``) found that it reads what is not there: a mistake in the compiler."""
+    """The audit of a program (``check``) found a read of undefined bytes: a bug in the compiler."""
 
 
 class InvalidProgramError(OpenNeutronError, ValueError):
@@ -52,11 +52,11 @@ class DriverError(OpenNeutronError, RuntimeError):
 
 
 class MissingToolError(OpenNeutronError, RuntimeError):
-    """Something that must be installed for this step is not, for instance a C++ compiler."""
+    """A tool that this step needs is not installed, for instance a C++ compiler."""
 
 
 class ConverterError(OpenNeutronError, RuntimeError):
-    """A converter that is not this project's failed; ``output`` is what it said, ``exit_code`` its process's."""
+    """NXP's converter failed; ``output`` is its output, ``exit_code`` that of its process."""
 
     def __init__(self, message: str, output: str, exit_code: int) -> None:
         super().__init__(message)

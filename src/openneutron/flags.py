@@ -126,7 +126,7 @@ def split_flags(flags: str | Sequence[str] | None) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(flags))
     except ValueError as error:
-        raise InvalidOptionError(f"'{flags}' can't be taken apart: a quote stays open.") from error
+        raise InvalidOptionError(f"'{flags}' can't be split: a quote is not closed.") from error
 
 
 def with_flags(options: Options, given: Sequence[str]) -> Options:
@@ -144,13 +144,13 @@ def with_flags(options: Options, given: Sequence[str]) -> Options:
         if flag is None:
             listed = ", ".join(str(flag) for flag in flags.values())
             raise InvalidOptionError(
-                f"extra_flags: '{name}' is no flag of the compiler; there are {listed}.{did_you_mean(name, flags)}"
+                f"extra_flags: '{name}' is not a flag of the compiler; its flags are {listed}.{did_you_mean(name, flags)}"
             )
         if not equals and not flag.is_switch and rest and not rest[0].startswith("--"):
             equals, text = "=", rest.pop(0)
         value = _value(flag, text if equals else None)
         if changes.setdefault(flag.field, value) != value:
-            raise InvalidOptionError(f"extra_flags: '{name}' is given twice, and differently. Leave one out.")
+            raise InvalidOptionError(f"extra_flags: '{name}' is given twice with different values. Leave one out.")
         before = getattr(options, flag.field)
         if before not in (flag.default, value):
             raise InvalidOptionError(

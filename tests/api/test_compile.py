@@ -15,11 +15,11 @@ import pytest
 import torch
 
 import openneutron
-from openneutron.api.pytorch import compile as compile_module
+from openneutron.api.compile import Arguments
+from openneutron.api.pytorch import compile_module
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.litert.interpret import interpret
-from openneutron.model_options import DelegationOptions, LoadingOptions, OutputOptions, QuantizationOptions
-from openneutron.options import CompileOptions
+from openneutron.options import CompileOptions, DelegationOptions, LoadingOptions, OutputOptions, QuantizationOptions
 from tests.support.litert_files import inputs_of, mixed_file
 
 WITHOUT_TORCH = """
@@ -124,15 +124,16 @@ def test_a_pt2_path_takes_how_it_is_loaded(tmp_path: Path) -> None:
 def test_a_model_in_memory_is_not_loaded() -> None:
     with pytest.raises(InvalidOptionError) as caught:
         openneutron.compile(torch.nn.ReLU(), (torch.ones(1, 8),), loading=LoadingOptions(trust=True))
-    assert str(caught.value) == "trust: it is for the path of a .pt2 file; the model is in memory. Leave it out."
+    assert str(caught.value) == "trust: this option is for .pt2 files; the model is in memory. Leave it out."
 
 
 def test_the_parameters_are_those_of_the_front_end() -> None:
     parameters = list(inspect.signature(openneutron.compile).parameters)
     assert len(parameters) - len(["model", "unknown"]) == 10
     assert [*inspect.signature(compile_module).parameters] == [
-        name for name in parameters if name not in ("loading", "unknown")
+        name for name in parameters if name not in ("loading", "outputs", "unknown")
     ]
+    assert [*Arguments.__annotations__] == parameters[2:-1]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_the_parameters_are_those_of_the_front_end() -> None:
         ),
         (
             {"loading": LoadingOptions(imports=["json"])},
-            "imports: this option is for .pt2 files, which 'mixed.tflite' is not. Leave it out.",
+            "imports: this option is for .pt2 files; 'mixed.tflite' is not one. Leave it out.",
         ),
     ],
 )

@@ -11,8 +11,7 @@ import pytest
 
 import openneutron
 from openneutron.errors import InvalidModelError, InvalidProgramError
-from openneutron.model_options import DelegationOptions
-from openneutron.options import CompileOptions
+from openneutron.options import CompileOptions, DelegationOptions
 from tests.support.litert_files import inputs_of, mixed_file
 
 
@@ -97,7 +96,7 @@ def test_files_that_are_not_compiled(tflite: Path, tmp_path: Path) -> None:
         f"'{archive}' is a file that PyTorch wrote; compile it first: openneutron.compile('{archive}')."
     )
     assert refused(absent) == f"'{absent}' does not exist."
-    assert refused(tmp_path) == f"'{tmp_path}' is a folder; a file is what is needed here."
+    assert refused(tmp_path) == f"'{tmp_path}' is a folder; a file is needed here."
 
 
 def test_a_damaged_compiled_file(tflite: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.support.litert_files import float_file, mixed_file
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended, and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a user may get wrong: one clear message, exit code 2, no traceback, no file left behind."""
+"""Faults of a user give one clear message and exit code 2, without a traceback and without a file."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_corrupt_program_in_a_file(openneutron: Command, refused: Refused, fol
 def test_options_that_do_not_go_with_a_tflite(refused: Refused) -> None:
     for option, value in (("--calibration", "somewhere"), ("--weights", "w.pt"), ("--io-dtype", "int8")):
         assert refused("compile", "mixed.tflite", option, value) == (
-            f"{option}: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types."
+            f"{option}: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out."
         )
 
 
@@ -131,7 +131,7 @@ def test_inputs_that_do_not_fit(refused: Refused, folder: Path) -> None:
     assert refused("run", "mixed.tflite", "--input", "z.npy").startswith("'z.npy' is no NumPy file that can be read: ")
     np.savez(folder / "many.npz", a=np.zeros(1))
     assert refused("run", "mixed.tflite", "--input", "many.npz") == (
-        "'many.npz' holds several arrays; a .npy file with one is what is needed here."
+        "'many.npz' holds several arrays; a .npy file with one is needed here."
     )
     assert refused("run", "mixed.tflite", "--input", "x.npy", "--random", "0") == (
         "--random: it makes the inputs; leave out --input, or --random."
@@ -151,7 +151,7 @@ def test_float_values_for_an_int8_input_say_how_it_is_quantized(
 
 def test_a_file_that_does_not_run(refused: Refused, folder: Path) -> None:
     (folder / "notes.txt").write_text("")
-    assert refused("run", "notes.txt") == "'notes.txt' is neither a .pte nor a .tflite; those are what runs."
+    assert refused("run", "notes.txt") == "'notes.txt' is neither a .pte nor a .tflite; only these run."
 
 
 def test_a_file_with_nothing_to_list(refused: Refused) -> None:

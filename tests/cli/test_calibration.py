@@ -89,7 +89,7 @@ def test_wrong_shapes_types_and_values(tmp_path: Path) -> None:
     )
     np.save(path, values(1, 3, 4, 4, dtype="uint8"))
     assert message(tmp_path, IMAGE) == (
-        f"--calibration: {path}: it is uint8; the model takes float32. Store what the model is given, after all preprocessing."
+        f"--calibration: {path}: it is uint8; the model takes float32. Store the model's inputs after all preprocessing."
     )
     np.save(path, values(1, 3, 4, 4) * np.nan)
     assert message(tmp_path, IMAGE) == f"--calibration: {path}: it has values that are infinite or not a number."

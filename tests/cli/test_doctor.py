@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.cli import checks
-from openneutron.cli.checks import Check, Requirement, State
+from openneutron.cli import doctor as checks
+from openneutron.cli.doctor import Check, Requirement, State
 from tests.cli.conftest import Command
 
 FINE = Check("C++ compiler", State.FINE, "c++")
@@ -40,10 +40,9 @@ def test_requirements_are_the_packages_own() -> None:
     assert "scikit-learn" not in found and "pytest" not in found
 
 
-def test_a_missing_package_and_a_wrong_version_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_and_a_wrong_version_say_what_to_do() -> None:
     wanted = [Requirement("no-such-package", ">=1", ""), Requirement("numpy", "==1.0", "pytorch")]
-    monkeypatch.setattr(checks, "requirements", lambda: wanted)
-    missing, wrong = checks.package_checks()
+    missing, wrong = map(checks.package_check, wanted)
     assert (missing.state, missing.found) == (State.BROKEN, "not installed")
     assert missing.to_do == "in the checkout: pip install ., or this alone: pip install 'no-such-package>=1'"
     assert wrong.state is State.BROKEN
@@ -98,7 +97,7 @@ def test_exit_code_says_whether_everything_works(openneutron: Command, monkeypat
     monkeypatch.setattr("openneutron.cli.doctor.all_checks", lambda _: [FINE])
     ended = openneutron("doctor")
     assert ended.code == 0
-    assert ended.out.splitlines()[-1] == "All there: try `openneutron compile cifarnet`."
+    assert ended.out.splitlines()[-1] == "Everything works: try `openneutron compile cifarnet`."
     broken = Check("torch", State.BROKEN, "not installed", "==2.13.0", "pip install it")
     monkeypatch.setattr("openneutron.cli.doctor.all_checks", lambda _: [FINE, broken])
     ended = openneutron("doctor")
@@ -106,7 +105,7 @@ def test_exit_code_says_whether_everything_works(openneutron: Command, monkeypat
     assert ended.out.splitlines()[-3:] == [
         "torch: pip install it",
         "",
-        "Not everything works yet: see what to do above.",
+        "Not everything works yet; see the instructions above.",
     ]
     said = json.loads(openneutron("doctor", "--json").out)
     assert said["works"] is False

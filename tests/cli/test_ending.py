@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from openneutron.cli.arrays import random_array
 from openneutron.cli.ending import ended
+from openneutron.cli.run_file import random_array
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from tests.cli.conftest import Command
 
@@ -195,7 +195,7 @@ def test_paths_that_can_not_be_opened(refused: Refused, folder: Path) -> None:
         ("folder.tflite", "is a folder"),
     ):
         for command in ("compile", "explain", "run"):
-            assert refused(command, name) == f"'{name}' {what}; a file is what is needed here."
+            assert refused(command, name) == f"'{name}' {what}; a file is needed here."
     assert refused("compile", "/dev/null/x.tflite") == (
         "'/dev/null/x.tflite' does not exist: there is no folder '/dev/null'."
     )
@@ -239,7 +239,7 @@ def shut(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_files_and_folders_that_may_not_be_read(refused: Refused) -> None:
     assert refused("compile", "mixed.tflite") == "'mixed.tflite' can't be read: Permission denied."
     assert refused("compile", "shut/x.tflite") == (
-        "'shut/x.tflite' can't be read: Permission denied; a file is what is needed here."
+        "'shut/x.tflite' can't be read: Permission denied; a file is needed here."
     )
 
 

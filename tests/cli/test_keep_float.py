@@ -32,5 +32,7 @@ def test_it_is_for_pytorch_models(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (
         capsys.readouterr()
         .err.strip()
-        .endswith("--keep-float: it is for PyTorch models; 'model.tflite' is quantized and has its own types.")
+        .endswith(
+            "--keep-float: it is for PyTorch models; 'model.tflite' is quantized and has its own types. Leave it out."
+        )
     )

@@ -64,7 +64,7 @@ def test_what_can_not_be_drawn_or_does_not_run_is_refused(openneutron: Command) 
         (("mixed.tflite", "--plot", "x.png"), "error: --plot: 'x.png' is no .svg; nothing else is drawn.\n"),
         (
             ("float.tflite",),
-            "error: 'float.tflite': none of it runs on the NPU. `openneutron explain` says why.\n",
+            "error: 'float.tflite': none of it runs on the NPU. `openneutron explain` gives the reasons.\n",
         ),
     ):
         ended = openneutron("pareto", *arguments)

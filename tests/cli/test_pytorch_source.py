@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from openneutron.cli.model_source import BUILT_IN, BuiltInModel, ExportedFile, PythonFunction, parse
+from openneutron.cli.model_source import BUILT_IN, BuiltInModel, ExportedFile, PythonFunction, check_early, parse
 from openneutron.cli.pytorch_source import Loaded, load, samples
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.pytorch.source import models
-from openneutron.pytorch.source.exporting import aten_graph
+from openneutron.pytorch.source.exporting import ModelInputs, aten_graph
 
 NET = """\
 import torch
@@ -52,7 +52,7 @@ def file(tmp_path: Path) -> Path:
 def test_a_function_of_a_file(file: Path, function: str) -> None:
     loaded = load(PythonFunction(file, function))
     assert isinstance(loaded.model, nn.Linear) and not loaded.model.training
-    assert [tuple(value.shape) for value in loaded.example_inputs] == [(1, 3)]
+    assert [tuple(value.shape) for value in loaded.call.args] == [(1, 3)]
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_a_file_that_does_not_even_import(file: Path) -> None:
 def test_a_built_in_model_and_its_samples() -> None:
     source = BuiltInModel("autoencoder")
     loaded = load(source)
-    assert [tuple(value.shape) for value in loaded.example_inputs] == [(1, 640)]
+    assert [tuple(value.shape) for value in loaded.call.args] == [(1, 640)]
     assert len(samples(source, loaded, None, None)) == 32
 
 
 def test_an_unknown_built_in_model_names_the_nearest() -> None:
     with pytest.raises(InvalidModelError) as caught:
-        load(BuiltInModel("mobilnet-v2"))
+        check_early(BuiltInModel("mobilnet-v2"), None, None)
     assert str(caught.value) == (
         "there is no built-in model 'mobilnet-v2'. Did you mean 'mobilenet_v2' or 'mobilenet_v1'? There are autoencoder, "
         "cifarnet, ds_cnn, mobilenet_v1, mobilenet_v2, mobilenet_v3_small, resnet8, tcn, unet, transformer_encoder, vww."
@@ -104,7 +104,7 @@ def test_an_unknown_built_in_model_names_the_nearest() -> None:
 def test_an_exported_program(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(nn.ReLU(), (torch.zeros(2, 3),)), tmp_path / "net.pt2")
     loaded = load(ExportedFile(tmp_path / "net.pt2"))
-    assert [tuple(value.shape) for value in loaded.example_inputs] == [(2, 3)]
+    assert [tuple(value.shape) for value in loaded.call.args] == [(2, 3)]
     with pytest.raises(InvalidOptionError) as caught:
         load(ExportedFile(tmp_path / "net.pt2"), tmp_path / "w.pt")
     assert str(caught.value) == ("--weights: 'net.pt2' has its own weights in it; load others before torch.export.")
@@ -131,7 +131,7 @@ def test_files_that_are_no_exported_programs(tmp_path: Path, write: Callable[[Pa
     with pytest.raises(InvalidModelError) as caught:
         load(ExportedFile(tmp_path / "net.pt2"))
     assert str(caught.value) == (
-        f"'net.pt2' {what}; a program that torch.export.save wrote is what is needed here: "
+        f"'net.pt2' {what}; a program that torch.export.save wrote is needed here: "
         "torch.export.save(torch.export.export(model, inputs), 'model.pt2')."
     )
 
@@ -181,7 +181,7 @@ def test_weights_are_loaded(file: Path, tmp_path: Path) -> None:
             {"weight": torch.ones(2, 4), "bias": torch.zeros(2)},
             "has in another shape 'weight'. It must be a state_dict of this model.",
         ),
-        ([1, 2], "holds list; a state_dict is what is needed here."),
+        ([1, 2], "holds list; a state_dict is needed here."),
     ],
 )
 def test_weights_that_do_not_fit(file: Path, tmp_path: Path, content: object, message: str) -> None:
@@ -193,28 +193,28 @@ def test_weights_that_do_not_fit(file: Path, tmp_path: Path, content: object, me
 
 def test_weights_that_are_none(file: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError) as caught:
-        load(PythonFunction(file, "net"), tmp_path / "absent.pt")
+        check_early(PythonFunction(file, "net"), None, tmp_path / "absent.pt")
     assert str(caught.value) == f"--weights: '{tmp_path / 'absent.pt'}' does not exist."
     (tmp_path / "w.pt").write_bytes(b"text")
     with pytest.raises(InvalidOptionError) as caught:
         load(PythonFunction(file, "net"), tmp_path / "w.pt")
     assert str(caught.value) == (
-        f"--weights: '{tmp_path / 'w.pt'}' is no file of PyTorch's, or damaged; a state_dict is what is needed here: "
+        f"--weights: '{tmp_path / 'w.pt'}' is no file of PyTorch's, or damaged; a state_dict is needed here: "
         "torch.save(model.state_dict(), 'weights.pt')."
     )
 
 
 def test_calibration_samples_become_tensors(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", np.ones((4, 3), np.float32))
-    loaded = Loaded(nn.Linear(3, 2), (torch.zeros(1, 3),))
+    loaded = Loaded(nn.Linear(3, 2), ModelInputs((torch.zeros(1, 3),), {}))
     found = samples(PythonFunction(tmp_path, "net"), loaded, tmp_path / "set.npz", None)
     assert [tuple(value.shape) for (value,) in found] == [(1, 3)] * 4
 
 
 def test_without_a_calibration_set_the_example_inputs_do(file: Path, tmp_path: Path) -> None:
-    loaded = Loaded(nn.Linear(3, 2), (torch.zeros(1, 3),))
+    loaded = Loaded(nn.Linear(3, 2), ModelInputs((torch.zeros(1, 3),), {}))
     for source, weights in ((PythonFunction(file, "net"), None), (BuiltInModel("cifarnet"), tmp_path / "w.pt")):
-        assert samples(source, loaded, None, weights) == [loaded.example_inputs]
+        assert samples(source, loaded, None, weights) == [loaded.call.args]
 
 
 def test_the_names_known_without_pytorch_are_the_built_in_models() -> None:
@@ -287,7 +287,7 @@ def test_a_forward_that_ends_the_process(tmp_path: Path, function: str, words: s
     (tmp_path / "exits.py").write_text(EXITS)
     loaded = load(PythonFunction(tmp_path / "exits.py", function))
     with pytest.raises(InvalidModelError) as caught:
-        aten_graph(loaded.model, loaded.example_inputs, None, None, "net")
+        aten_graph(loaded.model, loaded.call.args, None, None, "net")
     assert str(caught.value) == f"'net' can't be exported: {words}"
 
 

@@ -141,7 +141,7 @@ def test_another_sdk_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_fresh_interpreter_with_the_search_path() -> None:
-    """What multiprocessing's spawn does: the parent's sys.path and nothing else of it."""
+    """multiprocessing's spawn passes on the parent's sys.path and nothing else."""
     code = f"""
 import sys
 sys.path[:] = {[sdk.SEARCH_PATH, *sys.path]!r}

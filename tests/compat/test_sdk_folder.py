@@ -57,7 +57,7 @@ def test_what_executorchs_tests_look_for_is_found(tmp_path: Path) -> None:
     assert said == f"openneutron {here}\n"
     with pytest.raises(InvalidOptionError) as caught:
         sdk_folder.lay_out(folder)
-    assert str(caught.value) == f"'{folder}' is there already, and not an empty folder. Name another one."
+    assert str(caught.value) == f"'{folder}' exists and is not an empty folder. Choose another name."
 
 
 PROGRAM = """

@@ -33,7 +33,7 @@ def findings(compiled: Compiled, program: Program | None = None) -> tuple[str, .
 
 
 def changed(compiled: Compiled, change: Callable[[Microcode], Microcode]) -> tuple[str, ...]:
-    """What is found once the microcode is changed."""
+    """Return the findings for changed microcode."""
     code = decode(compiled.program)
     return findings(compiled, encode(change(code), compiled.program.weights))
 
@@ -117,7 +117,7 @@ def test_constants_that_have_not_arrived_are_found() -> None:
 
 
 def test_constants_between_tensors() -> None:
-    """Where constants come to free parts of the arena: tensors that are written there, or constants where a tensor lives."""
+    """Overlaps of prefetched constants with live tensors in the arena are found in either order."""
     compiled = compile_graph(cifarnet(), oracle.TARGET, dataclasses.replace(FETCH, sram_budget=36 * 1024))
     scratch = base("SCRATCH")
     fetches = [item for item in decode(compiled.program).code if item.row.name == "FETCH" and item["base"] == scratch]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What limits a call, and why multipliers idle."""
+"""Calls have a bottleneck, and reasons for idle multipliers."""
 
 from __future__ import annotations
 

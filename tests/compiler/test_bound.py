@@ -55,7 +55,7 @@ def runs(made: Network, first: int, end: int) -> Iterator[Point]:
 
 
 def all_plans(made: Network) -> list[Point]:
-    """What no plan by rows is better than."""
+    """Return the lower bound of the arena for schedules by rows."""
     fronts = [[(0, 0)]]
     for end in range(1, len(made.calls) + 1):
         points = {

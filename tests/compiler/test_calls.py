@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What kernel calls and their views never hold."""
+"""Kernel calls and their views refuse invalid values."""
 
 from __future__ import annotations
 

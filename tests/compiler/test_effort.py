@@ -38,7 +38,7 @@ def test_high_effort_is_never_worse(seed: int) -> None:
 
 
 def test_what_copies_gain() -> None:
-    """Where constants come from flash, more ways to share the memory between them and the tensors are tried."""
+    """With constant prefetch, a high effort tries more shares of memory between constants and tensors."""
     with pytest.raises(BudgetError) as raised:
         compile_graph(cifarnet(), oracle.TARGET, CompileOptions(sram_budget=1, prefetch_constants=True))
     budget = int(raised.value.least_bytes * 1.2)

@@ -40,15 +40,15 @@ def test_what_they_say(flags: list[str], changes: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--sram-buget=5"], f"extra_flags: '--sram-buget' is no flag of the compiler; there are {THERE_ARE}. Did you mean '--sram-budget'?"),
-        (["-O3"], f"extra_flags: '-O3' is no flag of the compiler; there are {THERE_ARE}."),
-        (["--converter=eiq"], f"extra_flags: '--converter' is no flag of the compiler; there are {THERE_ARE}."),
+        (["--sram-buget=5"], f"extra_flags: '--sram-buget' is not a flag of the compiler; its flags are {THERE_ARE}. Did you mean '--sram-budget'?"),
+        (["-O3"], f"extra_flags: '-O3' is not a flag of the compiler; its flags are {THERE_ARE}."),
+        (["--converter=eiq"], f"extra_flags: '--converter' is not a flag of the compiler; its flags are {THERE_ARE}."),
         (["--sram-budget"], "extra_flags: '--sram-budget' has no value. Write --sram-budget=KIB."),
         (["--sram-budget", "--profile"], "extra_flags: '--sram-budget' has no value. Write --sram-budget=KIB."),
         (["--sram-budget=1.5"], "extra_flags: --sram-budget: '1.5' is no size above 0 and up to 4194303 in whole KiB. Write 287, 287KiB or 1.5MiB."),
         (["--profile=no"], "extra_flags: '--profile' takes no value; 'no' is given."),
         (["--io-place=stack"], "io_place: 'stack' is unknown; there are arena, caller."),
-        (["--sram-budget=1", "--sram-budget=2"], "extra_flags: '--sram-budget' is given twice, and differently. Leave one out."),
+        (["--sram-budget=1", "--sram-budget=2"], "extra_flags: '--sram-budget' is given twice with different values. Leave one out."),
     ],
 )  # fmt: skip
 def test_what_can_not_be_read(flags: list[str], message: str) -> None:

@@ -38,7 +38,7 @@ def behind(op: str, then: str, scale: float, zero: int, seed: int = 0) -> Graph:
 
 @pytest.mark.parametrize("op", PRODUCERS)
 def test_a_shift_and_a_clamp_cost_no_call(op: str) -> None:
-    """Where the scale stays, pools aside: they keep their input's zero point, so that only a clamp goes into them."""
+    """The operators that keep the scale, except pools: these keep the zero point of their input, so that they take only a clamp."""
     for seed, then in enumerate(ACTIVATIONS):
         graph = random_graphs.single(op, seed)
         zero = graph[graph.outputs[0]].quant.zero_point

@@ -47,7 +47,7 @@ def random_items(seed: int, most: int = 5) -> tuple[list[Item], dict[tuple[str, 
 
 
 def fits(items: Sequence[Item], overlaps: Overlaps, ceiling: int) -> bool:
-    """Whether any placement takes at most ``ceiling`` bytes: all are tried."""
+    """Return whether a placement takes at most ``ceiling`` bytes: all are tried."""
     starts: list[int] = []
 
     def may_lie(item: Item, start: int) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which kernel calls operators become, byte-equal with LiteRT."""
+"""Operators become these kernel calls, byte-equal with LiteRT."""
 
 from __future__ import annotations
 

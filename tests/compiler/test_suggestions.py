@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the error for a budget that is too small proposes: each of it works, and takes what is said."""
+"""Each suggestion of the error for a small budget works, and takes the stated memory."""
 
 from __future__ import annotations
 

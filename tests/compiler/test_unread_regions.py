@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What nobody reads of a tensor is left out by cascades: never slower for more memory, not even where whole tensors fit."""
+"""Cascades do not compute unread regions, and more memory is never slower, not even where whole tensors fit."""
 
 from __future__ import annotations
 

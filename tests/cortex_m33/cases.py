@@ -26,7 +26,7 @@ INSTRUCTIONS_PER_TICK = 50
 
 
 class Flag(IntFlag):
-    """How a case is run."""
+    """The settings of a run of a case."""
 
     PLAIN = 0
     FLASH = 1
@@ -111,7 +111,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What neutronModelCheck and neutronModelPrepare said, the latter's stack in bytes, and the runs, if it was prepared."""
+    """The results of neutronModelCheck and neutronModelPrepare, the latter's stack in bytes, and the runs of a prepared model."""
 
     check: int
     detail: int
@@ -121,7 +121,7 @@ class Done:
 
 
 def run(image: Image, cases: Sequence[Case], *, count: bool = False) -> list[Done]:
-    """What came of each case. ``count``: ticks are multiples of INSTRUCTIONS_PER_TICK instructions. Fails where the program
+    """Return the result of each case. ``count``: ticks are multiples of INSTRUCTIONS_PER_TICK instructions. Fails where the program
     faults or leaves anything out."""
     done = execute(image.elf, {"cases": b"".join(case.encoded() for case in cases)}, count=count)
     assert done.exit_code == 0, (done.exit_code, done.console)

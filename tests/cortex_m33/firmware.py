@@ -110,7 +110,7 @@ def image(
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What a program left behind: its exit code, the files it was given and wrote, and what it printed."""
+    """The results of a program: its exit code, the files that it read and wrote, and its output."""
 
     exit_code: int
     files: Mapping[str, bytes]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How many instructions the Cortex-M33 executes for a model: a size of the work, not a time.
+"""Count the instructions that the Cortex-M33 executes for a model: the amount of work, not a time.
 
 QEMU gives each instruction one nanosecond of the machine's time, and a timer of the machine counts them by the fifty. So
 the figures are the same on every host.

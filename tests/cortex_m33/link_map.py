@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What GNU ld's map file says of an image: which sections of which objects lie in it, and what pads them."""
+"""Read GNU ld's map file of an image: the sections with their objects, and their padding."""
 
 from __future__ import annotations
 

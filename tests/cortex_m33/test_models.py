@@ -62,7 +62,7 @@ def test_stripes_with_a_small_ring_of_constants_from_flash(shared_models: Path) 
 
 
 def test_a_kernel_that_reads_flash_faults() -> None:
-    """What makes the test above one."""
+    """The condition that the test above relies on."""
     given = model(CIFARNET)
     done = execute(
         image(library()).elf, {"cases": Case(given.program, random_inputs(given.program, 1), Flag.FLASH).encoded()}

@@ -59,7 +59,7 @@ def test_every_kernel_built_by_clang_gives_the_hosts_bytes(build: tuple[str, ...
 
 
 def test_every_operator_with_its_constants_in_flash() -> None:
-    """Where nothing but the copy engine gets at them."""
+    """The constants are where only the copy engine can read them."""
     graphs = [random_graphs.single(op, seed) for op in sorted(random_graphs.SAMPLERS) for seed in (0, 1)]
     made = [compile_graph(graph, TARGET, FETCH).program for graph in graphs]
     run_like_the_host(made, Flag.FLASH | Flag.ASYNCHRONOUS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the driver refuses on the Cortex-M33: the host's table of changed programs, and misuse of the API. Nothing faults."""
+"""On the Cortex-M33 the driver refuses the host's table of changed programs, and misuse of the API. Nothing faults."""
 
 from __future__ import annotations
 

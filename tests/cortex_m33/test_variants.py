@@ -99,7 +99,7 @@ def test_fully_connected_layers_alone() -> None:
 
 
 def refusal(kernels: str, program: Program) -> str:
-    """What prepare says on firmware with these kernels."""
+    """Return the result of prepare on firmware with these kernels."""
     (done,) = run(image(library(), selection=selected(kernels)), [Case(program)])
     assert done.check == done.prepare
     with pytest.raises(DriverError) as caught:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the delegate can be told: how long a run may take, and to switch the NPU's power. See options.cpp."""
+"""The delegate's options: the time limit of a run, and power gating. See options.cpp."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ran(folder: Path, switches: str, seconds: int, *spec: int) -> tuple[list[str], str]:
-    """What it prints, and what ExecuTorch logs."""
+    """Return its output and ExecuTorch's log."""
     command = [str(folder / switches), "payload", str(seconds), *map(str, spec)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout.splitlines(), done.stderr

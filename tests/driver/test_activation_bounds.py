@@ -16,7 +16,7 @@ WORDS = {"weights_base": base("WEIGHTS"), "requant_base": base("WEIGHTS"), "requ
 
 
 def of_bounds(row: Row, low: int, high: int) -> str:
-    """What the driver says of a program that calls the kernel on one element with these bounds."""
+    """Return the driver's result for a program that calls the kernel on one element with these bounds."""
     words = {field.name: int(field.name.startswith(ONES)) for field in row.fields}
     words |= {name: value for name, value in WORDS.items() if name in words}
     words |= {"output": 1, "clamp_min": low, "clamp_max": high}

@@ -19,7 +19,7 @@ from tests.support.oracle import TARGET
 from tests.support.refusals import REFUSALS, Refusal
 
 BEYOND_PREPARE = {"NULL", "ALIGNMENT", "HANDLE", "MEMORY", "STATE", "TIMEOUT", "INDEX"}
-"""What no change to a program leads to."""
+"""Errors that no change to a program leads to."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def program(shared_models: Path) -> Program:
 
 
 def codes(program: Program) -> tuple[int, int]:
-    """What neutronModelCheck and neutronModelPrepare say of a program with room behind it."""
+    """Return the results of neutronModelCheck and neutronModelPrepare for a program with free memory behind it."""
     places = [memory_at(0, len(blob) + 256) for blob in (program.microcode, program.weights)]
     for (memory, _), blob in zip(places, (program.microcode, program.weights), strict=True):
         memory[:] = 0xA5

@@ -152,7 +152,7 @@ def three_transfers() -> Program:
 
 @pytest.mark.parametrize("in_time", [True, False])
 def test_no_transfer_outlives_its_run(in_time: bool, port: Port, config: Config) -> None:
-    """Whether the run ends well or not, it waits for each channel that still has transfers, once."""
+    """A run waits once for each channel that still has transfers, also after an error."""
     calls: list[tuple[str, int]] = []
     times = iter([0, 0 if in_time else 9])
     port.now_seconds = Counter(lambda: next(times))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the driver refuses, and with which code: one change to a sound program each."""
+"""The driver refuses each single change to a sound program with its code."""
 
 from __future__ import annotations
 

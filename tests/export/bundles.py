@@ -12,7 +12,7 @@ from typing import Any
 import openneutron
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.model_options import QuantizationOptions
+from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source import models
 from tests.support.litert_files import graph_file
 from tests.support.tools import required
@@ -98,5 +98,5 @@ def checked_on_the_host(folder: Path, work: Path) -> subprocess.CompletedProcess
 
 
 def piped(program: Path, arguments: Sequence[str], data: bytes) -> bytes:
-    """What a program writes to stdout for this stdin."""
+    """Return the stdout of a program for this stdin."""
     return subprocess.run([program, *arguments], input=data, stdout=subprocess.PIPE, check=True).stdout

@@ -15,7 +15,7 @@ import torch
 import openneutron
 from openneutron.export import export_bundle
 from openneutron.export.from_pte import read_pte
-from openneutron.model_options import DelegationOptions, QuantizationOptions
+from openneutron.options import DelegationOptions, QuantizationOptions
 from tests.export.bundles import cifarnet, host_program, piped
 
 MAIN = Path(__file__).parent / "api_main.c"

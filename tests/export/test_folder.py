@@ -61,7 +61,7 @@ def test_a_folder_with_other_files(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_new_export_over_an_earlier_one(model: Path, tmp_path: Path) -> None:
-    """What the user added stays, what the bundle no longer has goes, and what the user changed is not overwritten."""
+    """Files that the user added stay, files that the bundle no longer has are removed, and changed files are not overwritten."""
     folder = tmp_path / "bundle"
     export_bundle(model, folder)
     wanted = contents(folder)

@@ -167,7 +167,7 @@ def test_no_inputs(tmp_path: Path) -> None:
 
 
 def test_a_profile(tmp_path: Path) -> None:
-    """What a program compiled with profiling says of its kernel calls, as on the simulator."""
+    """A program compiled with profiling reports its kernel calls as on the simulator."""
     graph = cifarnet()
     program = compile_graph(graph, targets.get("imxrt700"), CompileOptions(profile=True)).program
     (tmp_path / "profiled.tflite").write_bytes(graph_file(graph, program))

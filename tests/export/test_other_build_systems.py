@@ -20,7 +20,7 @@ from tests.export.bundles import cifarnet, execute
 from tests.support.tools import required
 
 STAND_INS = Path(__file__).parent / "stand_ins"
-STARTUP = Path(__file__).parents[2] / "src" / "openneutron" / "export" / "templates" / "cortex_m33"
+STARTUP = Path(__file__).parents[2] / "src" / "openneutron" / "export" / "templates" / "cortex_m33" / "files" / "port"
 
 MODULE_KEYS: dict[str, Any] = {
     "name": str,

@@ -20,7 +20,7 @@ FROM_THE_C_LIBRARY = {"memcpy", "memset", "memmove"}
 
 @cache
 def symbols() -> dict[str, tuple[set[str], set[str]]]:
-    """What each object of the Cortex-M33 library defines and what it needs, by its source's stem."""
+    """Return the symbols that each object of the Cortex-M33 library defines and needs, by its source's stem."""
     folder = library().parent
     listed = subprocess.run(
         [required("arm-none-eabi-nm"), "-A", *map(str, sorted(folder.glob("*.o")))],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a user may get wrong: one clear message, exit code 2, nothing written."""
+"""Faults of a user give one clear message and exit code 2, and nothing is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from openneutron.export import export_bundle
 from openneutron.export.from_pte import read_pte
 from openneutron.isa.rows import MAGIC
 from openneutron.mixed import compile_file
-from openneutron.model_options import DelegationOptions
+from openneutron.options import DelegationOptions
 from tests.export.bundles import cifarnet
 from tests.support.litert_files import mixed_file
 
@@ -65,7 +65,7 @@ def test_no_such_file(refused: Callable[..., str]) -> None:
 def test_neither_a_pte_nor_a_tflite(refused: Callable[..., str], folder: Path) -> None:
     (folder / "model.onnx").write_bytes(b"\x08\x07")
     assert refused("model.onnx", "--to", "out") == (
-        "'model.onnx' is neither a .pte nor a compiled .tflite; those are what a bundle is made of."
+        "'model.onnx' is neither a .pte nor a compiled .tflite; a bundle is made from one of these."
     )
 
 
@@ -138,7 +138,7 @@ def test_a_tflite_of_several_parts(refused: Callable[..., str], folder: Path) ->
 def test_an_unknown_port(refused: Callable[..., str], folder: Path) -> None:
     cifarnet().save(folder / "cifarnet.pte")
     assert refused("cifarnet.pte", "--to", "out", "--port", "zephir") == (
-        "port: 'zephir' is none; there are cortex_m33, zephyr, mcuxpresso."
+        "port: 'zephir' is unknown; there are cortex_m33, zephyr, mcuxpresso."
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What docs/firmware.md shows works: its example compiles without a warning and runs, and its commands build."""
+"""The example of docs/firmware.md compiles without a warning and runs, and its commands build."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How much flash the library takes for size, and what docs/firmware.md says of it."""
+"""The library's flash in a build for size, and the figures of docs/firmware.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KIB = 1024
 
 @pytest.fixture(scope="module")
 def measured(libraries: Mapping[Build, Library]) -> Measured:
-    """What gcc makes for size."""
+    """Return gcc's build for size."""
     return measure(libraries[Build("gcc", "-Os")], network_selections())
 
 

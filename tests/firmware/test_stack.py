@@ -38,7 +38,7 @@ def test_prepare_and_run_stay_below_the_limit(build: Build, graphs: dict[Build, 
 
 @pytest.mark.parametrize("build", BUILDS, ids=str)
 def test_frames_agree_with_the_code(build: Build, graphs: dict[Build, CallGraph]) -> None:
-    """What a function's instructions push, all of them counted, is never less than the frame its compiler states."""
+    """The bytes that all instructions of a function push are never fewer than the frame that its compiler states."""
     functions = graphs[build].functions.values()
     assert [(item.name, item.frame, item.pushed) for item in functions if item.frame > item.pushed] == []
     assert sum(item.frame > 0 for item in functions) > 50

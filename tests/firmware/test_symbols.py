@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the library takes from a C library and from a compiler's own: two functions, under Arm's names for them too."""
+"""The library needs two functions of a C library and of a compiler's own, also under Arm's names for them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_memcpy_and_memset_are_all(build: Build, libraries: Mapping[Build, Libra
 
 
 def test_a_heap_is_seen(tmp_path: Path, libraries: Mapping[Build, Library]) -> None:
-    """What the test above looks for is there in a driver with a heap."""
+    """A driver with a heap has the symbols that the test above looks for."""
     library = libraries[BUILDS[0]]
     flags = [*machine_flags("gcc"), *INCLUDES]
     run("arm-none-eabi-gcc", *flags, "-c", library.sources["driver.o"], "-o", "driver.o", folder=tmp_path)

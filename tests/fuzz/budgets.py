@@ -103,7 +103,7 @@ def _reference_alone(seed: int) -> int:
 
 
 def _in_a_child(seed: int, work: Callable[[int], int]) -> tuple[int | None, str]:
-    """What ``work`` returns, or None and what went wrong where it raises or the process dies."""
+    """Return the result of ``work``, or None and the error where ``work`` raises or the process ends."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which variant takes a call: Python, which chooses what a kernel selection registers, and C, which the driver asks, agree."""
+"""Python, which chooses the variants of a kernel selection, and C, which the driver calls, agree on the variant of a call."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron import litert
 from openneutron.litert.neutron_graph import OPERATOR_NAME
-from openneutron.mixed import CompiledFile, FileSimulator, analyse_file
+from openneutron.mixed import CompiledFile, FileSimulator, compile_file
 from tests.support.litert_files import BUILTIN, FileBuilder
 from tests.support.oracle import reference_outputs
 
@@ -42,7 +42,7 @@ def quantize(b: FileBuilder, name: str, scales: list[float], zero_points: list[i
 
 
 def compiled(data: bytes) -> CompiledFile:
-    return analyse_file(litert.read(data), "model.tflite")
+    return compile_file(litert.read(data), "model.tflite", must_delegate=False)
 
 
 def outputs(data: bytes, inputs: list[np.ndarray]) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ import pytest
 from openneutron import litert
 from openneutron.compiler import CompileOptions
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
-from openneutron.mixed import CompiledFile, FileSimulator, analyse_file, compile_file
+from openneutron.mixed import CompiledFile, FileSimulator, compile_file
 from tests.support.litert_files import BUILTIN, FileBuilder, float_file, int16_file, mixed_file
 
 WHOLE_MODELS = (
@@ -107,7 +107,7 @@ def test_a_compiled_file_is_not_compiled_again() -> None:
 
 
 def test_explaining_a_float_file_is_no_error() -> None:
-    made = analyse_file(litert.read(float_file()), "m")
+    made = compile_file(litert.read(float_file()), "m", must_delegate=False)
     assert made.parts == ()
     assert [item.operator for item in made.partitioning.on_cpu] == ["CONV_2D", "SOFTMAX"]
 

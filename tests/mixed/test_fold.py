@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from openneutron import litert
-from openneutron.mixed import CompiledFile, FileSimulator, analyse_file
+from openneutron.mixed import CompiledFile, FileSimulator, compile_file
 from openneutron.mixed.fold import folded
 from openneutron.report import of_compiled_file
 from openneutron.report.text import summary_rows
@@ -80,7 +80,7 @@ def layer(b: FileBuilder, weights: str) -> bytes:
 
 
 def compiled(data: bytes) -> CompiledFile:
-    return analyse_file(litert.read(data), "m")
+    return compile_file(litert.read(data), "m", must_delegate=False)
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def test_variables_on_both_sides_of_a_node_are_refused() -> None:
     with pytest.raises(InvalidModelError) as caught:
         FileSimulator(made)
     assert str(caught.value) == (
-        "operators 0 and 3 share LiteRT variables or tables and a NeutronGraph lies between them; a file is run piece by piece "
-        "here, and each piece has its own. Run it on the device."
+        "operators 0 and 3 share LiteRT variables or tables and a NeutronGraph is between them; the parts of a file run in "
+        "separate interpreters here, each with variables of its own. Run it on the device."
     )
 
 

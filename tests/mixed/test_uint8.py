@@ -14,7 +14,7 @@ from openneutron.compiler.graph.legalize import parts_of
 from openneutron.compiler.graph.partition import ONLY_VIEWS
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, QuantParams, constant
-from openneutron.mixed import CompiledFile, FileSimulator, analyse_file
+from openneutron.mixed import CompiledFile, FileSimulator, compile_file
 from openneutron.ops import BY_NAME
 from openneutron.ops.rescaling import reciprocal
 from tests.support import oracle, random_graphs
@@ -39,7 +39,7 @@ ONLY_INT8 = (
 
 def compiled(data: bytes, budget: int | None = None) -> CompiledFile:
     options = CompileOptions(sram_budget=budget, check=True)
-    return analyse_file(litert.read(data), "model", options)
+    return compile_file(litert.read(data), "model", options, must_delegate=False)
 
 
 def assert_equal(data: bytes, made: CompiledFile, inputs: list[np.ndarray]) -> None:

@@ -53,7 +53,7 @@ def test_arithmetic(case: Case) -> None:
 
 
 def test_remainders_of_two_tensors_stay_on_the_cpu() -> None:
-    """Where the quotient rounds the other way, a remainder is off by its divisor and a rounded quotient by one."""
+    """A quotient that rounds the other way changes a remainder by its divisor and a rounded quotient by one."""
     small = compiled(lambda m, x: torch.fmod(m.conv(x), m.point(x)))
     assert small.reasons == [
         "aten.fmod 'aten_fmod_tensor' stays on the CPU: it rounds a quotient of two computed tensors; where that is near a "

@@ -10,7 +10,7 @@ from executorch.runtime import Runtime
 from torch import nn
 
 from openneutron.api.pytorch import CompiledModel, analyse
-from openneutron.model_options import QuantizationOptions
+from openneutron.options import QuantizationOptions
 from tests.pytorch.odd_models import Running
 
 

@@ -13,8 +13,7 @@ from torch import nn
 
 import openneutron
 from openneutron.errors import BudgetError
-from openneutron.model_options import OutputOptions
-from openneutron.options import CompileOptions
+from openneutron.options import CompileOptions, OutputOptions
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize

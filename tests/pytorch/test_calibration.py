@@ -151,7 +151,7 @@ def test_results_have_scales_of_their_own(name: str) -> None:
 
 
 def test_an_operator_without_a_kernel_breaks_nothing_behind_it() -> None:
-    """What shares its input's scale begins a chain of its own behind one that stays float."""
+    """An operator that shares its input's scale begins a chain of its own behind one that stays float."""
     module = quantized(
         lambda m, x: m.relu(torch.fft.fft(m.conv(x)).real.flatten(1).reshape(8, -1).t()), torch.randn(IMAGE)
     )

@@ -13,7 +13,7 @@ from torch import nn
 
 from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.errors import InvalidModelError
-from openneutron.model_options import QuantizationOptions
+from openneutron.options import QuantizationOptions
 from tests.pytorch.small_models import assert_same_as_litert, outputs_of
 
 IMAGE = (1, 8, 6, 5)

@@ -19,8 +19,7 @@ import openneutron
 from openneutron import pte
 from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError, OpenNeutronError
-from openneutron.model_options import DelegationOptions, QuantizationOptions
-from openneutron.options import CompileOptions
+from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
 from tests.pytorch.small_models import IMAGE, Around, outputs_of
 
 EXAMPLE = (torch.randn(IMAGE, generator=torch.Generator().manual_seed(0)),)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from openneutron.api.pytorch import analyse
-from openneutron.model_options import QuantizationOptions
+from openneutron.options import QuantizationOptions
 from openneutron.pytorch.quantizer.passes.constants import MOST_ELEMENTS, FoldConstants
 from openneutron.pytorch.quantizer.passes.exported_forms import InlineWrappers
 from tests.pytorch.side_by_side import assert_delegated
@@ -56,7 +56,7 @@ def test_composites_run_in_one_delegate_call() -> None:
 
 def test_what_has_no_kernel_says_so_for_the_whole_operator() -> None:
     small = compiled(lambda m, x: (torch.logcumsumexp(x, 1), torch.cumprod(x, 1)), ((4, 6),))
-    said = {item.overload: (item.reason, item.way_out) for item in small.program.delegation.on_cpu}
+    said = {item.overload: (item.reason, item.suggestion) for item in small.program.delegation.on_cpu}
     for name in ("aten.logcumsumexp", "aten.cumprod"):
         reason, suggestion = said[f"{name}.default"]
         assert reason == f"there is no kernel for {name}"

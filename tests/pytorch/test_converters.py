@@ -18,8 +18,7 @@ from openneutron.errors import BudgetError, ConverterError, InvalidOptionError, 
 from openneutron.isa import payload
 from openneutron.litert import read
 from openneutron.litert.neutron_graph import find
-from openneutron.model_options import OutputOptions
-from openneutron.options import CompileOptions
+from openneutron.options import CompileOptions, OutputOptions
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.nxp_backend import NeutronCompileSpecBuilder, generate_neutron_compile_spec
@@ -98,11 +97,13 @@ def test_extra_flags_reach_the_compiler(flags: str | list[str]) -> None:
 
 
 def test_unknown_flags_are_refused_at_once() -> None:
-    with pytest.raises(InvalidOptionError, match=r"^extra_flags: '--turbo' is no flag of the compiler; there are --"):
+    with pytest.raises(
+        InvalidOptionError, match=r"^extra_flags: '--turbo' is not a flag of the compiler; its flags are --"
+    ):
         generate_neutron_compile_spec("imxrt700", extra_flags="--turbo")
     with pytest.raises(InvalidOptionError) as caught:
         generate_neutron_compile_spec("imxrt700", extra_flags="--io-place='arena")
-    assert str(caught.value) == "extra_flags: '--io-place='arena' can't be taken apart: a quote stays open."
+    assert str(caught.value) == "extra_flags: '--io-place='arena' can't be split: a quote is not closed."
 
 
 def flavor_of(caught: pytest.WarningsRecorder) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What goes to the NPU and what does not: names, operators kept whole call by call, several methods, reasons and costs."""
+"""Delegation: names, operators kept whole call by call, several methods, reasons and costs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.compiler.select.select import Refused
 from openneutron.diagnostics import Fallback
 from openneutron.errors import InvalidOptionError
-from openneutron.model_options import DelegationOptions
+from openneutron.options import DelegationOptions
 from openneutron.pytorch import neutron_partitioner
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.lower.units import Unit

@@ -13,8 +13,7 @@ import openneutron
 from openneutron.cli import main
 from openneutron.errors import InvalidOptionError
 from openneutron.isa.kernel_selection import called_kernels, merge, parse
-from openneutron.model_options import DelegationOptions, OutputOptions, QuantizationOptions
-from openneutron.options import CompileOptions
+from openneutron.options import CompileOptions, DelegationOptions, OutputOptions, QuantizationOptions
 from tests.pytorch.small_models import IMAGE, Around
 
 

@@ -21,7 +21,7 @@ INPUTS = (torch.linspace(-1, 1, 2 * 8 * 8).reshape(1, 2, 8, 8),)
 def reasons(module: Any) -> list[str]:
     partitioner = NeutronPartitioner()
     to_edge_transform_and_lower(torch.export.export(module, INPUTS), partitioner=[partitioner])
-    return [f"{item.reason}. {item.way_out}".strip() for item in partitioner.delegations[-1].on_cpu]
+    return [f"{item.reason}. {item.suggestion}".strip() for item in partitioner.delegations[-1].on_cpu]
 
 
 def quantized(module: torch.nn.Module) -> Any:

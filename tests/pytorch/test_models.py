@@ -9,7 +9,7 @@ import torch
 
 import openneutron
 from openneutron.api.pytorch import CompiledModel
-from openneutron.model_options import QuantizationOptions
+from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source import models
 from tests.support import oracle
 

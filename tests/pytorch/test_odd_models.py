@@ -14,10 +14,10 @@ from openneutron.api.pytorch import CompiledModel, analyse
 from tests.pytorch.odd_models import ODD, Odd
 
 PART_OF_RANGE = 0.03
-"""How far an output may be from the quantized module's, as a part of the largest: some steps of 1/255."""
+"""The permitted distance of an output from the quantized module's, as a fraction of the largest value: some steps of 1/255."""
 
 PART_OF_FLOAT = 0.15
-"""How far from the float model's: a few int8 layers on noise."""
+"""The permitted distance from the float model's output: a few int8 layers on noise."""
 
 
 def lowered(odd: Odd) -> tuple[CompiledModel, torch.nn.Module]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What one compile of a convolution and a ReLU runs through: each stage once."""
+"""One compile of a convolution and a ReLU runs each stage once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a user can say about the quantization of single modules and operators."""
+"""Settings for the quantization of single modules and operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchao.quantization.pt2e import MinMaxObserver
 import openneutron
 from openneutron.api.pytorch import analyse
 from openneutron.errors import InvalidOptionError
-from openneutron.model_options import QuantizationOptions
+from openneutron.options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import KEPT_FLOAT, is_dequantize, is_quantize, op_name
 from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS

@@ -113,7 +113,7 @@ def test_random_pools(seed: int) -> None:
 
 
 def test_averages_of_many_values_have_finer_steps() -> None:
-    """What an average of noise loses against int8 with steps of its own is below 3 dB, for small windows too."""
+    """An average of noise loses less than 3 dB against int8 with steps of its own, for small windows too."""
     kernels = (2, 3, 4, 8)
     small = compiled(lambda m, x: tuple(F.avg_pool2d(x, kernel) for kernel in kernels), ((1, 8, 8, 8),))
     assert sorted(set(small.operators)) == ["average_pool_2d", "depthwise_conv_2d", "mean", "reshape"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the quantizer puts where, and the scales it finds."""
+"""The quantizer's nodes and scales."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DECOMPOSED = {
     "aten.softmax.int": "aten._softmax.default",
     "aten.clamp_min.default": "aten.clamp.default",
 }
-"""What ExecuTorch makes of operators that have no rule under their own name."""
+"""ExecuTorch's forms of operators that have no rule under their own name."""
 
 
 def quantized(function: Callable[..., Any], *inputs: torch.Tensor, qat: bool = False) -> GraphModule:

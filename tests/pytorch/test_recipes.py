@@ -19,8 +19,7 @@ from openneutron import pte
 from openneutron.api.pytorch import CompiledModel
 from openneutron.errors import BudgetError, InvalidOptionError
 from openneutron.isa import payload
-from openneutron.model_options import DelegationOptions, QuantizationOptions
-from openneutron.options import CompileOptions
+from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
 from openneutron.pytorch.recipes import OpenNeutronRecipeType as Recipe
 from openneutron.pytorch.run.runner import Runner
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from openneutron.api.pytorch import analyse
-from openneutron.model_options import QuantizationOptions
+from openneutron.options import QuantizationOptions
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import assert_same_as_litert, compiled
 

@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from openneutron.api.pytorch import analyse
-from openneutron.cli.arrays import INDICES, random_array
-from openneutron.cli.pytorch_file import open_pte
+from openneutron.cli.run_file import INDICES, open_pte, random_array
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.model_options import DelegationOptions
+from openneutron.options import DelegationOptions
 from openneutron.pytorch.run.runner import Runner
 from tests.pytorch.small_models import compiled
 
@@ -57,7 +56,7 @@ def test_indices_are_bounded_by_the_tables_they_are_for(tmp_path: Path) -> None:
     )
     assert Runner("looked", program.buffer).table_sizes == [3, None]
     program.save(tmp_path / "looked.pte")
-    indices, _ = open_pte(tmp_path / "looked.pte", program.buffer, 1).inputs
+    indices, _ = open_pte(tmp_path / "looked.pte").inputs
     drawn = random_array(np.random.default_rng(0), indices.dtype, (100,), indices.below)
     assert drawn.dtype == np.int64 and set(drawn.tolist()) == {0, 1, 2}
 

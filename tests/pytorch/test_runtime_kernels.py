@@ -70,10 +70,10 @@ def test_an_option_for_pytorch_models(
     (tmp_path / "x.tflite").write_bytes(b"")
     assert main(["compile", "x.tflite", "--any-runtime"]) == 2
     assert capsys.readouterr().err == (
-        "error: --any-runtime: it is for PyTorch models; 'x.tflite' is quantized and has its own types.\n"
+        "error: --any-runtime: it is for PyTorch models; 'x.tflite' is quantized and has its own types. Leave it out.\n"
     )
     for option in ("--trust", "--import=os"):
         assert main(["compile", "x.tflite", option]) == 2
         assert capsys.readouterr().err == (
-            f"error: {option.partition('=')[0]}: this option is for .pt2 files, which 'x.tflite' is not. Leave it out.\n"
+            f"error: {option.partition('=')[0]}: this option is for .pt2 files; 'x.tflite' is not one. Leave it out.\n"
         )

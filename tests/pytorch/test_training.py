@@ -16,7 +16,7 @@ from torchao.quantization.pt2e.fake_quantize import disable_fake_quant
 
 import openneutron
 from openneutron.errors import InvalidOptionError
-from openneutron.model_options import QuantizationOptions
+from openneutron.options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name
 from openneutron.pytorch.operators.annotations import annotation_rules
@@ -180,7 +180,7 @@ def test_dropout_and_momentum_keep_their_settings() -> None:
 
 
 class Branches(nn.Module):
-    """What shares scales, has fixed ones, and is concatenated."""
+    """A module with shared scales, fixed scales and a concatenation."""
 
     def __init__(self) -> None:
         super().__init__()

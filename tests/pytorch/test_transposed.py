@@ -13,7 +13,7 @@ from executorch.exir import to_edge_transform_and_lower
 from torch import nn
 
 from openneutron.ir import QuantParams, per_channel, per_tensor
-from openneutron.model_options import QuantizationOptions
+from openneutron.options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import Reject, Rejected
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What only rearranges values and has no quantization of its own behind it stays on the CPU, with a reason, and runs."""
+"""An operator that only rearranges values, without a quantization behind it, stays on the CPU with a reason, and runs."""
 
 from __future__ import annotations
 

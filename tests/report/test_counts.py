@@ -10,8 +10,8 @@ from openneutron import litert
 from openneutron.api.pytorch import analyse
 from openneutron.compiler import CompileOptions
 from openneutron.diagnostics import OnCpu
-from openneutron.mixed import analyse_file
-from openneutron.model_options import QuantizationOptions
+from openneutron.mixed import compile_file
+from openneutron.options import QuantizationOptions
 from openneutron.report import PartitionSummary, of_compiled_file
 from openneutron.report.summary import folded
 from openneutron.report.text import calls_table, plain, summary_rows
@@ -62,7 +62,7 @@ def test_views_and_dropouts_are_no_work_and_macs_count_on_both_sides() -> None:
 
 
 def test_a_number_behind_a_name_is_another_node() -> None:
-    part = of_compiled_file(analyse_file(litert.read(mixed_file()), "m")).partitions[0]
+    part = of_compiled_file(compile_file(litert.read(mixed_file()), "m", must_delegate=False)).partitions[0]
     named = PartitionSummary(
         "p", part.report, {"aten_relu": "block.1", "aten_relu_1": "block.2", "aten_add": "aten_add"}
     )
@@ -81,7 +81,10 @@ def test_a_number_behind_a_name_is_another_node() -> None:
 
 def test_macs_of_a_file_are_those_of_both_sides() -> None:
     model = litert.read(mixed_file())
-    whole, part = (of_compiled_file(analyse_file(model, "m", CompileOptions(), kept)) for kept in ((), ("CONV_2D",)))
+    whole, part = (
+        of_compiled_file(compile_file(model, "m", CompileOptions(), kept, must_delegate=False))
+        for kept in ((), ("CONV_2D",))
+    )
     assert (whole.macs, whole.cpu_macs) == (32256, 0)
     assert (part.macs, part.cpu_macs) == (0, 32256)
     assert dict(summary_rows(part))["MACs"] == "32.3 k, 100.0 % of them on the CPU"
@@ -108,6 +111,6 @@ def test_operators_of_one_module_and_reason_are_one_row() -> None:
         "operator": "aten.sort, aten.topk (3 operators)",
         "name": "head",
         "reason": "there is no kernel for it",
-        "way_out": "Do without.",
+        "suggestion": "Do without.",
         "count": 3,
     }

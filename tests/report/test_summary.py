@@ -169,7 +169,7 @@ def test_calls_of_a_partition() -> None:
 
 def test_memory_of_a_partition() -> None:
     assert plain(memory_table(summary().partitions[0])) == (
-        "neutron_graph_0: arena of 768 B, the least these buffers can take\n"
+        "neutron_graph_0: arena of 768 B, the lower bound of these buffers\n"
         "address   bytes  buffer  steps  0 to 2\n"
         "0x000000    512  c         0-2  ###\n"
         "0x000200    256  q         0-0  #..\n"
@@ -183,7 +183,7 @@ def test_tables_on_a_narrow_terminal() -> None:
         "operator  kernel      cycles   time   share   used  bound by",
         "s         add_s8       6,564  20 us  49.4 %         issue",
         "e         conv_2d_s8   6,716  21 us  50.6 %  3.2 %  issue",
-        "Not shown for want of room: output, MACs, parallel. A wider",
+        "Too wide for this terminal: output, MACs, parallel. A wider",
     ]
     names = ("conv1/very/long/name/Relu", "conv2/very/long/name/Relu")
     named = [dataclasses.replace(call, name=name) for call, name in zip(part.report.operators, names, strict=True)]

@@ -43,7 +43,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "avx2": ("-DNEUTRON_WITHOUT_AVX512",),
     "native": (),
 }
-"""What is compiled: the portable code alone, or with what the machine's processor allows."""
+"""The compiled sources: the portable code alone, or with the variants for the machine's processor."""
 
 Range = tuple[int, int]
 Ranges = tuple[Range, Range, Range, Range]

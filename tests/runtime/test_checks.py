@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a kernel's check accepts, its run survives: random words under the address and undefined-behaviour sanitizers."""
+"""A kernel's run survives every accepted parameter block: random words under the address and undefined-behaviour sanitizers."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Prepared:
 
 
 class Buffers:
-    """What one run of ``programs.inverted_twice`` or ``programs.striped`` takes: random input, output, scratch."""
+    """The buffers of one run of ``programs.inverted_twice`` or ``programs.striped``: random input, output, scratch."""
 
     def __init__(self, size: int = 90, seed: int = 0) -> None:
         self.x, self._x = memory_at(0, size)
@@ -77,7 +77,7 @@ class Buffers:
         return model.run([self.x.ctypes.data], [self.y.ctypes.data, self.scratch.ctypes.data, None, None])
 
     def right(self) -> bool:
-        """Whether the last run gave the input back."""
+        """Return whether the last run reproduced the input."""
         return bool(np.array_equal(self.x, self.y))
 
 

@@ -111,7 +111,7 @@ ProgramView = _structure(
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a 4-D int8 tensor lies in memory: the words of a buffer that are not its extents."""
+    """The memory layout of a 4-D int8 tensor: the words of a buffer except its extents."""
 
     pitches: tuple[int, int, int, int]
     ring: int

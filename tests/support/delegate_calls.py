@@ -21,7 +21,7 @@ UNCHECKED = EdgeCompileConfig(_check_ir_validity=False)
 
 
 class Inverts(torch.nn.Module):
-    """What the lookup programs compute: -1 - x."""
+    """Return the results of the lookup programs: -1 - x."""
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(torch.bitwise_not(tensor) for tensor in tensors)

@@ -35,7 +35,7 @@ def foreign_payload(version: int, seed: int) -> bytes:
 
 
 def refusal(program: Program) -> str:
-    """What our tools say of it."""
+    """The message of our tools about foreign microcode."""
     word = int.from_bytes(program.microcode[4:8], "little")
     return (
         f"microcode: its version word is 0x{word:08x}, and OpenNeutron's start with 0x4f4e: another compiler made it, such as "

@@ -29,7 +29,7 @@ def resolver_of(content: bytes) -> OpResolverType:
 
 
 def reference_outputs(model: bytes | Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What LiteRT's reference kernels compute, in the graph's output order."""
+    """Return the results of LiteRT's reference kernels, in the graph's output order."""
     content = model if isinstance(model, bytes) else litert.write(model)
     # Without preserved tensors LiteRT 2.3.0 lets operators write over an operand that a reshape beside them still shares.
     interpreter = Interpreter(
@@ -46,7 +46,7 @@ def reference_outputs(model: bytes | Graph, inputs: Sequence[np.ndarray]) -> lis
 
 
 def simulated_outputs(compiled: Compiled, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What the simulated NPU computes, shaped and typed as the graph's outputs."""
+    """Return the results of the simulated NPU, shaped and typed as the graph's outputs."""
     results = Simulator(compiled.program).run([np.ascontiguousarray(value) for value in inputs])
     return [
         np.frombuffer(result.tobytes(), tensor.dtype.numpy).reshape(tensor.shape)

@@ -170,7 +170,7 @@ RELATIONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equ
 
 
 def comparison(relation: str) -> Program:
-    """Whether (relation) 90 bytes are those of a constant: -128 to -39, where the input of no_heap.c is 0 to 89."""
+    """Return a program that compares (relation) 90 bytes with a constant: -128 to -39, where the input of no_heap.c is 0 to 89."""
     shape, scale = (1, 6, 5, 3), {"a_multiplier": 1 << 30, "b_multiplier": 1 << 30, "a_shift": 0, "b_shift": 0}
     operator = kernel(
         "compare_s8",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What neutronModelCheck and neutronModelPrepare refuse: one small change each to the program of a real model.
+"""Programs that neutronModelCheck and neutronModelPrepare refuse: one small change each to the program of a real model.
 
 The table is for any program that is compiled with ``prefetch_constants`` and ends in softmax, and has a convolution
 first and a sum of two tensors among its operators: ResNet-8.
@@ -66,12 +66,12 @@ def word_at(program: Program, at: int) -> int:
 
 
 def operator_offset(program: Program) -> int:
-    """Where the word lies that leads to the first operator."""
+    """Return the position of the word that leads to the first operator."""
     return program.header["operators_offset"]
 
 
 def operator_record(program: Program) -> int:
-    """Where the first operator lies."""
+    """Return the position of the first operator."""
     return word_at(program, operator_offset(program))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where ExecuTorch's own NXP delegate lies on this machine, if it does.
+"""Find ExecuTorch's own NXP delegate on this machine.
 
 Its source is in no Python package and is not ours to copy: tests/delegate/test_stock_delegate.py runs where there is a
 checkout of pytorch/executorch, in a folder that OPENNEUTRON_EXECUTORCH_SOURCE names (several, as in PATH) or beside this
@@ -26,7 +26,7 @@ def sources() -> list[Path]:
 
 
 def header() -> str:
-    """What the tests' first lines say of it."""
+    """Return the line about it at the start of a test run."""
     found = sources()
     if found:
         return f"ExecuTorch's NXP delegate: {', '.join(map(str, found))}"

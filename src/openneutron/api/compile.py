@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
+from openneutron import files
+from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.given_file import existing
-from openneutron.model_options import (
+from openneutron.options import (
+    OPEN,
+    CompileOptions,
     DelegationOptions,
     LoadingOptions,
     OutputOptions,
@@ -21,8 +24,7 @@ from openneutron.model_options import (
     silent,
     suggestion,
 )
-from openneutron.needs_pytorch import needs_pytorch
-from openneutron.options import OPEN, CompileOptions
+from openneutron.third_party import needs_pytorch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,37 +43,29 @@ OTHER_SUFFIXES = {
 }
 
 
+class Arguments(TypedDict, total=False):
+    """The keywords of ``compile``, for type checkers."""
+
+    example_kwargs: Mapping[str, Any] | None
+    calibration: Iterable[Any] | None
+    options: CompileOptions
+    quantization: QuantizationOptions
+    delegation: DelegationOptions
+    loading: LoadingOptions
+    outputs: OutputOptions
+    name: str | None
+    progress: Progress
+
+
 @overload
 def compile(
-    model: str | os.PathLike[str],
-    example_inputs: Any = None,
-    *,
-    example_kwargs: Mapping[str, Any] | None = None,
-    calibration: Iterable[Any] | None = None,
-    options: CompileOptions = CompileOptions(),
-    quantization: QuantizationOptions = QuantizationOptions(),
-    delegation: DelegationOptions = DelegationOptions(),
-    loading: LoadingOptions = LoadingOptions(),
-    outputs: OutputOptions = OutputOptions(),
-    name: str | None = None,
-    progress: Progress = silent,
+    model: str | os.PathLike[str], example_inputs: Any = None, **arguments: Unpack[Arguments]
 ) -> CompiledModel | CompiledLiteRTModel: ...
 
 
 @overload
 def compile(
-    model: nn.Module | ExportedProgram,
-    example_inputs: Any = None,
-    *,
-    example_kwargs: Mapping[str, Any] | None = None,
-    calibration: Iterable[Any] | None = None,
-    options: CompileOptions = CompileOptions(),
-    quantization: QuantizationOptions = QuantizationOptions(),
-    delegation: DelegationOptions = DelegationOptions(),
-    loading: LoadingOptions = LoadingOptions(),
-    outputs: OutputOptions = OutputOptions(),
-    name: str | None = None,
-    progress: Progress = silent,
+    model: nn.Module | ExportedProgram, example_inputs: Any = None, **arguments: Unpack[Arguments]
 ) -> CompiledModel: ...
 
 
@@ -136,44 +130,52 @@ def compile(
     for keyword in unknown:
         hint = suggestion(keyword, inspect.signature(compile).parameters)
         raise TypeError(f"compile() got an unexpected keyword argument '{keyword}'.{hint}")
-    program: nn.Module | ExportedProgram
-    if isinstance(model, (str, os.PathLike)):
-        path = _model_file(model)
+    folder = None if outputs.intermediates_dir is None else Path(outputs.intermediates_dir)
+    if folder is not None:
+        files.check_folder(folder)
+    if outputs.kernel_selection is not None:
+        kernel_selections.check(Path(outputs.kernel_selection), options.converter)
+    path = _model_file(model) if isinstance(model, (str, os.PathLike)) else None
+    for option in changed(loading) if path is None or path.suffix != ".pt2" else ():
+        which = "the model is in memory" if path is None else f"'{path.name}' is not one"
+        raise InvalidOptionError(f"{option}: this option is for .pt2 files; {which}. Leave it out.")
+    result: CompiledModel | CompiledLiteRTModel
+    if path is not None and path.suffix == ".tflite":
+        from openneutron.api.litert import compile_litert
+
         name = name or path.name
-        if path.suffix == ".tflite":
-            from openneutron.api.litert import compile_litert
-
-            inputs = {
-                "example_inputs": example_inputs,
-                "example_kwargs": example_kwargs,
-                "calibration": calibration,
-            }
-            check_for_file(name, inputs, options, quantization, delegation, loading)
-            return compile_litert(path, name, options, delegation, outputs, progress)
-        program = _loaded(path, loading)
+        inputs = {"example_inputs": example_inputs, "example_kwargs": example_kwargs, "calibration": calibration}
+        check_for_tflite(name, inputs, options, quantization, delegation)
+        result = compile_litert(path, name, options, delegation, progress)
     else:
-        check_not_loaded(loading)
-        program = model
-    with needs_pytorch("PyTorch models take"):
-        from openneutron.api.pytorch import compile as compile_module
-    return compile_module(
-        program,
-        example_inputs,
-        example_kwargs=example_kwargs,
-        calibration=calibration,
-        options=options,
-        quantization=quantization,
-        delegation=delegation,
-        outputs=outputs,
-        name=name or "model",
-        progress=progress,
-    )
+        with needs_pytorch("PyTorch models take"):
+            from openneutron.api.pytorch import compile_module
+            from openneutron.pytorch.source.exported_file import load_exported
+        program = model if path is None else load_exported(path, loading.trust, loading.imports)
+        default = "model" if path is None else path.name
+        result = compile_module(
+            program,
+            example_inputs,
+            example_kwargs,
+            calibration,
+            options,
+            quantization,
+            delegation,
+            name or default,
+            progress,
+        )
+    files.write(output_files(result, outputs), folder)
+    return result
 
 
-def _loaded(path: Path, loading: LoadingOptions) -> ExportedProgram:
-    with needs_pytorch("PyTorch models take"):
-        from openneutron.pytorch.source.exported_file import load_exported
-    return load_exported(path, loading.trust, loading.imports)
+def output_files(model: CompiledModel | CompiledLiteRTModel, outputs: OutputOptions) -> dict[Path, bytes]:
+    """Return the files to write beside the compiled model."""
+    made: dict[Path, bytes] = {}
+    if outputs.intermediates_dir is not None:
+        made |= model.intermediates(Path(outputs.intermediates_dir))
+    if outputs.kernel_selection is not None:
+        made |= model.kernel_selections(Path(outputs.kernel_selection))
+    return made
 
 
 def _model_file(model: str | os.PathLike[str]) -> Path:
@@ -181,7 +183,7 @@ def _model_file(model: str | os.PathLike[str]) -> Path:
     compiled."""
     path = Path(model)
     if path.suffix in (".tflite", ".pt2"):
-        return existing(os.fspath(path))
+        return files.existing(os.fspath(path))
     if path.suffix in OTHER_SUFFIXES:
         raise InvalidModelError(f"'{path}': {OTHER_SUFFIXES[path.suffix]}. A model is {FORMS}.")
     raise InvalidModelError(f"'{path}' is no model: a model is {FORMS}.")
@@ -191,30 +193,24 @@ OF_FILES = ("operators_not_to_delegate", "must_delegate")
 """The delegation options that a ``.tflite`` file has too."""
 
 
-def check_not_loaded(loading: LoadingOptions) -> None:
-    """Raise InvalidOptionError where a model in memory is given options for the loading of a file."""
-    for option in changed(loading):
-        raise InvalidOptionError(f"{option}: it is for the path of a .pt2 file; the model is in memory. Leave it out.")
-
-
-def check_for_file(
+def check_for_tflite(
     name: str,
     arguments: Mapping[str, object],
     options: CompileOptions,
     quantization: QuantizationOptions,
     delegation: DelegationOptions,
-    loading: LoadingOptions,
+    spelled: Callable[[str], str] = str,
 ) -> None:
-    """Raise InvalidOptionError for an option that does not apply to a ``.tflite`` file."""
-    for option in changed(loading):
-        raise InvalidOptionError(f"{option}: this option is for .pt2 files, which '{name}' is not. Leave it out.")
+    """Raise InvalidOptionError for an option that does not apply to a ``.tflite`` file. ``spelled`` returns an option's
+    name in the message."""
     given = [argument for argument, value in arguments.items() if value is not None]
     given += [*changed(quantization), *(option for option in changed(delegation) if option not in OF_FILES)]
     for option in given:
         raise InvalidOptionError(
-            f"{option}: it is for PyTorch models; '{name}' is quantized and has its own types. Leave it out."
+            f"{spelled(option)}: it is for PyTorch models; '{name}' is quantized and has its own types. Leave it out."
         )
     if options.converter != OPEN:
         raise InvalidOptionError(
-            f"converter: it is for PyTorch models; '{name}' is compiled here, and NXP's own tool takes such files itself."
+            f"{spelled('converter')}: it is for PyTorch models; '{name}' is compiled here, and NXP's own tool takes such "
+            "files itself."
         )

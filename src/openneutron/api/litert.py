@@ -13,9 +13,9 @@ import numpy as np
 
 from openneutron import files, litert
 from openneutron.converter import kernel_selections
-from openneutron.mixed import CompiledFile, FileSimulator, analyse_file, compile_file
-from openneutron.model_options import DelegationOptions, OutputOptions, Progress, silent
-from openneutron.options import CompileOptions
+from openneutron.ir import Graph
+from openneutron.mixed import CompiledFile, FileSimulator, compile_file
+from openneutron.options import CompileOptions, DelegationOptions, Progress
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
@@ -23,9 +23,13 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, eq=False)
 class CompiledLiteRTModel:
-    """A compiled ``.tflite``, with the interface of ``openneutron.api.pytorch.CompiledModel``.
+    """The result of ``openneutron.compile`` for a ``.tflite``, with the interface of ``CompiledModel``.
 
-    ``buffer`` is the compiled file: a ``.tflite`` with NeutronGraph operators. ``compiled`` has its partitions and reasons.
+    ``compiled`` has the partitions, and the reasons of the CPU fallbacks.
+
+    >>> import openneutron
+    >>> program = openneutron.compile("net.tflite")  # doctest: +SKIP
+    >>> program.run(image)  # doctest: +SKIP
     """
 
     compiled: CompiledFile = field(repr=False)
@@ -41,12 +45,17 @@ class CompiledLiteRTModel:
 
     @cached_property
     def buffer(self) -> bytes:
-        """Return the bytes of the ``.tflite``."""
+        """Return the compiled file: a ``.tflite`` with NeutronGraph operators."""
         return self.compiled.to_bytes()
 
     @property
+    def graphs(self) -> list[Graph]:
+        """Return the graphs of the partitions."""
+        return [part.graph for part in self.compiled.parts]
+
+    @property
     def report(self) -> Summary:
-        """Return all figures as data; ``report.to_dict()`` is the output of ``--json``."""
+        """Return the figures of the compile as data; ``report.to_dict()`` is the output of ``--json``."""
         return of_compiled_file(self.compiled, None, len(self.buffer))
 
     def summary(self) -> str:
@@ -54,15 +63,28 @@ class CompiledLiteRTModel:
         return plain(summary_table(self.report))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ``.tflite``, completely or not at all. Raises InvalidOptionError where the file can't be
-        written."""
+        """Write the ``.tflite``, completely or not at all.
+
+        Args:
+            path: The file's path; an existing file is replaced.
+
+        Raises:
+            InvalidOptionError: The file can't be written.
+        """
         files.write({Path(path): self.buffer})
 
     def run(self, *inputs: Any) -> tuple[np.ndarray, ...]:
-        """Return the outputs for these arrays, with the dtypes and shapes that the file states.
+        """Run the model. Delegated operators run on the simulated NPU, the others in LiteRT's reference kernels.
 
-        Delegated operators run on the simulated NPU, the others in LiteRT's reference kernels. Raises
-        InvalidOptionError where the arrays do not match the file's inputs.
+        Args:
+            inputs: One array for each input of the file, in its order.
+
+        Returns:
+            The outputs, with the dtypes and shapes that the file states.
+
+        Raises:
+            InvalidOptionError: The arrays do not match the file's inputs.
+            InvalidModelError: LiteRT can't run an operator on the CPU.
         """
         return tuple(self._simulator.run([np.asarray(item) for item in inputs]))
 
@@ -71,32 +93,39 @@ class CompiledLiteRTModel:
         return FileSimulator(self.buffer)
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
-        """Return each partition as a stock ``.tflite`` and as a listing of its program, for ``folder``."""
+        """Return each partition as a stock ``.tflite`` and as a listing of its program.
+
+        Args:
+            folder: The folder of the returned paths.
+
+        Returns:
+            The contents of the files by path.
+        """
         return {folder / name: data for name, data in self.compiled.intermediates().items()}
 
     def kernel_selections(self, path: Path) -> dict[Path, bytes]:
-        """Return C files that register only the kernels that the model calls
-        (``converter.kernel_selections.selection_files``)."""
+        """Return C files that register only the kernels that the model calls (docs/kernel-selection.md).
+
+        Args:
+            path: The path of the file for the application, which ends in ``.c``.
+
+        Returns:
+            The contents of this file, and of one file for each partition beside it, by path.
+
+        Raises:
+            InvalidOptionError: ``path`` can't be the path of such a file.
+        """
         return kernel_selections.selection_files(path, self.compiled.programs())
 
 
 def compile_litert(
     path: Path,
     name: str,
-    options: CompileOptions = CompileOptions(),
-    delegation: DelegationOptions = DelegationOptions(),
-    outputs: OutputOptions = OutputOptions(),
-    progress: Progress = silent,
+    options: CompileOptions,
+    delegation: DelegationOptions,
+    progress: Progress,
 ) -> CompiledLiteRTModel:
     """Return the compiled file. Raises the same errors as ``openneutron.compile``."""
-    selection = None if outputs.kernel_selection is None else Path(outputs.kernel_selection)
-    folder = None if outputs.intermediates_dir is None else Path(outputs.intermediates_dir)
-    if selection is not None:
-        kernel_selections.check(selection, options.converter)
-    compiled = (compile_file if delegation.must_delegate else analyse_file)(
-        litert.read(path), name, options, delegation.operators_not_to_delegate, progress
-    )
-    result = CompiledLiteRTModel(compiled)
-    made = {} if folder is None else result.intermediates(folder)
-    files.write(made if selection is None else made | result.kernel_selections(selection), folder)
-    return result
+    progress("Reading", 0, 1)
+    model, operators = litert.read(path), delegation.operators_not_to_delegate
+    return CompiledLiteRTModel(compile_file(model, name, options, operators, progress, delegation.must_delegate))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ import numpy as np
 
 from openneutron import litert, pte
 from openneutron.compiler.graph.partition import operator_title
-from openneutron.errors import InvalidModelError, InvalidProgramError
-from openneutron.given_file import existing
+from openneutron.errors import InvalidModelError
+from openneutron.files import existing
 from openneutron.isa import Program
 from openneutron.isa.listing import profile
 from openneutron.litert.neutron_graph import OPERATOR_NAME, find
@@ -28,11 +28,15 @@ from openneutron.report.text import plain
 
 @dataclass(frozen=True, eq=False)
 class LoadedFile:
-    """A compiled ``.pte`` or ``.tflite``.
+    """The result of ``openneutron.load``: a compiled ``.pte`` or ``.tflite``.
 
-    ``buffer`` is the file's bytes. ``programs`` maps the title of each delegate call to its program. ``on_cpu`` counts
+    ``buffer`` is the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
     the operators that run on the CPU. The file stores neither the reasons for CPU fallbacks nor the operator of the
     model behind each kernel call.
+
+    >>> import openneutron
+    >>> for call in openneutron.load("net.pte").profile():  # doctest: +SKIP
+    ...     print(call.kernel, call.cycles)
     """
 
     name: str
@@ -42,7 +46,7 @@ class LoadedFile:
 
     @property
     def report(self) -> LoadedSummary:
-        """Return the figures as data."""
+        """Return the figures of the file as data."""
         return LoadedSummary(
             self.name,
             len(self.buffer),
@@ -58,14 +62,23 @@ class LoadedFile:
     def profile(self) -> tuple[CallProfile, ...]:
         """Return every operator of the NPU with its kernel, its kernel calls and its modelled cycles, in program
         order."""
-        return tuple(CallProfile(title, cost) for title, program in self.programs for cost in profile(program))
+        return tuple(
+            CallProfile(**asdict(cost), program=title) for title, program in self.programs for cost in profile(program)
+        )
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
-        """Return the outputs for these inputs, with the delegates on the simulated NPU.
+        """Run the file, with the delegates on the simulated NPU.
 
-        A ``.pte`` takes torch tensors or NumPy arrays and returns tensors; a ``.tflite`` takes and returns NumPy
-        arrays. Raises InvalidOptionError where the inputs do not match the file's, MissingToolError where a ``.pte`` is
-        run without ExecuTorch or a C++ compiler.
+        Args:
+            inputs: Torch tensors or NumPy arrays for a ``.pte``, NumPy arrays for a ``.tflite``.
+
+        Returns:
+            The outputs: tensors of a ``.pte``, NumPy arrays of a ``.tflite``.
+
+        Raises:
+            InvalidOptionError: The inputs do not match those of the file.
+            InvalidModelError: An operator on the CPU can't run.
+            MissingToolError: A ``.pte`` is run without ExecuTorch or a C++ compiler.
         """
         if isinstance(self._runnable, FileSimulator):
             return tuple(self._runnable.run([np.asarray(item) for item in inputs]))
@@ -76,7 +89,7 @@ class LoadedFile:
     def _runnable(self) -> Any:
         if self.buffer[4:8] == TFLITE:
             return FileSimulator(self.buffer)
-        from openneutron.needs_pytorch import needs_pytorch
+        from openneutron.third_party import needs_pytorch
 
         with needs_pytorch("Running a .pte takes"):
             from openneutron.pytorch.run.runner import Runner
@@ -133,14 +146,11 @@ def _tflite(path: Path, data: bytes) -> LoadedFile:
 
 
 def _pte(path: Path, data: bytes) -> LoadedFile:
-    found = pte.payloads(data, path.name)
-    if not found:
-        others = ", ".join(sorted({item.backend for item in pte.delegates(data, path.name)})) or "none"
-        raise InvalidProgramError(f"'{path}' has no {pte.BACKEND_ID} delegate in it; its delegates: {others}.")
+    programs = tuple((title, item.program) for title, item in pte.own_payloads(data, path.name))
     on_cpu = Counter(
         item.operator
         for method in methods(data, path.name)
         for item in method.instructions
         if isinstance(item, KernelCall)
     )
-    return LoadedFile(path.name, data, tuple((title, item.program) for title, item in found), on_cpu)
+    return LoadedFile(path.name, data, programs, on_cpu)

@@ -1,33 +1,42 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One call from a PyTorch module to a program for the NPU."""
+"""A PyTorch model compiled with one call."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+import re
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch  # noqa: F401  # isort: skip  (a message names the first package that is not installed)
-import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
-from executorch.exir import ExecutorchBackendConfig
+import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of inputs and outputs)
+from executorch.exir import EdgeCompileConfig, EdgeProgramManager, ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from openneutron import files
-from openneutron.api.lowering import in_words, keep_state, lowered, partitions
+from openneutron.api.compile import compile
 from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
-from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.hushed import hushed
-from openneutron.model_options import INT8, DelegationOptions, OutputOptions, Progress, QuantizationOptions, silent
-from openneutron.options import CompileOptions
+from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.ir import Graph
+from openneutron.options import (
+    INT8,
+    CompileOptions,
+    DelegationOptions,
+    Progress,
+    QuantizationOptions,
+)
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
@@ -36,31 +45,39 @@ from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
     ConvertedPartition,
+    core_aten_ops_exception_list,
     generate_neutron_compile_spec,
-    intermediates_folder,
 )
 from openneutron.pytorch.partition.delegation import Delegation, check_kernels
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.run.runner import Runner
-from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_graph, export, restore, samples
+from openneutron.pytorch.source.exporting import (
+    AtenGraph,
+    aten_graph,
+    export,
+    first_line,
+    restore,
+    samples,
+)
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names) or "nothing"
+from openneutron.third_party import suppressed
 
 
 @dataclass(frozen=True, eq=False)
 class CompiledModel:
-    """A compiled model.
+    """The result of ``openneutron.compile`` for a PyTorch model.
 
-    ``buffer`` is the ``.pte``; ``delegation`` says where each operator runs and why; ``partitions`` are the programs of the
-    delegate calls, ``converted`` those that NXP's converter made; ``quantized`` is the quantized module in PyTorch's own
-    arithmetic.
+    ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
+    ``partitions`` are the delegate calls with programs of this project's compiler, ``converted`` those of NXP's converter.
+    ``quantized`` is the quantized module in PyTorch's own arithmetic.
+
+    >>> import openneutron
+    >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
+    >>> program.run(*example)  # doctest: +SKIP
     """
 
     name: str
@@ -75,22 +92,42 @@ class CompiledModel:
 
     @property
     def parts(self) -> tuple[CompiledPartition | ConvertedPartition, ...]:
-        """Return the results of the delegate calls, of either compiler."""
+        """Return ``partitions`` and ``converted``."""
         return (*self.partitions, *self.converted)
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
-        """Return the partitions' files for ``folder``: each as a ``.tflite`` before and after compiling."""
+        """Return each partition as a ``.tflite`` before and after compiling.
+
+        Args:
+            folder: The folder of the returned paths.
+
+        Returns:
+            The contents of the files by path.
+        """
         return {path: data for part in self.parts for path, data in part.intermediates(folder).items()}
 
     def kernel_selections(self, path: Path) -> dict[Path, bytes]:
-        """C files that register just the kernels the model calls: the one for the application at ``path``, and one of
-        each partition beside it (``converter.kernel_selections.selection_files``). Partitions of NXP's converter are
-        left out."""
+        """Return C files that register only the kernels that the model calls (docs/kernel-selection.md).
+
+        Args:
+            path: The path of the file for the application, which ends in ``.c``.
+
+        Returns:
+            The contents of this file, and of one file for each of ``partitions`` beside it, by path.
+
+        Raises:
+            InvalidOptionError: ``path`` can't be the path of such a file.
+        """
         return kernel_selections.selection_files(path, {part.name: part.compiled.program for part in self.partitions})
 
     @property
+    def graphs(self) -> list[Graph]:
+        """Return the graphs of ``partitions``."""
+        return [part.compiled.graph for part in self.partitions]
+
+    @property
     def report(self) -> Summary:
-        """Return all figures as data: ``report.to_dict()`` is what ``--json`` prints."""
+        """Return the figures of the compile as data; ``report.to_dict()`` is the output of ``--json``."""
         modules = {item.node: item.name for item in self.delegation.on_npu}
         return Summary(
             model=self.name,
@@ -102,7 +139,7 @@ class CompiledModel:
             partitions=tuple(PartitionSummary(part.name, part.compiled.report, modules) for part in self.partitions),
             budget_bytes=self.budget_bytes,
             file_bytes=len(self.buffer),
-            converted=tuple(_converted_summary(part) for part in self.converted),
+            converted=tuple(ConvertedSummary.of(part.name, part.conversion.program) for part in self.converted),
         )
 
     def summary(self) -> str:
@@ -110,20 +147,36 @@ class CompiledModel:
         return plain(summary_table(self.report))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ``.pte``, whole or not at all. Raises InvalidOptionError where it can't be written."""
+        """Write the ``.pte``, completely or not at all.
+
+        Args:
+            path: The file's path; an existing file is replaced.
+
+        Raises:
+            InvalidOptionError: The file can't be written.
+        """
         files.write({Path(path): self.buffer})
 
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return what the model returns for these arguments, from ExecuTorch with the delegates on the simulated NPU:
-        all that is in its tuples, lists and dicts, one after the other.
+        """Run the model in ExecuTorch's runtime, with the delegates on the simulated NPU.
 
-        Image inputs may lie in memory as they like. What the model keeps from run to run goes on from the last one. Raises
-        InvalidOptionError where the arguments are not the model's, MissingToolError where the delegate can't be built.
+        State of the model is kept from run to run. Images may have either memory format.
+
+        Args:
+            args: The positional arguments of the model: tensors or NumPy arrays, as in the example inputs.
+            kwargs: The keyword arguments of the model.
+
+        Returns:
+            The outputs of the model: the leaves of its tuples, lists and dicts, in order.
+
+        Raises:
+            InvalidOptionError: The arguments are not those of the model.
+            InvalidModelError: ExecuTorch can't run an operator on the CPU.
+            MissingToolError: The delegate can't be built on this machine.
         """
         if set(kwargs) != set(self.keywords):
-            raise InvalidOptionError(
-                f"'{self.name}' takes {_listed(self.keywords)} by keyword; there are {_listed(kwargs)}."
-            )
+            wanted, there = (", ".join(map(repr, names)) or "nothing" for names in (self.keywords, kwargs))
+            raise InvalidOptionError(f"'{self.name}' takes {wanted} by keyword; there are {there}.")
         return self._runner.run(pytree.tree_leaves((args, [kwargs[key] for key in self.keywords])))
 
     @cached_property
@@ -131,41 +184,35 @@ class CompiledModel:
         return Runner(self.name, self.buffer)
 
 
-def compile(
+def compile_module(
     model: nn.Module | ExportedProgram,
-    example_inputs: Any = None,
-    *,
-    example_kwargs: Mapping[str, Any] | None = None,
-    calibration: Iterable[Any] | None = None,
-    options: CompileOptions = CompileOptions(),
-    quantization: QuantizationOptions = QuantizationOptions(),
-    delegation: DelegationOptions = DelegationOptions(),
-    outputs: OutputOptions = OutputOptions(),
-    name: str = "model",
-    progress: Progress = silent,
+    example_inputs: Any,
+    example_kwargs: Mapping[str, Any] | None,
+    calibration: Iterable[Any] | None,
+    options: CompileOptions,
+    quantization: QuantizationOptions,
+    delegation: DelegationOptions,
+    name: str,
+    progress: Progress,
 ) -> CompiledModel:
     """Return the model, quantized to int8 and compiled. Parameters and errors are those of ``openneutron.compile``."""
     spec = NeutronTargetSpec(options.target)
-    selection = None if outputs.kernel_selection is None else Path(outputs.kernel_selection)
-    if selection is not None:
-        kernel_selections.check(selection, options.converter)
-    folder = None if outputs.intermediates_dir is None else intermediates_folder(os.fspath(outputs.intermediates_dir))
     partitioner = _partitioner(spec, options, delegation, name)
     progress("Exporting", 0, 1)
-    with hushed():
+    with suppressed():
         source = aten_graph(model, example_inputs, example_kwargs, quantization.channels_last, name)
     module = _int8(source, name, spec, calibration, quantization, progress)
     progress("Exporting the quantized model", 0, 1)
-    with hushed():
+    with suppressed():
         program = lifted(module, source.inputs) or export(module, source.inputs, name, source.extents)
     progress("Lowering", 0, 1)
     partitioner.post_quantization_state_dict = module.state_dict()
-    with hushed(), in_words(name, "lower"):
+    with suppressed(), in_words(name, "lower"):
         edge, partitioner = lowered(program, partitioner)
         if quantization.io_dtype == INT8:
             edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
     progress("Writing", 0, 1)
-    with hushed(), in_words(name, "write"):
+    with suppressed(), in_words(name, "write"):
         keep_state(edge.exported_program())
         executorch = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16))
         buffer = bytes(executorch.buffer)
@@ -182,23 +229,23 @@ def compile(
         converted=tuple(partitions(edge, ConvertedPartition)),
         keywords=tuple(source.inputs.kwargs),
     )
-    if delegation.must_delegate:
-        _check_delegated(result)
-    made = {} if folder is None else result.intermediates(folder)
-    files.write(made if selection is None else made | result.kernel_selections(selection))
+    if delegation.must_delegate and not result.parts:
+        cpu = result.delegation.on_cpu
+        first = f" For one, {cpu[0]}" if cpu else ""
+        raise InvalidModelError(f"'{name}': none of its {len(cpu)} operators can run on the NPU.{first}")
     return result
 
 
 def analyse(
     model: nn.Module | ExportedProgram,
-    example_inputs: Any = None,
-    *,
+    *arguments: Any,
     delegation: DelegationOptions = DelegationOptions(),
     **others: Any,
 ) -> CompiledModel:
     """Compile like ``compile``, but accept a model of which nothing can run on the NPU, or that needs another runtime."""
     accepting = dataclasses.replace(delegation, must_delegate=False, any_runtime=True)
-    return compile(model, example_inputs, delegation=accepting, **others)
+    result: CompiledModel = compile(model, *arguments, delegation=accepting, **others)
+    return result
 
 
 def _partitioner(
@@ -219,14 +266,6 @@ def _partitioner(
     )
 
 
-def _check_delegated(result: CompiledModel) -> None:
-    """Raise InvalidModelError where nothing of the model runs on the NPU."""
-    if not result.parts:
-        cpu = result.delegation.on_cpu
-        first = f" For one, {cpu[0]}" if cpu else ""
-        raise InvalidModelError(f"'{result.name}': none of its {len(cpu)} operators can run on the NPU.{first}")
-
-
 def _int8(
     source: AtenGraph,
     name: str,
@@ -235,50 +274,106 @@ def _int8(
     options: QuantizationOptions,
     progress: Progress,
 ) -> GraphModule:
-    """Return the quantized module: the given one where it is not trained, and unchanged where it was quantized
-    already."""
-    module = source.module
-    if not any(is_quantize(node) for node in module.graph.nodes):
-        quantizer = NeutronQuantizer(target, is_qat=options.train_fn is not None).keep_float(*options.keep_float)
-        module = _quantized(module, source.inputs, calibration, quantizer, options.train_fn, progress)
-    elif options.keep_float or options.train_fn is not None:
+    """Return the quantized module: the given module itself where it is not trained, unchanged where it is quantized already."""
+    module, train_fn = source.module, options.train_fn
+    quantizer = NeutronQuantizer(target, is_qat=train_fn is not None).keep_float(*options.keep_float)
+    if any(is_quantize(node) for node in module.graph.nodes):
+        if options.keep_float or train_fn is not None:
+            option = "keep_float" if options.keep_float else "train_fn"
+            raise InvalidOptionError(f"{option}: '{name}' is quantized already. Pass the float model.")
+    elif train_fn is not None:
+        progress("Training", 0, 1)
+        # A copy: an exported module's parameters are the model's own.
+        module = calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
+    elif calibration is None:
         raise InvalidOptionError(
-            f"{'keep_float' if options.keep_float else 'train_fn'}: '{name}' is quantized already. Pass the float model."
+            "calibration: there are no samples; int8 scales come from typical inputs. "
+            "Pass calibration=[...], each item a tuple of the model's arguments (--calibration on the command line)."
+        )
+    else:
+        total = len(calibration) if isinstance(calibration, Sized) else 0
+        progress("Calibrating", 0, total)
+        module = calibrate_and_quantize(
+            module,
+            samples(calibration, source.inputs),
+            quantizer,
+            after_sample=lambda done: progress("Calibrating", done, max(total, done)),
         )
     restore(module, source.state)
     return module
 
 
-def _converted_summary(part: ConvertedPartition) -> ConvertedSummary:
-    program = part.conversion.program
-    return ConvertedSummary(part.name, len(program.microcode), len(program.weights), len(program.kernels))
+Info = TypeVar("Info", CompiledPartition, ConvertedPartition)
+
+PACKAGE = Path(__file__).parents[2]
 
 
-def _quantized(
-    module: GraphModule,
-    inputs: ModelInputs,
-    calibration: Iterable[Any] | None,
-    quantizer: NeutronQuantizer,
-    train_fn: Callable[[GraphModule], None] | None,
-    progress: Progress,
-) -> GraphModule:
-    if train_fn is not None:
-        progress("Training", 0, 1)
-        # A copy: an exported module's parameters are the model's own.
-        return calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
-    if calibration is None:
-        raise InvalidOptionError(
-            "calibration: there are no samples; int8 scales come from typical inputs. "
-            "Pass calibration=[...], each item a tuple of the model's arguments (--calibration on the command line)."
+def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[EdgeProgramManager, NeutronPartitioner]:
+    """Return the program with its delegate calls, and the partitioner of the last attempt: an operator that was kept whole,
+    but is not delegated, is decomposed in another attempt where the CPU can't run it whole."""
+    while True:
+        edge = to_edge_transform_and_lower(
+            program,
+            partitioner=[partitioner],
+            compile_config=EdgeCompileConfig(
+                _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
+                # ExecuTorch's runtime accepts or refuses operators that are no core operators or mix types.
+                _check_ir_validity=False,
+            ),
         )
-    total = len(calibration) if isinstance(calibration, Sized) else 0
-    progress("Calibrating", 0, total)
-    return calibrate_and_quantize(
-        module,
-        samples(calibration, inputs),
-        quantizer,
-        after_sample=lambda done: progress("Calibrating", done, max(total, done)),
-    )
+        if not partitioner.left_whole:
+            return edge, partitioner
+        partitioner = partitioner.taking_apart(partitioner.left_whole)
 
 
-__all__ = ["CompiledModel", "analyse", "compile"]
+def partitions(edge: EdgeProgramManager, kind: type[Info]) -> Iterator[Info]:
+    """Yield the info of each partition whose info has this type."""
+    for child in edge.exported_program().graph_module.children():
+        if isinstance(child, LoweredBackendModule) and isinstance(child.meta, dict):
+            info = child.meta.get("_delegate_info_meta")
+            if isinstance(info, kind):
+                yield info
+
+
+@contextmanager
+def in_words(name: str, doing: str) -> Iterator[None]:
+    """Raise an exception of ExecuTorch as an InvalidModelError with its first line. Exceptions from this project's code are
+    bugs and stay as they are."""
+    try:
+        yield
+    except OpenNeutronError:
+        raise
+    # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors, AssertionErrors and any other exception of
+    # its passes.
+    except Exception as error:
+        if _is_own(error):
+            raise
+        said = f"{first_line(error)} ({type(error).__name__})"
+        for pattern, words in _PLAIN:
+            said = re.sub(pattern, words, said)
+        raise InvalidModelError(f"'{name}': ExecuTorch can't {doing} it: {said}.") from error
+
+
+_PLAIN = (
+    (r"Missing out variants: \{(.*)\}.*", r"it has no kernel for \1. Replace the operator in the model"),
+    (
+        r".*mem_offset \d+ does not fit.*",
+        "the size of a tensor is known only when the model runs. Give it a fixed shape",
+    ),
+)
+"""ExecuTorch's messages that name neither cause nor remedy, and their replacements."""
+
+
+def _is_own(error: Exception) -> bool:
+    """Return whether the exception was raised in this package."""
+    *_, last = traceback.walk_tb(error.__traceback__)
+    return Path(last[0].f_code.co_filename).is_relative_to(PACKAGE)
+
+
+def keep_state(program: ExportedProgram) -> None:
+    """Mark the program's initial state, so that ExecuTorch writes it to the file. Unmarked state is undefined at the start."""
+    signature = program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and signature.inputs_to_buffers.get(node.name) in changed:
+            node.meta["et_init_buffer"] = True

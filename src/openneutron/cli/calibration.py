@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calibration sets from files.
+"""Arrays from files, and calibration sets of them.
 
-A folder of ``.npy`` files, in the order of their names: each holds one sample, or several one behind the other along the
-first axis. For a model of several inputs the files of one sample (or batch of them) are ``NAME_0.npy``, ``NAME_1.npy``, ...
+A folder of ``.npy`` files, in the order of their names: each has one sample, or several along the first
+axis. For a model of several inputs the files of one sample (or batch of them) are ``NAME_0.npy``, ``NAME_1.npy``, ...
 
 Or a ``.npz`` file: arrays ``input0``, ``input1``, ... with samples along the first axis; for a model of one input a single
 array of any name.
@@ -11,15 +11,55 @@ array of any name.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from openneutron.cli.arrays import describe, load_array, load_arrays
 from openneutron.errors import InvalidOptionError
-from openneutron.given_file import FOLDER, obstacle
+from openneutron.files import FOLDER, obstacle
+
+
+def describe(dtype: np.dtype, shape: Sequence[int]) -> str:
+    """Return type and shape, for instance ``int8[1,32,32,3]``."""
+    return f"{dtype}[{','.join(str(extent) for extent in shape)}]"
+
+
+def load_array(path: Path) -> np.ndarray:
+    """Return a ``.npy`` file's array. Raises InvalidOptionError where the file holds no array."""
+    loaded = _load(path)
+    if not isinstance(loaded, np.ndarray):
+        raise InvalidOptionError(f"'{path}' holds several arrays; a .npy file with one is needed here.")
+    return loaded
+
+
+def load_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return a ``.npz`` file's arrays by name. Raises InvalidOptionError where the file has no named arrays."""
+    loaded = _load(path)
+    if isinstance(loaded, np.ndarray):
+        raise InvalidOptionError(f"'{path}' holds one array without a name; a .npz file is needed here.")
+    return loaded
+
+
+def _load(path: Path) -> np.ndarray | dict[str, np.ndarray]:
+    problem = obstacle(path)
+    if problem == FOLDER:
+        raise InvalidOptionError(f"'{path}' is a folder; give each .npy file in it by its name.")
+    if problem is not None:
+        raise InvalidOptionError(f"'{path}' {problem}.")
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    # A damaged file fails in the ways of NumPy, zipfile and zlib.
+    except Exception as error:
+        words = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidOptionError(
+            f"'{path}' is no NumPy file that can be read: {words}. Write it with numpy.save."
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +79,20 @@ Sample = tuple[np.ndarray, ...]
 def load(path: Path, inputs: Sequence[Wanted]) -> list[Sample]:
     """Return the samples in a folder or ``.npz`` file, each with one array for each of the model's inputs.
 
-    Raises InvalidOptionError where there are none, or one does not fit the model.
+    Raises InvalidOptionError where there are no samples, or a sample does not fit the model.
     """
     files = files_in(path)
-    samples = _from_archive(path, inputs) if files == [path] else _from_folder(path, files, inputs)
+    samples: list[Sample] = []
+    for where, columns in (
+        _from_archive(path, len(inputs)) if files == [path] else _from_folder(path, files, len(inputs))
+    ):
+        parts = [pieces(array, wanted, name) for (name, array), wanted in zip(columns, inputs, strict=True)]
+        counts = [len(part) for part in parts]
+        if len(set(counts)) > 1:
+            raise InvalidOptionError(
+                f"--calibration: {where}: its inputs have {', '.join(map(str, counts))} samples; they must be as many."
+            )
+        samples += zip(*parts, strict=True)
     if not samples:
         raise InvalidOptionError(f"--calibration: '{path}' has no samples in it; int8 scales come from at least one.")
     return samples
@@ -66,61 +116,49 @@ def files_in(path: Path) -> list[Path]:
     return files
 
 
-def _from_folder(path: Path, files: Sequence[Path], inputs: Sequence[Wanted]) -> list[Sample]:
-    if len(inputs) == 1:
-        return [(piece,) for file in files for piece in pieces(load_array(file), inputs[0], str(file))]
+Columns = list[tuple[str, np.ndarray]]
+"""An array of samples for each of the model's inputs, with its name in messages."""
+
+
+def _from_folder(path: Path, files: Sequence[Path], inputs: int) -> Iterator[tuple[str, Columns]]:
+    if inputs == 1:
+        yield from ((str(file), [(str(file), load_array(file))]) for file in files)
+        return
     groups: dict[str, dict[int, Path]] = {}
     for file in files:
         match = re.fullmatch(r"(.*)_(\d+)", file.stem)
-        if match is None or int(match[2]) >= len(inputs):
+        if match is None or int(match[2]) >= inputs:
             raise InvalidOptionError(
-                f"--calibration: '{file}': the model takes {len(inputs)} inputs; name the files of one sample "
-                f"NAME_0.npy to NAME_{len(inputs) - 1}.npy."
+                f"--calibration: '{file}': the model takes {inputs} inputs; name the files of one sample "
+                f"NAME_0.npy to NAME_{inputs - 1}.npy."
             )
         groups.setdefault(match[1], {})[int(match[2])] = file
-    samples: list[Sample] = []
     for name, group in groups.items():
-        for place in range(len(inputs)):
+        for place in range(inputs):
             if place not in group:
                 raise InvalidOptionError(
                     f"--calibration: '{path / f'{name}_{place}.npy'}' is absent; its siblings are there."
                 )
-        columns = [pieces(load_array(group[place]), wanted, str(group[place])) for place, wanted in enumerate(inputs)]
-        samples += _rows(columns, f"{path / name}_*.npy")
-    return samples
+        yield f"{path / name}_*.npy", [(str(group[place]), load_array(group[place])) for place in range(inputs)]
 
 
-def _from_archive(path: Path, inputs: Sequence[Wanted]) -> list[Sample]:
+def _from_archive(path: Path, inputs: int) -> Iterator[tuple[str, Columns]]:
     arrays = load_arrays(path)
-    names = [f"input{place}" for place in range(len(inputs))]
-    if len(inputs) == 1 and len(arrays) == 1:
-        names = list(arrays)
+    names = list(arrays) if inputs == len(arrays) == 1 else [f"input{place}" for place in range(inputs)]
     for name in names:
         if name not in arrays:
             has = ", ".join(arrays) or "nothing"
             raise InvalidOptionError(
                 f"--calibration: '{path}' has no array '{name}'; it has {has}. The model takes {', '.join(names)}."
             )
-    columns = [
-        pieces(arrays[name], wanted, f"{path}, array '{name}'") for name, wanted in zip(names, inputs, strict=True)
-    ]
-    return _rows(columns, str(path))
-
-
-def _rows(columns: Sequence[list[np.ndarray]], where: str) -> list[Sample]:
-    counts = [len(column) for column in columns]
-    if len(set(counts)) > 1:
-        raise InvalidOptionError(
-            f"--calibration: {where}: its inputs have {', '.join(map(str, counts))} samples; they must be as many."
-        )
-    return list(zip(*columns, strict=True))
+    yield str(path), [(f"{path}, array '{name}'", arrays[name]) for name in names]
 
 
 def pieces(array: np.ndarray, wanted: Wanted, where: str) -> list[np.ndarray]:
-    """Return the samples in one array: one, one without its batch axis, several along the first axis, or several on an
-    axis more.
+    """Return the samples in one array: one sample, one without its batch axis, several along the first axis, or several along
+    an additional axis.
 
-    Raises InvalidOptionError where the array's shape or type is not what the model takes.
+    Raises InvalidOptionError where the array's shape or type does not fit the model's input.
     """
     shape = wanted.shape
     if array.shape == shape:
@@ -142,7 +180,7 @@ def pieces(array: np.ndarray, wanted: Wanted, where: str) -> list[np.ndarray]:
         ("u", "i"),
     ):
         raise InvalidOptionError(
-            f"--calibration: {where}: it is {array.dtype}; the model takes {wanted.dtype}. Store what the model is given, "
+            f"--calibration: {where}: it is {array.dtype}; the model takes {wanted.dtype}. Store the model's inputs "
             "after all preprocessing."
         )
     found = found.astype(wanted.dtype)

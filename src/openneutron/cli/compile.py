@@ -9,15 +9,15 @@ from typing import Annotated
 
 import typer
 
-from openneutron import files, litert
+from openneutron import files
+from openneutron.api.compile import output_files
 from openneutron.cli import output
+from openneutron.cli.compiled import compiled
 from openneutron.cli.model_source import LiteRTFile
-from openneutron.cli.options import GivenModel, Results, takes_a_model
-from openneutron.cli.progress import Steps
+from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError
-from openneutron.mixed import compile_file
-from openneutron.report import Summary, of_compiled_file
+from openneutron.options import OutputOptions
 from openneutron.report.text import summary_table
 
 ON_EXAMPLES = (
@@ -44,51 +44,43 @@ def compile_model(
         bool,
         typer.Option(
             "--dump-kernel-selection",
-            help="Write a C file that registers just the kernels the model calls, for the linker to drop the others: OUT's "
+            help="Write a C file that registers only the kernels of the model, for the linker to drop the others: OUT's "
             "name with _kernel_selection.c; and one for each partition, OUT_<partition>_kernel_selection.c.",
         ),
     ] = False,
     kernel_selection: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, under this name.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and JSON if asked for.")
-    ] = False,
+    as_json: output.AsJson = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, and JSON with --json.")] = False,
 ) -> None:
     """Compile a model to a .pte or .tflite.
 
-    A PyTorch model becomes a .pte for ExecuTorch, an int8 .tflite becomes a .tflite with NeutronGraph operators. Ends with
-    what runs on the NPU, what stays on the CPU and why, and what it takes.
+    A PyTorch model becomes a .pte for ExecuTorch, an int8 .tflite becomes a .tflite with NeutronGraph operators. A summary
+    shows the operators on the NPU, the operators on the CPU with their reasons, latency and memory.
 
-    A calibration folder holds .npy files, each with one sample or several along the first axis; for a model of several
-    inputs NAME_0.npy, NAME_1.npy ... belong together. A .npz file holds arrays input0, input1 ... alike.
+    A calibration folder has .npy files, each with one sample or several along the first axis; for a model of several
+    inputs, NAME_0.npy, NAME_1.npy ... belong together. A .npz file has arrays input0, input1 ... in the same way.
     """
-    source = asked.source
-    results = _results(asked, result, intermediates, kernel_selection, dump_kernel_selection)
-    with Steps(quiet) as steps:
-        if isinstance(source, LiteRTFile):
-            summary = _compile_litert(source, asked, results, steps)
-        else:
-            from openneutron.cli.pytorch_model import compile_pytorch
-
-            summary = compile_pytorch(source, asked, results, steps)
-    if results.kernel_selection is not None:
-        summary = dataclasses.replace(summary, kernel_selection=str(results.kernel_selection))
-    if as_json:
-        output.show_json(summary.to_dict())
-    elif not quiet:
-        output.show(summary_table(summary))
-    if not quiet and not isinstance(source, LiteRTFile) and asked.on_examples:
+    path, outputs = _results(asked, result, intermediates, kernel_selection, dump_kernel_selection)
+    with output.Steps(quiet) as steps:
+        made = compiled(asked, steps)
+        steps("Writing", 0, 1)
+        files.write({path: made.buffer, **output_files(made, outputs)}, intermediates)
+    selection = None if outputs.kernel_selection is None else str(outputs.kernel_selection)
+    summary = dataclasses.replace(made.report, file=str(path), kernel_selection=selection)
+    if as_json or not quiet:
+        output.show(summary_table(summary), summary.to_dict(), as_json)
+    if not quiet and not isinstance(asked.source, LiteRTFile) and asked.on_examples:
         output.note(ON_EXAMPLES)
 
 
 def _results(
     asked: GivenModel, result: Path | None, intermediates: Path | None, selection: Path | None, dump_selection: bool
-) -> Results:
-    """Return the paths of all results. Raises InvalidOptionError where a name has the wrong suffix or can't be written
-    to."""
+) -> tuple[Path, OutputOptions]:
+    """Return the path of the compiled file, and the other results. Raises InvalidOptionError where a name has the wrong
+    suffix or can't be written."""
     source = asked.source
     suffix = ".tflite" if isinstance(source, LiteRTFile) else ".pte"
-    path = result if result is not None else Path(f"{source.stem}{suffix}")
+    path = result if result is not None else Path(f"{source.name}{suffix}")
     if path.suffix != suffix:
         what = "a .tflite" if isinstance(source, LiteRTFile) else "a PyTorch model"
         raise InvalidOptionError(f"--output: {what} compiles to a {suffix}; '{path}' is named otherwise.")
@@ -102,18 +94,4 @@ def _results(
         files.check(selection)
     if intermediates is not None:
         files.check_folder(intermediates)
-    return Results(path, intermediates, selection)
-
-
-def _compile_litert(source: LiteRTFile, asked: GivenModel, results: Results, steps: Steps) -> Summary:
-    steps("Reading", 0, 1)
-    model = litert.read(source.path)
-    compiled = compile_file(model, str(source), asked.options, asked.delegation.operators_not_to_delegate, steps)
-    steps("Writing", 0, 1)
-    made = {results.path: compiled.to_bytes()}
-    if results.intermediates is not None:
-        made |= {results.intermediates / name: text for name, text in compiled.intermediates().items()}
-    if results.kernel_selection is not None:
-        made |= kernel_selections.selection_files(results.kernel_selection, compiled.programs())
-    files.write(made, results.intermediates)
-    return of_compiled_file(compiled, str(results.path), len(made[results.path]))
+    return path, OutputOptions(intermediates_dir=intermediates, kernel_selection=selection)

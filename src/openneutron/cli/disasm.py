@@ -10,7 +10,7 @@ import typer
 
 from openneutron import litert, pte
 from openneutron.errors import InvalidProgramError
-from openneutron.given_file import existing
+from openneutron.files import existing
 from openneutron.isa import Program, decode, listing, payload, rows
 from openneutron.litert.neutron_graph import find
 
@@ -20,7 +20,7 @@ def disasm(
 ) -> None:
     """List the programs in a compiled file.
 
-    Where its tensors lie, its operators with their parameters, and its instructions.
+    The listing has the buffers, the operators with their parameters, and the instructions.
     """
     path = existing(file)
     for title, program in programs(path):
@@ -31,7 +31,7 @@ def disasm(
 def programs(path: Path) -> list[tuple[str, Program]]:
     """Return the programs in a file, each with its title.
 
-    Raises InvalidProgramError or InvalidModelError where the file is damaged, or has none of ours in it.
+    Raises InvalidProgramError or InvalidModelError where the file is damaged, or has no program of this project in it.
     """
     if path.suffix == ".tflite":
         nodes = find(litert.read(path).model)
@@ -42,17 +42,9 @@ def programs(path: Path) -> list[tuple[str, Program]]:
         return [(f"operator {node.operator}: {node.name}", node.program) for node in nodes]
     data = path.read_bytes()
     if path.suffix == ".pte" or data[4:8] == pte.FILE_IDENTIFIER:
-        return _delegated(path, data)
+        return [(title, contents.program) for title, contents in pte.own_payloads(data, path.name)]
     if rows.MAGIC.to_bytes(4, "little") not in data:
         raise InvalidProgramError(
             f"'{path.name}' is no compiled .tflite or .pte, nor a delegate's payload: there is no Neutron microcode in it."
         )
     return [(path.name, payload.parse(data).program)]
-
-
-def _delegated(path: Path, data: bytes) -> list[tuple[str, Program]]:
-    ours = pte.payloads(data, path.name)
-    if not ours:
-        others = ", ".join(sorted({found.backend for found in pte.delegates(data, path.name)})) or "none"
-        raise InvalidProgramError(f"'{path.name}' has no {pte.BACKEND_ID} delegate in it; its delegates: {others}.")
-    return [(title, contents.program) for title, contents in ours]

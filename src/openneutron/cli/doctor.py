@@ -1,9 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``openneutron doctor``."""
+"""``openneutron doctor`` and its checks."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib.metadata
+import operator
+import os
+import platform
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import zip_longest
+from pathlib import Path
 
 import typer
 from rich.console import Group, RenderableType
@@ -11,35 +23,50 @@ from rich.table import Table
 from rich.text import Text
 
 from openneutron.cli import output
-from openneutron.cli.checks import Check, State, all_checks
-from openneutron.cli.progress import Steps
+from openneutron.errors import OpenNeutronError
+from openneutron.options import Progress
+
+LOAD_DELEGATE = "from openneutron.pytorch.run.delegate import load; print(load())"
+LONGEST_LOAD_SECONDS = 300
+
+
+class State(Enum):
+    FINE = auto()
+    LACKING = auto()
+    """A part that compiling and running do not need does not work."""
+    BROKEN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding; ``to_do`` is the instruction for the user, if any."""
+
+    what: str
+    state: State
+    found: str
+    wanted: str = ""
+    to_do: str = ""
+
 
 WORDS = {State.FINE: ("ok", "green"), State.LACKING: ("lacking", "yellow"), State.BROKEN: ("missing", "red")}
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
 ) -> None:
-    """Say what is missing, and what to do.
+    """Check the installation, and print instructions for missing parts.
 
-    Exit code 0: PyTorch models can be compiled and run. 1: they can't yet.
+    Exit code 0: PyTorch models can be compiled and run. 1: a part is missing.
     """
-    with Steps(quiet or as_json) as steps:
+    with output.Steps(quiet or as_json) as steps:
         checks = all_checks(steps)
     broken = [check for check in checks if check.state is State.BROKEN]
-    if as_json:
-        output.show_json(
-            {
-                "works": not broken,
-                "checks": [
-                    {"what": c.what, "state": WORDS[c.state][0], "found": c.found, "wanted": c.wanted, "to_do": c.to_do}
-                    for c in checks
-                ],
-            }
-        )
-    else:
-        output.show(_findings(checks))
+    rows = [
+        {"what": c.what, "state": WORDS[c.state][0], "found": c.found, "wanted": c.wanted, "to_do": c.to_do}
+        for c in checks
+    ]
+    output.show(_findings(checks), {"works": not broken, "checks": rows}, as_json)
     if broken:
         raise typer.Exit(1)
 
@@ -61,6 +88,184 @@ def _findings(checks: list[Check]) -> RenderableType:
         parts.append("")
     works = all(check.state is not State.BROKEN for check in checks)
     parts.append(
-        "All there: try `openneutron compile cifarnet`." if works else "Not everything works yet: see what to do above."
+        "Everything works: try `openneutron compile cifarnet`."
+        if works
+        else "Not everything works yet; see the instructions above."
     )
     return Group(*parts)
+
+
+def all_checks(progress: Progress) -> list[Check]:
+    """Return every check, the costly ones last."""
+    checks = [
+        Check("Python", State.FINE, platform.python_version(), ">=3.11"),
+        platform_check(),
+        *map(package_check, requirements()),
+    ]
+    progress("Host library and compiler", 0, 1)
+    checks += [host_library_check(), self_test()]
+    compiler = compiler_check()
+    checks += [compiler, cache_check()]
+    progress("Delegate", 0, 1)
+    checks.append(delegate_check(compiler))
+    return checks
+
+
+def platform_check() -> Check:
+    found, wanted = f"{platform.system()} {platform.machine()}", "Linux x86_64 or aarch64"
+    if platform.system() == "Linux" and platform.machine() in ("x86_64", "aarch64"):
+        return Check("platform", State.FINE, found, wanted)
+    return Check("platform", State.LACKING, found, wanted, "Others are untested. Use Linux if this one does not work.")
+
+
+SIGNS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A package this one asks for; ``extra`` is empty where nothing works without it."""
+
+    name: str
+    bounds: str
+    extra: str
+
+    def admits(self, version: str) -> bool:
+        """Return whether the bounds admit a version. Only ==, >=, <=, > and < are used here."""
+        number = release(version)
+        for sign, bound in re.findall(r"(==|>=|<=|>|<)\s*([\w.]+)", self.bounds):
+            have, want = zip(*zip_longest(number, release(bound), fillvalue=0), strict=True)
+            if not SIGNS[sign](have, want):
+                return False
+        return True
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, without any suffix: 2.13.0+cpu is (2, 13, 0)."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in found.group().split(".")) if found else ()
+
+
+def requirements() -> list[Requirement]:
+    """Return the packages that this one requires: its own, then those of the extra ``pytorch``."""
+    try:
+        lines = importlib.metadata.requires("openneutron") or []
+    except importlib.metadata.PackageNotFoundError:
+        lines = _declared(Path(__file__).parents[3] / "pyproject.toml")
+    found = []
+    for line in lines:
+        match = re.match(r"([\w.-]+)\s*([^;]*)(?:;.*extra\s*==\s*['\"](\w+)['\"])?", line)
+        if match and match[3] in (None, "pytorch"):
+            found.append(Requirement(match[1], match[2].strip(), match[3] or ""))
+    return found
+
+
+def _declared(path: Path) -> list[str]:
+    """Return the requirements of a source tree, in the words of installed metadata."""
+    if not path.is_file():
+        return []
+    project = tomllib.loads(path.read_text())["project"]
+    extra = project["optional-dependencies"]["pytorch"]
+    return [*project["dependencies"], *(f'{line}; extra == "pytorch"' for line in extra)]
+
+
+def package_check(requirement: Requirement) -> Check:
+    what = f"'.[{requirement.extra}]'" if requirement.extra else "."
+    to_do = f"in the checkout: pip install {what}, or this alone: pip install '{requirement.name}{requirement.bounds}'"
+    try:
+        found = importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(requirement.name, State.BROKEN, "not installed", requirement.bounds, to_do)
+    state = State.FINE if requirement.admits(found) else State.BROKEN
+    return Check(requirement.name, state, found, requirement.bounds, "" if state is State.FINE else to_do)
+
+
+def host_library_check() -> Check:
+    from openneutron.simulator.simulator import LIBRARY, library
+
+    try:
+        library()
+    except OpenNeutronError as error:
+        return Check("driver for this computer", State.BROKEN, "not built", "", str(error))
+    return Check("driver for this computer", State.FINE, str(LIBRARY))
+
+
+def self_test() -> Check:
+    """Compare a convolution through compiler and simulator with LiteRT's reference kernels."""
+    import numpy as np
+
+    from openneutron import litert, targets
+    from openneutron.compiler import compile_graph
+    from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor
+    from openneutron.litert.interpret import interpret
+    from openneutron.simulator import Simulator
+
+    quant = per_tensor(0.05, 3)
+    weights = np.arange(-36, 36, dtype=np.int8).reshape(4, 3, 3, 2)
+    tensors = [
+        Tensor("input", (1, 6, 5, 2), DType.INT8, quant),
+        constant("weights", weights, per_tensor(0.01, 0)),
+        constant("bias", np.array([100, -100, 7, 0], np.int32), per_tensor(0.0005, 0)),
+        Tensor("output", (1, 6, 5, 4), DType.INT8, quant),
+    ]
+    steps = dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w"), 1)
+    attributes = {"padding": "SAME", "activation": "NONE", **steps}
+    node = Node("conv_2d", ("input", "weights", "bias"), ("output",), attributes)
+    graph = Graph("doctor", {tensor.name: tensor for tensor in tensors}, (node,), ("input",), ("output",))
+    value = np.arange(-30, 30, dtype=np.int8).reshape(1, 6, 5, 2)
+    what = "compiler and simulator"
+    try:
+        with Simulator(compile_graph(graph, targets.get("imxrt700")).program) as simulator:
+            got = simulator.run([value])[0]
+        want = interpret(litert.write(graph), [value])[0]
+    except (OpenNeutronError, OSError) as error:
+        return Check(what, State.BROKEN, "does not run", "", str(error))
+    if got.tobytes() != want.tobytes():
+        to_do = "Install the package again, in the checkout: pip install ."
+        return Check(what, State.BROKEN, "another result than LiteRT's", "", to_do)
+    return Check(what, State.FINE, "the same bytes as LiteRT")
+
+
+def compiler_check() -> Check:
+    from openneutron.pytorch.run import delegate
+
+    try:
+        return Check("C++ compiler", State.FINE, delegate.compiler(), "any with C++17")
+    except OpenNeutronError as error:
+        return Check("C++ compiler", State.BROKEN, "none", "any with C++17", str(error))
+
+
+def cache_check() -> Check:
+    from openneutron.pytorch.run import delegate
+
+    folder = delegate.cache_directory()
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if os.access(existing, os.W_OK):
+        return Check("cache for the delegate", State.FINE, str(folder))
+    to_do = f"'{existing}' can't be written; set XDG_CACHE_HOME to a folder that can."
+    return Check("cache for the delegate", State.BROKEN, str(folder), "writable", to_do)
+
+
+def delegate_check(compiler: Check, command: Sequence[str] = (sys.executable, "-c", LOAD_DELEGATE)) -> Check:
+    """Compile and load the ExecuTorch delegate in a process of its own, since a wrong ExecuTorch may end the
+    process."""
+    what, wanted = "ExecuTorch delegate", "builds and loads"
+    try:
+        importlib.metadata.version("executorch")
+    except importlib.metadata.PackageNotFoundError:
+        return Check(what, State.BROKEN, "needs executorch", wanted)
+    if compiler.state is not State.FINE:
+        return Check(what, State.BROKEN, "needs a C++ compiler", wanted)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=LONGEST_LOAD_SECONDS, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        return Check(
+            what, State.BROKEN, f"not done after {LONGEST_LOAD_SECONDS} s", wanted, "Try again on a less busy computer."
+        )
+    if done.returncode == 0:
+        return Check(what, State.FINE, done.stdout.strip().splitlines()[-1], wanted)
+    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    said = re.sub(r"^[\w.]*Error: ", "", lines[-1])
+    return Check(what, State.BROKEN, "does not load", wanted, said)

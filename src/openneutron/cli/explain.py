@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
 
-from openneutron import litert
 from openneutron.cli import output
-from openneutron.cli.model_source import LiteRTFile
+from openneutron.cli.compiled import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
-from openneutron.cli.progress import Steps
-from openneutron.mixed import analyse_file
-from openneutron.report import Summary, of_compiled_file
+from openneutron.report import Summary
 from openneutron.report.text import calls_table, memory_table, on_cpu_table, summary_table
 
 
@@ -23,29 +21,17 @@ def explain(
     *,
     asked: GivenModel,
     memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
 ) -> None:
-    """Say what would run on the NPU, at what cost.
+    """Show the operators on the NPU and on the CPU, with costs and reasons.
 
-    Every kernel call with its modelled cycles, and every operator that stays on the CPU with the reason. Writes no file.
+    The output has every kernel call with its modelled cycles, and every operator on the CPU with its reason. No file is
+    written.
     """
-    source = asked.source
-    with Steps(quiet) as steps:
-        if isinstance(source, LiteRTFile):
-            steps("Reading", 0, 1)
-            read = litert.read(source.path)
-            summary = of_compiled_file(
-                analyse_file(read, str(source), asked.options, asked.delegation.operators_not_to_delegate, steps)
-            )
-        else:
-            from openneutron.cli.pytorch_model import explain_pytorch
-
-            summary = explain_pytorch(source, asked, steps)
-    if as_json:
-        output.show_json(summary.to_dict(details=True))
-    else:
-        output.show(explanation(summary, memory))
+    with output.Steps(quiet) as steps:
+        summary = dataclasses.replace(compiled(asked, steps, for_figures=True).report, file_bytes=None)
+    output.show(explanation(summary, memory), summary.to_dict(details=True), as_json)
 
 
 def explanation(summary: Summary, memory: bool) -> RenderableType:

@@ -15,7 +15,6 @@ from rich.text import Text
 from openneutron.cli import output
 from openneutron.export import PORTS, Bundle, export_bundle
 from openneutron.export.ports import Port
-from openneutron.given_file import existing
 
 WORDS = {
     "microcode": "microcode, flash",
@@ -32,30 +31,26 @@ def export_model(
         str, typer.Argument(metavar="MODEL", help="A compiled .pte, or a compiled .tflite that is one NeutronGraph.")
     ],
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The folder: new, empty, or an earlier export.")],
-    port: Annotated[str, typer.Option(metavar="NAME", help=f"What builds it: {', '.join(PORTS)}.")] = "cortex_m33",
+    port: Annotated[str, typer.Option(metavar="NAME", help=f"The build system: {', '.join(PORTS)}.")] = "cortex_m33",
     force: Annotated[
-        bool, typer.Option("--force", help="Write into a folder with other files, and over files that were changed.")
+        bool, typer.Option("--force", help="Write into a folder with other files, and over changed files.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    as_json: output.AsJson = False,
 ) -> None:
-    """Write a compiled model as a folder that firmware is built of.
+    """Write a compiled model as a folder that firmware is built from.
 
-    The model, the kernels it calls and no others, the driver, a C API, an example that checks itself, and what the build
-    system expects.
+    The folder has the model, the kernels that it calls, the driver, a C API, an example that checks itself, and the files of
+    the build system.
     """
-    bundle = export_bundle(existing(model), to, port=port, force=force)
-    if as_json:
-        output.show_json(
-            {
-                "folder": str(bundle.folder),
-                "port": bundle.port,
-                "kernels": list(bundle.kernels),
-                "files": list(bundle.files),
-                "memory": bundle.memory,
-            }
-        )
-    else:
-        output.show(_summary(bundle, PORTS[port]))
+    bundle = export_bundle(model, to, port=port, force=force)
+    data = {
+        "folder": str(bundle.folder),
+        "port": bundle.port,
+        "kernels": list(bundle.kernels),
+        "files": list(bundle.files),
+        "memory": bundle.memory,
+    }
+    output.show(_summary(bundle, PORTS[port]), data, as_json)
 
 
 def _summary(bundle: Bundle, port: Port) -> Group:

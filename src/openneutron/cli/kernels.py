@@ -1,26 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``openneutron kernels``: what compiled models call, and kernel selections merged."""
+"""``openneutron kernels``: the kernels of compiled models, and merged kernel selections."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.disasm import programs
 from openneutron.converter import kernel_selections
-from openneutron.given_file import existing
+from openneutron.files import existing
 from openneutron.isa.kernel_selection import called_kernels
 from openneutron.isa.rows import FORMAT_VERSION
+from openneutron.report.fitted import facts
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Kernels that compiled models call.")
 
@@ -34,7 +32,8 @@ def merge(
 ) -> None:
     """Merge kernel selections into the one that an application with several models links.
 
-    It registers every kernel that one of them registers. Their order changes nothing, nor does one that is there twice.
+    The result registers every kernel that one of the files registers. The order of the files and repeated files change
+    nothing.
     """
     kernel_selections.check_path(result)
     files.write({result: kernel_selections.merged(selections).text().encode()})
@@ -45,58 +44,43 @@ def list_kernels(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A kernel selection (.c), or a compiled .pte or .tflite.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.")] = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """List the kernels that a file registers or calls, with their variants.
 
     A variant is the part of a kernel for some of its calls. Without a variant in parentheses, it is all of the kernel.
     """
     listed = _listed(existing(file))
-    if as_json:
-        output.show_json(listed.to_dict())
-    else:
-        output.show(listed.table())
+    output.show(_table(listed), listed, as_json)
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """The kernels that a file registers or calls. ``compiler`` is known of kernel selections alone; ``programs`` are those of a compiled model."""
-
-    file: str
-    compiler: str | None
-    format_version: int
-    kernels: tuple[str, ...]
-    programs: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "file": self.file,
-            "compiler": self.compiler,
-            "microcode_format": f"0x{self.format_version:08X}",
-            "programs": [{"name": name, "kernels": _by_kernel(kernels)} for name, kernels in self.programs],
-            "kernels": _by_kernel(self.kernels),
-        }
-
-    def table(self) -> RenderableType:
-        made_by = "" if self.compiler is None else f"{self.compiler}, "
-        title = Text.assemble((self.file, "bold"), f"  {made_by}microcode format 0x{self.format_version:08X}")
-        rows = Table.grid(padding=(0, 2))
-        rows.add_column(style="cyan", no_wrap=True)
-        rows.add_column()
-        for name, kernels in self.programs:
-            rows.add_row(name, _in_words(kernels))
-        if len(self.programs) != 1:
-            rows.add_row("all" if self.programs else "registers", _in_words(self.kernels))
-        return Group(title, Padding(rows, (0, 0, 0, 2)))
-
-
-def _listed(path: Path) -> _Listed:
+def _listed(path: Path) -> dict[str, Any]:
+    """Return the kernels that a file registers or calls. Only a kernel selection states its compiler, only a compiled
+    model has programs."""
     if path.suffix == ".c":
         found = kernel_selections.read_selection(path)
-        return _Listed(path.name, found.compiler, found.format_version, found.kernels)
-    each = programs(path)
-    called = tuple((title, called_kernels((program,))) for title, program in each)
-    return _Listed(path.name, None, FORMAT_VERSION, called_kernels(program for _, program in each), called)
+        compiler, version, kernels = found.compiler, found.format_version, found.kernels
+        called: list[dict[str, Any]] = []
+    else:
+        each = programs(path)
+        compiler, version, kernels = None, FORMAT_VERSION, called_kernels(program for _, program in each)
+        called = [{"name": title, "kernels": _by_kernel(called_kernels((program,)))} for title, program in each]
+    return {
+        "file": path.name,
+        "compiler": compiler,
+        "microcode_format": f"0x{version:08X}",
+        "programs": called,
+        "kernels": _by_kernel(kernels),
+    }
+
+
+def _table(listed: dict[str, Any]) -> RenderableType:
+    made_by = "" if listed["compiler"] is None else f"{listed['compiler']}, "
+    title = Text.assemble((listed["file"], "bold"), f"  {made_by}microcode format {listed['microcode_format']}")
+    rows = [(program["name"], _in_words(program["kernels"])) for program in listed["programs"]]
+    if len(rows) != 1:
+        rows.append(("all" if rows else "registers", _in_words(listed["kernels"])))
+    return Group(title, facts(rows))
 
 
 def _by_kernel(names: Iterable[str]) -> list[dict[str, Any]]:
@@ -108,7 +92,7 @@ def _by_kernel(names: Iterable[str]) -> list[dict[str, Any]]:
     return [{"name": kernel, "variants": variants} for kernel, variants in found.items()]
 
 
-def _in_words(names: Iterable[str]) -> str:
+def _in_words(kernels: Iterable[dict[str, Any]]) -> str:
     return ", ".join(
-        item["name"] + (f" ({', '.join(item['variants'])})" if item["variants"] else "") for item in _by_kernel(names)
+        item["name"] + (f" ({', '.join(item['variants'])})" if item["variants"] else "") for item in kernels
     )

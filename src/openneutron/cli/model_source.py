@@ -10,7 +10,7 @@ from pathlib import Path
 
 from openneutron.cli import calibration
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.given_file import existing, nearest, obstacle
+from openneutron.files import existing, nearest, obstacle
 from openneutron.pytorch.source.file_kind import what_it_is
 
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
@@ -30,7 +30,7 @@ OTHER_SUFFIXES = {
 
 @dataclass(frozen=True, slots=True)
 class LiteRTFile:
-    """An int8 ``.tflite`` file."""
+    """An int8 ``.tflite`` file. A result is called after ``name``, of every form of a model."""
 
     path: Path
 
@@ -38,8 +38,7 @@ class LiteRTFile:
         return self.path.name
 
     @property
-    def stem(self) -> str:
-        """Return the name that a result is called after."""
+    def name(self) -> str:
         return f"{self.path.stem}_neutron"
 
 
@@ -55,7 +54,7 @@ class ExportedFile:
         return self.path.name
 
     @property
-    def stem(self) -> str:
+    def name(self) -> str:
         return self.path.stem
 
 
@@ -64,14 +63,10 @@ class PythonFunction:
     """A function of a Python file; it takes nothing and returns a module and a tuple of example inputs."""
 
     path: Path
-    function: str
+    name: str
 
     def __str__(self) -> str:
-        return f"{self.path.name}:{self.function}"
-
-    @property
-    def stem(self) -> str:
-        return self.function
+        return f"{self.path.name}:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +76,6 @@ class BuiltInModel:
     name: str
 
     def __str__(self) -> str:
-        return self.name
-
-    @property
-    def stem(self) -> str:
         return self.name
 
 
@@ -119,16 +110,6 @@ def parse(model: str) -> ModelSource:
     if not path.suffix and path.name == model:
         return BuiltInModel(model)
     raise InvalidModelError(f"'{model}' is no model: MODEL is {FORMS}.")
-
-
-def only_for_pytorch(source: LiteRTFile, option: str, value: object) -> None:
-    """Raise InvalidOptionError where a quantized file is given an option for PyTorch models."""
-    if option == "--converter" and value is not None:
-        raise InvalidOptionError(
-            f"{option}: it is for PyTorch models; '{source}' is compiled here, and NXP's own tool takes such files itself."
-        )
-    if value is not None:
-        raise InvalidOptionError(f"{option}: it is for PyTorch models; '{source}' is quantized and has its own types.")
 
 
 # -- checks of a PyTorch model that run before PyTorch is loaded --------------------------------------------------------
@@ -167,12 +148,10 @@ def _check_function(source: PythonFunction) -> None:
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
     elsewhere = any(isinstance(node, ast.Global) for node in nodes) or bool(used & set(MADE_WHILE_IT_RUNS))
     names = set(_names(tree.body))
-    if source.function in names or names & {"*", "__getattr__"} or elsewhere:
+    if source.name in names or names & {"*", "__getattr__"} or elsewhere:
         return
     functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef))
-    raise InvalidModelError(
-        f"'{source.path.name}' has no function '{source.function}'.{nearest(source.function, functions)}"
-    )
+    raise InvalidModelError(f"'{source.path.name}' has no function '{source.name}'.{nearest(source.name, functions)}")
 
 
 def _names(body: list[ast.stmt]) -> Iterator[str]:

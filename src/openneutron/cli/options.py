@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The parameters that several commands have: a model, its options, and what these become."""
+"""The parameters of several commands: a model and its options."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from openneutron import targets
+from openneutron.api.compile import check_for_tflite
 from openneutron.cli import model_source
 from openneutron.cli.model_source import BuiltInModel, ExportedFile, LiteRTFile, ModelSource
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import Flag, flags_of
-from openneutron.model_options import FLOAT32, INT8, DelegationOptions, QuantizationOptions
-from openneutron.options import OPEN, CompileOptions
+from openneutron.options import FLOAT32, INT8, CompileOptions, DelegationOptions, QuantizationOptions
 from openneutron.targets import Target
 
 
@@ -38,8 +38,8 @@ class ModelParameters:
         Path | None,
         typer.Option(
             metavar="DIR_OR_NPZ",
-            help="Typical inputs, to choose the int8 scales from: a folder of .npy files or a .npz file (PyTorch models); without "
-            "it, the example inputs.",
+            help="Typical inputs, which determine the int8 scales: a folder of .npy files or a .npz file (PyTorch models); "
+            "default: the example inputs.",
         ),
     ] = None
     weights: Annotated[
@@ -47,16 +47,14 @@ class ModelParameters:
     ] = None
     trust: Annotated[
         bool,
-        typer.Option(
-            "--trust", help="Load a .pt2 that can only be loaded by running code in it: you know who made it."
-        ),
+        typer.Option("--trust", help="Load a .pt2 that can only be loaded by running its code, which you trust."),
     ] = False
     imports: Annotated[
         list[str] | None,
         typer.Option(
             "--import",
             metavar="MODULE",
-            help="A module to import before a .pt2 is loaded: the one that registers its classes or operators; repeat it.",
+            help="A module to import before a .pt2 is loaded, which registers its classes or operators; repeat it.",
         ),
     ] = None
     operators_not_to_delegate: Annotated[
@@ -81,8 +79,8 @@ class ModelParameters:
     channels_last: Annotated[
         bool | None,
         typer.Option(
-            help="Whether the .pte takes and gives images channels innermost, without a transpose at each border and in less "
-            "SRAM (PyTorch models); not said: as the example inputs lie.",
+            help="Images of inputs and outputs have their channels innermost, without a transpose at each of them and in less "
+            "SRAM (PyTorch models); default: as in the example inputs.",
             show_default=False,
         ),
     ] = None
@@ -90,8 +88,8 @@ class ModelParameters:
         bool,
         typer.Option(
             "--any-runtime",
-            help="Write a .pte whose operators on the CPU have no kernel in ExecuTorch's runtime here, for one that has them "
-            "(PyTorch models).",
+            help="Write a .pte even if operators on the CPU have no kernel in the installed ExecuTorch runtime, for another "
+            "runtime (PyTorch models).",
         ),
     ] = False
 
@@ -118,15 +116,6 @@ class GivenModel:
         return self.calibration is None and (not isinstance(self.source, BuiltInModel) or self.weights is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """The paths of a compile's results: the compiled file, and where asked for a folder of its partitions and its kernel selection."""
-
-    path: Path
-    intermediates: Path | None = None
-    kernel_selection: Path | None = None
-
-
 def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
     """Return the model that the parameters describe.
 
@@ -138,35 +127,23 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
         source = replace(source, trust=given.trust, imports=names(given.imports))
     elif given.trust or given.imports:
         option = "--trust" if given.trust else "--import"
-        raise InvalidOptionError(f"{option}: this option is for .pt2 files, which '{source}' is not. Leave it out.")
-    floating = names(given.keep_float)
+        raise InvalidOptionError(f"{option}: this option is for .pt2 files; '{source}' is not one. Leave it out.")
+    delegation = DelegationOptions(
+        operators_not_to_delegate=names(given.operators_not_to_delegate), any_runtime=given.any_runtime
+    )
+    quantization = QuantizationOptions(
+        keep_float=names(given.keep_float),
+        io_dtype=(given.io_dtype or IoDtype.FLOAT32).value,
+        channels_last=given.channels_last,
+    )
     if isinstance(source, LiteRTFile):
-        for option, value in (
-            ("--calibration", given.calibration),
-            ("--weights", given.weights),
-            ("--io-dtype", given.io_dtype),
-            ("--keep-float", floating or None),
-            ("--channels-last", given.channels_last),
-            ("--converter", None if options.converter == OPEN else options.converter),
-            ("--any-runtime", given.any_runtime or None),
-        ):
-            model_source.only_for_pytorch(source, option, value)
+        files = {"calibration": given.calibration, "weights": given.weights}
+        check_for_tflite(
+            str(source), files, options, quantization, delegation, lambda name: f"--{name.replace('_', '-')}"
+        )
     else:
         model_source.check_early(source, given.calibration, given.weights)
-    return GivenModel(
-        source,
-        options,
-        DelegationOptions(
-            operators_not_to_delegate=names(given.operators_not_to_delegate), any_runtime=given.any_runtime
-        ),
-        QuantizationOptions(
-            keep_float=floating,
-            io_dtype=(given.io_dtype or IoDtype.FLOAT32).value,
-            channels_last=given.channels_last,
-        ),
-        given.calibration,
-        given.weights,
-    )
+    return GivenModel(source, options, delegation, quantization, given.calibration, given.weights)
 
 
 def takes_a_model(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:

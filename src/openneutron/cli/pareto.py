@@ -8,14 +8,12 @@ from typing import Annotated
 
 import typer
 
-from openneutron import files, litert
+from openneutron import files
 from openneutron.cli import output
-from openneutron.cli.model_source import LiteRTFile
+from openneutron.cli.compiled import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
-from openneutron.cli.progress import Steps
 from openneutron.compiler.search.pareto import one_after_the_other, pareto
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.mixed import analyse_file
 from openneutron.report.pareto import budget_kib, pareto_svg, pareto_table
 
 
@@ -24,53 +22,39 @@ def show_pareto(
     *,
     asked: GivenModel,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: a .svg.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the points as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
 ) -> None:
-    """Show what each amount of SRAM costs in modelled time.
+    """Show the modelled time for each amount of SRAM.
 
-    From the least memory the NPU's part of the model can run in to whole tensors; each line is the time that compiling with
-    its --sram-budget gives. A line less than 2% faster than the one above is left out, except the fastest. Budgets are
-    whole KiB: where several lines have the same budget, a compile gives the last of them.
-    --prefetch-constants memory includes what is fetched, and the time is that of a port that copies in the background.
+    The lines go from the smallest memory of the NPU's part of the model to whole tensors; each has the time of a compile with
+    its --sram-budget. A line less than 2% faster than the one above is omitted, except the fastest. Budgets are whole KiB:
+    where several lines have the same budget, a compile gives the last of them. With --prefetch-constants the memory
+    includes the copied constants, and the time is that of a port that copies in the background.
     """
     if plot is not None and plot.suffix != ".svg":
         raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
     source = asked.source
-    with Steps(quiet) as steps:
-        if isinstance(source, LiteRTFile):
-            steps("Reading", 0, 1)
-            read = litert.read(source.path)
-            excluded = asked.delegation.operators_not_to_delegate
-            found = analyse_file(read, str(source), asked.options, excluded, steps)
-            graphs = [part.graph for part in found.parts]
-        else:
-            from openneutron.cli.pytorch_model import graphs_of_pytorch
-
-            graphs = graphs_of_pytorch(source, asked, steps)
+    with output.Steps(quiet) as steps:
+        graphs = compiled(asked, steps, for_figures=True).graphs
         fronts = []
         for index, graph in enumerate(graphs):
             steps("Searching", index, len(graphs))
             fronts.append(pareto(graph, asked.target, asked.options))
     if not fronts:
-        raise InvalidModelError(f"'{source}': none of it runs on the NPU. `openneutron explain` says why.")
+        raise InvalidModelError(f"'{source}': none of it runs on the NPU. `openneutron explain` gives the reasons.")
     points = one_after_the_other(fronts)
     title = str(source) + (", constants from flash" if asked.options.prefetch_constants else "")
     if plot is not None:
         files.write({plot: pareto_svg(title, points, asked.target).encode()})
-    if as_json:
-        rows = [
-            {
-                "sram_bytes": p.sram_bytes,
-                "sram_budget_kib": budget_kib(p),
-                "modelled_cycles": p.cycles,
-                "modelled_ms": asked.target.milliseconds(p.cycles),
-            }
-            for p in points
-        ]
-        fetched = asked.options.prefetch_constants
-        output.show_json(
-            {"model": str(source), "target": asked.target.name, "prefetch_constants": fetched, "points": rows}
-        )
-    else:
-        output.show(pareto_table(title, points, asked.target))
+    rows = [
+        {
+            "sram_bytes": p.sram_bytes,
+            "sram_budget_kib": budget_kib(p),
+            "modelled_cycles": p.cycles,
+            "modelled_ms": asked.target.milliseconds(p.cycles),
+        }
+        for p in points
+    ]
+    facts = {"model": str(source), "target": asked.target.name, "prefetch_constants": asked.options.prefetch_constants}
+    output.show(pareto_table(title, points, asked.target), facts | {"points": rows}, as_json)

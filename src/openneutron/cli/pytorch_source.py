@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""PyTorch models from what the command line names, with their example inputs, weights and calibration samples."""
+"""PyTorch models that the command line names, with their example inputs, weights and calibration samples."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from openneutron.cli.model_source import (
     PyTorchModel,
 )
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
-from openneutron.given_file import nearest, obstacle
+from openneutron.files import nearest
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.exported_file import load_exported
 from openneutron.pytorch.source.exporting import ModelInputs
@@ -42,25 +42,22 @@ NAMES_SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model, and one tuple of inputs it takes."""
+    """A model and one call of it."""
 
     model: nn.Module | ExportedProgram = field(repr=False)
-    example_inputs: Inputs = field(repr=False)
-    example_kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    call: ModelInputs = field(repr=False)
 
-    @property
-    def call(self) -> ModelInputs:
-        return ModelInputs(self.example_inputs, self.example_kwargs)
 
-    def sample(self, call: ModelInputs) -> Any:
-        """Return the call as a calibration sample."""
-        return (call.args, dict(call.kwargs)) if call.kwargs else call.args
+def as_sample(call: ModelInputs) -> Any:
+    """Return the call as a calibration sample."""
+    return (call.args, dict(call.kwargs)) if call.kwargs else call.args
 
 
 def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
     """Return the model, in eval mode, with its weights loaded where a file of them is given.
 
-    Raises InvalidModelError where there is no such model or it is none, InvalidOptionError where the weights don't fit.
+    Raises InvalidModelError where the model does not exist or is of another type, InvalidOptionError where the weights
+    don't fit.
     """
     if isinstance(source, ExportedFile):
         if weights is not None:
@@ -68,10 +65,10 @@ def load(source: PyTorchModel, weights: Path | None = None) -> Loaded:
                 f"--weights: '{source}' has its own weights in it; load others before torch.export."
             )
         return _exported(source)
-    model, inputs = _built_in(source) if isinstance(source, BuiltInModel) else _from_function(source)
+    model, inputs = models.get(source.name) if isinstance(source, BuiltInModel) else _from_function(source)
     if weights is not None:
         _load_weights(model, weights)
-    return Loaded(model.eval(), inputs)
+    return Loaded(model.eval(), ModelInputs(inputs, {}))
 
 
 def samples(source: PyTorchModel, loaded: Loaded, path: Path | None, weights: Path | None) -> list[Any]:
@@ -82,10 +79,10 @@ def samples(source: PyTorchModel, loaded: Loaded, path: Path | None, weights: Pa
     """
     if path is not None:
         wanted = [calibration.Wanted(tuple(x.shape), _numpy_type(x)) for x in loaded.call.tensors]
-        return [loaded.sample(_filled(loaded.call, arrays)) for arrays in calibration.load(path, wanted)]
+        return [as_sample(_filled(loaded.call, arrays)) for arrays in calibration.load(path, wanted)]
     if isinstance(source, BuiltInModel) and weights is None:
         return models.samples(source.name, BUILT_IN_SAMPLES)
-    return [loaded.sample(loaded.call)]
+    return [as_sample(loaded.call)]
 
 
 def _filled(call: ModelInputs, arrays: Sequence[np.ndarray]) -> ModelInputs:
@@ -104,20 +101,12 @@ def _numpy_type(tensor: torch.Tensor) -> np.dtype[Any]:
         raise InvalidModelError(f"the model takes {tensor.dtype}, which NumPy has no type for; use float32.") from error
 
 
-def _built_in(source: BuiltInModel) -> tuple[nn.Module, Inputs]:
-    known = models.names()
-    if source.name not in known:
-        hint = nearest(source.name, known)
-        raise InvalidModelError(f"there is no built-in model '{source}'.{hint} There are {', '.join(known)}.")
-    return models.get(source.name)
-
-
 def _from_function(source: PythonFunction) -> tuple[nn.Module, Inputs]:
     module = _run(source, lambda: _import(source.path))
-    function = getattr(module, source.function, None)
+    function = getattr(module, source.name, None)
     if function is None or not callable(function):
-        hint = nearest(source.function, (name for name, value in vars(module).items() if callable(value)))
-        raise InvalidModelError(f"'{source.path.name}' has no function '{source.function}'.{hint}")
+        hint = nearest(source.name, (name for name, value in vars(module).items() if callable(value)))
+        raise InvalidModelError(f"'{source.path.name}' has no function '{source.name}'.{hint}")
     returned = _run(source, function)
     what = f"'{source}' returned {type(returned).__name__}; it must return a module and a tuple of example inputs."
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], nn.Module):
@@ -194,25 +183,20 @@ def _exported(source: ExportedFile) -> Loaded:
         raise InvalidModelError(
             f"'{source}' has no example inputs. Export it with a tuple of them: torch.export.export(model, inputs)."
         )
-    return Loaded(program, tuple(inputs), keywords)
+    return Loaded(program, ModelInputs(tuple(inputs), keywords))
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:
-    problem = obstacle(path)
-    if problem is not None:
-        raise InvalidOptionError(f"--weights: '{path}' {problem}.")
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle, zipfile and torch each have errors of their own
         raise InvalidOptionError(
-            f"--weights: '{path}' {what_it_is(path)}; a state_dict is what is needed here: "
+            f"--weights: '{path}' {what_it_is(path)}; a state_dict is needed here: "
             "torch.save(model.state_dict(), 'weights.pt')."
         ) from error
     state = found.get("state_dict", found) if isinstance(found, dict) else found
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise InvalidOptionError(
-            f"--weights: '{path}' holds {type(found).__name__}; a state_dict is what is needed here."
-        )
+        raise InvalidOptionError(f"--weights: '{path}' holds {type(found).__name__}; a state_dict is needed here.")
     wanted = model.state_dict()
     for what, names in (
         ("lacks", [name for name in wanted if name not in state]),

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,42 +19,80 @@ from rich.text import Text
 
 from openneutron import files, pte
 from openneutron.cli import output
-from openneutron.cli.arrays import InputTensor, Runnable, describe, load_array, random_array
+from openneutron.cli.calibration import describe, load_array
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.given_file import existing
-from openneutron.hushed import hushed
+from openneutron.files import existing
+from openneutron.ir import QuantParams
 from openneutron.mixed import FileSimulator
-from openneutron.needs_pytorch import needs_pytorch
+from openneutron.report.text import plural
+from openneutron.third_party import needs_pytorch, suppressed
 
 SHOWN_VALUES = 8
 """An output of at most so many values is printed whole."""
 
 
+INDICES = 10
+"""Random integers of 32 and 64 bits are below this: they are counts, or places in a table, which seldom has fewer entries."""
+
+
+DRAWN_BYTES = 8
+"""NumPy draws floats as float64 and narrows them afterwards."""
+
+
+def _memory() -> int:
+    """Return the computer's memory in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def random_array(
+    generator: np.random.Generator, dtype: np.dtype, shape: Sequence[int], below: int | None = None
+) -> np.ndarray:
+    """Return random values: over the full range of a narrow integer type, from 0 to ``below`` (or INDICES) for a wide
+    integer type, from a standard normal distribution for floats.
+
+    Raises InvalidOptionError for a type or shape without values: a negative extent, or more bytes than the computer's memory.
+    """
+    size = math.prod(shape) * max(dtype.itemsize, DRAWN_BYTES)
+    if min(shape, default=1) < 0 or size > _memory():
+        why = (
+            "an extent is negative"
+            if min(shape, default=1) < 0
+            else f"that takes {size:,} bytes of this computer's {_memory():,}"
+        )
+        raise InvalidOptionError(
+            f"--random: there are no random values of {describe(dtype, shape)}: {why}. Give the input with --input."
+        )
+    if dtype.kind == "f":
+        return generator.standard_normal(shape).astype(dtype)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu" and dtype.itemsize >= 4:
+        return generator.integers(0, INDICES if below is None else below, shape, dtype)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    raise InvalidOptionError(f"--random: there are no random values of type {dtype}. Give the input with --input.")
+
+
 @dataclass(frozen=True, slots=True)
-class _LiteRTFile:
-    """A ``.tflite``."""
+class InputTensor:
+    """An input of a file; ``quant`` is None where it is not quantized per tensor."""
 
-    simulator: FileSimulator = field(repr=False)
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    quant: QuantParams | None = None
+    below: int | None = None
+    """The bound that integers must be below, where they are places in a table."""
 
-    @property
-    def inputs(self) -> list[InputTensor]:
-        found = []
-        for tensor in self.simulator.inputs:
-            quantized = tensor.quant is not None and not tensor.quant.per_channel
-            scale = tensor.quant.scale if tensor.quant is not None and quantized else None
-            zero = tensor.quant.zero_point if tensor.quant is not None and quantized else 0
-            found.append(InputTensor(tensor.name, tensor.shape, tensor.dtype.numpy, scale, zero))
-        return found
 
-    @property
-    def where(self) -> str:
-        count = len(self.simulator.nodes)
-        if not count:
-            return "no NeutronGraph in it: all of it ran on the CPU"
-        return f"{count} NeutronGraph{'s' if count > 1 else ''} on the simulated NPU"
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A file that is ready to run. ``where`` names the part that runs on the NPU."""
 
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return self.simulator.run(inputs)
+    inputs: Sequence[InputTensor]
+    where: str
+    run: Callable[[Sequence[np.ndarray]], Sequence[Any]] = field(repr=False)
 
 
 def run_file(
@@ -69,36 +109,67 @@ def run_file(
     seed: Annotated[
         int | None, typer.Option("--random", metavar="SEED", min=0, help="Run on random inputs, the same for a seed.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what came out as JSON.")] = False,
+    as_json: output.AsJson = False,
 ) -> None:
     """Run a compiled file on the simulated NPU.
 
-    What stays on the CPU runs there: by ExecuTorch in a .pte, by LiteRT's reference kernels in a .tflite.
+    Operators on the CPU run in ExecuTorch for a .pte, in LiteRT's reference kernels for a .tflite.
     """
     path = existing(file)
-    with hushed():
+    with suppressed():
         runnable = _open(path)
         values = _inputs(path, runnable.inputs, inputs or [], seed)
-        results = runnable.run(values)
+        results = [np.asarray(result) for result in runnable.run(values)]
     if folder is not None:
         files.write({folder / f"output{index}.npy": _npy(result) for index, result in enumerate(results)}, folder)
-    if as_json:
-        rows = [_row(result, index, folder) for index, result in enumerate(results)]
-        output.show_json({"file": str(path), "npu": runnable.where, "outputs": rows})
-    else:
-        output.show(_table(path, runnable.where, results, folder))
+    rows = [_row(result, index, folder) for index, result in enumerate(results)]
+    data = {"file": str(path), "npu": runnable.where, "outputs": rows}
+    output.show(_table(path, runnable.where, results, folder), data, as_json)
 
 
 def _open(path: Path) -> Runnable:
     if path.suffix == ".tflite":
-        return _LiteRTFile(FileSimulator(path))
+        return _open_tflite(path)
     if path.suffix == ".pte":
-        data = path.read_bytes()
-        ours = pte.payloads(data, path.name)
-        with needs_pytorch("Running a .pte takes"):
-            from openneutron.cli.pytorch_file import open_pte
-        return open_pte(path, data, len(ours))
-    raise InvalidModelError(f"'{path}' is neither a .pte nor a .tflite; those are what runs.")
+        return open_pte(path)
+    raise InvalidModelError(f"'{path}' is neither a .pte nor a .tflite; only these run.")
+
+
+def _open_tflite(path: Path) -> Runnable:
+    simulator = FileSimulator(path)
+    inputs = []
+    for tensor in simulator.inputs:
+        quant = None if tensor.quant is None or tensor.quant.per_channel else tensor.quant
+        inputs.append(InputTensor(tensor.name, tensor.shape, tensor.dtype.numpy, quant))
+    return Runnable(inputs, _where(len(simulator.nodes), "NeutronGraph"), simulator.run)
+
+
+def open_pte(path: Path) -> Runnable:
+    """Return the program in ExecuTorch's runtime, with its delegates on the simulated NPU.
+
+    Raises InvalidModelError where ExecuTorch refuses the file, MissingToolError where the delegate can't be built.
+    """
+    data = path.read_bytes()
+    count = len(pte.payloads(data, path.name))
+    with needs_pytorch("Running a .pte takes"):
+        from openneutron.pytorch.run.runner import Runner
+    runner = Runner(path.name, data)
+    inputs = []
+    for index, ((shape, dtype), below) in enumerate(zip(runner.inputs, runner.table_sizes, strict=True)):
+        try:
+            kind = np.dtype(str(dtype).removeprefix("torch."))
+        except TypeError as error:
+            raise InvalidModelError(
+                f"'{path.name}': argument {index} is {dtype}, which NumPy has no type for. Run it with Runner.run."
+            ) from error
+        inputs.append(InputTensor(f"argument {index}", shape, kind, below=below))
+    return Runnable(inputs, _where(count, f"{pte.BACKEND_ID} delegate"), runner.run)
+
+
+def _where(count: int, kind: str) -> str:
+    if not count:
+        return f"no {kind} in it: all of it ran on the CPU"
+    return f"{plural(count, kind.split()[-1])} on the simulated NPU"
 
 
 def _inputs(path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], seed: int | None) -> list[np.ndarray]:
@@ -121,8 +192,8 @@ def _inputs(path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], s
         value = load_array(source)
         if (value.dtype, value.shape) != (tensor.dtype, tensor.shape):
             scale = (
-                f" Its values are quantized: real = {tensor.scale:.6g} * (stored - {tensor.zero_point})."
-                if tensor.scale is not None and value.dtype.kind == "f"
+                f" Its values are quantized: real = {tensor.quant.scale:.6g} * (stored - {tensor.quant.zero_point})."
+                if tensor.quant is not None and value.dtype.kind == "f"
                 else ""
             )
             raise InvalidOptionError(

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 
 from openneutron import targets
@@ -14,14 +13,9 @@ from openneutron.targets import Number, Target
 
 
 def show_targets(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the same as JSON, with the source of each number.")
-    ] = False,
+    as_json: output.AsJson = False,
 ) -> None:
-    """List the chips, and which can be compiled for."""
-    if as_json:
-        output.show_json([_as_dict(target) for target in targets.KNOWN.values()])
-        return
+    """List the chips with their numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("target", style="cyan", no_wrap=True)
     table.add_column("chip")
@@ -38,7 +32,7 @@ def show_targets(
             _number(target.sram),
             "yes" if target.obstacle is None else f"no: it {target.obstacle}",
         )
-    output.show(table)
+    output.show(table, [_as_dict(target) for target in targets.KNOWN.values()], as_json)
 
 
 def _number(number: Number) -> str:

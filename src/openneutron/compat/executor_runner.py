@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from openneutron import files
-from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.errors import InvalidOptionError, OpenNeutronError
+from openneutron.third_party import needs_pytorch
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,8 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace) -> None:
     if (given.dataset is None) == (given.inputs is None):
         raise InvalidOptionError("nxp_executor_runner: give either --dataset or --inputs.")
-    runner = _runner(given.model)
-    tensors = _input_tensors(runner)
+    path = files.existing(str(given.model))
+    with needs_pytorch("Running a .pte takes"):
+        from openneutron.pytorch.run.runner import Runner
+    runner = Runner(path.name, path.read_bytes())
+    tensors = [
+        _Input(shape, np.dtype(str(dtype).removeprefix("torch.")), order)
+        for (shape, dtype), order in zip(runner.inputs, runner.memory_orders, strict=True)
+    ]
     for name, paths in _runs(given):
         if len(paths) != len(tensors):
             raise InvalidOptionError(
@@ -57,16 +64,6 @@ def _run(given: argparse.Namespace) -> None:
         folder = given.output / name
         made = {folder / f"{place:04d}.bin": _bytes_of(output) for place, output in enumerate(outputs)}
         files.write(made, folder)
-
-
-def _runner(model: Path) -> Any:
-    from openneutron.needs_pytorch import needs_pytorch
-
-    if not model.is_file():
-        raise InvalidModelError(f"'{model}' does not exist.")
-    with needs_pytorch("Running a .pte takes"):
-        from openneutron.pytorch.run.runner import Runner
-    return Runner(model.name, model.read_bytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +89,6 @@ class _Input:
             )
         stored = values.reshape([self.shape[axis] for axis in self.order])
         return stored.transpose([self.order.index(axis) for axis in range(len(self.order))])
-
-
-def _input_tensors(runner: Any) -> list[_Input]:
-    return [
-        _Input(shape, np.dtype(str(dtype).removeprefix("torch.")), order)
-        for (shape, dtype), order in zip(runner.inputs, runner.memory_orders, strict=True)
-    ]
 
 
 def _runs(given: argparse.Namespace) -> Iterator[tuple[str, list[Path]]]:

@@ -117,13 +117,11 @@ def lay_out(folder: Path, library: bool = True) -> list[Path]:
     compiler.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidOptionError(f"'{folder}' is there already, and not an empty folder. Name another one.")
+        raise InvalidOptionError(f"'{folder}' exists and is not an empty folder. Choose another name.")
     made = contents()
     if library:
         made[f"{_target_folder()}/cmodel/libNeutronDriver.a"] = driver_library()
-    for parent in dict.fromkeys((folder / name).parent for name in made):
-        inside = {folder / name: data for name, data in made.items() if (folder / name).parent == parent}
-        files.write(inside, parent)
+    files.write({folder / name: data for name, data in made.items()}, folder)
     for program in (folder / "bin").iterdir():
         program.chmod(0o755)
     return [folder / name for name in made]

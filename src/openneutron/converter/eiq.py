@@ -84,7 +84,7 @@ class EiqConverter:
             result = folder / "converted.tflite"
             if not result.exists():
                 raise ConverterError(
-                    f"eiq: {PACKAGE} {ended(code)} and returned no model for '{graph.name}'. {_heard(said)}{_way_out()}",
+                    f"eiq: {PACKAGE} {ended(code)} and returned no model for '{graph.name}'. {_heard(said)}{_suggestion()}",
                     said,
                     code,
                 )
@@ -106,7 +106,7 @@ class EiqConverter:
         except (InvalidProgramError, InvalidModelError) as error:
             raise ConverterError(
                 f"eiq: the model that {PACKAGE} made of '{graph.name}' can't be used: {str(error).rstrip('.')}. "
-                f"{_heard(said)}{_way_out()}",
+                f"{_heard(said)}{_suggestion()}",
                 said,
                 code,
             ) from error
@@ -179,5 +179,5 @@ def _heard(said: str) -> str:
     return f"This is {what}:\n{said[-SHOWN:].strip()}\n"
 
 
-def _way_out() -> str:
+def _suggestion() -> str:
     return f"Leave the operators that it stumbles on to the CPU with operators_not_to_delegate. {OURS}"

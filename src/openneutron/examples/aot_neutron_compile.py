@@ -22,12 +22,11 @@ from torch.export import export
 from torch.fx import GraphModule
 
 from openneutron import files, targets
-from openneutron.api.lowering import in_words, partitions
+from openneutron.api.pytorch import in_words, partitions
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError, MissingToolError, OpenNeutronError
 from openneutron.examples import networks
 from openneutron.examples.networks import Network, Samples
-from openneutron.hushed import hushed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.neutron_edge_pass_manager import NeutronEdgePassManager
 from openneutron.pytorch.edge_passes.remove_additional_quantize_dequantize_nodes_pass import (
@@ -43,6 +42,7 @@ from openneutron.pytorch.nxp_backend import (
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.source.exporting import first_line
+from openneutron.third_party import suppressed
 
 CHANNELS_LAST_HINT = "HINT: --use_channels_last_dim_order saves the transposes at the inputs and outputs of images."
 USER_FAULT = 2
@@ -107,7 +107,12 @@ def _run(args: argparse.Namespace) -> None:
     if args.use_qat and not args.quantize:
         raise InvalidOptionError("--use_qat: it is a way to quantize; give --quantize too.")
     if args.so_library is not None:
-        _load_library(args.so_library)
+        try:
+            torch.ops.load_library(args.so_library)
+        except OSError as error:
+            raise InvalidOptionError(
+                f"--so_library: '{args.so_library}' can't be loaded: {first_line(error)}."
+            ) from error
     visualize = None if args.visualize is None else _visualizer()
     network = networks.find(args.model_name)
     samples = _samples(args, network)
@@ -117,21 +122,21 @@ def _run(args: argparse.Namespace) -> None:
         inputs = tuple(x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs)
     elif any(x.dim() == 4 for x in inputs):
         print(CHANNELS_LAST_HINT)
-    with hushed(), in_words(network.name, "export"):
+    with suppressed(), in_words(network.name, "export"):
         module = export(network.module, inputs).module(check_guards=False)
     if args.quantize:
-        with hushed():
+        with suppressed():
             module = _quantized(args, network, module, samples, spec)
     if args.test:
         kind = "quantized " if args.quantize else ""
         share = networks.agreement(network, module, samples)
         print(f"Accuracy of the {kind}'{network.name}' against the float model, on {len(samples)} inputs: {share:g}")
-    with hushed(), in_words(network.name, "lower"):
+    with suppressed(), in_words(network.name, "lower"):
         edge, partitioner = _lowered(args, module, inputs, spec)
     if partitioner is not None:
         print(partitioner.delegations[-1])
     logging.debug("%s", edge.exported_program().graph)
-    with hushed(), in_words(network.name, "write"):
+    with suppressed(), in_words(network.name, "write"):
         program = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False))
     stem = f"{network.name}{'_nxp_delegate' if args.delegate else ''}{'_profile' if args.use_profiling else ''}"
     _write(args, stem, program, edge)
@@ -204,16 +209,9 @@ def _write(args: argparse.Namespace, stem: str, program: Any, edge: EdgeProgramM
     if args.use_profiling:
         record = Path("etrecord") / f"{args.model_name}_etrecord.bin"
         record.parent.mkdir(exist_ok=True)
-        with hushed():
+        with suppressed():
             program.get_etrecord().save(str(record))
         print(record)
-
-
-def _load_library(name: str) -> None:
-    try:
-        torch.ops.load_library(name)
-    except OSError as error:
-        raise InvalidOptionError(f"--so_library: '{name}' can't be loaded: {first_line(error)}.") from error
 
 
 def _visualizer() -> Any:

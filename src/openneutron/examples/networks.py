@@ -14,9 +14,9 @@ from torch import nn
 
 from openneutron.cli import calibration
 from openneutron.errors import InvalidModelError, InvalidOptionError, MissingToolError
-from openneutron.hushed import hushed
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.exporting import first_line
+from openneutron.third_party import suppressed
 
 Samples = Sequence[tuple[torch.Tensor, ...]]
 
@@ -62,7 +62,7 @@ def find(name: str) -> Network:
     if built_in in models.names():
         module, inputs = models.get(built_in)
         return Network(name, module, inputs, built_in)
-    with hushed():
+    with suppressed():
         from executorch.examples.models import MODEL_NAME_TO_MODEL
         from executorch.examples.models.model_factory import EagerModelFactory
 
@@ -91,7 +91,7 @@ def data_set(path: Path, network: Network) -> list[tuple[torch.Tensor, ...]]:
     samples."""
     if path.exists() and not path.is_dir() and path.suffix != ".npz":
         raise InvalidOptionError(
-            f"--dataset_path: '{path}' is neither a folder of .npy files nor a .npz file; those are what is read here."
+            f"--dataset_path: '{path}' is neither a folder of .npy files nor a .npz file; only these are read here."
         )
     wanted = [calibration.Wanted(tuple(x.shape), np.dtype(x.numpy().dtype)) for x in network.inputs]
     return [tuple(map(torch.from_numpy, arrays)) for arrays in calibration.load(path, wanted)]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Everything a firmware needs to run a compiled model, as a folder that builds as it is."""
+"""Folders with everything that firmware needs to run a compiled model."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Protocol
 
@@ -17,11 +17,15 @@ from openneutron.export import c_text, folder, readme
 from openneutron.export.deployment import Deployment
 from openneutron.export.from_pte import read_pte
 from openneutron.export.from_tflite import read_tflite
-from openneutron.export.golden import Golden, golden, padded
+from openneutron.export.golden import Golden, golden
 from openneutron.export.ports import PORTS, Port
-from openneutron.export.runtime_sources import port_sources, runtime_folder, sources_of
+from openneutron.export.runtime_sources import runtime_folder, sources_of
+from openneutron.files import existing
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
+from openneutron.isa.rows import ALIGNMENT
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 MADE_BY = f"OpenNeutron {__version__}"
 
@@ -38,7 +42,7 @@ class CompiledProgram(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The written folder, its files, and the memory that the model takes."""
+    """The result of ``openneutron.export_bundle``: the written folder with its files, and the memory of the model."""
 
     folder: Path
     port: str
@@ -48,7 +52,7 @@ class Bundle:
 
     @property
     def memory(self) -> dict[str, int]:
-        """Return bytes of the model's parts as far as they are known before it is linked."""
+        """Return the bytes of the model's parts that are known before the link."""
         return readme.memory(self.deployment)
 
 
@@ -59,7 +63,7 @@ def export_bundle(
     port: str = "cortex_m33",
     force: bool = False,
 ) -> Bundle:
-    """Write a compiled model as a folder that builds as it is. The same model gives the same bytes.
+    """Write a compiled model as a folder that builds without changes. The same model gives the same bytes.
 
     Args:
         model: The result of ``openneutron.compile``, a ``.pte``, or a compiled ``.tflite`` that is one NeutronGraph.
@@ -82,18 +86,18 @@ def export_bundle(
     >>> openneutron.export_bundle("net.pte", "firmware", port="linux")
     Traceback (most recent call last):
         ...
-    openneutron.errors.InvalidOptionError: port: 'linux' is none; there are cortex_m33, zephyr, mcuxpresso.
+    openneutron.errors.InvalidOptionError: port: 'linux' is unknown; there are cortex_m33, zephyr, mcuxpresso.
     """
     chosen = PORTS.get(port)
     if chosen is None:
-        raise InvalidOptionError(f"port: '{port}' is none; there are {', '.join(PORTS)}.")
+        raise InvalidOptionError(f"port: '{port}' is unknown; there are {', '.join(PORTS)}.")
     place = Path(to)
     earlier = folder.check(place, force)
     deployment, source = _deployment(model)
     kernels = called_kernels([call.program for call in deployment.calls])
     contents = _contents(deployment, source, kernels, chosen)
-    stated = folder.digests(contents)
-    contents[folder.MANIFEST] = c_text.manifest(MADE_BY, source, port, stated).encode()
+    manifest = {"made_by": MADE_BY, "model": source, "port": port, "files": folder.digests(contents)}
+    contents[folder.MANIFEST] = f"{json.dumps(manifest, indent=1)}\n".encode()
     folder.write(place, contents, earlier)
     return Bundle(place, port, tuple(sorted(contents)), deployment, kernels)
 
@@ -104,26 +108,25 @@ def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deploy
         if model.buffer[4:8] == TFLITE:
             return read_tflite(model.buffer, model.name), f"{Path(model.name).stem}.tflite"
         return read_pte(model.buffer, model.name, model.name), f"{model.name}.pte"
-    path = Path(model)
-    if not path.is_file():
-        raise InvalidModelError(f"'{path}' does not exist.")
+    path = existing(os.fspath(model))
     if path.suffix == ".tflite":
         return read_tflite(path, path.stem), path.name
     if path.suffix == ".pte":
         return read_pte(path.read_bytes(), path.name, path.stem), path.name
-    raise InvalidModelError(f"'{path}' is neither a .pte nor a compiled .tflite; those are what a bundle is made of.")
+    raise InvalidModelError(f"'{path}' is neither a .pte nor a compiled .tflite; a bundle is made from one of these.")
 
 
 def _contents(deployment: Deployment, source: str, kernels: tuple[str, ...], port: Port) -> dict[str, bytes]:
     """Return every file of the bundle but the list of them."""
     runtime = {f"runtime/{name}": data for name, data in sources_of(kernels).items()}
-    runtime |= {f"runtime/{name}": data for name, data in port_sources("cortex_m33").items()}
     contents = {**runtime, **_model(deployment, kernels), **_example(golden(deployment))}
     contents["include/openneutron.h"] = template("api/openneutron.h")
     contents["src/openneutron.c"] = template("api/openneutron.c")
     contents["src/openneutron_calls.h"] = template("api/openneutron_calls.h")
     contents["LICENSE"] = _licence()
-    contents |= {name: template(path) for name, path in port.files.items()}
+    contents["example/board.h"] = template("example/board.h")
+    own = TEMPLATES / port.name / "files"
+    contents |= {path.relative_to(own).as_posix(): path.read_bytes() for path in own.rglob("*") if path.is_file()}
     contents["sources.cmake"] = _sources(contents).encode()
     words = readme.values(deployment, kernels)
     words |= {
@@ -132,7 +135,11 @@ def _contents(deployment: Deployment, source: str, kernels: tuple[str, ...], por
         "PORT_WORDS": port.words,
         "PORT_FILES": port.table,
     }
-    words |= {"BUILD": template(port.build).decode().rstrip(), "MEMORY_WORDS": port.memory, "OPTIONS": port.options}
+    words |= {
+        "BUILD": template(f"{port.name}/BUILD.md").decode().rstrip(),
+        "MEMORY_WORDS": port.memory,
+        "OPTIONS": port.options,
+    }
     words["EXECUTORCH"] = template(port.executorch).decode().rstrip()
     contents["README.md"] = filled(template("README.md").decode(), words).encode()
     return contents
@@ -143,7 +150,7 @@ def _model(deployment: Deployment, kernels: tuple[str, ...]) -> dict[str, bytes]
     blobs: dict[str, list[tuple[str, str]]] = {"microcode": [], "weights": []}
     for index, call in enumerate(deployment.calls):
         for part, data in (("microcode", call.program.microcode), ("weights", call.program.weights)):
-            contents[f"model/{part}{index}.bin"] = padded(data) or bytes(16)
+            contents[f"model/{part}{index}.bin"] = data + bytes(-len(data) % ALIGNMENT) or bytes(ALIGNMENT)
             blobs[part].append((f"openneutron_{part}{index}", f"{part}{index}.bin"))
     for part, listed in blobs.items():
         contents[f"model/{part}.S"] = c_text.blobs_assembler(f"openneutron_{part}", listed).encode()
@@ -154,7 +161,7 @@ def _model(deployment: Deployment, kernels: tuple[str, ...]) -> dict[str, bytes]
 
 
 def _example(expected: Golden) -> dict[str, bytes]:
-    contents = {"example/main.c": template("example/main.c"), "example/golden.h": c_text.golden_header().encode()}
+    contents = {f"example/{name}": template(f"example/{name}") for name in ("main.c", "golden.h")}
     contents["example/golden.c"] = c_text.golden_source(len(expected.inputs), len(expected.outputs)).encode()
     listed = []
     for kind, tensors in (("input", expected.inputs), ("output", expected.outputs)):
@@ -177,7 +184,7 @@ def _sources(contents: Mapping[str, bytes]) -> str:
 
 def template(name: str) -> bytes:
     """Return a file of this package's templates."""
-    return (resources.files("openneutron.export") / "templates" / name).read_bytes()
+    return (TEMPLATES / name).read_bytes()
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

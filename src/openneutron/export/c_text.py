@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 
@@ -26,7 +25,7 @@ _NO_TENSOR = '    {"", OPENNEUTRON_INT8, 0, 0, 0, {0}, {0}, 0, 0, 0, 0},'
 
 
 def c_string(text: str) -> str:
-    """Return a C string literal; what is not printable ASCII as octal bytes."""
+    """Return a C string literal, with octal bytes for everything but printable ASCII."""
     quoted = "".join(
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in text.encode()
     )
@@ -45,9 +44,9 @@ def model_header(deployment: Deployment) -> str:
         "INPUT_COUNT": len(deployment.inputs),
         "INPUT_PLACES": max(1, len(deployment.inputs)),
         "OUTPUT_COUNT": len(deployment.outputs),
-        "MAX_RANK": max([1, *(len(border.shape) for border in (*deployment.inputs, *deployment.outputs))]),
-        "INPUT_BYTES": sum(border.size_bytes for border in deployment.inputs),
-        "OUTPUT_BYTES": sum(border.size_bytes for border in deployment.outputs),
+        "MAX_RANK": max([1, *(len(tensor.shape) for tensor in (*deployment.inputs, *deployment.outputs))]),
+        "INPUT_BYTES": sum(tensor.size_bytes for tensor in deployment.inputs),
+        "OUTPUT_BYTES": sum(tensor.size_bytes for tensor in deployment.outputs),
         "ARENA_BYTES": deployment.largest("scratch_size"),
         "PREFETCH_BYTES": deployment.largest("prefetch_size"),
         "PROFILE_BYTES": deployment.largest("profile_size"),
@@ -59,14 +58,14 @@ def model_header(deployment: Deployment) -> str:
         "MAX_CALL_OUTPUTS": max(len(call.outputs) for call in deployment.calls),
     }
     lines = [f"#define OPENNEUTRON_{name} {value}u" for name, value in sizes.items()]
-    for kind, borders in (("INPUT", deployment.inputs), ("OUTPUT", deployment.outputs)):
-        for index, border in enumerate(borders):
+    for kind, tensors in (("INPUT", deployment.inputs), ("OUTPUT", deployment.outputs)):
+        for index, tensor in enumerate(tensors):
             prefix = f"#define OPENNEUTRON_{kind}{index}"
-            lines += ["", f"/* {_comment(border)} */", f"{prefix}_BYTES {border.size_bytes}u"]
-            if border.quantization is not None:
+            lines += ["", f"/* {_comment(tensor)} */", f"{prefix}_BYTES {tensor.size_bytes}u"]
+            if tensor.quantization is not None:
                 lines += [
-                    f"{prefix}_SCALE {c_float(border.quantization.scale)}",
-                    f"{prefix}_ZERO_POINT ({border.quantization.zero_point})",
+                    f"{prefix}_SCALE {c_float(tensor.quantization.scale)}",
+                    f"{prefix}_ZERO_POINT ({tensor.quantization.zero_point})",
                 ]
     body = "\n".join(lines)
     return f"""{LICENCE}
@@ -82,22 +81,16 @@ def model_header(deployment: Deployment) -> str:
 """
 
 
-def _comment(border: IoTensor) -> str:
-    return f"{plain_name(border.name)}: {described(border)}"
+def _comment(tensor: IoTensor) -> str:
+    shape = ", ".join(map(str, tensor.shape))
+    by = f"by dimension {', '.join(map(str, tensor.order))}" if tensor.is_permuted else "as the shape is written"
+    return f"{plain_name(tensor.name)}: {tensor.dtype}[{shape}], in memory {by}"
 
 
 def plain_name(name: str) -> str:
     """Return a tensor's or model's name as it may stand in a comment or a table: letters, digits, blanks and a few
     signs."""
     return re.sub(r"[^A-Za-z0-9_./:;,+ -]", "?", name)
-
-
-def described(border: IoTensor) -> str:
-    """Return type, shape and order of a border in words."""
-    shape = ", ".join(map(str, border.shape))
-    if not border.is_permuted:
-        return f"{border.dtype}[{shape}], in memory as the shape is written"
-    return f"{border.dtype}[{shape}], in memory by dimension {', '.join(map(str, border.order))}"
 
 
 def aligned_sizes(deployment: Deployment) -> list[int]:
@@ -119,8 +112,8 @@ def model_source(deployment: Deployment) -> str:
         '#include "openneutron_calls.h"',
         "",
     ]
-    for kind, borders in (("input", deployment.inputs), ("output", deployment.outputs)):
-        rows = "\n".join(_tensor(border) for border in borders) or _NO_TENSOR
+    for kind, tensors in (("input", deployment.inputs), ("output", deployment.outputs)):
+        rows = "\n".join(_tensor(tensor) for tensor in tensors) or _NO_TENSOR
         parts += [
             f"const OpenNeutronTensor openneutron_{kind}s[OPENNEUTRON_{PLACES[kind]}] = {{",
             rows,
@@ -147,8 +140,8 @@ def model_source(deployment: Deployment) -> str:
     return "\n".join(parts)
 
 
-def _tensor(border: IoTensor) -> str:
-    quantization = border.quantization
+def _tensor(tensor: IoTensor) -> str:
+    quantization = tensor.quantization
     figures = (
         ("0", 0, 0, 0)
         if quantization is None
@@ -159,10 +152,10 @@ def _tensor(border: IoTensor) -> str:
             quantization.most,
         )
     )
-    shape, order = (", ".join(map(str, values or (0,))) for values in (border.shape, border.order))
+    shape, order = (", ".join(map(str, values or (0,))) for values in (tensor.shape, tensor.order))
     return (
-        f"    {{{c_string(border.name)}, OPENNEUTRON_{border.dtype.upper()}, {border.size_bytes}, {border.elements}, "
-        f"{len(border.shape)}, {{{shape}}}, {{{order}}}, {', '.join(map(str, figures))}}},"
+        f"    {{{c_string(tensor.name)}, OPENNEUTRON_{tensor.dtype.upper()}, {tensor.size_bytes}, {tensor.elements}, "
+        f"{len(tensor.shape)}, {{{shape}}}, {{{order}}}, {', '.join(map(str, figures))}}},"
     )
 
 
@@ -181,25 +174,6 @@ def blobs_assembler(section: str, files: Sequence[tuple[str, str]]) -> str:
         lines += ["    .balign 16", f"    .global {symbol}", f"{symbol}:", f'    .incbin "{name}"', "    .balign 16"]
     lines.append('    .section .note.GNU-stack, "", %progbits')  # Linux: the stack stays without code
     return "\n".join(lines) + "\n"
-
-
-def golden_header() -> str:
-    """Return ``golden.h``."""
-    return f"""{LICENCE}
-{GENERATED}
-/* Inputs, and the outputs that the simulator computed of them. */
-#ifndef GOLDEN_H
-#define GOLDEN_H
-
-#include <stdint.h>
-
-#include "openneutron_model.h"
-
-extern const void *const openneutron_golden_inputs[OPENNEUTRON_INPUT_PLACES];
-extern const uint8_t *const openneutron_golden_outputs[OPENNEUTRON_OUTPUT_COUNT];
-
-#endif
-"""
 
 
 def golden_source(inputs: int, outputs: int) -> str:
@@ -246,8 +220,3 @@ def sources_cmake(
                 f'    INCLUDE_DIRECTORIES "${{CMAKE_CURRENT_LIST_DIR}}/{folder}"\n    OBJECT_DEPENDS "{";".join(needed)}")\n'
             )
     return text
-
-
-def manifest(made_by: str, model: str, port: str, digests: dict[str, str]) -> str:
-    """Return ``bundle.json``: the version, the model, and the SHA-256 of each file."""
-    return json.dumps({"made_by": made_by, "model": model, "port": port, "files": digests}, indent=1) + "\n"

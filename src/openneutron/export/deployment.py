@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The part of a model that runs on the device: programs one after the other, and the tensors at the model's borders."""
+"""The part of a model that runs on the device: its programs in order, and the model's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from enum import Enum
 from openneutron.isa import Program
 
 ITEM_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4}
-"""The types a border can have, and the bytes of one element."""
+"""The possible types of inputs and outputs, and the bytes of one element."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """real = scale * (stored - zero_point); what is stored lies between ``least`` and ``most``."""
+    """real = scale * (stored - zero_point), where stored is from ``least`` to ``most``."""
 
     scale: float
     zero_point: int
@@ -25,10 +25,10 @@ class Quantization:
 
 @dataclass(frozen=True, slots=True)
 class IoTensor:
-    """A tensor that a run takes or gives, as the program has it in memory.
+    """An input or output of a run, in the memory layout of the program.
 
-    ``shape`` is the model's own, ``order`` the order in which its dimensions lie in memory, outermost first. ``model_index`` is
-    the input or output of the model that it belongs to; ``is_float`` says that the model itself has float32 there.
+    ``shape`` is that of the model, ``order`` the memory order of its dimensions, outermost first. ``model_index`` is the index
+    of the model's input or output; ``is_float`` is True where the model itself has float32.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Where(Enum):
     INPUT = 0
     OUTPUT = 1
     BETWEEN = 2
-    """A tensor that one program gives and another takes."""
+    """An output of one program and input of another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The folder of a bundle: what may be overwritten, and how it is written."""
+"""The folder of a bundle, and the files that may be overwritten."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check(folder: Path, force: bool) -> dict[str, str]:
 
 
 def _manifest(folder: Path) -> dict[str, str] | None:
-    """Return the files an export says it wrote there; None where there is no such list."""
+    """Return the files of an earlier export from its manifest; None without a manifest."""
     try:
         stated = json.loads((folder / MANIFEST).read_text())["files"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -79,22 +79,7 @@ def write(folder: Path, contents: Mapping[str, bytes], earlier: Mapping[str, str
 
     Raises InvalidOptionError where something can't be written; folders made for it are then removed again.
     """
-    made: list[Path] = []
-    try:
-        for name in contents:
-            for parent in reversed((folder / name).relative_to(folder.parent).parents[:-1]):
-                place = folder.parent / parent
-                if not place.exists():
-                    place.mkdir()
-                    made.append(place)
-        files.write({folder / name: data for name, data in contents.items()})
-    except (OSError, InvalidOptionError) as error:
-        for place in reversed(made):
-            with suppress(OSError):
-                place.rmdir()
-        if isinstance(error, OSError):
-            raise InvalidOptionError(f"--to '{folder}': it can't be written: {error.strerror or error}.") from error
-        raise
+    files.write({folder / name: data for name, data in contents.items()}, folder)
     for name in earlier.keys() - contents.keys():
         with suppress(OSError):
             (folder / name).unlink()

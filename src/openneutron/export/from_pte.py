@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A ``.pte`` as a deployment: its delegate calls, and the quantization at its borders."""
+"""A ``.pte`` as a deployment: its delegate calls, and the quantization of its inputs and outputs."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from openneutron import pte
 from openneutron.errors import InvalidModelError, InvalidProgramError
@@ -45,7 +45,7 @@ def read_pte(data: bytes, file: str, name: str) -> Deployment:
     except IndexError as error:  # a value, operator or delegate that the file does not have
         raise _damaged(file) from error
     reader.refuse_what_is_not_computed()
-    return Deployment(name, made, *reader.borders(), tuple(reader.between.values()))
+    return Deployment(name, made, *reader.io_tensors(), tuple(reader.between.values()))
 
 
 def _damaged(file: str) -> InvalidProgramError:
@@ -53,7 +53,7 @@ def _damaged(file: str) -> InvalidProgramError:
 
 
 def _size_bytes(tensor: TensorValue) -> int:
-    """Return bytes of a tensor; 0 where a border can't have its type or shape."""
+    """Return bytes of a tensor; 0 where inputs and outputs can't have its type or shape."""
     if tensor.dtype not in ITEM_BYTES or min(tensor.shape, default=1) < 1:
         return 0
     return math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype]
@@ -79,7 +79,7 @@ def _constant_methods(found: list[Method]) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Values of the method and what they are to the programs."""
+    """The values of the method, and their roles in the programs."""
 
     method: Method
     file: str
@@ -94,12 +94,12 @@ class _Reader:
     """The order in memory that a value's program gives it."""
 
     def refuse_cpu_operators(self) -> None:
-        """Raise InvalidModelError where something other than delegates and the borders' quantization runs."""
+        """Raise InvalidModelError for operators other than delegate calls and the quantization of inputs and outputs."""
         on_cpu: Counter[str] = Counter()
         for step in self.method.instructions:
             if isinstance(step, Jump):
                 on_cpu["a move or jump"] += 1
-            elif isinstance(step, KernelCall) and not self._is_border(step):
+            elif isinstance(step, KernelCall) and not self._is_conversion(step):
                 on_cpu[step.operator] += 1
             elif isinstance(step, DelegateCall) and self.method.delegates[step.delegate].backend != pte.BACKEND_ID:
                 on_cpu[f"delegate {self.method.delegates[step.delegate].backend}"] += 1
@@ -110,7 +110,7 @@ class _Reader:
                 "and why, with `openneutron explain MODEL`, or link the .pte with ExecuTorch's own runtime and runtime/delegate."
             )
 
-    def _is_border(self, step: KernelCall) -> bool:
+    def _is_conversion(self, step: KernelCall) -> bool:
         if step.operator == QUANTIZE:
             return step.arguments[0] in self.method.inputs
         return step.operator == DEQUANTIZE and step.arguments[-1] in self.method.outputs
@@ -124,7 +124,7 @@ class _Reader:
         if not (0 < scale < math.inf and -128 <= least <= zero <= most <= 127):
             raise InvalidModelError(
                 f"'{self.file}': {step.operator} has scale {scale}, zero point {zero} and the range {least} to {most}; a bundle "
-                "has int8 at its borders. Compile the model again with this version."
+                "has int8 inputs and outputs. Compile the model again with this version."
             )
         return Quantization(scale, zero, least, most)
 
@@ -176,58 +176,62 @@ class _Reader:
                 "Compile the model with use_neutron_for_format_conversion=True."
             )
 
+    def _conversion(self, operator: str, place: int, value: int) -> KernelCall | None:
+        """Return the call of an operator that has the value at this place of its arguments; None where there is no such
+        call."""
+        calls = (step for step in self.method.instructions if isinstance(step, KernelCall))
+        return next((step for step in calls if step.operator == operator and step.arguments[place] == value), None)
+
     def _input(self, value: int, order: tuple[int, ...]) -> IoTensor:
-        for step in self.method.instructions:
-            if isinstance(step, KernelCall) and step.operator == QUANTIZE and step.arguments[-1] == value:
-                index = self.method.inputs.index(step.arguments[0])
-                return replace(
-                    self._border("input", value, index, order), quantization=self._quantized(step), is_float=True
-                )
-        if value not in self.method.inputs:
+        step = self._conversion(QUANTIZE, -1, value)
+        taken = value if step is None else step.arguments[0]
+        if taken not in self.method.inputs:
             raise InvalidModelError(
                 f"'{self.file}': a delegate call takes a constant of the file. Compile the model again with this version."
             )
-        return self._border("input", value, self.method.inputs.index(value), order)
+        return self._tensor("input", value, self.method.inputs.index(taken), order, step)
 
     def _given(self, value: int, form: Format) -> Place:
         order = self.orders[value] = self._order(value, form)
-        for step in self.method.instructions:
-            if isinstance(step, KernelCall) and step.operator == DEQUANTIZE and step.arguments[0] == value:
-                index = self.method.outputs.index(step.arguments[-1])
-                border = self._border("output", value, index, order)
-                self.outputs[value] = replace(border, quantization=self._quantized(step), is_float=True)
-                return Place(Where.OUTPUT, list(self.outputs).index(value))
-        if value in self.method.outputs:
-            self.outputs[value] = self._border("output", value, self.method.outputs.index(value), order)
+        step = self._conversion(DEQUANTIZE, 0, value)
+        given = value if step is None else step.arguments[-1]
+        if given in self.method.outputs:
+            self.outputs[value] = self._tensor("output", value, self.method.outputs.index(given), order, step)
             return Place(Where.OUTPUT, list(self.outputs).index(value))
         self.between[value] = _size_bytes(self.method.tensor(value))
         return Place(Where.BETWEEN, list(self.between).index(value))
 
-    def _border(self, kind: str, value: int, index: int, order: tuple[int, ...]) -> IoTensor:
-        """Return a border without quantization of its own, or with the one that a method of the file states."""
+    def _tensor(
+        self, kind: str, value: int, index: int, order: tuple[int, ...], conversion: KernelCall | None
+    ) -> IoTensor:
+        """Return an input or output with the quantization of its conversion; without a conversion, with the one that a
+        method of the file states, if any."""
         tensor = self.method.tensor(value)
         name = f"{kind}{index}"
         if tensor.dtype not in ITEM_BYTES:
             raise InvalidModelError(
                 f"'{self.file}': {name} is {tensor.dtype}; a bundle has {', '.join(ITEM_BYTES)}. Convert it in the model's caller."
             )
-        known = [self.numbers.get(f"{name}_{what}") for what in ("scale", "zp", "quant_min", "quant_max")]
-        scale, zero, least, most = known
+        scale, zero, least, most = (
+            self.numbers.get(f"{name}_{what}") for what in ("scale", "zp", "quant_min", "quant_max")
+        )
         quantization = None
-        if scale is not None and zero is not None and least is not None and most is not None:
+        if conversion is not None:
+            quantization = self._quantized(conversion)
+        elif scale is not None and zero is not None and least is not None and most is not None:
             quantization = Quantization(float(scale), int(zero), int(least), int(most))
-        return IoTensor(name, tensor.dtype, tensor.shape, order, quantization, index)
+        return IoTensor(name, tensor.dtype, tensor.shape, order, quantization, index, conversion is not None)
 
     def refuse_what_is_not_computed(self) -> None:
         """Raise InvalidModelError where an output of the model comes from no program."""
-        given = {border.model_index for border in self.outputs.values()}
+        given = {tensor.model_index for tensor in self.outputs.values()}
         computed = set(self.outputs)
         for index, value in enumerate(self.method.outputs):
             if index not in given and value not in computed:
                 raise InvalidModelError(
-                    f"'{self.file}': output {index} is none that the NPU computes (an input, a constant, or one given twice). "
-                    "Leave it out of what the model returns."
+                    f"'{self.file}': output {index} is not computed by the NPU (it is an input, a constant, or returned twice). "
+                    "Remove it from the model's outputs."
                 )
 
-    def borders(self) -> tuple[tuple[IoTensor, ...], tuple[IoTensor, ...]]:
+    def io_tensors(self) -> tuple[tuple[IoTensor, ...], tuple[IoTensor, ...]]:
         return tuple(self.inputs.values()), tuple(self.outputs.values())

@@ -53,12 +53,12 @@ def read_tflite(data: bytes | Path, name: str) -> Deployment:
                 tuple(Place(Where.OUTPUT, index) for index in range(len(outputs))),
             ),
         ),
-        tuple(_border(file, tensor, model_inputs.index(tensor.name)) for tensor in inputs),
-        tuple(_border(file, tensor, model_outputs.index(tensor.name)) for tensor in outputs),
+        tuple(_io_tensor(file, tensor, model_inputs.index(tensor.name)) for tensor in inputs),
+        tuple(_io_tensor(file, tensor, model_outputs.index(tensor.name)) for tensor in outputs),
     )
 
 
-def _border(file: str, tensor: Tensor, index: int) -> IoTensor:
+def _io_tensor(file: str, tensor: Tensor, index: int) -> IoTensor:
     dtype = str(tensor.dtype)
     if dtype not in ITEM_BYTES:
         raise InvalidModelError(f"'{file}': '{tensor.name}' is {dtype}; a bundle has {', '.join(ITEM_BYTES)}.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Inputs to check a bundle with, and what the simulator computes of them."""
+"""Inputs to check a bundle with, and their outputs from the simulator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from openneutron.errors import DriverError
 from openneutron.export.deployment import Deployment, IoTensor, Place, Where
-from openneutron.isa.rows import ALIGNMENT
 from openneutron.simulator import Simulator
 
 SEED = 0
@@ -27,28 +26,28 @@ class Golden:
 def golden(deployment: Deployment) -> Golden:
     """Return seeded random inputs and the outputs of the simulator, the same for the same model.
 
-    Integers that are no int8 values may be places in a table: they are zeros where random ones name nothing. Raises
+    Integers other than int8 may be indices of a table: they are zeros where random ones are outside of the table. Raises
     DriverError where the driver refuses a program.
     """
     generator = np.random.default_rng(SEED)
-    inputs = [_random(generator, border) for border in deployment.inputs]
+    inputs = [_random(generator, tensor) for tensor in deployment.inputs]
     try:
         outputs = _run(deployment, inputs)
     except DriverError:
-        if all(border.dtype == "int8" for border in deployment.inputs):
+        if all(tensor.dtype == "int8" for tensor in deployment.inputs):
             raise
         inputs = [
-            values if border.dtype == "int8" else np.zeros_like(values)
-            for values, border in zip(inputs, deployment.inputs, strict=True)
+            values if tensor.dtype == "int8" else np.zeros_like(values)
+            for values, tensor in zip(inputs, deployment.inputs, strict=True)
         ]
         outputs = _run(deployment, inputs)
     return Golden(tuple(values.tobytes() for values in inputs), tuple(values.tobytes() for values in outputs))
 
 
-def _random(generator: np.random.Generator, border: IoTensor) -> NDArray[np.uint8]:
-    if border.dtype == "bool":
-        return generator.integers(0, 2, border.elements, np.uint8)
-    return generator.integers(0, 256, border.size_bytes, np.uint8)
+def _random(generator: np.random.Generator, tensor: IoTensor) -> NDArray[np.uint8]:
+    if tensor.dtype == "bool":
+        return generator.integers(0, 2, tensor.elements, np.uint8)
+    return generator.integers(0, 256, tensor.size_bytes, np.uint8)
 
 
 def _run(deployment: Deployment, inputs: list[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
@@ -58,8 +57,3 @@ def _run(deployment: Deployment, inputs: list[NDArray[np.uint8]]) -> list[NDArra
             results = simulator.run([values[place] for place in call.inputs])
         values.update(zip(call.outputs, results, strict=True))
     return [values[Place(Where.OUTPUT, index)] for index in range(len(deployment.outputs))]
-
-
-def padded(data: bytes) -> bytes:
-    """Return the bytes up to the next multiple of 16: a file that ``.incbin`` takes."""
-    return data + bytes(-len(data) % ALIGNMENT)

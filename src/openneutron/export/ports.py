@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The files that each build system expects of a bundle, and the README's words about them."""
+"""The build systems of bundles, and the README's words about them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A way to build a bundle.
+    """A build system of a bundle.
 
-    ``files`` are templates by the place they go to; ``build`` is the README's part about building, ``table`` its rows about files.
+    Below ``templates/<name>``, ``files`` has the build system's files at their places in the bundle and ``BUILD.md`` the
+    README's part about building. ``table`` are the README's rows about the files.
     """
 
     name: str
-    files: dict[str, str]
-    build: str
     words: str
     table: str
     memory: str
@@ -29,18 +28,9 @@ class Port:
 
 CORTEX_M33 = Port(
     name="cortex_m33",
-    files={
-        "CMakeLists.txt": "cortex_m33/CMakeLists.txt",
-        "example/board.h": "example/board.h",
-        **{
-            f"port/{name}": f"cortex_m33/{name}"
-            for name in ("board.c", "memory.cmake", "mps2_an505.ld", "startup.c", "startup.h", "toolchain.cmake")
-        },
-    },
-    build="cortex_m33/BUILD.md",
     words=" for a Cortex-M33 with a GNU toolchain and CMake",
     table="| `port/` | toolchain file, start code, linker script and semihosting for QEMU's mps2-an505 |",
-    memory="The example prints what it used. Code is counted once it is linked: the build ends with a table of flash, SRAM and stack.",
+    memory="The example prints the used memory. The build ends with a table of flash, SRAM and stack of the linked code.",
     options="given to CMake as `-DNAME=VALUE`",
     executorch="cortex_m33/EXECUTORCH.md",
     next_step="cmake -S {folder} -B {folder}/build && cmake --build {folder}/build --target run",
@@ -48,22 +38,10 @@ CORTEX_M33 = Port(
 
 ZEPHYR = Port(
     name="zephyr",
-    files={
-        "example/board.h": "example/board.h",
-        **{
-            f"zephyr/{name}": f"zephyr/{name}"
-            for name in ("module.yml", "CMakeLists.txt", "Kconfig", "port.c", "openneutron_zephyr.h")
-        },
-        "samples/selfcheck/CMakeLists.txt": "zephyr/sample_CMakeLists.txt",
-        "samples/selfcheck/prj.conf": "zephyr/prj.conf",
-        "samples/selfcheck/sample.yaml": "zephyr/sample.yaml",
-        "samples/selfcheck/src/board.c": "zephyr/board.c",
-    },
-    build="zephyr/BUILD.md",
     words=" as a Zephyr module",
     table="| `zephyr/` | the module: `module.yml`, `CMakeLists.txt`, `Kconfig`, Zephyr's clock for the driver |\n"
     "| `samples/selfcheck/` | an application that checks the model |",
-    memory="Code is counted once it is linked: Zephyr's targets `rom_report` and `ram_report` say what it takes.",
+    memory="Zephyr's targets `rom_report` and `ram_report` print the sizes of the linked code.",
     options="given in `prj.conf` as `CONFIG_NAME=VALUE`",
     executorch="EXECUTORCH.md",
     next_step="west build -b BOARD {folder}/samples/selfcheck",
@@ -71,17 +49,9 @@ ZEPHYR = Port(
 
 MCUXPRESSO = Port(
     name="mcuxpresso",
-    files={
-        **{f"mcux/{name}": f"mcuxpresso/{name}" for name in ("module.yml", "CMakeLists.txt", "Kconfig")},
-        "example/CMakeLists.txt": "mcuxpresso/example_CMakeLists.txt",
-        "example/prj.conf": "mcuxpresso/prj.conf",
-        "example/board.c": "mcuxpresso/board.c",
-        "example/board.h": "example/board.h",
-    },
-    build="mcuxpresso/BUILD.md",
     words=" as a component of the MCUXpresso SDK",
     table="| `mcux/` | the component: `module.yml`, `CMakeLists.txt`, `Kconfig` |",
-    memory="Code is counted once it is linked: the SDK's build ends with the regions that the linker filled.",
+    memory="The SDK's build ends with the used part of each memory region of the linked code.",
     options="given in `prj.conf` as `CONFIG_NAME=VALUE`",
     executorch="EXECUTORCH.md",
     next_step="west build -b BOARD {folder}/example --toolchain armgcc -Dcore_id=CORE",

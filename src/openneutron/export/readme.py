@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The words of a bundle's README."""
+"""The texts of a bundle's README."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def values(deployment: Deployment, kernels: Sequence[str]) -> dict[str, str]:
     return {
         "NAME": plain_name(deployment.name),
         "KERNELS": ", ".join(f"`{kernel}`" for kernel in kernels),
-        "BORDERS": _borders(deployment),
-        "BORDER_WORDS": _border_words(deployment),
+        "TENSORS": _tensors(deployment),
+        "TENSOR_WORDS": _tensor_words(deployment),
         "EXAMPLE": _example(deployment),
-        "WEIGHTS_PLACE": "flash, fetched to SRAM before use" if sizes["prefetch"] else "flash (read where they lie)",
+        "WEIGHTS_PLACE": "flash, fetched to SRAM before use" if sizes["prefetch"] else "flash (read in place)",
         **{name.upper(): str(size) for name, size in sizes.items()},
     }
 
 
 def memory(deployment: Deployment) -> dict[str, int]:
-    """Return bytes of what a deployment takes beside code and stack."""
+    """Return the bytes of a deployment's memory beside code and stack."""
     others = sum(aligned_sizes(deployment)) + deployment.largest("profile_size") + CONTEXT_BYTES * len(deployment.calls)
     return {
         "microcode": sum(len(call.program.microcode) for call in deployment.calls),
@@ -38,53 +38,53 @@ def memory(deployment: Deployment) -> dict[str, int]:
         "arena": deployment.largest("scratch_size"),
         "prefetch": deployment.largest("prefetch_size"),
         "others": others,
-        "callers": sum(border.size_bytes for border in (*deployment.inputs, *deployment.outputs)),
+        "callers": sum(tensor.size_bytes for tensor in (*deployment.inputs, *deployment.outputs)),
     }
 
 
-def _order(border: IoTensor) -> str:
-    names = AXES.get(len(border.shape))
-    if not border.is_permuted:
+def _order(tensor: IoTensor) -> str:
+    names = AXES.get(len(tensor.shape))
+    if not tensor.is_permuted:
         return (
-            "as written" if names is None else f"as written ({names} of PyTorch's)" if border.is_float else "as written"
+            "as written" if names is None else f"as written ({names} of PyTorch's)" if tensor.is_float else "as written"
         )
     if names is None:
-        return "dimensions " + ", ".join(map(str, border.order))
-    return "".join(names[axis] for axis in border.order) + " (channels innermost)"
+        return "dimensions " + ", ".join(map(str, tensor.order))
+    return "".join(names[axis] for axis in tensor.order) + " (channels innermost)"
 
 
-def _borders(deployment: Deployment) -> str:
+def _tensors(deployment: Deployment) -> str:
     rows = [
         "| tensor | name | type and shape | in memory | real value |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for kind, borders in (("inputs", deployment.inputs), ("outputs", deployment.outputs)):
-        for index, border in enumerate(borders):
-            quantization = border.quantization
+    for kind, tensors in (("inputs", deployment.inputs), ("outputs", deployment.outputs)):
+        for index, tensor in enumerate(tensors):
+            quantization = tensor.quantization
             real = (
                 "as stored"
                 if quantization is None
                 else f"{quantization.scale:.9g} * (stored - {quantization.zero_point})"
             )
-            shape = ", ".join(map(str, border.shape))
+            shape = ", ".join(map(str, tensor.shape))
             rows.append(
-                f"| `{kind}[{index}]` | {plain_name(border.name)} | {border.dtype}[{shape}] | {_order(border)} | {real} |"
+                f"| `{kind}[{index}]` | {plain_name(tensor.name)} | {tensor.dtype}[{shape}] | {_order(tensor)} | {real} |"
             )
     return "\n".join(rows)
 
 
-def _border_words(deployment: Deployment) -> str:
+def _tensor_words(deployment: Deployment) -> str:
     words = []
-    borders = (*deployment.inputs, *deployment.outputs)
-    if any(border.is_float for border in borders):
+    tensors = (*deployment.inputs, *deployment.outputs)
+    if any(tensor.is_float for tensor in tensors):
         words.append(
-            "The model itself has float32 there, and ExecuTorch quantizes on the CPU. Here `openneutron_quantize_input` and "
-            "`openneutron_dequantize_output` do, with the model's scales and ExecuTorch's rounding; they keep the order in memory."
+            "The model itself has float32, and ExecuTorch quantizes on the CPU. Here `openneutron_quantize_input` and "
+            "`openneutron_dequantize_output` quantize with the model's scales and ExecuTorch's rounding; they keep the order in memory."
         )
-    if any(border.is_permuted for border in borders):
+    if any(tensor.is_permuted for tensor in tensors):
         words.append(
-            "Where the order in memory is not the one in which the shape is written, `openneutron_arrange_input` and "
-            "`openneutron_arrange_output` put elements (floats or stored values) from one into the other."
+            "Where the order in memory differs from that of the shape, `openneutron_arrange_input` and "
+            "`openneutron_arrange_output` convert elements (floats or stored values) between both orders."
         )
     return "\n".join(words) or "Values are passed as they are stored."
 
@@ -93,23 +93,23 @@ def _example(deployment: Deployment) -> str:
     inputs = ", ".join(f"input{index}" for index in range(len(deployment.inputs)))
     outputs = ", ".join(f"output{index}" for index in range(len(deployment.outputs)))
     lines = ['#include "openneutron.h"', ""]
-    for kind, borders in (("input", deployment.inputs), ("output", deployment.outputs)):
-        for index, border in enumerate(borders):
-            kind_c = {"bool": "bool", "float32": "float"}.get(border.dtype, f"{border.dtype}_t")
-            lines.append(f"static {kind_c} {kind}{index}[{border.elements}];")
+    for kind, tensors in (("input", deployment.inputs), ("output", deployment.outputs)):
+        for index, tensor in enumerate(tensors):
+            kind_c = {"bool": "bool", "float32": "float"}.get(tensor.dtype, f"{tensor.dtype}_t")
+            lines.append(f"static {kind_c} {kind}{index}[{tensor.elements}];")
     lines += [
         "",
         "NeutronError error = openneutron_init(); /* once */",
         f"const void *inputs[OPENNEUTRON_INPUT_COUNT] = {{{inputs}}};",
         f"void *outputs[OPENNEUTRON_OUTPUT_COUNT] = {{{outputs}}};",
     ]
-    helped = [index for index, border in enumerate(deployment.inputs) if border.is_float]
+    helped = [index for index, tensor in enumerate(deployment.inputs) if tensor.is_float]
     lines += [
         f"openneutron_quantize_input({index}, values{index}, input{index}); /* float to int8 */" for index in helped
     ]
     lines += ["if (error == ENONE) error = openneutron_run(inputs, outputs);"]
     lines += ["if (error != ENONE) puts(openneutron_error_text(error));"]
-    helped = [index for index, border in enumerate(deployment.outputs) if border.is_float]
+    helped = [index for index, tensor in enumerate(deployment.outputs) if tensor.is_float]
     lines += [
         f"openneutron_dequantize_output({index}, output{index}, results{index}); /* int8 to float */"
         for index in helped

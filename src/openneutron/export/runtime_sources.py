@@ -13,6 +13,7 @@ from openneutron.isa import rows
 OTHER_MACHINES = re.compile(r"_avx[0-9a-z]*\.c$")
 """Variants of kernels for the host."""
 
+PATTERNS = ("include/*.h", "driver/*.[ch]", "delegate/*", "ports/cortex_m33/*.[ch]")
 ALWAYS = ("kernels/check.c", "kernels/selection.h")
 TABLE = "table.c"
 """All kernels: a selection takes its place."""
@@ -35,15 +36,15 @@ def runtime_folder() -> Path:
 
 
 def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
-    """Return the files that a build with these kernels and variants needs, and the ExecuTorch delegate, by their path
-    from ``runtime/``.
+    """Return the files that a build with these kernels and variants needs, the ExecuTorch delegate and the port for
+    Cortex-M33, by their path from ``runtime/``.
 
     ``kernels``: names such as ``softmax_s8`` and ``compare_s8:less``. Of the kernels' folders, sources of other kernels and of
     other machines are left out, and headers are those that are included.
     """
     folder = runtime_folder()
     wanted = {kernel.partition(":")[0] for kernel in kernels}
-    files = [path for pattern in ("include/*.h", "driver/*.[ch]", "delegate/*") for path in folder.glob(pattern)]
+    files = [path for pattern in PATTERNS for path in folder.glob(pattern)]
     files += [folder / name for name in ALWAYS]
     files += [path for path in folder.glob("kernels/*/*.c") if _kernel_of(path.stem) in wanted and _is_ours(path)]
     found: dict[str, bytes] = {}
@@ -60,14 +61,6 @@ def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
                 waiting.append(included)
                 waiting += _implementations(included)
     return dict(sorted(found.items()))
-
-
-def port_sources(port: str) -> dict[str, bytes]:
-    """Return the C files of one of the runtime's ports, by their path from ``runtime/``."""
-    folder = runtime_folder()
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.glob(f"ports/{port}/*.[ch]"))
-    }
 
 
 def _kernel_of(stem: str) -> str | None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""LiteRT files that run partly on the NPU: compiling them, and running what comes out."""
+"""LiteRT files that run partly on the NPU: compiled, and run."""
 
-from openneutron.mixed.compiled_file import CompiledFile, analyse_file, compile_file
+from openneutron.mixed.compiled_file import CompiledFile, compile_file, part_name
 from openneutron.mixed.run import FileSimulator
 
-__all__ = ["CompiledFile", "FileSimulator", "analyse_file", "compile_file"]
+__all__ = ["CompiledFile", "FileSimulator", "compile_file", "part_name"]

@@ -17,7 +17,7 @@ from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
 from openneutron.mixed.fold import folded
-from openneutron.model_options import Progress, silent
+from openneutron.options import Progress, silent
 from openneutron.targets import Target
 
 
@@ -38,10 +38,6 @@ class CompiledFile:
     @property
     def graph(self) -> Graph:
         return self.model.graph
-
-    def part_name(self, index: int) -> str:
-        """Return the name of a partition's NeutronGraph, which its tensors in the file carry too."""
-        return part_name(index)
 
     def to_bytes(self) -> bytes:
         """Return the ``.tflite``. The same compile gives the same bytes."""
@@ -69,6 +65,7 @@ class CompiledFile:
 
 
 def part_name(index: int) -> str:
+    """Return the name of a partition's NeutronGraph, which its tensors in the file have too."""
     return f"neutron_graph_{index}"
 
 
@@ -78,29 +75,16 @@ def compile_file(
     options: CompileOptions = CompileOptions(),
     operators_not_to_delegate: Sequence[str] = (),
     progress: Progress = silent,
+    must_delegate: bool = True,
 ) -> CompiledFile:
-    """Return the compiled file. Messages call it ``name``.
+    """Return the compiled file, which messages call ``name``.
 
-    The SRAM budget holds for each partition: they run one after the other, in the same memory. Raises InvalidModelError
-    where nothing in the file can run on the NPU or the file is compiled already, InvalidOptionError for unknown names in
-    ``operators_not_to_delegate``, BudgetError with the least that every partition would do with.
-    """
-    result = analyse_file(model, name, options, operators_not_to_delegate, progress)
-    if not result.parts:
-        raise InvalidModelError(_nothing_to_do(result))
-    return result
+    The result's model is the file with known shapes and the results of constant operators as constants. The SRAM budget
+    holds for each partition: they run one after the other, in the same memory.
 
-
-def analyse_file(
-    model: LiteRTModel,
-    name: str,
-    options: CompileOptions = CompileOptions(),
-    operators_not_to_delegate: Sequence[str] = (),
-    progress: Progress = silent,
-) -> CompiledFile:
-    """Compile as ``compile_file`` does, but accept a file without operators for the NPU.
-
-    The result's model is the file with known shapes and the results of constant operators as constants.
+    Raises InvalidModelError where nothing in the file can run on the NPU (with ``must_delegate``) or the file is compiled
+    already, InvalidOptionError for unknown names in ``operators_not_to_delegate``, BudgetError with the smallest budget
+    that suffices for every partition.
     """
     graph = model.graph
     for place, node in enumerate(graph.nodes):
@@ -126,7 +110,10 @@ def analyse_file(
     budget = budget_bytes(options.sram_budget, target)
     if too_large:
         raise over_budget(name, too_large, count, budget)
-    return CompiledFile(name, model, target, partitioning, tuple(parts), budget)
+    result = CompiledFile(name, model, target, partitioning, tuple(parts), budget)
+    if must_delegate and not parts:
+        raise InvalidModelError(_nothing_to_do(result))
+    return result
 
 
 def check_names(graph: Graph, name: str, operators: Sequence[str]) -> None:

@@ -92,12 +92,12 @@ class FileSimulator:
             yield _Piece(cut(loaded.model, places, into, out), words, into, out)
         if len(stateful) > 1:
             raise InvalidModelError(
-                f"operators {stateful[0]} and {stateful[1]} share LiteRT variables or tables and a NeutronGraph lies between them; "
-                "a file is run piece by piece here, and each piece has its own. Run it on the device."
+                f"operators {stateful[0]} and {stateful[1]} share LiteRT variables or tables and a NeutronGraph is between them; "
+                "the parts of a file run in separate interpreters here, each with variables of its own. Run it on the device."
             )
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the outputs, in the file's order, typed and shaped as the file says.
+        """Return the outputs in the file's order, with the types and shapes of the file.
 
         Raises InvalidOptionError for a wrong count, shape or type of inputs, InvalidModelError where LiteRT can't run a
         CPU fallback, or crashes.

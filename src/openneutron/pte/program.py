@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The delegate payloads inside a ``.pte`` file, found without ExecuTorch.
 
-A ``.pte`` is a flatbuffer (ExecuTorch's schema/program.fbs) whose payloads lie in it or in segments behind it; the extended
-header at byte 8 says where it ends and where the segments begin. Only what leads to the payloads is read here.
+A ``.pte`` is a flatbuffer (ExecuTorch's schema/program.fbs) with payloads inside it or in segments behind it; the extended
+header at byte 8 has its end and the start of the segments. This module reads only the parts that lead to the payloads.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from openneutron.errors import InvalidProgramError
@@ -45,42 +44,7 @@ class Delegate:
 
 def delegates(data: bytes, name: str = "model.pte") -> list[Delegate]:
     """Return all delegates of the file, method by method. Raises InvalidProgramError for a damaged or other file."""
-    if data[4:8] != FILE_IDENTIFIER:
-        raise InvalidProgramError(
-            f"'{name}' is no ExecuTorch program: bytes 4 to 7 are {data[4:8]!r}; a .pte file has {FILE_IDENTIFIER!r} there."
-        )
-    segment_base = 0
-    if data[8:12] == EXTENDED_HEADER and len(data) >= 32:
-        length, program_size, segment_base = struct.unpack_from("<IQQ", data, 12)
-        segments_size = struct.unpack_from("<Q", data, 32)[0] if length > 24 and len(data) >= 40 else 0
-        stated = max(program_size, segment_base + segments_size)
-        if len(data) < stated:
-            raise InvalidProgramError(
-                f"'{name}': it is {len(data)} bytes; its header says {stated}. The file is truncated."
-            )
-    try:
-        return list(_delegates(Table.root(data), segment_base))
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise InvalidProgramError(
-            f"'{name}' is damaged: its flatbuffer can't be read. Compile the model again."
-        ) from error
-
-
-def _delegates(program: Table, segment_base: int) -> list[Delegate]:
-    found = []
-    inline, segments = program.tables(PROGRAM_DELEGATE_DATA), program.tables(PROGRAM_SEGMENTS)
-    for plan in program.tables(PROGRAM_EXECUTION_PLAN):
-        for delegate in plan.tables(PLAN_DELEGATES):
-            reference = delegate.table(DELEGATE_PROCESSED)
-            index = reference.number(REFERENCE_INDEX, "<I")
-            if reference.number(REFERENCE_LOCATION, "<b") == 0:
-                payload = inline[index].content(INLINE_DATA)
-            else:
-                start = segment_base + segments[index].number(SEGMENT_OFFSET, "<Q")
-                payload = program.slice(start, segments[index].number(SEGMENT_SIZE, "<Q"))
-            method = plan.content(PLAN_NAME).decode()
-            found.append(Delegate(method, delegate.content(DELEGATE_ID).decode(), payload))
-    return found
+    return [delegate for method in methods(data, name) for delegate in method.delegates]
 
 
 def payloads(data: bytes, name: str = "model.pte") -> list[tuple[str, Payload]]:
@@ -96,6 +60,15 @@ def payloads(data: bytes, name: str = "model.pte") -> list[tuple[str, Payload]]:
                 found.append((title, parse(delegate.payload)))
             except InvalidProgramError as error:
                 raise InvalidProgramError(f"'{name}' ({title}): {error}") from error
+    return found
+
+
+def own_payloads(data: bytes, name: str) -> list[tuple[str, Payload]]:
+    """Return ``payloads``. Raises InvalidProgramError where the file has no NeutronBackend delegate."""
+    found = payloads(data, name)
+    if not found:
+        others = ", ".join(sorted({delegate.backend for delegate in delegates(data, name)})) or "none"
+        raise InvalidProgramError(f"'{name}' has no {BACKEND_ID} delegate in it; its delegates: {others}.")
     return found
 
 
@@ -119,12 +92,12 @@ TENSOR_TYPE = 0
 TENSOR_SIZES = 2
 
 SCALAR_TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 6: "float32", 7: "float64", 11: "bool"}
-"""Of scalar_type.fbs, those that a border of ours can have; others keep their number."""
+"""The types of scalar_type.fbs that inputs and outputs of our delegates can have; others keep their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor. In which order it lies in memory is the delegate's matter (``payload.Format``)."""
+    """A tensor. The delegate's payload has its order in memory (``payload.Format``)."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -151,7 +124,7 @@ class DelegateCall:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Whatever else ExecuTorch can do: a move, a conditional jump, a free."""
+    """Any other instruction of ExecuTorch: a move, a conditional jump, a free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,34 +148,58 @@ class Method:
 
 def methods(data: bytes, name: str = "model.pte") -> list[Method]:
     """Return all methods of the file. Raises InvalidProgramError for a damaged or other file."""
-    found = delegates(data, name)
+    if data[4:8] != FILE_IDENTIFIER:
+        raise InvalidProgramError(
+            f"'{name}' is no ExecuTorch program: bytes 4 to 7 are {data[4:8]!r}; a .pte file has {FILE_IDENTIFIER!r} there."
+        )
+    segment_base = 0
+    if data[8:12] == EXTENDED_HEADER and len(data) >= 32:
+        length, program_size, segment_base = struct.unpack_from("<IQQ", data, 12)
+        segments_size = struct.unpack_from("<Q", data, 32)[0] if length > 24 and len(data) >= 40 else 0
+        stated = max(program_size, segment_base + segments_size)
+        if len(data) < stated:
+            raise InvalidProgramError(
+                f"'{name}': it is {len(data)} bytes; its header says {stated}. The file is truncated."
+            )
     try:
-        return list(_methods(Table.root(data), found))
+        program = Table.root(data)
+        return [_method(program, plan, segment_base) for plan in program.tables(PROGRAM_EXECUTION_PLAN)]
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise InvalidProgramError(
             f"'{name}' is damaged: its flatbuffer can't be read. Compile the model again."
         ) from error
 
 
-def _methods(program: Table, found: list[Delegate]) -> Iterator[Method]:
-    for plan in program.tables(PROGRAM_EXECUTION_PLAN):
-        name = plan.content(PLAN_NAME).decode()
-        operators = [
-            ".".join(part for part in (table.content(0).decode(), table.content(1).decode()) if part)
-            for table in plan.tables(PLAN_OPERATORS)
-        ]
-        yield Method(
-            name=name,
-            values=tuple(_value(table) for table in plan.tables(PLAN_VALUES)),
-            inputs=plan.numbers(PLAN_INPUTS, "<i"),
-            outputs=plan.numbers(PLAN_OUTPUTS, "<i"),
-            instructions=tuple(
-                _instruction(table, operators)
-                for chain in plan.tables(PLAN_CHAINS)
-                for table in chain.tables(CHAIN_INSTRUCTIONS)
-            ),
-            delegates=tuple(delegate for delegate in found if delegate.method == name),
-        )
+def _method(program: Table, plan: Table, segment_base: int) -> Method:
+    name = plan.content(PLAN_NAME).decode()
+    operators = [
+        ".".join(part for part in (table.content(0).decode(), table.content(1).decode()) if part)
+        for table in plan.tables(PLAN_OPERATORS)
+    ]
+    return Method(
+        name=name,
+        values=tuple(_value(table) for table in plan.tables(PLAN_VALUES)),
+        inputs=plan.numbers(PLAN_INPUTS, "<i"),
+        outputs=plan.numbers(PLAN_OUTPUTS, "<i"),
+        instructions=tuple(
+            _instruction(table, operators)
+            for chain in plan.tables(PLAN_CHAINS)
+            for table in chain.tables(CHAIN_INSTRUCTIONS)
+        ),
+        delegates=tuple(
+            Delegate(name, table.content(DELEGATE_ID).decode(), _delegate_payload(program, table, segment_base))
+            for table in plan.tables(PLAN_DELEGATES)
+        ),
+    )
+
+
+def _delegate_payload(program: Table, delegate: Table, segment_base: int) -> bytes:
+    reference = delegate.table(DELEGATE_PROCESSED)
+    index = reference.number(REFERENCE_INDEX, "<I")
+    if reference.number(REFERENCE_LOCATION, "<b") == 0:
+        return program.tables(PROGRAM_DELEGATE_DATA)[index].content(INLINE_DATA)
+    segment = program.tables(PROGRAM_SEGMENTS)[index]
+    return program.slice(segment_base + segment.number(SEGMENT_OFFSET, "<Q"), segment.number(SEGMENT_SIZE, "<Q"))
 
 
 def _value(table: Table) -> Value:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables that stay whole on narrow terminals: names get shorter, then columns go, and a line says which."""
+"""Tables for narrow terminals: names are shortened, then columns are dropped and listed below the table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -24,7 +25,7 @@ def short_name(name: str, width: int = NAME_WIDTH) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading and cells. Of those that may go, the one with the highest ``goes`` goes first; 0 stays."""
+    """A column's heading and cells. Columns are dropped in descending order of ``goes``; a column with 0 stays."""
 
     heading: str
     cells: Sequence[str]
@@ -37,11 +38,21 @@ class Column:
         return max(len(text) for text in (self.heading, *self.cells))
 
 
+def facts(rows: Iterable[tuple[str, str]]) -> RenderableType:
+    """Return labels and their values, indented below a title."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in rows:
+        table.add_row(label, Text(value))
+    return Padding(table, (0, 0, 0, 2))
+
+
 @dataclass(frozen=True, slots=True)
 class FittedTable:
-    """One line for each row, whatever the width. ``names`` are the rows' tensors, shortened where they have to be.
+    """A table with one line for each row at any width. ``names`` are the rows' tensors, shortened where necessary.
 
-    ``at`` is where their column stands, ``gap`` the blanks between two columns, an even number.
+    ``at`` is the position of their column, ``gap`` the number of blanks between two columns, which is even.
     """
 
     heading: str
@@ -65,7 +76,9 @@ class FittedTable:
         yield table
         gone = [column.heading for column in self.columns if column not in kept]
         if gone:
-            yield Text(f"Not shown for want of room: {', '.join(gone)}. A wider terminal, a file and --json have all.")
+            yield Text(
+                f"Too wide for this terminal: {', '.join(gone)}. A wider terminal, a file and --json show all columns."
+            )
 
     @property
     def _least(self) -> int:

@@ -8,42 +8,21 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from openneutron import targets
 from openneutron.isa import Record
 from openneutron.isa.listing import KernelCost
+from openneutron.report.fitted import facts
 from openneutron.report.text import duration_text, plural, size_text
 from openneutron.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
-class CallProfile:
-    """An operator of the NPU: the program it is in, and its kernel with modelled cycles."""
+class CallProfile(KernelCost):
+    """An operator of the NPU: its kernel with modelled cycles, and the title of the program it is in."""
 
     program: str
-    cost: KernelCost
-
-    @property
-    def name(self) -> str:
-        """Return the operator's name; empty where the file carries no names."""
-        return self.cost.name
-
-    @property
-    def kernel(self) -> str:
-        return self.cost.kernel
-
-    @property
-    def calls(self) -> int:
-        """Return the kernel calls of one run."""
-        return self.cost.calls
-
-    @property
-    def cycles(self) -> int:
-        """Return the modelled cycles of one run, over all calls."""
-        return self.cost.cycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +91,7 @@ class LoadedSummary:
             "scratch_bytes": self.scratch_bytes,
             "weights_bytes": self.weights_bytes,
             "microcode_bytes": self.microcode_bytes,
-            "calls": [{"program": call.program, **asdict(call.cost)} for call in self.calls],
+            "calls": [asdict(call) for call in self.calls],
         }
 
 
@@ -133,9 +112,4 @@ def loaded_table(summary: LoadedSummary) -> RenderableType:
         ("Microcode", size_text(summary.microcode_bytes)),
         ("File", f"{summary.file}, {size_text(summary.file_bytes)}"),
     ]
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    for heading, cells in rows:
-        table.add_row(heading, Text(cells))
-    return Group(Text(summary.file, "bold"), Padding(table, (0, 0, 0, 2)))
+    return Group(Text(summary.file, "bold"), facts(rows))

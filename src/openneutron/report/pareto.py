@@ -36,7 +36,7 @@ def pareto_table(name: str, points: Sequence[Point], target: Target) -> Renderab
 
 
 def budget_kib(point: Point) -> int:
-    """Return the least --sram-budget that the point fits."""
+    """Return the smallest --sram-budget that the point fits."""
     return -(-point.sram_bytes // 1024)
 
 

@@ -7,14 +7,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.graph.legalize import rename_identities
 from openneutron.compiler.graph.partition import operator_title
 from openneutron.diagnostics import OnCpu
-from openneutron.mixed import CompiledFile
+from openneutron.isa import Program
+from openneutron.mixed import CompiledFile, part_name
 from openneutron.ops.conv import macs
 from openneutron.ops.shape import VIEWS
 from openneutron.targets import Target
@@ -69,12 +70,17 @@ class PartitionSummary:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedSummary:
-    """A piece of the model that NXP's converter compiled: the sizes of what it made; what it costs is not known here."""
+    """A partition that NXP's converter compiled, with the sizes of its program; its costs are unknown here."""
 
     name: str
     microcode_bytes: int
     weights_bytes: int
     kernels_bytes: int
+
+    @classmethod
+    def of(cls, name: str, program: Program) -> Self:
+        """Return the sizes of a partition's program."""
+        return cls(name, len(program.microcode), len(program.weights), len(program.kernels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +138,12 @@ class Summary:
         return fetched or self.weights_bytes + self.sram_bytes <= int(self.target.sram.value * 1024)
 
     def implied_copy_cycles(self, part: PartitionSummary) -> int:
-        """Return the cycles of copying a partition's weights from flash in each inference; 0 where the SRAM holds
+        """Return the cycles of copying the weights of ``part`` from flash in each inference; 0 where the SRAM holds
         them."""
         return 0 if self.weights_fit else fetch_cycles(part.report.weights_bytes, self.target)
 
     def part_cycles(self, part: PartitionSummary) -> int:
-        """Return a partition's share of ``cycles``."""
+        """Return the share of ``part`` in ``cycles``."""
         return part.report.cycles + self.implied_copy_cycles(part)
 
     @property
@@ -254,7 +260,7 @@ def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes
             for item, node in zip(compiled.partitioning.on_cpu, outside, strict=True)
         ),
         partitions=tuple(
-            PartitionSummary(compiled.part_name(number), part.report) for number, part in enumerate(compiled.parts)
+            PartitionSummary(part_name(number), part.report) for number, part in enumerate(compiled.parts)
         ),
         budget_bytes=compiled.budget_bytes,
         file=file,
@@ -297,7 +303,7 @@ class CpuRow:
             "operator": self.title,
             "name": first.name,
             "reason": first.reason,
-            "way_out": first.way_out,
+            "suggestion": first.suggestion,
             "count": len(self.items),
         }
 
@@ -311,7 +317,7 @@ def folded(operators: Iterable[OnCpu]) -> list[CpuRow]:
     rows: dict[tuple[str, ...], list[OnCpu]] = {}
     row_of: dict[tuple[str, ...], tuple[str, ...]] = {}
     for item in operators:
-        words = (item.reason, item.way_out)
+        words = (item.reason, item.suggestion)
         keys = [("name", item.name, *words), *([("call", item.call, *words)] if item.call else [])]
         key = next((row_of[each] for each in keys if each in row_of), keys[0])
         row_of |= dict.fromkeys(keys, key)

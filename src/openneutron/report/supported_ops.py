@@ -14,72 +14,68 @@ from types import ModuleType
 from openneutron import ops
 from openneutron.ops import Op, Quantization, Role
 
-COMMAND = "python -m openneutron.report.supported_ops > docs/supported-ops.md"
-
-INTRODUCTION = f"""<!-- Generated: {COMMAND} -->
+PAGE = """<!-- Generated: python -m openneutron.report.supported_ops > docs/supported-ops.md -->
 # Supported operators
 
-Everything on this page comes from the tables that the compiler itself uses. `openneutron explain MODEL` applies them to a
-model: it names every operator that stays on the CPU, with the limit it breaks.
+This page is generated from the tables of the compiler. `openneutron explain MODEL` applies these tables to a model: it names every
+operator that stays on the CPU, with the limit that the operator exceeds.
 
-All of them compute exactly what LiteRT's int8 reference kernels compute, bit for bit.
-"""
+Every operator computes the same bits as LiteRT's int8 reference kernel.
 
-LITERT_TITLE = """## LiteRT operators
+## LiteRT operators
 
-What a `.tflite` may hold, and what PyTorch operators become on their way. "Quantization" says how the output's scale and
-zero point follow from the input's. Limits that all operators share: activations are int8, quantized per tensor, with static
-shapes; batch sizes are free.
-"""
+A `.tflite` may have these operators, and PyTorch operators are lowered to them. "Quantization" relates the output's scale and zero
+point to the input's. Limits of all operators: activations are int8, quantized per tensor, with static shapes; any batch size is
+possible.
 
-UINT8_TITLE = """## uint8 models
+{litert}
+## uint8 models
 
-Models in uint8, as converters wrote them years ago, are computed on int8 with every stored value and zero point 128 lower, byte-equal
-with LiteRT's uint8 reference kernels; their inputs and outputs stay uint8. Weights may have a zero point: where they do not fit int8
-without it, the layer multiplies twice, by a copy of its input too. LiteRT has no such kernel for these, which stay on the CPU in uint8:
-"""
+uint8 models of old converters are computed in int8, with every stored value and zero point 128 lower. The results equal those of
+LiteRT's uint8 reference kernels byte for byte; inputs and outputs stay uint8. Weights may have a zero point: where weights without the
+zero point do not fit int8, the layer multiplies a second time, by a copy of its input. LiteRT has no matching uint8 kernel for these
+operators, which stay on the CPU in uint8:
 
-ON_CPU_TITLE = """## LiteRT operators that stay on the CPU
+{uint8}
 
-These have reasons of their own. For an operator of LiteRT's schema that this page does not name, there is no kernel: none of this
-project's, and often none for int8 in LiteRT 2.3.0.
-"""
+## LiteRT operators that stay on the CPU
 
-PYTORCH_TITLE = """## PyTorch operators
+The table gives the reasons of these operators. For an operator of LiteRT's schema that is not on this page, this project has no kernel,
+and often LiteRT 2.3.0 has no int8 kernel.
 
-Edge operators that are delegated where they stand between quantize and dequantize nodes (which `NeutronQuantizer` puts
-there). `openneutron explain` gives the reason where one of them stays on the CPU all the same.
-"""
+{on_cpu}
+## PyTorch operators
 
-FUNCTIONS_TITLE = """## Functions of one value
+These edge operators are delegated between quantize and dequantize nodes, which `NeutronQuantizer` inserts. `openneutron explain` gives
+the reason where one of them stays on the CPU.
 
-Whatever PyTorch computes element by element from one quantized tensor and numbers is one table with PyTorch's own results,
-several such operators in a row or side by side included. That holds for every operator that PyTorch calls pointwise; with one
-tensor as operand these are:
-"""
+{pytorch}
+## Pointwise functions
 
-COMPOSITES_TITLE = """## Operators made of others
+A pointwise function of one quantized tensor and numbers becomes one table with PyTorch's own results, also where several operators
+compute the function. This applies to every operator that PyTorch marks as pointwise; those with one tensor as operand are:
 
-`NeutronQuantizer` takes these apart, so that each piece is quantized; the pieces are delegated as above.
-Operators that PyTorch itself states as plain functions of others, such as `aten.hstack.default`, are taken apart as PyTorch
-does.
-"""
+{functions}
+
+## Composite operators
+
+`NeutronQuantizer` decomposes these operators, so that each part is quantized; the parts are delegated as above. Operators that PyTorch
+itself defines by others, such as `aten.hstack.default`, have PyTorch's decompositions.
+
+{composites}"""
 
 COMMON_LIMITS = frozenset({"inputs and outputs int8, quantized per tensor, static shapes"})
 
 
 def text() -> str:
     """Return the page."""
-    return "\n".join(
-        [
-            INTRODUCTION,
-            *(LITERT_TITLE, litert_table()),
-            *(UINT8_TITLE, _code([row.litert for row in _only_int8()]) + "\n"),
-            *(ON_CPU_TITLE, on_cpu_table()),
-            *(PYTORCH_TITLE, pytorch_table()),
-            *(FUNCTIONS_TITLE, _code(functions()) + "\n"),
-            *(COMPOSITES_TITLE, composites_table()),
-        ]
+    return PAGE.format(
+        litert=litert_table(),
+        uint8=_code([row.litert for row in _only_int8()]),
+        on_cpu=on_cpu_table(),
+        pytorch=pytorch_table(),
+        functions=_code(functions()),
+        composites=composites_table(),
     )
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from openneutron.compiler import Report
 from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.options import DEFAULT_EFFORT
-from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, short_name
+from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
 from openneutron.report.summary import PartitionSummary, Summary, folded
 
 SHOWN_ON_CPU = 12
@@ -68,12 +68,7 @@ def _share(part: float) -> str:
 def summary_table(summary: Summary, with_cpu: bool = True) -> RenderableType:
     """Return the figures of a compile, and what stays on the CPU."""
     title = Text.assemble((summary.model, "bold"), f"  for {summary.target.name} ({summary.target.title})")
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column()
-    for label, value in summary_rows(summary):
-        table.add_row(label, value)
-    parts: list[RenderableType] = [title, Padding(table, (0, 0, 0, 2))]
+    parts: list[RenderableType] = [title, facts(summary_rows(summary))]
     if len(summary.partitions) > 1:
         parts += ["", partitions_table(summary)]
     if summary.on_cpu and with_cpu:
@@ -114,13 +109,13 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
                 f"{duration_text(summary.milliseconds)} at {clock}, modelled{besides}; "
                 f"{' to '.join(map(duration_text, summary.band))} expected on the chip",
             ),
-            *_copies_rows(summary),
+            ("Copies", _copies_text(summary)),
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
             ("Bound by", _bound_text(summary)),
             ("Peak SRAM", _sram_text(summary)),
-            *_stripes_rows(summary),
-            *_effort_rows(summary),
-            *_check_rows(summary),
+            ("Stripes", _stripes_text(summary)),
+            ("Effort", _effort_text(summary)),
+            ("Checked", _check_text(summary)),
             ("Weights", _weights_text(summary)),
             ("Microcode", size_text(summary.microcode_bytes)),
         ]
@@ -128,7 +123,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("File", f"{summary.file}, {size_text(summary.file_bytes)}"))
     if summary.kernel_selection is not None:
         rows.append(("Kernels", f"{summary.kernel_selection}, for the firmware's linker"))
-    return rows
+    return [(label, value) for label, value in rows if value]
 
 
 def _macs_text(summary: Summary) -> str:
@@ -150,60 +145,53 @@ def _bound_text(summary: Summary) -> str:
     return f"{', '.join(shares)} of the time"
 
 
-def _stripes_rows(summary: Summary) -> list[tuple[str, str]]:
+def _stripes_text(summary: Summary) -> str:
     """Return the number of calls in stripes and the cost of their issue, where there are any."""
     striped = [item for part in summary.partitions for item in part.report.operators if item.stripes > 1]
     costs = summary.target.costs
     if not striped or costs is None:
-        return []
+        return ""
     runs = sum(item.stripes for item in striped)
     more = summary.target.milliseconds((runs - len(striped)) * int(costs.issue_cycles.value))
-    said = f"{plural(len(striped), 'kernel call')} in {runs} stripes, which saves memory and takes {duration_text(more)} more"
-    return [("Stripes", said)]
+    return f"{plural(len(striped), 'kernel call')} in {runs} stripes, which saves memory and takes {duration_text(more)} more"
 
 
-def _copies_rows(summary: Summary) -> list[tuple[str, str]]:
+def _copies_text(summary: Summary) -> str:
     """Return the time that copies of constants take, and that with a port that copies in the background."""
     if not summary.weights_fit:
         taken = duration_text(summary.target.milliseconds(summary.copy_cycles))
         there = size_text(int(summary.target.sram.value * 1024))
         said = f"{taken} of it from flash: the chip's {there} of SRAM do not hold weights and run together"
-        return [("Copies", f"{said}. Compile with --prefetch-constants")]
+        return f"{said}. Compile with --prefetch-constants"
     if not summary.copy_cycles:
-        return []
+        return ""
     copies, hidden = (summary.target.milliseconds(item) for item in (summary.copy_cycles, summary.overlapped_cycles))
-    return [
-        (
-            "Copies",
-            f"{duration_text(copies)} of it from flash; {duration_text(hidden)} in all with a port that copies in the background",
-        )
-    ]
+    said = f"{duration_text(copies)} of it from flash"
+    return f"{said}; {duration_text(hidden)} in all with a port that copies in the background"
 
 
-def _effort_rows(summary: Summary) -> list[tuple[str, str]]:
+def _effort_text(summary: Summary) -> str:
     """Return the gain of an effort beyond the default one."""
     reports = [part.report for part in summary.partitions if part.report.effort != DEFAULT_EFFORT]
     if not reports:
-        return []
+        return ""
     cycles = sum(report.overlapped_cycles for report in reports)
     gained = sum(report.gained_cycles or 0 for report in reports)
-    said = (
-        f"{_share(gained / (cycles + gained))} fewer cycles than at the default one"
-        if gained
-        else "as fast as at the default one"
-    )
+    said = "as fast as at the default one"
+    if gained:
+        said = f"{_share(gained / (cycles + gained))} fewer cycles than at the default one"
     if any(report.gained_cycles is None for report in reports):
         said = "the default one finds nothing that fits"
-    return [("Effort", f"{reports[0].effort}: {said}")]
+    return f"{reports[0].effort}: {said}"
 
 
-def _check_rows(summary: Summary) -> list[tuple[str, str]]:
-    """Return that the programs were checked, and the memory that they use, where they were checked."""
+def _check_text(summary: Summary) -> str:
+    """Return the result of the audit with the memory that the programs use; empty without an audit."""
     reports = [part.report for part in summary.partitions]
     if any(report.used_bytes is None for report in reports):
-        return []
+        return ""
     used = max(report.used_bytes or 0 for report in reports)
-    return [("Checked", f"every byte that is read is what it should be; {size_text(used)} of scratch memory used")]
+    return f"every read byte is defined; {size_text(used)} of scratch memory used"
 
 
 def _sram_text(summary: Summary) -> str:
@@ -261,7 +249,7 @@ def fallback_text(cost: Fallback) -> str:
     """Return the cost of operators on the CPU in words."""
     parts = cost.calls > cost.calls_without > 0
     calls = f"parts {plural(cost.calls_without, 'delegate call')} into {cost.calls}" if parts else ""
-    return "; ".join(filter(None, (calls, f"{size_text(cost.border_bytes)} to and fro")))
+    return "; ".join(filter(None, (calls, f"{size_text(cost.border_bytes)} between NPU and CPU")))
 
 
 def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> RenderableType:
@@ -280,7 +268,7 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
         table.add_column("what it costs", overflow="fold", max_width=COST_WIDTH)
     for row in shown:
         item = row.items[0]
-        why = f"{item.reason}. {item.way_out}" if item.way_out else f"{item.reason}."
+        why = f"{item.reason}. {item.suggestion}" if item.suggestion else f"{item.reason}."
         name = short_name(item.name)
         table.add_row(
             row.title,
@@ -298,9 +286,9 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
 def calls_table(part: PartitionSummary) -> RenderableType:
     """Return each kernel call of a partition with its modelled cost; ``used`` is the share of the multipliers at work.
 
-    ``parallel`` is what the pipelines share out among them, ``bound by`` what most of the time goes to: issue, memory or
-    compute; ``stripes``, where there are any, how often the call runs. Below stands why the multipliers idle in calls that use
-    less than half of them.
+    ``parallel`` is the dimension that the pipelines divide among them, ``bound by`` the bottleneck: issue, memory or compute;
+    ``stripes`` is the number of the operator's calls. The reasons for idle multipliers follow for calls that use less than
+    half of them.
     """
     report = part.report
     calls = report.operators
@@ -355,7 +343,7 @@ def memory_table(part: PartitionSummary) -> RenderableType:
 def placement_text(report: Report) -> str:
     """Return the quality of the placement in words."""
     if report.arena_bytes == report.bound_bytes:
-        return "the least these buffers can take"
+        return "the lower bound of these buffers"
     return f"{size_text(report.arena_bytes - report.bound_bytes)} above the bound of {size_text(report.bound_bytes)}"
 
 

@@ -15,7 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import openneutron
-from openneutron.model_options import DelegationOptions
+from openneutron.options import DelegationOptions
 from tests.suites.architectures import models
 
 CALIBRATED_WITH = 3

@@ -17,11 +17,11 @@ HEAD = """# ExecuTorch's operator suite
 
 `executorch.backends.test.suite.operators`, as the installed ExecuTorch {version} has it, through `NeutronQuantizer`,
 `NeutronPartitioner` and the simulated NPU. Made on {date} by `{command}`, which runs every test within {limit} s of
-processor time; it takes long, so that CI runs a slice and does not make this page anew.
+processor time. CI runs only a slice of the suite and does not make this page.
 
-A subtest is one model. The suite skips those that fail in PyTorch itself, or that leave an operator to ExecuTorch that its
-kernels do not have. *Executable* are all others of which something computes; *whole* are those with every computing operator
-in delegate calls. Results are compared with the quantized module's in PyTorch, by the suite, with its own tolerances.
+A subtest is one model. The suite skips models that fail in PyTorch itself, and models with an operator on the CPU for which
+ExecuTorch has no kernel. *Executable* are all other models with at least one computing operator; *whole* are those with every
+computing operator in delegate calls. The suite compares results with the quantized module's in PyTorch, with its own tolerances.
 """
 
 

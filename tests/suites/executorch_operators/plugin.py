@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from openneutron.hushed import hushed
+from openneutron.third_party import suppressed
 from tests.suites.executorch_operators.flow import TESTERS, register
 from tests.suites.executorch_operators.records import Test, subtests_of
 
@@ -37,7 +37,7 @@ class Recorder:
         TESTERS.clear()
         start = time.process_time()
         try:
-            with hushed(), _limited():
+            with suppressed(), _limited():
                 return (yield)
         finally:
             self._seconds = time.process_time() - start

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from openneutron.api.pytorch import CompiledModel, analyse
 from openneutron.errors import OpenNeutronError
-from openneutron.hushed import hushed
 from openneutron.pytorch.quantizer.specs import activation_spec
+from openneutron.third_party import suppressed
 from tests.suites.op_db.samples import Sample, Samples, results_of
 
 WHOLE, PART, CPU = "whole", "in part", "on the CPU"
@@ -105,7 +105,7 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
     module = Samples(list(samples)).eval()
     tensors = module.tensors
     try:
-        with torch.no_grad(), hushed():
+        with torch.no_grad(), suppressed():
             real = module(*(tensor.clone() for tensor in tensors))
             program = analyse(module, tensors, calibration=[tensors], name="sample")
             mine, message = _run(program, tensors)

@@ -2,8 +2,8 @@
 """The part of NXP's ``eiq_neutron_sdk`` that ExecuTorch's NXP backend calls, done by this project's compiler.
 
 After ``openneutron.compat.eiq_neutron_sdk.install()`` an unmodified ``executorch.backends.nxp`` imports, quantizes, partitions and
-lowers as ever, and its partitions are compiled here. Names, attributes and file names are the SDK's; no code of it is here,
-and what comes out is this project's microcode.
+lowers as before, and this project compiles its partitions. Names, attributes and file names are the SDK's; the package has
+no code of the SDK and makes this project's microcode.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from openneutron.compat.eiq_neutron_sdk import neutron_converter, neutron_library_utils
-from openneutron.compat.eiq_neutron_sdk.kernel_selection_files import merge_kernel_selection_files
+from openneutron.compat.eiq_neutron_sdk.neutron_library_utils import merge_kernel_selection_files
 from openneutron.errors import InvalidOptionError
 
 NAME = "eiq_neutron_sdk"
@@ -27,8 +27,8 @@ def install() -> None:
     """Make ``import eiq_neutron_sdk`` mean this package, in this process and in the children it starts with
     multiprocessing.
 
-    A second call changes nothing. NXP's own SDK may be installed, but raises InvalidOptionError where it is imported
-    already: who has it keeps it.
+    A second call changes nothing. NXP's own SDK may be installed. Raises InvalidOptionError where that SDK is imported
+    already.
     """
     there = sys.modules.get(NAME)
     if there is not None and there is not sys.modules[__name__]:

@@ -23,8 +23,7 @@ from openneutron.isa import Program
 from openneutron.litert import LiteRTModel
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.litert.write import copied, pack, prune
-from openneutron.mixed import analyse_file
-from openneutron.mixed.compiled_file import part_name
+from openneutron.mixed import compile_file, part_name
 from openneutron.mixed.fold import folded
 from openneutron.options import CALLER
 
@@ -60,9 +59,10 @@ class NeutronTarget:
 class CompilationOptions:
     """The options of a caller.
 
-    ``fetchConstantsToSRAM``, ``dumpKernelSelectionCode`` and ``useProfiling`` do what ``generate_neutron_compile_spec`` says of
-    them. ``minNumOpsPerGraph`` and ``excludeGraphPasses`` steer passes that this compiler does not have; ``dumpAfterImport``,
-    ``dumpAfterGenerate`` and ``verbose`` are about the SDK's own log: all of these are taken and change nothing.
+    ``fetchConstantsToSRAM``, ``dumpKernelSelectionCode`` and ``useProfiling`` have the effect documented at
+    ``generate_neutron_compile_spec``. ``minNumOpsPerGraph`` and ``excludeGraphPasses`` steer passes that this compiler does not
+    have; ``dumpAfterImport``, ``dumpAfterGenerate`` and ``verbose`` steer the SDK's own log. These five are accepted and
+    change nothing.
     """
 
     minNumOpsPerGraph: int = 1
@@ -173,7 +173,7 @@ def converted(model: bytes | Sequence[int], context: CompilationContext) -> tupl
         programs = [program]
         data = splice(loaded, [NeutronNode(part_name(0), whole.inputs, whole.outputs, program)])
     else:
-        compiled = analyse_file(loaded, "model", options)
+        compiled = compile_file(loaded, "model", options, must_delegate=False)
         on_cpu = compiled.partitioning.on_cpu
         for item in on_cpu:
             _log.warning("%s", item)
@@ -203,7 +203,7 @@ def _whole(graph: Graph) -> Graph | None:
     """Return the graph without inputs that nothing reads, where all of it can be one program; None where part of it
     can't.
 
-    It is one even where it only gives values another shape: that is for the caller to avoid.
+    The caller excludes graphs that only reshape values.
     """
     part = extract(graph, range(len(graph.nodes)))
     if not graph.nodes or set(part.outputs) != set(graph.outputs):

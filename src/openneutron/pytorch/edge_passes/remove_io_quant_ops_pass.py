@@ -52,7 +52,7 @@ class RemoveIOQuantOpsPass(ExportPass):
         return found
 
     def _quantized_outputs(self) -> list[tuple[int, int]]:
-        """Which of the program's own outputs they are, and where among all: state that is written back comes first."""
+        """Return the program's own outputs with their indices among all outputs: state that is written back comes first."""
         program = self._edge_program_manager.exported_program()
         nodes = [node for node in program.graph.nodes if node.op == "output"]
         if len(nodes) != 1:

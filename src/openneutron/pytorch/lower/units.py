@@ -110,7 +110,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What ``nodes`` (in execution order) make of the dequantized values of ``source`` and of numbers."""
+    """The function of ``nodes`` (in execution order) of the dequantized values of ``source`` and of numbers."""
 
     source: Node
     nodes: tuple[Node, ...]

@@ -112,7 +112,7 @@ def on_cpu(node: Node, reject: Reject, fallback: Fallback | None = None) -> Node
         operator=title(node),
         name=module or node.name,
         reason=reject.reason,
-        way_out=" ".join(hints),
+        suggestion=" ".join(hints),
         line=source_line(node),
         written=written(node),
         call=call_of(node),
@@ -220,7 +220,7 @@ def _flops_of_pieces(overload: torch._ops.OpOverload, args: Any, kwargs: Any) ->
 
 
 _VIEWS = frozenset(("aten.view_copy.default", "aten.alias_copy.default", "aten._assert_scalar.default"))
-"""What memory planning, or emission, leaves no call of."""
+"""Operators that memory planning or emission removes."""
 
 
 def has_cpu_kernel(node: Node) -> bool:

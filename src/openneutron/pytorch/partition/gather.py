@@ -97,7 +97,7 @@ def _partition(graph: Graph, units: Sequence[Unit], constants: Container[Node]) 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
-    """What to leave on the CPU, and how partitions are lowered. ``compiles``: what the compiler says of a lowered partition."""
+    """The CPU fallbacks that the user asks for, and the lowering of partitions. ``compiles`` tries the compiler on a lowered partition."""
 
     operators_not_to_delegate: tuple[str, ...] = ()
     transpose_on_npu: bool = True

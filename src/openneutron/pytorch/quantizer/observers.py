@@ -224,7 +224,7 @@ def fixed_parameters() -> tuple[float, int]:
 
 
 REACH = 9.0
-"""How far below the largest of its row a value still matters to a softmax: e**-9 is 1/8103, 1/32 of a step of its result."""
+"""The largest distance below the maximum of its row at which a value matters to a softmax: e**-9 is 1/8103, 1/32 of a step of the result."""
 
 
 class RowRangeObserver(MinMaxObserver):

@@ -170,7 +170,7 @@ def _number(value: Any) -> Any:
 
 
 @contextmanager
-def _executorch(subject: str, way_out: str) -> Iterator[None]:
+def _executorch(subject: str, suggestion: str) -> Iterator[None]:
     """Put ExecuTorch's output on stderr into the message of a failure, and drop the output of a success.
 
     Its bindings write to Python's stderr, its libraries to the process's; meanwhile nobody else should.
@@ -190,8 +190,8 @@ def _executorch(subject: str, way_out: str) -> Iterator[None]:
                 log = written.getvalue() + said.read().decode(errors="replace")
                 words = _words(error, log)
                 if kernel := re.search(r"kernel '([^']+)' not found", words):
-                    words, way_out = f"its runtime has no kernel '{kernel[1]}'.", OTHER_RUNTIME
-                raise InvalidModelError(f"{subject}: {words} {way_out}") from error
+                    words, suggestion = f"its runtime has no kernel '{kernel[1]}'.", OTHER_RUNTIME
+                raise InvalidModelError(f"{subject}: {words} {suggestion}") from error
             finally:
                 os.dup2(kept, 2)
     finally:

@@ -21,9 +21,9 @@ from torch.export import ExportedProgram
 from torch.export.pt2_archive._package import PT2ArchiveReader, load_pt2
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.hushed import hushed
 from openneutron.pytorch.source.exported_text import NeedsTrust, NotRegistered, check_program, unsafe_payload
 from openneutron.pytorch.source.file_kind import what_it_is
+from openneutron.third_party import suppressed
 
 MODEL = "model"
 """The name of the program in the archive of torch.export.save."""
@@ -59,7 +59,7 @@ def load_exported(path: Path, trust: bool = False, imports: Sequence[str] = ()) 
         if not trust:
             _check(data)
             return load_pt2(io.BytesIO(data)).exported_programs[MODEL]
-        with hushed():  # torch's own warning of this fails to be formatted
+        with suppressed():  # torch's own warning of this fails to be formatted
             return torch.export.load(io.BytesIO(data))
     except NeedsTrust as reason:
         raise InvalidModelError(
@@ -72,7 +72,7 @@ def load_exported(path: Path, trust: bool = False, imports: Sequence[str] = ()) 
         ) from reason
     except Exception as error:  # torch's loader declares none of what a damaged file makes it raise
         raise InvalidModelError(
-            f"'{path.name}' {what_it_is(path)}; a program that torch.export.save wrote is what is needed here: "
+            f"'{path.name}' {what_it_is(path)}; a program that torch.export.save wrote is needed here: "
             "torch.export.save(torch.export.export(model, inputs), 'model.pt2')."
         ) from error
 

@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from openneutron.compat.eiq_neutron_sdk.kernel_selection_files import merge_kernel_selection_files
+from openneutron.compat.eiq_neutron_sdk.neutron_library_utils import merge_kernel_selection_files
 from openneutron.errors import OpenNeutronError
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, decomposes
 
 MASKED = -64.0
-"""What a score gets added where it is masked, instead of -infinity, which int8 does not hold. It is exact in int8 as the
+"""The number that is added to a masked score instead of -infinity, which int8 can't represent. It is exact in int8 as the
 one value of a mask beside 0; e**-64 is below anything that int8 and float32 sums of probabilities tell from 0."""
 
 MOST_KEYS_OF_SOFTMAX = 16

@@ -22,7 +22,7 @@ PLACEMENTS = ((False, False), (False, True), (True, False))
 """LiteRT's (align_corners, half_pixel_centers)."""
 
 BILINEAR_TOLERANCE = 2.0**-8
-"""How far LiteRT's weights, whose positions are rounded to 1/1024 step by step, may be from PyTorch's: less than a step
+"""The permitted distance of LiteRT's weights, whose positions are rounded to 1/1024 step by step, from PyTorch's: less than a step
 between the smallest and the largest stored value."""
 
 

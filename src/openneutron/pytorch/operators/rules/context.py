@@ -51,7 +51,7 @@ class Context:
         self.tensors: dict[str, Tensor] = {}
         self.values: dict[Node, Value] = {}
         self.inputs: dict[Node, Value] = {}
-        """What comes from outside, as its tensor lies when it comes."""
+        """Return a value from outside of the partition, in the layout of its tensor."""
         self.enter: Callable[[Node], Value] | None = None
         """Makes the value of integers or booleans that come from outside."""
         self._moved: dict[tuple[str, str, Shape], str] = {}

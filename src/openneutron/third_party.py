@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Imports of packages that only some users have installed."""
+"""Packages of third parties: their warnings, and their absence."""
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,8 +14,22 @@ PACKAGES = ("torch", "torchao", "executorch")
 
 
 @contextmanager
+def suppressed() -> Iterator[None]:
+    """Suppress warnings, and logs below an error, of torch, torchao and ExecuTorch: a user can't act on them."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
 def needs_pytorch(what: str) -> Iterator[None]:
-    """Raise MissingToolError where an import inside fails because a package of the PyTorch extra is not installed."""
+    """Raise MissingToolError where an import in the block fails because a package of the PyTorch extra is not
+    installed."""
     try:
         yield
     except ModuleNotFoundError as error:
