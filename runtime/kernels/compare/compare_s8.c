@@ -58,9 +58,13 @@ RELATION(greater, >)
 RELATION(greater_equal, >=)
 
 void compare_s8_run(const NeutronKernelCall *call) {
-    static const NeutronKernelRun runs[] = {compare_s8_run_equal,      compare_s8_run_not_equal,
-                                            compare_s8_run_less,       compare_s8_run_less_equal,
-                                            compare_s8_run_greater,    compare_s8_run_greater_equal};
     const NeutronCompareS8 *p = call->params;
-    runs[p->relation](call);
+    switch (p->relation) {
+        case 0: compare_s8_run_equal(call); break;
+        case 1: compare_s8_run_not_equal(call); break;
+        case 2: compare_s8_run_less(call); break;
+        case 3: compare_s8_run_less_equal(call); break;
+        case 4: compare_s8_run_greater(call); break;
+        default: compare_s8_run_greater_equal(call); break;
+    }
 }

@@ -164,7 +164,8 @@ def compile(
             name or default,
             progress,
         )
-    files.write(output_files(result, outputs), folder)
+    if written := output_files(result, outputs):
+        files.write(written, folder)
     return result
 
 
