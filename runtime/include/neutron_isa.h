@@ -53,6 +53,7 @@ enum {
     NEUTRON_KERNEL_select_s8 = 25,
     NEUTRON_KERNEL_gather_s8 = 26,
     NEUTRON_KERNEL_log_softmax_s8 = 34,
+    NEUTRON_KERNEL_l2_normalization_s8 = 35,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63
 };
 
@@ -376,6 +377,15 @@ typedef struct {
     int32_t table_count; /* entries of either, at most 256; the results of greater differences are -128 */
     int32_t channels; /* the input's and the output's channels */
 } NeutronLogSoftmaxS8;
+
+/* Each line of channels divided by the root of the sum of its squares (LiteRT L2_NORMALIZATION); output
+ * scale 1/128, zero point 0. */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int8 */
+    int32_t channels; /* the input's and the output's channels */
+    int32_t input_zero_point; /* subtracted from each element */
+} NeutronL2NormalizationS8;
 
 /* Mean over a window, rounded half away from 0. */
 typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;

@@ -205,6 +205,7 @@ SAMPLERS: dict[str, Sampler] = {
     "transpose": random_movement.transpose,
     "softmax": softmax,
     "log_softmax": log_softmax,
+    "l2_normalization": _table("l2_normalization", per_tensor(1 / 128, 0), most_axes=4),
     "softmax_rescaled": softmax_rescaled,
     "resize_nearest_neighbor": random_movement.resize_nearest_neighbor,
     "resize_bilinear": random_movement.resize_bilinear,

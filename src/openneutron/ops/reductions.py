@@ -282,6 +282,9 @@ def _steep(graph: Graph, node: Node) -> str | None:
 
 _STEEP = limit(f"beta times the input's scale above 2^-{31 - INTEGER_BITS}", _steep)
 
+MOST_SQUARED = (2**31 - 1) // 255**2
+"""The number of values whose squares LiteRT's L2_NORMALIZATION adds in 32 bits."""
+
 
 def _own_scale(graph: Graph, node: Node) -> str | None:
     quant = graph[node.outputs[0]].quant
@@ -322,5 +325,14 @@ OPS = (
         version=2,
         unsigned=True,
         doc="x less the logarithm of the sum of exp(x) along the last axis.",
+    ),
+    Op(
+        "l2_normalization",
+        kernels=("l2_normalization_s8",),
+        options="L2NormOptions",
+        fixed_output=(1 / 128, 0),
+        limits=(rank(0, 1, 4), _added_along_last(MOST_SQUARED, "squares")),
+        version=2,
+        doc="x over the root of the sum of the squares along the last axis.",
     ),
 )

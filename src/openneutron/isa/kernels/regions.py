@@ -196,4 +196,17 @@ KERNELS = (
         ("channels",),
         traits=_EXPONENTIALS,
     ),
+    Row(
+        "l2_normalization_s8",
+        "Each line of channels divided by the root of the sum of its squares (LiteRT L2_NORMALIZATION); output scale 1/128, zero "
+        "point 0.",
+        (
+            *INPUT_AND_OUTPUT,
+            signed("channels", "the input's and the output's channels"),
+            signed("input_zero_point", "subtracted from each element"),
+        ),
+        35,
+        ("channels",),
+        traits=_EXPONENTIALS,
+    ),
 )

@@ -196,6 +196,14 @@ def log_softmax(graph: Graph, node: Node) -> list[KernelCall]:
     return call_on_whole("log_softmax_s8", graph, node, params, {"table": table.astype(np.int32)})
 
 
+@selects("l2_normalization")
+def l2_normalization(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select l2_normalization_s8."""
+    source = graph.given(node, 0)
+    params = {"channels": source.shape[-1], "input_zero_point": quant_of(source).zero_point}
+    return call_on_whole("l2_normalization_s8", graph, node, params)
+
+
 def exponentials_of_differences(scale: float, beta: float) -> npt.NDArray[np.int32]:
     """Return exp(-beta * scale * d) for d = 0, 1, 2 ..., 31 fractional bits, as far as any of them changes a result.
 
