@@ -51,6 +51,7 @@ NEAREST: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "tests/runtime/test_softmax.py",
             "tests/runtime/test_log_softmax.py",
+            "tests/runtime/test_l2_normalization.py",
         ),
     ),
     ("src/openneutron/compiler/select/", ("tests/compiler/test_selection.py", "tests/compiler/test_legalize.py")),
