@@ -30,13 +30,7 @@ from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.ir import Graph
-from openneutron.options import (
-    INT8,
-    CompileOptions,
-    DelegationOptions,
-    Progress,
-    QuantizationOptions,
-)
+from openneutron.options import INT8, CompileOptions, DelegationOptions, Progress, QuantizationOptions
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
@@ -52,14 +46,7 @@ from openneutron.pytorch.partition.delegation import Delegation, check_kernels
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.run.runner import Runner
-from openneutron.pytorch.source.exporting import (
-    AtenGraph,
-    aten_graph,
-    export,
-    first_line,
-    restore,
-    samples,
-)
+from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, first_line, restore, samples
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.text import plain, summary_table

@@ -25,13 +25,7 @@ from openneutron.errors import BudgetError
 from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.options import CompileOptions
-from openneutron.pytorch.backend.compile_spec import (
-    DelegateOptions,
-    decode,
-    encode,
-    is_ours,
-    with_upstream,
-)
+from openneutron.pytorch.backend.compile_spec import DelegateOptions, decode, encode, is_ours, with_upstream
 from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor
 from openneutron.pytorch.graph.program import Constants
 from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal
