@@ -96,8 +96,7 @@ def generate_neutron_compile_spec(
         )
     if neutron_converter_flavor is not None:
         warn_of_flavor(neutron_converter_flavor, stacklevel=2)
-    builder = NeutronCompileSpecBuilder()
-    builder.neutron_compile_spec(
+    builder = NeutronCompileSpecBuilder().neutron_compile_spec(
         config,
         intermediates_dir=intermediates_dir,
         extra_flags=extra_flags,
