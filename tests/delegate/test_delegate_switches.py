@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from openneutron.pytorch.run import delegate
+from openneutron.export.runtime_sources import runtime_folder
 from tests.support.tools import required
 
 ROOT = Path(__file__).parents[2]
@@ -72,5 +72,5 @@ def test_no_heap_and_power_gating(tmp_path: Path) -> None:
 
 def test_what_the_switches_are_called() -> None:
     """The delegate's text names the switches that the test above sets."""
-    text = (delegate.sources() / "delegate" / "neutron_backend.cpp").read_text()
+    text = (runtime_folder() / "delegate" / "neutron_backend.cpp").read_text()
     assert "#if NO_HEAP_USAGE\n" in text and "#ifdef NEUTRON_NPU_POWER_GATING\n" in text

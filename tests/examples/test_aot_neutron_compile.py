@@ -14,7 +14,7 @@ import openneutron
 from openneutron.converter.kernel_selections import read_selection
 from openneutron.examples.aot_neutron_compile import main, parser
 from openneutron.isa.kernel_selection import called_kernels
-from openneutron.pte.program import methods
+from openneutron.pte import methods
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import torch
 
 import openneutron
 from openneutron.export import export_bundle
-from openneutron.export.from_pte import read_pte
+from openneutron.export.read import read_pte
 from openneutron.options import DelegationOptions, QuantizationOptions
 from tests.export.bundles import cifarnet, host_program, piped
 

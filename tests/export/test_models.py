@@ -20,7 +20,7 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.errors import InvalidModelError
 from openneutron.export import export_bundle
 from openneutron.export.deployment import Place, Where
-from openneutron.export.from_pte import read_pte
+from openneutron.export.read import read_pte
 from openneutron.ir import Node
 from openneutron.isa.payload import Format, Payload
 from openneutron.simulator import Simulator

@@ -17,7 +17,7 @@ from openneutron import litert, pte
 from openneutron.cli import main
 from openneutron.errors import InvalidModelError, OpenNeutronError
 from openneutron.export import export_bundle
-from openneutron.export.from_pte import read_pte
+from openneutron.export.read import read_pte
 from openneutron.isa.rows import MAGIC
 from openneutron.mixed import compile_file
 from openneutron.options import DelegationOptions

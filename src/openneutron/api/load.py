@@ -21,7 +21,7 @@ from openneutron.isa.listing import profile
 from openneutron.litert.neutron_graph import OPERATOR_NAME, find
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 from openneutron.mixed import FileSimulator
-from openneutron.pte.program import KernelCall, methods
+from openneutron.pte import KernelCall, methods
 from openneutron.report.loaded import CallProfile, LoadedSummary, ProgramFigures, loaded_table
 from openneutron.report.text import plain
 

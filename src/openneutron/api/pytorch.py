@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch  # noqa: F401  # isort: skip  (a message names the first package that is not installed)
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of inputs and outputs)
@@ -30,13 +30,7 @@ from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.ir import Graph
-from openneutron.options import (
-    INT8,
-    CompileOptions,
-    DelegationOptions,
-    Progress,
-    QuantizationOptions,
-)
+from openneutron.options import INT8, CompileOptions, DelegationOptions, Progress, QuantizationOptions
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
@@ -44,7 +38,6 @@ from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import (
     CompiledPartition,
-    ConvertedPartition,
     core_aten_ops_exception_list,
     generate_neutron_compile_spec,
 )
@@ -52,14 +45,7 @@ from openneutron.pytorch.partition.delegation import Delegation, check_kernels
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.run.runner import Runner
-from openneutron.pytorch.source.exporting import (
-    AtenGraph,
-    aten_graph,
-    export,
-    first_line,
-    restore,
-    samples,
-)
+from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, first_line, restore, samples
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.text import plain, summary_table
@@ -87,11 +73,11 @@ class CompiledModel:
     partitions: tuple[CompiledPartition, ...] = field(repr=False)
     quantized: GraphModule = field(repr=False)
     budget_bytes: int
-    converted: tuple[ConvertedPartition, ...] = field(default=(), repr=False)
+    converted: tuple[CompiledPartition, ...] = field(default=(), repr=False)
     keywords: tuple[str, ...] = ()
 
     @property
-    def parts(self) -> tuple[CompiledPartition | ConvertedPartition, ...]:
+    def parts(self) -> tuple[CompiledPartition, ...]:
         """Return ``partitions`` and ``converted``."""
         return (*self.partitions, *self.converted)
 
@@ -218,15 +204,16 @@ def compile_module(
         buffer = bytes(executorch.buffer)
     if not delegation.any_runtime:
         check_kernels(executorch.executorch_program, partitioner.delegations[-1], name)
+    parts = partitions(edge)
     result = CompiledModel(
         name=name,
         target=spec.neutron_target,
         buffer=buffer,
         delegation=partitioner.delegations[-1],
-        partitions=tuple(partitions(edge, CompiledPartition)),
+        partitions=tuple(part for part in parts if part.conversion.compiled is not None),
         quantized=module,
         budget_bytes=budget_bytes(options.sram_budget, spec.neutron_target),
-        converted=tuple(partitions(edge, ConvertedPartition)),
+        converted=tuple(part for part in parts if part.conversion.compiled is None),
         keywords=tuple(source.inputs.kwargs),
     )
     if delegation.must_delegate and not result.parts:
@@ -303,8 +290,6 @@ def _int8(
     return module
 
 
-Info = TypeVar("Info", CompiledPartition, ConvertedPartition)
-
 PACKAGE = Path(__file__).parents[2]
 
 
@@ -326,13 +311,12 @@ def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[
         partitioner = partitioner.taking_apart(partitioner.left_whole)
 
 
-def partitions(edge: EdgeProgramManager, kind: type[Info]) -> Iterator[Info]:
-    """Yield the info of each partition whose info has this type."""
-    for child in edge.exported_program().graph_module.children():
-        if isinstance(child, LoweredBackendModule) and isinstance(child.meta, dict):
-            info = child.meta.get("_delegate_info_meta")
-            if isinstance(info, kind):
-                yield info
+def partitions(edge: EdgeProgramManager) -> list[CompiledPartition]:
+    """Return the partitions of the program that this backend compiled."""
+    children = edge.exported_program().graph_module.children()
+    lowered = (child.meta for child in children if isinstance(child, LoweredBackendModule))
+    infos = [meta.get("_delegate_info_meta") for meta in lowered if isinstance(meta, dict)]
+    return [info for info in infos if isinstance(info, CompiledPartition)]
 
 
 @contextmanager

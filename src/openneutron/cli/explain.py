@@ -10,7 +10,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from openneutron.cli import output
-from openneutron.cli.compiled import compiled
+from openneutron.cli.compile import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.report import Summary
 from openneutron.report.text import calls_table, memory_table, on_cpu_table, summary_table

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from openneutron.cli import output
 from openneutron.export import PORTS, Bundle, export_bundle
-from openneutron.export.ports import Port
+from openneutron.export.readme import Port
 
 WORDS = {
     "microcode": "microcode, flash",

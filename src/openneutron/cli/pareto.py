@@ -10,7 +10,7 @@ import typer
 
 from openneutron import files
 from openneutron.cli import output
-from openneutron.cli.compiled import compiled
+from openneutron.cli.compile import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.compiler.search.pareto import one_after_the_other, pareto
 from openneutron.errors import InvalidModelError, InvalidOptionError

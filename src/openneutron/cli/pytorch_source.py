@@ -19,12 +19,7 @@ from torch.export import ExportedProgram
 
 from openneutron.cli import calibration
 from openneutron.cli.ending import said
-from openneutron.cli.model_source import (
-    BuiltInModel,
-    ExportedFile,
-    PythonFunction,
-    PyTorchModel,
-)
+from openneutron.cli.model_source import BuiltInModel, ExportedFile, PythonFunction, PyTorchModel
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.files import nearest
 from openneutron.pytorch.source import models

@@ -34,11 +34,7 @@ from openneutron.pytorch.edge_passes.remove_additional_quantize_dequantize_nodes
 )
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
-from openneutron.pytorch.nxp_backend import (
-    CompiledPartition,
-    core_aten_ops_exception_list,
-    generate_neutron_compile_spec,
-)
+from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, generate_neutron_compile_spec
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.source.exporting import first_line
@@ -196,7 +192,7 @@ def _write(args: argparse.Namespace, stem: str, program: Any, edge: EdgeProgramM
     path = Path(f"{stem}.pte")
     made = {path: bytes(program.buffer)}
     if args.dump_kernel_selection_code:
-        programs = {part.name: part.compiled.program for part in partitions(edge, CompiledPartition)}
+        programs = {part.name: part.compiled.program for part in partitions(edge) if part.conversion.compiled}
         if not programs:
             raise InvalidOptionError(
                 "--dump_kernel_selection_code: nothing of the model runs on the NPU, so that no kernel is called. Give "

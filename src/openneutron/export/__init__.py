@@ -2,6 +2,6 @@
 """Compiled models as folders that firmware is built of."""
 
 from openneutron.export.bundle import Bundle, export_bundle
-from openneutron.export.ports import PORTS
+from openneutron.export.readme import PORTS
 
 __all__ = ["PORTS", "Bundle", "export_bundle"]

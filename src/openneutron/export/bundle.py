@@ -1,29 +1,33 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Folders with everything that firmware needs to run a compiled model."""
+"""Folders with everything that firmware needs to run a compiled model, and the check that they bring along."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from openneutron import __version__
-from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.export import c_text, folder, readme
-from openneutron.export.deployment import Deployment
-from openneutron.export.from_pte import read_pte
-from openneutron.export.from_tflite import read_tflite
-from openneutron.export.golden import Golden, golden
-from openneutron.export.ports import PORTS, Port
+import numpy as np
+from numpy.typing import NDArray
+
+from openneutron import __version__, files
+from openneutron.errors import DriverError, InvalidModelError, InvalidOptionError
+from openneutron.export import c_text, readme
+from openneutron.export.deployment import Deployment, IoTensor, Place, Where
+from openneutron.export.read import read_pte, read_tflite
+from openneutron.export.readme import PORTS, Port
 from openneutron.export.runtime_sources import runtime_folder, sources_of
 from openneutron.files import existing
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.rows import ALIGNMENT
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
+from openneutron.simulator import Simulator
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -92,13 +96,13 @@ def export_bundle(
     if chosen is None:
         raise InvalidOptionError(f"port: '{port}' is unknown; there are {', '.join(PORTS)}.")
     place = Path(to)
-    earlier = folder.check(place, force)
+    earlier = check_folder(place, force)
     deployment, source = _deployment(model)
     kernels = called_kernels([call.program for call in deployment.calls])
     contents = _contents(deployment, source, kernels, chosen)
-    manifest = {"made_by": MADE_BY, "model": source, "port": port, "files": folder.digests(contents)}
-    contents[folder.MANIFEST] = f"{json.dumps(manifest, indent=1)}\n".encode()
-    folder.write(place, contents, earlier)
+    manifest = {"made_by": MADE_BY, "model": source, "port": port, "files": digests(contents)}
+    contents[MANIFEST] = f"{json.dumps(manifest, indent=1)}\n".encode()
+    write_folder(place, contents, earlier)
     return Bundle(place, port, tuple(sorted(contents)), deployment, kernels)
 
 
@@ -203,3 +207,125 @@ def _licence() -> bytes:
         if path.is_file():
             return path.read_bytes()
     raise AssertionError(f"{runtime} has no LICENSE beside it")
+
+
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """Bytes of each input and of each output, in the order in memory of a run."""
+
+    inputs: tuple[bytes, ...] = field(repr=False)
+    outputs: tuple[bytes, ...] = field(repr=False)
+
+
+def golden(deployment: Deployment) -> Golden:
+    """Return seeded random inputs and the outputs of the simulator, the same for the same model.
+
+    Integers other than int8 may be indices of a table: they are zeros where random ones are outside of the table. Raises
+    DriverError where the driver refuses a program.
+    """
+    generator = np.random.default_rng(SEED)
+    inputs = [_random(generator, tensor) for tensor in deployment.inputs]
+    try:
+        outputs = _run(deployment, inputs)
+    except DriverError:
+        if all(tensor.dtype == "int8" for tensor in deployment.inputs):
+            raise
+        inputs = [
+            values if tensor.dtype == "int8" else np.zeros_like(values)
+            for values, tensor in zip(inputs, deployment.inputs, strict=True)
+        ]
+        outputs = _run(deployment, inputs)
+    return Golden(tuple(values.tobytes() for values in inputs), tuple(values.tobytes() for values in outputs))
+
+
+def _random(generator: np.random.Generator, tensor: IoTensor) -> NDArray[np.uint8]:
+    if tensor.dtype == "bool":
+        return generator.integers(0, 2, tensor.elements, np.uint8)
+    return generator.integers(0, 256, tensor.size_bytes, np.uint8)
+
+
+def _run(deployment: Deployment, inputs: list[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
+    values: dict[Place, NDArray[np.uint8]] = {Place(Where.INPUT, index): data for index, data in enumerate(inputs)}
+    for call in deployment.calls:
+        with Simulator(call.program) as simulator:
+            results = simulator.run([values[place] for place in call.inputs])
+        values.update(zip(call.outputs, results, strict=True))
+    return [values[Place(Where.OUTPUT, index)] for index in range(len(deployment.outputs))]
+
+
+MANIFEST = "bundle.json"
+
+
+def digests(contents: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the SHA-256 of each file, in the order of their names."""
+    return {name: hashlib.sha256(data).hexdigest() for name, data in sorted(contents.items())}
+
+
+def check_folder(folder: Path, force: bool) -> dict[str, str]:
+    """Return the files of an earlier export and their digests; nothing where the folder is absent or empty.
+
+    Raises InvalidOptionError where the folder can't be used: it has other things in it, or files of an earlier export that
+    were changed since, and ``force`` is false.
+    """
+    if not folder.parent.is_dir():
+        raise InvalidOptionError(f"--to '{folder}': there is no folder '{folder.parent}'. Make it first.")
+    if not folder.exists():
+        return {}
+    if not folder.is_dir():
+        raise InvalidOptionError(f"--to '{folder}': it is a file; a bundle is a folder. Choose another name.")
+    earlier = _manifest(folder)
+    if earlier is None:
+        if any(folder.iterdir()) and not force:
+            raise InvalidOptionError(
+                f"--to '{folder}': it has files in it that no export made. Choose an empty folder, or add --force to write among "
+                "them."
+            )
+        return {}
+    changed = [
+        name
+        for name, digest in earlier.items()
+        if (folder / name).is_file() and hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest
+    ]
+    if changed and not force:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise InvalidOptionError(
+            f"--to '{folder}': '{changed[0]}'{more} was changed since it was exported. Choose another folder, or add --force to "
+            "overwrite it."
+        )
+    return earlier
+
+
+def _manifest(folder: Path) -> dict[str, str] | None:
+    """Return the files of an earlier export from its manifest; None without a manifest."""
+    try:
+        stated = json.loads((folder / MANIFEST).read_text())["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not isinstance(stated, dict):
+        return None
+    return {
+        name: digest
+        for name, digest in stated.items()
+        if isinstance(name, str) and isinstance(digest, str) and _is_inside(name)
+    }
+
+
+def _is_inside(name: str) -> bool:
+    path = Path(name)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+def write_folder(folder: Path, contents: Mapping[str, bytes], earlier: Mapping[str, str]) -> None:
+    """Write a bundle; files of an earlier export that it no longer has are removed.
+
+    Raises InvalidOptionError where something can't be written; folders made for it are then removed again.
+    """
+    files.write({folder / name: data for name, data in contents.items()}, folder)
+    for name in earlier.keys() - contents.keys():
+        with suppress(OSError):
+            (folder / name).unlink()
+            for parent in (folder / name).relative_to(folder).parents[:-1]:
+                (folder / parent).rmdir()

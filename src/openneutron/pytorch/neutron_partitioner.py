@@ -30,7 +30,7 @@ from openneutron.pytorch.graph.rewriting import duplicate_dequantize, has_shared
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
-from openneutron.pytorch.partition.before_decomposition import NotNow, delegated, is_functional
+from openneutron.pytorch.partition.before_decomposition import NotNow, delegated, has_free_order
 from openneutron.pytorch.partition.delegation import (
     Delegation,
     check_names,
@@ -219,7 +219,7 @@ class NeutronPartitioner(Partitioner):
         chosen = self._delegate.patterns or self.preserve_ops or self.check_op_support is not None
         return (
             exported_program
-            if chosen or not is_functional(exported_program)
+            if chosen or not has_free_order(exported_program)
             else delegated(exported_program, self._tag)
         )
 

@@ -25,13 +25,7 @@ from openneutron.errors import BudgetError
 from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.options import CompileOptions
-from openneutron.pytorch.backend.compile_spec import (
-    DelegateOptions,
-    decode,
-    encode,
-    is_ours,
-    with_upstream,
-)
+from openneutron.pytorch.backend.compile_spec import DelegateOptions, decode, encode, is_ours, with_upstream
 from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor
 from openneutron.pytorch.graph.program import Constants
 from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal
@@ -102,8 +96,7 @@ def generate_neutron_compile_spec(
         )
     if neutron_converter_flavor is not None:
         warn_of_flavor(neutron_converter_flavor, stacklevel=2)
-    builder = NeutronCompileSpecBuilder()
-    builder.neutron_compile_spec(
+    builder = NeutronCompileSpecBuilder().neutron_compile_spec(
         config,
         intermediates_dir=intermediates_dir,
         extra_flags=extra_flags,
@@ -172,40 +165,27 @@ class CompiledPartition:
 
     name: str
     lowered: Lowered = field(repr=False)
-    compiled: Compiled = field(repr=False)
+    conversion: Conversion = field(repr=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledPartition:
         # Nothing in it ever changes, and ExecuTorch copies the modules it hangs on several times.
         return self
 
+    @property
+    def compiled(self) -> Compiled:
+        """Return the details of the compile; they are not known of a partition that NXP's converter compiled."""
+        assert self.conversion.compiled is not None
+        return self.conversion.compiled
+
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
         """Return the partition's files for ``folder``: its ``.tflite`` before and after compiling."""
-        pure, graph = litert.write(self.lowered.graph), self.compiled.graph
-        whole = [NeutronNode(self.name, graph.inputs, graph.outputs, self.compiled.program)]
-        return {
-            folder / f"{self.name}_pure.et.tflite": pure,
-            folder / f"{self.name}_neutron.et.tflite": splice(litert.read(pure), whole),
-        }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ConvertedPartition:
-    """A partition that NXP's converter compiled: what this project's compiler would report of it is not known."""
-
-    name: str
-    lowered: Lowered = field(repr=False)
-    conversion: Conversion = field(repr=False)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> ConvertedPartition:
-        return self
-
-    def intermediates(self, folder: Path) -> dict[Path, bytes]:
-        """Return the partition's files for ``folder``: its ``.tflite`` before and after converting."""
-        assert self.conversion.file is not None
-        return {
-            folder / f"{self.name}_pure.et.tflite": litert.write(self.lowered.graph),
-            folder / f"{self.name}_neutron.et.tflite": self.conversion.file,
-        }
+        pure, made = litert.write(self.lowered.graph), self.conversion.file
+        if made is None:
+            graph = self.compiled.graph
+            made = splice(
+                litert.read(pure), [NeutronNode(self.name, graph.inputs, graph.outputs, self.compiled.program)]
+            )
+        return {folder / f"{self.name}_pure.et.tflite": pure, folder / f"{self.name}_neutron.et.tflite": made}
 
 
 @final
@@ -234,20 +214,12 @@ class NeutronBackend(BackendDetails):
         converter = converters.get(delegate.options.converter)
         conversion = converter.convert(lowered.graph, delegate.options, delegate.dump_kernel_selection_code, trial)
         payload = compose(edge_program, lowered, conversion)
-        partition: CompiledPartition | ConvertedPartition
-        if conversion.compiled is not None:
-            partition = CompiledPartition(name, lowered, conversion.compiled)
-        else:
-            partition = ConvertedPartition(name, lowered, conversion)
+        partition = CompiledPartition(name, lowered, conversion)
         if folder is not None:
             files.write(partition.intermediates(folder))
         if conversion.kernel_selection is not None:
             files.write({Path(f"_kernel_selection_{name}.c"): conversion.kernel_selection.encode()})
-        return PreprocessResult(
-            processed_bytes=payload,
-            debug_handle_map={},
-            _delegate_info_meta=partition,
-        )
+        return PreprocessResult(processed_bytes=payload, debug_handle_map={}, _delegate_info_meta=partition)
 
     @classmethod
     def preprocess_multimethod(

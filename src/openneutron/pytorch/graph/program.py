@@ -94,6 +94,14 @@ def overload_of(node: Node) -> torch._ops.OpOverload | None:
     return target if isinstance(target, torch._ops.OpOverload) else None
 
 
+def is_functional(node: Node) -> bool:
+    """Return whether the node is an input, a result, or a call of an operator that changes nothing in place."""
+    if node.op in ("placeholder", "output") or is_getitem(node):
+        return True
+    overload = overload_of(node)
+    return overload is not None and not overload._schema.is_mutable
+
+
 def op_name(node: Node) -> str:
     """Return the operator as ``namespace.name.overload``, the same for ATen and edge dialect; ``""`` for what is no
     call."""

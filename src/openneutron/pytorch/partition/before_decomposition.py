@@ -20,29 +20,19 @@ from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
-from openneutron.pytorch.graph.program import is_getitem, overload_of
+from openneutron.pytorch.graph.program import is_functional
 
 
 class NotNow(Exception):
     """The program is to be taken apart first."""
 
 
-def is_functional(program: ExportedProgram) -> bool:
-    """Return whether the program consists of operators that change nothing in place, without control flow.
-
-    Only for such a program is the order of its nodes free, as for the Edge program that is made of it.
-    """
+def has_free_order(program: ExportedProgram) -> bool:
+    """Return whether the order of the program's nodes is free, as in the Edge program that is made of it: its operators
+    change nothing in place, and there is no control flow."""
     signature = program.graph_signature
-    if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
-        return False
-    for node in program.graph_module.graph.nodes:
-        if node.op == "get_attr":
-            return False
-        if node.op == "call_function" and not is_getitem(node):
-            overload = overload_of(node)
-            if overload is None or overload._schema.is_mutable:
-                return False
-    return True
+    mutated = signature.buffers_to_mutate or signature.user_inputs_to_mutate
+    return not mutated and all(map(is_functional, program.graph_module.graph.nodes))
 
 
 def delegated(program: ExportedProgram, tag: Callable[[ExportedProgram], PartitionResult]) -> ExportedProgram:
@@ -124,16 +114,9 @@ class _Known(ExportedProgram):
 
     @classmethod
     def of(cls, program: ExportedProgram) -> _Known:
-        return cls(
-            root=program.graph_module,
-            graph=program.graph,
-            graph_signature=program.graph_signature,
-            state_dict=program.state_dict,
-            range_constraints=program.range_constraints,
-            module_call_graph=program.module_call_graph,
-            constants=program.constants,
-            verifiers=[program.verifier],
-        )
+        made = copy.copy(program)
+        made.__class__ = cls
+        return made
 
     def module(self, *args: Any, **kwargs: Any) -> GraphModule:
         whole = super().module

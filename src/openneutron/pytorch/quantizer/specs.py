@@ -12,11 +12,7 @@ import torch
 from torch.fx import Node
 from torchao.quantization.pt2e import MovingAverageMinMaxObserver
 from torchao.quantization.pt2e.fake_quantize import FakeQuantize, FusedMovingAvgObsFakeQuantize
-from torchao.quantization.pt2e.quantizer import (
-    DerivedQuantizationSpec,
-    FixedQParamsQuantizationSpec,
-    QuantizationSpec,
-)
+from torchao.quantization.pt2e.quantizer import DerivedQuantizationSpec, FixedQParamsQuantizationSpec, QuantizationSpec
 
 from openneutron.ops.reductions import MOST_ADDED
 from openneutron.pytorch.operators.annotations import SOFTMAX

@@ -92,12 +92,6 @@ def compiler() -> str:
     )
 
 
-def sources() -> Path:
-    """Return the folder with the delegate's C++ sources and the driver's headers: inside the installed package, or in
-    the tree."""
-    return runtime_folder()
-
-
 def cache_directory() -> Path:
     """Return the folder of compiled delegates."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openneutron"
@@ -106,7 +100,7 @@ def cache_directory() -> Path:
 def build(package: Path) -> Path:
     """Return the delegate compiled for the executorch in ``package``, from the cache where it is there."""
     command = compiler()
-    runtime = sources()
+    runtime = runtime_folder()
     path = cache_directory() / f"neutron_backend-{_key(command, runtime, package)}.so"
     if path.exists():
         return path

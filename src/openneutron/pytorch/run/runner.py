@@ -18,27 +18,13 @@ import torch
 from executorch.exir._serialize._program import deserialize_pte_binary
 from executorch.exir.schema import KernelCall, TensorShapeDynamism
 from executorch.exir.schema import Tensor as TensorSchema
+from executorch.exir.tensor import enum_to_scalar_map
 from executorch.runtime import Runtime
 
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.pytorch.run import delegate
 
 METHOD = "forward"
-
-DTYPES = {
-    0: torch.uint8,
-    1: torch.int8,
-    2: torch.int16,
-    3: torch.int32,
-    4: torch.int64,
-    5: torch.float16,
-    6: torch.float32,
-    7: torch.float64,
-    11: torch.bool,
-    15: torch.bfloat16,
-}
-"""By ExecuTorch's ScalarType."""
-
 
 _NUMBERS = ("int_val", "double_val", "bool_val")
 """The fields of ExecuTorch's Int, Double and Bool."""
@@ -97,7 +83,7 @@ class Runner:
     @property
     def inputs(self) -> list[tuple[tuple[int, ...], torch.dtype]]:
         """Return shape and type of each tensor the program takes; the largest shape where it is not fixed."""
-        return [(tuple(wanted.sizes), DTYPES[int(wanted.scalar_type)]) for wanted in self._tensors]
+        return [(tuple(wanted.sizes), enum_to_scalar_map[wanted.scalar_type]) for wanted in self._tensors]
 
     @property
     def memory_orders(self) -> list[tuple[int, ...]]:
@@ -136,7 +122,7 @@ class Runner:
         wanted = self._inputs[place]
         if not isinstance(wanted, TensorSchema):
             return self._checked(place, item, _number(wanted))
-        dtype, shape = DTYPES.get(int(wanted.scalar_type)), tuple(wanted.sizes)
+        dtype, shape = enum_to_scalar_map.get(wanted.scalar_type), tuple(wanted.sizes)
         free = wanted.shape_dynamism != TensorShapeDynamism.STATIC
         if not isinstance(item, torch.Tensor) or not _has_shape(item, shape, free) or item.dtype != dtype:
             is_what = f"{item.dtype} {list(item.shape)}" if isinstance(item, torch.Tensor) else type(item).__name__

@@ -20,12 +20,7 @@ from openneutron.pytorch.quantizer.passes.exported_forms import (
     PlainCasts,
     PlainMoves,
 )
-from openneutron.pytorch.quantizer.passes.linear import (
-    FoldFactors,
-    MaskedFills,
-    ProductsToLinear,
-    SplitProjections,
-)
+from openneutron.pytorch.quantizer.passes.linear import FoldFactors, MaskedFills, ProductsToLinear, SplitProjections
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
 from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
 
