@@ -31,6 +31,7 @@ ABOUT = {
         ("options.py", "from_dict", "InvalidOptionError"): 1,
     },
     "a graph that was not partitioned": {("compiler/driver.py", "_legalized", "InvalidModelError"): 1},
+    "a damaged file, while it is read": {("litert/write.py", "_within", "InvalidModelError"): 1},
     "a mistake in the compiler": {("compiler/driver.py", "checked", "CompilerFaultError"): 1},
 }
 """The subject of each error: (file, function, class) and its count. A budget that is too small belongs to

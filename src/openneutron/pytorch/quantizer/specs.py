@@ -14,7 +14,7 @@ from torchao.quantization.pt2e import MovingAverageMinMaxObserver
 from torchao.quantization.pt2e.fake_quantize import FakeQuantize, FusedMovingAvgObsFakeQuantize
 from torchao.quantization.pt2e.quantizer import DerivedQuantizationSpec, FixedQParamsQuantizationSpec, QuantizationSpec
 
-from openneutron.ops.reductions import MOST_ADDED
+from openneutron.ops.reductions import MOST_EXPONENTIALS
 from openneutron.pytorch.operators.annotations import SOFTMAX
 from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,
@@ -113,10 +113,10 @@ def row_dimension(node: Node) -> int | None:
 
 def has_own_scale(softmax: Node) -> bool:
     """Return whether a softmax's result may have another scale than LiteRT's 1/256: LiteRT's wider sum holds
-    ``MOST_ADDED`` values."""
+    ``MOST_EXPONENTIALS`` values."""
     dim, rank = softmax.args[1], softmax.meta["val"].dim()
     extent = softmax.meta["val"].shape[dim] if isinstance(dim, int) and rank else None
-    return isinstance(extent, int) and extent <= MOST_ADDED
+    return isinstance(extent, int) and extent <= MOST_EXPONENTIALS
 
 
 def _row_of(user: Node, node: Node) -> int | None:
