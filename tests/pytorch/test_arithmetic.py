@@ -59,3 +59,10 @@ def test_remainders_of_two_tensors_stay_on_the_cpu() -> None:
         "aten.fmod 'aten_fmod_tensor' stays on the CPU: it rounds a quotient of two computed tensors; where that is near a "
         "whole number, half a step of an operand decides which one. Divide without rounding."
     ]
+
+
+def test_extremes_of_no_elements() -> None:
+    """ExecuTorch's kernels of amax and amin end the process there, so none of them is in the program."""
+    small = compiled(lambda m, x: (x.amax(0), *torch.aminmax(x, dim=2, keepdim=True)), ((3, 0, 2),))
+    assert not any(reason.startswith(("aten.amax", "aten.amin")) for reason in small.reasons)
+    assert [tuple(result.shape) for result in small.program.run(*small.inputs[0])] == [(0, 2), (3, 0, 1), (3, 0, 1)]

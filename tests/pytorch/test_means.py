@@ -83,3 +83,11 @@ def test_a_calibrator_of_single_numbers_counts_the_first() -> None:
 def test_a_variance_without_enough_values_is_left_alone() -> None:
     small = compiled(lambda m, x: m.conv(x).var(0))
     assert small.reasons
+
+
+@pytest.mark.parametrize("operator", [torch.mean, torch.sum])
+def test_a_single_number_has_a_dimension_0(operator: Callable[..., Any]) -> None:
+    small = compiled(lambda m, x: operator(x * 2, 0), ((),))
+    assert small.reasons == []
+    for inputs in small.inputs:
+        torch.testing.assert_close(small.program.run(*inputs)[0], inputs[0] * 2, rtol=0.05, atol=0.05)

@@ -73,3 +73,18 @@ def test_scales(small: Compiled) -> None:
     # The product with a matrix divides last, as attention does; the peaked ones keep 1/256.
     assert len(own) == len(FUNCTIONS) - 2
     assert max(own) < 1 / 4 / 255
+
+
+def test_a_logarithm_below_the_fixed_scale_widens_it() -> None:
+    """LiteRT's LOG_SOFTMAX ends at -255/16. Of the row's largest value the logarithm is always above."""
+    functions = {
+        "far": lambda m, x: torch.log_softmax(x * 8, 1),
+        "far along the last": lambda m, x: torch.log_softmax(x * 8, -1),
+        "near": lambda m, x: torch.log_softmax(x, -1),
+    }
+    small = assert_delegated(functions, ((2, 5, 6),), most=0.01)
+    graphs = [part.lowered.graph for part in small.program.partitions]
+    assert sorted(node.op for graph in graphs for node in graph.nodes if node.op in ("log_softmax", "sub")) == [
+        *["log_softmax"] * 3,
+        *["sub"] * 2,
+    ]

@@ -74,6 +74,8 @@ def fixed_by(op: str) -> AnnotationRule:
 
 SOFTMAX = ("aten.softmax.int", "aten._softmax.default")
 
+LOG_SOFTMAX = ("aten.log_softmax.int", "aten._log_softmax.default")
+
 TRUTH_SCALE = (1 / 255, -128)
 """Scale and zero point of booleans as numbers: 0 and 1 are the ends of int8."""
 
@@ -114,18 +116,16 @@ _TRUTH_OF_PAIR = AnnotationRule(data=(0, 1), result=Result.NONE)
 RULES = {
     **{f"aten.{name}": MOVE for name in MOVES},
     **{f"aten.{name}": FUNCTION for name in FUNCTIONS},
-    **dict.fromkeys((*ACTIVATIONS, *SOFTMAX), FUNCTION),
+    **dict.fromkeys((*ACTIVATIONS, *SOFTMAX, *LOG_SOFTMAX), FUNCTION),
     **{f"aten.{name}.Tensor": _FUSING_PAIR for name in ("add", "sub", "mul")},
     **{f"aten.{name}.Tensor": _TRUTH_OF_PAIR for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{f"aten.{name}.Scalar": _TRUTH for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    "aten._log_softmax.default": fixed_by("log_softmax"),
     "aten._to_copy.default": AnnotationRule(data=(), result=Result.FIXED, fixed=TRUTH_SCALE),
     "aten.addmm.default": AnnotationRule(data=(1,), weight=2, weight_axis=1, bias=0, fuses=True),
     "aten.argmax.default": _TRUTH,
     "aten.argmin.default": _TRUTH,
     "aten.bmm.default": _PAIR,
     "aten.linear.default": AnnotationRule(weight=1, weight_axis=0, bias=2, fuses=True, otherwise=_PAIR),
-    "aten.log_softmax.int": fixed_by("log_softmax"),
     "aten.matmul.default": _PAIR,
     "aten.maximum.default": JOIN,
     "aten.minimum.default": JOIN,

@@ -20,7 +20,14 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, Quan
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.pointwise import Region, find_regions
 from openneutron.pytorch.graph.rewriting import constant_of
-from openneutron.pytorch.operators.annotations import FILL, SOFTMAX, AnnotationRule, Result, annotation_rules
+from openneutron.pytorch.operators.annotations import (
+    FILL,
+    LOG_SOFTMAX,
+    SOFTMAX,
+    AnnotationRule,
+    Result,
+    annotation_rules,
+)
 from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_clamp
 from openneutron.pytorch.quantizer import settings
 from openneutron.pytorch.quantizer.observers import fixed_parameters
@@ -35,6 +42,7 @@ from openneutron.pytorch.quantizer.specs import (
     has_own_scale,
     is_per_channel,
     is_probability_spec,
+    log_probability_spec,
     probability_spec,
     row_dimension,
     row_spec,
@@ -247,7 +255,9 @@ class NeutronQuantizer(Quantizer):
         if str(node.target) == FILL:
             return filled_spec(row_dimension(node), self.is_qat)
         if str(node.target) in SOFTMAX:
-            return probability_spec(self.is_qat) if has_own_scale(node) else fixed_spec(*fixed_parameters())
+            return probability_spec(self.is_qat) if has_own_scale(node) else fixed_spec(*fixed_parameters("softmax"))
+        if str(node.target) in LOG_SOFTMAX:
+            return log_probability_spec(self.is_qat)
         dim = None if self.is_qat else row_dimension(node)
         return activation_spec(self.is_qat) if dim is None else row_spec(dim)
 

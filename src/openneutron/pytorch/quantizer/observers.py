@@ -209,16 +209,29 @@ class ProbabilityObserver(MinMaxObserver):
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (scale, zero point)."""
-        scale, zero_point = fixed_parameters()
+        scale, zero_point = fixed_parameters("softmax")
         largest = float(self.max_val)
         if 0 < largest <= LARGEST_FLAT:
             scale = max(largest / (self.quant_max - self.quant_min), LEAST_SCALE)
         return torch.tensor([scale]), torch.tensor([zero_point], dtype=torch.int64)
 
 
-def fixed_parameters() -> tuple[float, int]:
-    """Return scale and zero point of LiteRT's int8 SOFTMAX."""
-    fixed = BY_NAME["softmax"].fixed_output
+class LogProbabilityObserver(MinMaxObserver):
+    """Observe logarithms of probabilities: LiteRT's fixed scale 1/16 where it reaches the lowest, else a scale that ends at
+    the lowest. The zero point is 127 in either case."""
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (scale, zero point)."""
+        scale, zero_point = fixed_parameters("log_softmax")
+        lowest = float(self.min_val)
+        if math.isfinite(lowest):
+            scale = max(scale, -lowest / (self.quant_max - self.quant_min))
+        return torch.tensor([scale]), torch.tensor([zero_point], dtype=torch.int64)
+
+
+def fixed_parameters(op: str) -> tuple[float, int]:
+    """Return scale and zero point that LiteRT fixes for the int8 result of an operator."""
+    fixed = BY_NAME[op].fixed_output
     assert fixed is not None
     return fixed
 

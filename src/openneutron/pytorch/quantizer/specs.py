@@ -20,6 +20,7 @@ from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,
     HistogramRangeObserver,
     LatestWeightObserver,
+    LogProbabilityObserver,
     PerChannelWeightObserver,
     ProbabilityObserver,
     ReachableRangeObserver,
@@ -73,8 +74,17 @@ def probability_spec(is_qat: bool = False) -> QuantizationSpec:
     return replace(activation_spec(), observer_or_fake_quant_ctr=made)
 
 
+@functools.cache
+def log_probability_spec(is_qat: bool = False) -> QuantizationSpec:
+    """Return ``activation_spec``'s int8 for a log_softmax's result, with LiteRT's scale 1/16 or a wider one."""
+    observer: Any = LogProbabilityObserver
+    made = FakeQuantize.with_args(observer=observer) if is_qat else observer
+    return replace(activation_spec(), observer_or_fake_quant_ctr=made)
+
+
 def is_probability_spec(spec: object) -> bool:
-    return any(spec is probability_spec(is_qat) for is_qat in (False, True))
+    """Return whether a spec is that of probabilities or of their logarithms."""
+    return any(spec is made(is_qat) for made in (probability_spec, log_probability_spec) for is_qat in (False, True))
 
 
 @functools.cache

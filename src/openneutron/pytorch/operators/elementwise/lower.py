@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from openneutron.ir import per_tensor
+from openneutron.ir import QuantParams, per_tensor
 from openneutron.ops import BY_NAME
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of
 from openneutron.pytorch.operators.rules.context import Context, broadcasting
@@ -109,10 +109,14 @@ def prelu(node: Node, context: Context) -> Value | Reject:
     return broadcasting(node, context, "prelu", (data, slopes), context.result_quant(node))
 
 
-def _along(op: str, rescaled: str = "") -> Callable[[Node, Context], Value | Reject]:
+Rescaled = Callable[[Node, Context, str, QuantParams], str]
+"""Add the operators of one along the last axis of a tensor, for a result with these parameters; return its name."""
+
+
+def _along(op: str, rescaled: Rescaled) -> Callable[[Node, Context], Value | Reject]:
     """Return the rule of an operator along one dimension, which LiteRT supports along the last axis.
 
-    ``rescaled``: the operator for a result whose quantization differs from the one that LiteRT fixes.
+    ``rescaled``: for a result whose quantization differs from the one that LiteRT fixes.
     """
     fixed = BY_NAME[op].fixed_output
     assert fixed is not None
@@ -131,14 +135,35 @@ def _along(op: str, rescaled: str = "") -> Callable[[Node, Context], Value | Rej
         if order[-1] != axis:
             order = (*(other for other in order if other != axis), axis)
         stored = tuple(data.shape[other] for other in order)
-        quant = context.result_quant(node)
-        name = context.emit(
-            rescaled if rescaled and quant != usual else op, (context.arranged(data, order),), stored, quant, node.name
-        )
+        quant, source = context.result_quant(node), context.arranged(data, order)
+        if quant == usual:
+            name = context.emit(op, (source,), stored, quant, node.name)
+        else:
+            name = rescaled(node, context, source, quant)
         return Value(name, data.shape, order, data.shape)
 
     return rule
 
 
-lowers("aten._softmax.default", "aten.softmax.int")(_along("softmax", "softmax_rescaled"))
-lowers("aten._log_softmax.default", "aten.log_softmax.int")(_along("log_softmax"))
+def _fine(node: Node, context: Context, source: str, quant: QuantParams) -> str:
+    return context.emit("softmax_rescaled", (source,), context.tensors[source].shape, quant, node.name)
+
+
+def _wide(node: Node, context: Context, source: str, quant: QuantParams) -> str:
+    """Return log_softmax as x - max(x) + max(log_softmax(x)): LiteRT's result ends at -255/16, and only a row's largest
+    logarithm is always above. The difference of two stored values is exact."""
+    fixed = BY_NAME["log_softmax"].fixed_output
+    here, shape = context.tensors[source].quant, context.tensors[source].shape
+    assert fixed is not None and here is not None
+    usual, row = per_tensor(*fixed), (*shape[:-1], 1)
+    axes = context.add_integers(f"{node.name}_axes", [len(shape) - 1])
+    logs = context.emit("log_softmax", (source,), shape, usual, f"{node.name}_saturated")
+    top = context.emit("reduce_max", (logs, axes), row, usual, f"{node.name}_top", keep_dims=True)
+    largest = context.emit("reduce_max", (source, axes), row, here, f"{node.name}_largest", keep_dims=True)
+    below = per_tensor(here.scale, 127)
+    apart = context.emit("sub", (source, largest), shape, below, f"{node.name}_below", activation="NONE")
+    return context.emit("add", (apart, top), shape, quant, node.name, activation="NONE")
+
+
+lowers("aten._softmax.default", "aten.softmax.int")(_along("softmax", _fine))
+lowers("aten._log_softmax.default", "aten.log_softmax.int")(_along("log_softmax", _wide))

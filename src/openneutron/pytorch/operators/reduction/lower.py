@@ -40,7 +40,8 @@ def _reduced(node: Node, context: Context) -> tuple[Value, Shape, Shape]:
     given = arguments_of(node)
     data = context.settled(context.value(given["self"]))
     rank = len(data.shape)
-    dims = tuple(sorted({dim % rank for dim in (given.get("dim") or range(rank))}))
+    # PyTorch takes dimension 0 of a single number, which has none.
+    dims = tuple(sorted({dim % rank for dim in (given.get("dim") or range(rank))})) if rank else ()
     return data, dims, tuple(1 if axis in dims else extent for axis, extent in enumerate(data.shape))
 
 
