@@ -38,7 +38,7 @@ demo: $(VENV)/.demo
 
 # Each process has half of the tests, in order, so that they share what fixtures built, and one that has ended takes half
 # of what another has left. One thread each: there are as many processes as processors. No test sees the jobs of `make`.
-PYTEST := MAKEFLAGS= MFLAGS= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+PYTEST := $(ALONE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test: $(VENV)/.suites lint warnings cortex_m33
 	$(PYTEST)
@@ -73,8 +73,8 @@ lint: $(VENV)/.dev
 warnings: $(VENV)/.cmake
 	@for compiler in gcc clang; do \
 	    if command -v $$compiler >/dev/null; then \
-	        CC=$$compiler cmake -S . -B build/$$compiler -G Ninja -DOPENNEUTRON_WERROR=ON --log-level=WARNING && \
-	        cmake --build build/$$compiler --target neutron -- --quiet || exit 1; \
+	        CC=$$compiler $(CMAKE) -S . -B build/$$compiler -G Ninja -DOPENNEUTRON_WERROR=ON --log-level=WARNING && \
+	        $(CMAKE) --build build/$$compiler --target neutron -- --quiet || exit 1; \
 	    elif [ -n "$$CI" ]; then \
 	        echo "$$compiler is not installed: CI must compile with it." >&2; exit 1; \
 	    else \
@@ -95,13 +95,13 @@ cortex_m33: $(VENV)/.cmake
 	    command -v arm-none-eabi-gcc >/dev/null && command -v $${compiler%/*} >/dev/null || continue; \
 	    for type in MinSizeRel Release; do \
 	        folder=build/cortex_m33/$${compiler%/*}-$$type && \
-	        cmake -S . -B $$folder -G Ninja --toolchain runtime/ports/cortex_m33/$${compiler#*/}.cmake \
+	        $(CMAKE) -S . -B $$folder -G Ninja --toolchain runtime/ports/cortex_m33/$${compiler#*/}.cmake \
 	            -DCMAKE_BUILD_TYPE=$$type -DOPENNEUTRON_WERROR=ON --log-level=WARNING && \
-	        cmake --build $$folder --target neutron -- --quiet || exit 1; \
+	        $(CMAKE) --build $$folder --target neutron -- --quiet || exit 1; \
 	    done; \
 	done; \
 	if [ -d build/cortex_m33/arm-none-eabi-gcc-MinSizeRel ]; then \
-	    cmake --build build/cortex_m33/arm-none-eabi-gcc-MinSizeRel --target sizes -- --quiet; \
+	    $(CMAKE) --build build/cortex_m33/arm-none-eabi-gcc-MinSizeRel --target sizes -- --quiet; \
 	fi
 
 bench: $(VENV)/.bench
@@ -116,8 +116,8 @@ soak: $(VENV)/.suites
 	$(BIN)/python -m tests.fuzz.mutants $(COUNT) $(SEED)
 
 lib: $(VENV)/.dev
-	cmake -S . -B build/develop -G Ninja -DOPENNEUTRON_WERROR=ON
-	cmake --build build/develop --target develop
+	$(CMAKE) -S . -B build/develop -G Ninja -DOPENNEUTRON_WERROR=ON
+	$(CMAKE) --build build/develop --target develop
 
 generate: $(VENV)/.dev
 	PYTHONPATH=src $(BIN)/python -m scripts.generate
