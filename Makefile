@@ -16,7 +16,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 # Python compiles what is imported when it is; most modules of torch and transformers never are.
-INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
+# No program that a recipe starts can reach make's job server, which newer ninjas ask for jobs.
+ALONE := MAKEFLAGS= MFLAGS=
+CMAKE := $(ALONE) cmake
+INSTALL := $(ALONE) $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 export PATH := $(BIN):$(PATH)
 
 # Everything the installed package is made of: when a file of it changes, the package is installed again.
