@@ -309,13 +309,11 @@ def _manifest(folder: Path) -> dict[str, str] | None:
     return {
         name: digest
         for name, digest in stated.items()
-        if isinstance(name, str) and isinstance(digest, str) and _is_inside(name)
+        if isinstance(name, str)
+        and isinstance(digest, str)
+        and not Path(name).is_absolute()
+        and ".." not in Path(name).parts
     }
-
-
-def _is_inside(name: str) -> bool:
-    path = Path(name)
-    return not path.is_absolute() and ".." not in path.parts
 
 
 def write_folder(folder: Path, contents: Mapping[str, bytes], earlier: Mapping[str, str]) -> None:

@@ -118,16 +118,16 @@ def _table(heads: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in (heads, rule, *lines))
 
 
-def _meaning(column: Field) -> str:
-    text = column.doc.replace("|", "\\|")
-    return f"buffer index: {text}" if column.refers == "buffer" else text
-
-
 def _fields(row: Row) -> str:
     if not row.fields:
         return ""
     lines = [
-        (str(i), f"`{column.name}`", "int32" if column.signed else "uint32", _meaning(column))
+        (
+            str(i),
+            f"`{column.name}`",
+            "int32" if column.signed else "uint32",
+            ("buffer index: " if column.refers == "buffer" else "") + column.doc.replace("|", "\\|"),
+        )
         for i, column in enumerate(row.fields)
     ]
     return _table(("word", "name", "type", "meaning"), lines)

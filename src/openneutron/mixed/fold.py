@@ -55,7 +55,11 @@ def folded(model: LiteRTModel) -> LiteRTModel:
     except InvalidModelError:
         return model
     found = dict(zip(ends, results, strict=True))
-    stated = {name: value for name, value in found.items() if _as_stated(graph, name, value)}
+    stated = {
+        name: value
+        for name, value in found.items()
+        if (value.shape, value.dtype) == (graph[name].shape, graph[name].dtype.numpy)
+    }
     return _with_constants(model, fixed, stated) if stated else model
 
 
@@ -80,33 +84,21 @@ def _known(graph: Graph, node: Node) -> npt.NDArray[Any] | None:
     return value if fits else None
 
 
-def _as_stated(graph: Graph, name: str, value: np.ndarray) -> bool:
-    return (value.shape, value.dtype) == (graph[name].shape, graph[name].dtype.numpy)
-
-
 def _fixed(model: LiteRTModel) -> list[int]:
     """Return the indices of the operators that read only constants, directly or through each other."""
     graph, tensors = model.graph, model.model.subgraphs[0].tensors
     known = {name for name, tensor in graph.tensors.items() if tensor.is_constant}
-    known -= {name for name in known if _elsewhere(tensors[model.tensor_index[name]])}
+    for name in list(known):
+        tensor = tensors[model.tensor_index[name]]
+        if tensor.isVariable or tensor.externalBuffer:  # it changes between runs, or its values are in another file
+            known.remove(name)
     fixed = []
     for place, node in enumerate(graph.nodes):
-        if _has_one_result(node) and all(name is None or name in known for name in node.inputs):
+        same = node.op not in EFFECTFUL and node.op not in CALLING and not node.op.startswith("CUSTOM")
+        if node.outputs and same and all(name is None or name in known for name in node.inputs):
             known.update(node.outputs)
             fixed.append(place)
     return fixed
-
-
-def _elsewhere(tensor: Any) -> bool:
-    """Return whether the tensor's values are unknown here: a variable changes between runs, an external buffer is in
-    another file."""
-    return bool(tensor.isVariable or tensor.externalBuffer)
-
-
-def _has_one_result(node: Node) -> bool:
-    return (
-        bool(node.outputs) and node.op not in EFFECTFUL and node.op not in CALLING and not node.op.startswith("CUSTOM")
-    )
 
 
 def _ends(model: LiteRTModel, fixed: Iterable[int]) -> list[str]:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from torch.fx import Node
 
@@ -49,11 +47,6 @@ def _pooled(node: Node, context: Context, op: str, source: str, padding: str, wi
     return context.requantized(context.from_nhwc(name, shape), wanted, f"{node.name}_requantized")
 
 
-def _window(given: dict[str, Any]) -> Window:
-    kernel = pair(given["kernel_size"])
-    return Window(kernel, pair(given["stride"], kernel), pair(given["padding"]), pair(given.get("dilation", 1)))
-
-
 def _image_shape(shape: Shape) -> Shape:
     return (1, *shape) if len(shape) == 3 else shape
 
@@ -71,7 +64,8 @@ def max_pool(node: Node, context: Context) -> Value | Reject:
         shape = tuple(int(extent) for extent in node.meta["val"][0].shape)
     else:
         shape = shape_of(node)
-    window, image = _window(given), _image_shape(shape)
+    kernel, image = pair(given["kernel_size"]), _image_shape(shape)
+    window = Window(kernel, pair(given["stride"], kernel), pair(given["padding"]), pair(given.get("dilation", 1)))
     data = context.value(given["self"])
     source = context.nhwc(context.viewed(data, _image_shape(data.shape)))
     if window.dilation == (1, 1):

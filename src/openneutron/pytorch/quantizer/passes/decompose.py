@@ -263,12 +263,9 @@ def is_known(node: Node) -> bool:
     exact = name in LOWER_RULES and LOWER_RULES[name].exact
     if name in annotation_rules() or exact or name in REWRITTEN_LATER or name in FACTORIES:
         return True
-    return is_pointwise_operator(overload) and sum(not _is_number(source) for source in node.all_input_nodes) <= 1
-
-
-def _is_number(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.dim() == 0
+    values = [source.meta.get("val") for source in node.all_input_nodes]
+    numbers = [value for value in values if isinstance(value, torch.Tensor) and value.dim() == 0]
+    return is_pointwise_operator(overload) and len(values) - len(numbers) <= 1
 
 
 def is_implicit(overload: torch._ops.OpOverload) -> bool:
