@@ -330,7 +330,8 @@ def in_words(name: str, doing: str) -> Iterator[None]:
     # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors, AssertionErrors and any other exception of
     # its passes.
     except Exception as error:
-        if _is_own(error):
+        *_, (last, _) = traceback.walk_tb(error.__traceback__)
+        if Path(last.f_code.co_filename).is_relative_to(PACKAGE):  # a mistake of this package, no message
             raise
         said = f"{first_line(error)} ({type(error).__name__})"
         for pattern, words in _PLAIN:
@@ -346,12 +347,6 @@ _PLAIN = (
     ),
 )
 """ExecuTorch's messages that name neither cause nor remedy, and their replacements."""
-
-
-def _is_own(error: Exception) -> bool:
-    """Return whether the exception was raised in this package."""
-    *_, last = traceback.walk_tb(error.__traceback__)
-    return Path(last[0].f_code.co_filename).is_relative_to(PACKAGE)
 
 
 def keep_state(program: ExportedProgram) -> None:

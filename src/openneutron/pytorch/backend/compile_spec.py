@@ -118,8 +118,13 @@ def decode(specs: Sequence[CompileSpec]) -> DelegateOptions:
         raise InvalidOptionError("compile spec: it names no target. Make it with generate_neutron_compile_spec.")
     ours = json.loads(texts.get(OURS, "{}"))
     folder = texts.get("intermediates_dir", NONE)
+    if ours:
+        options = CompileOptions.from_dict(ours["options"])
+    else:
+        fetch, profile = _flag(texts, "fetch_constants_to_sram", False), _flag(texts, "use_profiling", False)
+        options = with_upstream(CompileOptions(), texts["target"], texts.get("compile_flags", ""), fetch, profile)
     decoded = DelegateOptions(
-        CompileOptions.from_dict(ours["options"]) if ours else _from_upstream(texts),
+        options,
         tuple(filter(None, texts.get("operators_not_to_delegate", "").split(","))),
         _flag(texts, "use_neutron_for_format_conversion", True),
         None if folder in (NONE, "") else folder,
@@ -133,16 +138,6 @@ def decode(specs: Sequence[CompileSpec]) -> DelegateOptions:
                 "generate_neutron_compile_spec."
             )
     return decoded
-
-
-def _from_upstream(texts: dict[str, str]) -> CompileOptions:
-    return with_upstream(
-        CompileOptions(),
-        texts["target"],
-        texts.get("compile_flags", ""),
-        _flag(texts, "fetch_constants_to_sram", False),
-        _flag(texts, "use_profiling", False),
-    )
 
 
 def _flag(texts: dict[str, str], key: str, default: bool) -> bool:

@@ -268,7 +268,11 @@ def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Uni
     members: dict[Node, list[Node]] = defaultdict(list)
     for node in calls:
         members[root(node)].append(node)
-    units = [Unit(tuple(nodes)) for nodes in members.values() if _matters(nodes)]
+    units = [
+        Unit(tuple(nodes))
+        for nodes in members.values()
+        if any(map(is_compute, nodes)) or (any(map(is_quantize, nodes)) and any(map(is_dequantize, nodes)))
+    ]
     unit_of = {node: unit for unit in units for node in unit.nodes}
 
     def sources(unit: Unit) -> Iterable[Unit]:
@@ -277,9 +281,3 @@ def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Uni
 
     order = in_order(units, sources)
     return order, [unit for unit in units if unit not in order]
-
-
-def _matters(nodes: list[Node]) -> bool:
-    return any(is_compute(node) for node in nodes) or (
-        any(is_quantize(node) for node in nodes) and any(is_dequantize(node) for node in nodes)
-    )

@@ -136,7 +136,9 @@ def _plain(text: str) -> None:
 def _target(text: str) -> None:
     found = _OPERATOR.fullmatch(text)
     if found is None:
-        if _function(text) not in _SYM_OPS and text.removeprefix("torch._functorch.predispatch.") not in PREDISPATCH:
+        module, _, name = text.partition(".")
+        function = getattr({"_operator": operator, "math": math, "torch": torch}.get(module), name, None)
+        if function not in _SYM_OPS and text.removeprefix("torch._functorch.predispatch.") not in PREDISPATCH:
             raise NeedsTrust(f"it calls {_quoted(text)}, which is no operator")
         return
     namespace, name, overload = found.groups()
@@ -149,12 +151,6 @@ def _target(text: str) -> None:
         raise NotRegistered(f"it calls {_quoted(text)}, an operator that is not registered here")
     if any("file" in item.name for item in called._schema.arguments):
         raise NeedsTrust(f"it calls {_quoted(text)}, which reads or writes files")
-
-
-def _function(text: str) -> Any:
-    """Return the function of ``operator``, ``math`` or ``torch`` that a target names, or None."""
-    module, _, name = text.partition(".")
-    return getattr({"_operator": operator, "math": math, "torch": torch}.get(module), name, None)
 
 
 def _expression(text: str) -> None:
