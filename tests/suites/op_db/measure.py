@@ -40,7 +40,7 @@ SMALL = 1 / 256
 MOST_SECONDS = 240
 """Seconds after which samples count as failed."""
 
-TOGETHER = 8
+TOGETHER = 32
 """Samples that are compiled as one model at most."""
 
 
@@ -57,7 +57,7 @@ class Outcome:
 
 
 def outcomes(samples: Sequence[Sample]) -> list[Outcome]:
-    """Return the samples' outcomes: several compiled as one model, or one by one where that fails or is wrong.
+    """Return the samples' outcomes: several compiled as one model, or fewer where that fails or is wrong, down to one.
 
     Each model is compiled and run in a process of its own, so that a crash is an outcome.
     """
@@ -69,7 +69,8 @@ def _of_group(samples: Sequence[Sample]) -> list[Outcome]:
     together = _apart(samples)
     if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOTHING, NOT_RUN) for item in together):
         return together
-    return [_apart([sample])[0] for sample in samples]
+    half = len(samples) // 2
+    return [*_of_group(samples[:half]), *_of_group(samples[half:])]
 
 
 def _apart(samples: Sequence[Sample]) -> list[Outcome]:
