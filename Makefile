@@ -15,11 +15,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
-# Python compiles what is imported when it is; most modules of torch and transformers never are.
 # No program that a recipe starts can reach make's job server, which newer ninjas ask for jobs.
 ALONE := MAKEFLAGS= MFLAGS=
 CMAKE := $(ALONE) cmake
-INSTALL := $(ALONE) $(BIN)/python -m pip --disable-pip-version-check install --no-compile
+INSTALL := $(ALONE) $(BIN)/python -m pip --disable-pip-version-check install
 export PATH := $(BIN):$(PATH)
 
 # Everything the installed package is made of: when a file of it changes, the package is installed again.
