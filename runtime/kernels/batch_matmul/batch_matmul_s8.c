@@ -45,7 +45,7 @@ typedef struct {
     Quad panel[PANEL_DEPTH / 4][COLUMNS];
 } Product;
 
-/* Depths [first, first + count) of the columns, less their zero point; 0 where there is none. */
+/* Depths [first, first + count) of the columns, less their zero point; 0 after the last depth. */
 static void lay_out(Product *product, int32_t first, int32_t count) {
     static const uint8_t places[4] = {0, 2, 1, 3};
     const NeutronBuffer *b = product->b;

@@ -59,7 +59,7 @@ def selection_files(path: Path, programs: Mapping[str, Program]) -> dict[Path, b
 
 
 def read_selection(path: Path) -> KernelSelection:
-    """Return the selection in a file. Raises InvalidProgramError where it is none of ours, or one that this version did
+    """Return the selection in a file. Raises InvalidProgramError where this project did not write the file, or one that this version did
     not write as it stands; InvalidOptionError where it can't be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")

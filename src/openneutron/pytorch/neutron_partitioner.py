@@ -112,7 +112,7 @@ class NeutronPartitioner(Partitioner):
         """The methods that are being lowered, with their tensors."""
         self._graphs_seen: list[Graph] = []
         self._before: dict[int, Delegation] = {}
-        """What was delegated of the methods' ATen programs, by the place of the method."""
+        """The delegations of the methods' ATen programs, by the index of the method."""
         self._tags = 0
         self._whole: _Whole | None = None
         self._named_before: set[str] = set()

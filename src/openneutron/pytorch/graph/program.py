@@ -20,7 +20,7 @@ from torch.fx import Node
 from openneutron.ir import DType, QuantParams, per_channel, per_tensor
 
 QUANTIZE_FIRST = "Quantize it with NeutronQuantizer."
-"""The way out where a model came to the partitioner without quantization that it should have."""
+"""The suggestion for a model that reaches the partitioner without the quantization it needs."""
 
 WITH_INTEGERS = "The NPU's operators on integers and booleans are those of indices, positions and conditions."
 """The hint where the operator would have to compute with integers or booleans."""
@@ -30,8 +30,8 @@ REWRITE = "Write it with operators that docs/supported-ops.md lists."
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Why a node stays on the CPU, in words that continue its name, and what could be done about it. ``rule``: what said so, a
-    lowering rule or a stage."""
+    """The reason of a CPU fallback, as the end of a sentence that begins with the node's name, and a suggestion. ``rule``: the
+    lowering rule or the stage that refused the node."""
 
     reason: str
     hint: str = ""

@@ -102,7 +102,7 @@ class Groups:
         level: dict[Node, int] = {}
         for nodes, reads in self.groups:
             npu = on_npu(nodes[0])
-            # From the NPU to the CPU one level ends; what then comes to the NPU belongs to the next.
+            # A value that goes from the NPU to the CPU ends a level; its later readers on the NPU belong to the next level.
             here = max((level[source] + (on_npu(source) and not npu) for source in reads), default=0)
             level |= dict.fromkeys(nodes, here)
         return level

@@ -34,7 +34,7 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AnnotationRule:
-    """Which arguments of an operator are quantized, and how. Arguments are given by place.
+    """The quantization of an operator's arguments. Arguments are given by index.
 
     data: activations (a place may hold a list of tensors, as cat's does; all then share one scale with the result).
     weight, bias: constants; ``weight_axis`` is the axis of one scale each, or None for one scale in all; a function of the
@@ -61,10 +61,10 @@ FUNCTION = AnnotationRule()
 """A function of one tensor, with a scale of its own."""
 
 MOVE = AnnotationRule(result=Result.SHARED)
-"""What only moves values of its first argument."""
+"""Operators that only move values of their first argument."""
 
 JOIN = AnnotationRule(data=(0, 1), result=Result.SHARED)
-"""What moves or chooses values of two tensors: both and the result have one scale."""
+"""Operators that move or choose values of two tensors: both tensors and the result have one scale."""
 
 
 def fixed_by(op: str) -> AnnotationRule:
@@ -83,7 +83,7 @@ LARGEST_VALUE = 1e4
 """A filler beyond this stands for no value: a range that held it would have no steps left for the others."""
 
 FILL = "aten.masked_fill.Scalar"
-"""What is left of it after decomposition puts values out of reach."""
+"""The operator that fills masked positions. After decomposition, its fills are far outside the range of the values."""
 
 MOVES = (
     *(f"{name}.default" for name in ("alias", "cat", "clone", "contiguous", "detach", "dropout", "expand")),

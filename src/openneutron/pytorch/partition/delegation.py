@@ -288,7 +288,7 @@ def _in_words(operator: str, delegation: Delegation) -> str:
 OPTION = "operators_not_to_delegate"
 
 TAKEN_APART = {"aten.linear.default": ("aten.addmm.default", "aten.mm.default")}
-"""What operators that may stay whole are known as to users of other backends."""
+"""The names of operators that may stay whole for users of other backends."""
 
 NEAREST, LIKENESS = 2, 0.7
 

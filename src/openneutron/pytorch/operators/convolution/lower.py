@@ -150,8 +150,8 @@ def _spatial(item: Any, one_row: bool, neutral: int) -> tuple[int, int]:
 
 
 def bias_of(context: Context, node: Any, source: str, weights: str, filters: int) -> str:
-    """Return the bias as int32 in units of input scale times weight scale; zeros where there is none, since LiteRT
-    wants one.
+    """Return the bias as int32 in units of input scale times weight scale; zeros for an absent bias, since LiteRT
+    requires a bias.
 
     A bias that is still float, or in other units, is converted; it must be a constant.
     """

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from openneutron.pytorch.operators.rules.results import Value
 
 Rule = Callable[[Node, "Context"], "Value | Reject"]
-"""Adds what a node becomes to the context and returns its value."""
+"""A function that adds the LiteRT operators of a node to the context and returns the value of the result."""
 
 
 class Layout(Enum):
-    """What a rule makes of the order in which its first operand's values lie."""
+    """The effect of a rule on the memory order of its first operand."""
 
     KEEPS = "it works on any order and keeps it"
     NHWC = "it works on channels innermost"
