@@ -82,7 +82,7 @@ def run(backend: str, make: Callable[[], tuple[Any, Any, Any]] | None = None) ->
 
         from openneutron.pytorch.source import models
 
-        quantizer, compile_config, lower_options, after_lowering = _backend(backend)
+        quantizer, compile_config, lower_options, after_lowering = backend_flow(backend)
     torch.set_num_threads(1)
     model, example, batches = make() if make else (*models.get(MODEL), models.samples(MODEL, CALIBRATION_BATCHES))
     if backend == "cortex_m":
@@ -117,7 +117,7 @@ def run(backend: str, make: Callable[[], tuple[Any, Any, Any]] | None = None) ->
     }
 
 
-def _backend(name: str) -> tuple[Any, Any, Any, Any]:
+def backend_flow(name: str) -> tuple[Any, Any, Any, Any]:
     """Quantizer, edge compile configuration, arguments of to_edge_transform_and_lower, and what follows it."""
     if name == "openneutron":
         from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec

@@ -6,14 +6,15 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from itertools import pairwise
 from typing import Any
 
 from bench import aot_steps, child
 
 TITLE = "Residual networks, 32 channels of 16x16: CPU seconds of each step by the number of blocks"
-DEPTHS = (15, 30)
+DEPTHS = (15, 30, 60)
 REPEATS = 3
-STEPS = ("prepare", "calibrate", "convert", "re-export", "lower", "to_executorch")
+STEPS = ("export", "prepare", "calibrate", "convert", "re-export", "lower", "to_executorch")
 
 
 def measure() -> dict[str, Any]:
@@ -30,9 +31,13 @@ def measure() -> dict[str, Any]:
 
 def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads and lines of the printed table."""
-    few, many = (results[str(depth)] for depth in DEPTHS)
-    heads = ("step", *(f"{depth} blocks" for depth in DEPTHS), "ratio")
-    return heads, [(step, f"{few[step]:.2f}", f"{many[step]:.2f}", f"{many[step] / few[step]:.2f}") for step in STEPS]
+    heads = ("step", *(f"{depth} blocks" for depth in DEPTHS), *(f"{b} / {a}" for a, b in pairwise(DEPTHS)))
+    by_step = {step: [results[str(depth)][step] for depth in DEPTHS] for step in STEPS}
+    by_step["sum"] = [sum(seconds) for seconds in zip(*by_step.values(), strict=True)]
+    return heads, [
+        (step, *(f"{item:.2f}" for item in seconds), *(f"{b / a:.2f}" for a, b in pairwise(seconds)))
+        for step, seconds in by_step.items()
+    ]
 
 
 def residual_network(blocks: int) -> tuple[Any, Any, Any]:

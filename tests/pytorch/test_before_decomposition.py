@@ -4,16 +4,23 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
 from executorch.exir import EdgeProgramManager, to_edge_transform_and_lower
+from executorch.exir.backend.partitioner import PartitionResult
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
+from torch.export import ExportedProgram
 
 import openneutron
 from openneutron import NeutronPartitioner, NeutronQuantizer, calibrate_and_quantize
 from openneutron.api import pytorch as api
+from openneutron.pytorch import neutron_partitioner
+from openneutron.pytorch.graph.program import Reject
+from openneutron.pytorch.partition.before_decomposition import is_final
+from openneutron.pytorch.partition.gather import UNITS
 from openneutron.pytorch.source.exporting import ModelInputs, export
 from openneutron.pytorch.source.lifting import lifted
 
@@ -96,15 +103,73 @@ def test_a_program_that_changes_a_buffer_is_taken_apart_first() -> None:
     assert [float(compiled.run(*IMAGE)[1]) for _ in range(2)] == [1.0, 2.0]
 
 
-def test_where_an_operator_stays_on_the_cpu_its_pieces_join_the_partitions() -> None:
-    class Sorted(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.cummax(torch.relu(x), 3).values
+class Mixed(nn.Module):
+    """Operators for the NPU on both sides of a function, and the layer ``other``."""
 
-    partitioner = NeutronPartitioner()
-    program = torch.export.export(quantized(Sorted()), IMAGE)
-    found = partitioner.transform_for_pre_decomposition(program)
-    assert not any("delegate" in str(node.target) for node in found.graph.nodes)
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.first, self.other, self.last = nn.Conv2d(3, 8, 1), nn.LayerNorm(16), nn.Conv2d(8, 3, 1)
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.other(self.function(torch.relu(self.first(x))))
+        return torch.sigmoid(self.last(y))
+
+
+def ordered(x: torch.Tensor) -> torch.Tensor:
+    return torch.topk(x, 16, 3).values
+
+
+def same(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "keep_float", "calls", "early"),
+    [(ordered, (), 2, 2), (same, ("other",), 2, 2)],
+)
+def test_cpu_fallbacks_are_the_same_as_after_the_decomposition(
+    function: Callable[[torch.Tensor], torch.Tensor],
+    keep_float: tuple[str, ...],
+    calls: int,
+    early: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``early`` partitions are delegated before."""
+    found: list[int] = []
+    original = neutron_partitioner.delegated
+
+    def counted(program: ExportedProgram, tag: Callable[[ExportedProgram], PartitionResult]) -> ExportedProgram:
+        made = original(program, tag)
+        found.append(sum("delegate" in str(node.target) for node in made.graph.nodes))
+        return made
+
+    def compiled() -> openneutron.CompiledModel:
+        torch.manual_seed(0)
+        options = openneutron.QuantizationOptions(keep_float=keep_float)
+        return openneutron.compile(Mixed(function).eval(), IMAGE, calibration=[IMAGE], quantization=options)
+
+    monkeypatch.setattr(neutron_partitioner, "delegated", counted)
+    before = compiled()
+    monkeypatch.setattr(neutron_partitioner, "has_free_order", lambda _: False)
+    after = compiled()
+    assert (len(before.partitions), found) == (calls, [early])
+    assert str(before.delegation) == str(after.delegation)
+    assert [item.fallback for item in before.delegation.on_cpu] == [item.fallback for item in after.delegation.on_cpu]
+    assert all(torch.equal(a, b) for a, b in zip(before.run(*IMAGE), after.run(*IMAGE), strict=True))
+
+
+def test_fallbacks_that_may_have_other_pieces_are_not_final() -> None:
+    class Pieces(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return torch.topk(x, 2, 3).values, torch.topk(x.mT, 2, 3).values, nn.functional.layer_norm(x, [16])
+
+    graph = torch.export.export(Pieces(), IMAGE).graph
+    plain, strided = graph.find_nodes(op="call_function", target=torch.ops.aten.topk.default)
+    (decomposed,) = graph.find_nodes(op="call_function", target=torch.ops.aten.layer_norm.default)
+    refused = Reject("there is no kernel")
+    assert [is_final(node, refused) for node in (plain, strided, decomposed)] == [True, False, False]
+    assert is_final(decomposed, Reject("it exchanges values with another one", rule=UNITS))
 
 
 @pytest.mark.parametrize("made", [Pyramid, lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU6())])

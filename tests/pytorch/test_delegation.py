@@ -209,13 +209,13 @@ class Parted(nn.Module):
 def test_every_reason_says_what_it_costs() -> None:
     inputs = (*IMAGE, torch.zeros(1, 4, dtype=torch.int64))
     program = analyse(Parted().eval(), inputs, calibration=[inputs])
-    inside, outside = program.delegation.on_cpu
+    outside, inside = program.delegation.on_cpu  # in the order of execution
     # 256 int8 values come from the first convolution and as many go to the linear layer.
     assert inside.fallback == Fallback(calls=2, calls_without=1, border_bytes=512)
     assert outside.fallback == Fallback(calls=2, calls_without=2, border_bytes=0)
     assert (inside.operator, inside.overload, inside.rule) == ("aten.topk", "aten.topk.default", "none")
     assert inside.line.startswith("test_delegation.py:")
-    said = program.report.to_dict()["on_cpu"][0]
+    said = program.report.to_dict()["on_cpu"][1]
     assert said["fallback"] == {"calls": 2, "calls_without": 1, "border_bytes": 512}
     assert said["reason"] == "it puts values in order, for which there is no kernel"
     assert "parts 1 delegate call into 2;" in program.summary()

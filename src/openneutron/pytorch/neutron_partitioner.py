@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import executorch.kernels.quantized  # noqa: F401  (a user's to_executorch looks for the operators it registers)
@@ -16,7 +15,7 @@ from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, Par
 from executorch.exir.backend.utils import tag_constant_data
 from executorch.exir.tracer import _default_decomposition_table
 from torch.export import ExportedProgram
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
 from openneutron import targets
 from openneutron.compiler.select.select import try_compile
@@ -30,7 +29,15 @@ from openneutron.pytorch.graph.rewriting import duplicate_dequantize, has_shared
 from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
-from openneutron.pytorch.partition.before_decomposition import NotNow, delegated, has_free_order
+from openneutron.pytorch.partition.before_decomposition import (
+    HISTORY,
+    NotNow,
+    copied,
+    delegate_calls,
+    delegated,
+    has_free_order,
+    is_final,
+)
 from openneutron.pytorch.partition.delegation import (
     Delegation,
     check_names,
@@ -53,9 +60,6 @@ from openneutron.pytorch.partition.gather import (
 )
 
 NXP_DELEGATION_TAG = "delegation_tag"
-
-HISTORY = "from_node"
-"""The key under which torch.export keeps the nodes that a node came from."""
 
 
 @final
@@ -149,7 +153,7 @@ class NeutronPartitioner(Partitioner):
             op_name(node) for node in found.rejected if overload_of(node) in kept_whole and not has_cpu_kernel(node)
         }
         before = self._before.get(len(self._graphs_seen) - 1, Delegation())
-        self.delegations.append(before + delegation_of(graph, found))
+        self.delegations.append(before + delegation_of(graph, found, delegate_calls(exported_program.graph_module)))
         return result
 
     def _tagged(self, exported_program: ExportedProgram, found: Partitioning) -> PartitionResult:
@@ -212,7 +216,7 @@ class NeutronPartitioner(Partitioner):
         self._programs.append(exported_program)
         graph = exported_program.graph_module.graph
         if has_shared_dequantize(graph) or any(HISTORY in node.meta for node in graph.nodes):
-            module = _copied(exported_program.graph_module)
+            module = copied(exported_program.graph_module)
             duplicate_dequantize(module.graph)
             module.recompile()
             exported_program = exported_program._update(module, exported_program.graph_signature)
@@ -224,12 +228,13 @@ class NeutronPartitioner(Partitioner):
         )
 
     def _tag(self, exported_program: ExportedProgram) -> PartitionResult:
-        """Tag the partitions of an ATen program. Raises NotNow where an operator stays on the CPU: what ExecuTorch takes it
-        apart into may belong into these partitions."""
+        """Tag the partitions of an ATen program. Raises NotNow where an operator stays on the CPU whose pieces may belong
+        into these partitions."""
         claim_name()
         found = self._partitioned(exported_program)
-        if not found.partitions or found.rejected:
+        if not found.partitions or not all(is_final(node, reject) for node, reject in found.rejected.items()):
             raise NotNow
+        found = replace(found, rejected={})  # the CPU fallbacks are those of the Edge program
         self._before[len(self._programs) - 1] = delegation_of(exported_program.graph_module.graph, found)
         return self._tagged(exported_program, found)
 
@@ -302,29 +307,15 @@ def has_data(lowered: Lowered) -> bool:
     )
 
 
-def _copied(module: GraphModule) -> GraphModule:
-    """Return a copy without the nodes' histories: each pass of ExecuTorch would copy them again, a fifth of the time of
-    lowering."""
-    histories = {node: node.meta.pop(HISTORY) for node in module.graph.nodes if HISTORY in node.meta}
-    try:
-        copied = copy.deepcopy(module)
-        # fx makes other names of some (input_1 of input); the program's signature knows the nodes by the names they had.
-        for node, twin in zip(module.graph.nodes, copied.graph.nodes, strict=True):
-            twin.name = node.name
-        return copied
-    finally:
-        for node, history in histories.items():
-            node.meta[HISTORY] = history
-
-
-def delegation_of(graph: Graph, found: Partitioning) -> Delegation:
-    """Return the delegation that a partitioning makes."""
+def delegation_of(graph: Graph, found: Partitioning, calls: Sequence[Sequence[Node]] = ()) -> Delegation:
+    """Return the delegation that a partitioning makes. ``calls``: the nodes of the delegate calls that were there before."""
     npu = [
         item
         for number, part in enumerate(found.partitions)
         for item in on_npu((node for node in part.nodes if is_compute(node)), number)
     ]
-    costs = fallbacks(graph, [part.nodes for part in found.partitions]) if found.rejected else {}
+    parts = [*calls, *(part.nodes for part in found.partitions)]
+    costs = fallbacks(graph, parts) if found.rejected else {}
     cpu = [
         on_cpu(node, found.rejected[node], costs.get(node))
         for node in graph.nodes

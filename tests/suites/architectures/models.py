@@ -100,6 +100,13 @@ SMALL = {
 }
 """The names of sizes that most language models share."""
 
+
+def _yolov8n() -> nn.Module:
+    from tests.architectures.yolov8 import YoloV8n
+
+    return YoloV8n()
+
+
 ARCHITECTURES: dict[str, Architecture] = {
     # Convolutional networks of images.
     "resnet18": timm_model("resnet18"),
@@ -126,6 +133,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "cspresnet50": timm_model("cspresnet50", 64),
     "convnext_atto": timm_model("convnext_atto", 64),
     "convnextv2_atto": timm_model("convnextv2_atto", 64),
+    "yolov8n": Architecture(_yolov8n, image(64), settles=True),
     # Networks of images with attention or mixing.
     "vit_tiny_patch16": timm_model("vit_tiny_patch16_224", 64, img_size=64),
     "swin_tiny": timm_model("swin_tiny_patch4_window7_224", 56, img_size=56, window_size=7, depths=(1, 1, 1, 1)),

@@ -131,7 +131,12 @@ def is_compute(node: Node) -> bool:
     """Return whether a node is a call that is neither quantize nor dequantize, nor part of a delegate call."""
     if node.op != "call_function" or is_quantize(node) or is_dequantize(node):
         return False
-    return not is_delegate_call(node) and not (is_getitem(node) and is_delegate_call(node.all_input_nodes[0]))
+    return not is_delegated(node)
+
+
+def is_delegated(node: Node) -> bool:
+    """Return whether the node calls what was delegated before, or is a result of such a call."""
+    return is_delegate_call(node) or (is_getitem(node) and is_delegate_call(node.all_input_nodes[0]))
 
 
 def is_getitem(node: Node) -> bool:

@@ -22,6 +22,7 @@ from openneutron.pytorch.graph.pointwise import evaluate, is_pointwise, is_real
 from openneutron.pytorch.graph.program import (
     Constants,
     is_compute,
+    is_delegated,
     is_dequantize,
     is_exact,
     is_quantize,
@@ -245,7 +246,7 @@ def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Uni
     """Return all units of a graph: first those that can run one after the other, in such an order, then those on a
     cycle. A unit on a cycle reads values that depend on its own results.
 
-    Quantize nodes of the model's inputs and dequantize nodes of its outputs belong to none.
+    Quantize nodes of the model's inputs, dequantize nodes of its outputs and what was delegated before belong to none.
     """
     owner: dict[Node, Node] = {}
 
@@ -257,11 +258,11 @@ def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Uni
 
     functions = functions_of(graph.nodes, constants).values()
     inside = {node for function in functions for node in function.nodes}
-    calls = [node for node in graph.nodes if node.op == "call_function"]
+    calls = [node for node in graph.nodes if node.op == "call_function" and not is_delegated(node)]
     for node in calls:
         owner[node] = node
         for source in node.all_input_nodes:
-            if source.op != "call_function" or (is_exact(source) and not {source, node} <= inside):
+            if source not in owner or (is_exact(source) and not {source, node} <= inside):
                 continue  # integers and booleans may come from anywhere
             if not is_quantize(source) or all(each in constants for each in source.all_input_nodes):
                 owner[root(source)] = root(node)

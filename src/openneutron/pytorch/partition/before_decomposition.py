@@ -9,18 +9,26 @@ is left.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from functools import cache
 from typing import Any, final
 
 import executorch.exir.lowered_backend_module as exir
 import torch
 from executorch.exir.backend.backend_api import MethodProgramsPartitionerSpec, to_backend
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.tracer import _default_decomposition_table
 from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
-from openneutron.pytorch.graph.program import is_functional
+from openneutron.pytorch.graph.program import Reject, is_functional
+from openneutron.pytorch.lower.lower import kept_float
+from openneutron.pytorch.partition.gather import UNITS
+
+HISTORY = "from_node"
+"""The key under which torch.export keeps the nodes that a node came from."""
 
 
 class NotNow(Exception):
@@ -52,6 +60,21 @@ def delegated(program: ExportedProgram, tag: Callable[[ExportedProgram], Partiti
     return found
 
 
+def copied(module: GraphModule) -> GraphModule:
+    """Return a copy without the nodes' histories: each pass of ExecuTorch would copy them again, a fifth of the time of
+    lowering."""
+    histories = {node: node.meta.pop(HISTORY) for node in module.graph.nodes if HISTORY in node.meta}
+    try:
+        twins = copy.deepcopy(module)
+        # fx makes other names of some (input_1 of input); the program's signature knows the nodes by the names they had.
+        for node, twin in zip(module.graph.nodes, twins.graph.nodes, strict=True):
+            twin.name = node.name
+        return twins
+    finally:
+        for node, history in histories.items():
+            node.meta[HISTORY] = history
+
+
 def _named_for_copies(program: ExportedProgram) -> ExportedProgram:
     """Return the program with other names for the inputs that fx renames in a copy (``input``, a builtin of Python),
     since the signature knows them by name."""
@@ -67,6 +90,42 @@ def _named_for_copies(program: ExportedProgram) -> ExportedProgram:
     for old, new in names.items():
         signature.replace_all_uses(old, new)
     return program._update(GraphModule(program.graph_module, copied), signature)
+
+
+def delegate_calls(module: GraphModule) -> list[list[Node]]:
+    """Return the nodes of each delegate call that ``delegated`` made: the call and the results that it is read by."""
+    return [
+        [call, *call.users]
+        for call in module.graph.find_nodes(op="call_function", target=executorch_call_delegate)
+        if isinstance(getattr(module, str(call.args[0])), LoweredBackendModule)
+    ]
+
+
+def is_final(node: Node, reject: Reject) -> bool:
+    """Return whether a CPU fallback of the ATen program is one of the Edge program too, with the same reason.
+
+    ExecuTorch's decomposition may make pieces of an operator that can be delegated, and gives a view a memory format of
+    its own.
+    """
+    if kept_float(node) is not None or reject.rule == UNITS:
+        return True
+    return node.target not in _decomposed() and all(map(_has_plain_layout, (node, *node.all_input_nodes)))
+
+
+@cache
+def _decomposed() -> Container[Any]:
+    """Return the operators that ExecuTorch decomposes."""
+    return _default_decomposition_table().keys()
+
+
+def _has_plain_layout(node: Node) -> bool:
+    values = node.meta.get("val")
+    tensors = values if isinstance(values, (list, tuple)) else (values,)
+    return all(
+        value.is_contiguous() or (value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last))
+        for value in tensors
+        if isinstance(value, torch.Tensor)
+    )
 
 
 @final

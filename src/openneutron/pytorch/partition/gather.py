@@ -34,6 +34,9 @@ from openneutron.pytorch.partition.delegation import OPTION, matching
 
 NOTHING_TO_DO = Reject("nothing in its partition moves or computes a value", rule="no-op partitions")
 
+UNITS = "units"
+"""``Reject.rule`` where a node exchanges values with one that stays on the CPU."""
+
 MOST_TENSORS = 255
 """Inputs, and outputs, that a delegate payload can count."""
 
@@ -156,7 +159,7 @@ def _reject_circles(
             else f"it reads what '{other}' computes, and '{other}' what is computed from it; a delegate call runs without a break"
         )
         for node in unit.compute:
-            rejected.setdefault(node, Reject(reason, rule="units"))
+            rejected.setdefault(node, Reject(reason, rule=UNITS))
 
 
 def _not_quantized(node: Node, seen: bool) -> Reject:
@@ -222,7 +225,7 @@ def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, reject
             rejected[node] = own
         else:
             rejected[node] = Reject(
-                f"it exchanges float values with '{culprit.name}', which stays on the CPU", rule="units"
+                f"it exchanges float values with '{culprit.name}', which stays on the CPU", rule=UNITS
             )
 
 
