@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from executorch.devtools import Inspector
+from executorch.devtools import Inspector, parse_etrecord
 from executorch.devtools.inspector import TimeScale
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.runtime import Runtime
@@ -53,3 +53,26 @@ def test_kernel_calls_reach_the_inspector(profiling: bool, tmp_path: Path) -> No
     )
     logged = [event for block in inspector.event_blocks for event in block.events if event.is_delegated_op]
     assert [event.perf_data.raw for event in logged] == [[e.stop_cycles - e.start_cycles] for e in events]
+
+
+def test_an_etrecord_with_profiling_names_each_delegated_operator(tmp_path: Path) -> None:
+    """The delegate call has the debug handles of its operators, and each handle is a node of the Edge program with its
+    module and source line."""
+    torch.manual_seed(3)
+    inputs = (torch.randn(IMAGE),)
+    model = Around(lambda m, x: F.max_pool2d(F.relu(m.conv(x)), 2)).eval()
+    module = calibrate_and_quantize(torch.export.export(model, inputs), [inputs], NeutronQuantizer(SPEC))
+    spec = generate_neutron_compile_spec("imxrt700", use_profiling=True)
+    edge = to_edge_transform_and_lower(
+        torch.export.export(module, inputs), partitioner=[NeutronPartitioner(spec, SPEC)], generate_etrecord=True
+    )
+    edge.to_executorch().get_etrecord().save(str(tmp_path / "etrecord.bin"))
+    record = parse_etrecord(str(tmp_path / "etrecord.bin"))
+    handles = max(
+        (item for item in record._debug_handle_map["forward"].values() if isinstance(item, list)), key=len, default=[]
+    )
+    nodes = {node.meta.get("debug_handle"): node for node in record.edge_dialect_program.graph.nodes}
+    named = [nodes[handle] for handle in handles if "convolution" in str(nodes[handle].target)]
+    assert handles and set(handles) <= set(nodes)
+    assert [list(node.meta["nn_module_stack"].values())[-1][0].rpartition(".")[2] for node in named] == ["conv"]
+    assert "in forward" in named[0].meta["stack_trace"]

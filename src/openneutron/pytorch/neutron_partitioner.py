@@ -221,6 +221,8 @@ class NeutronPartitioner(Partitioner):
             module.recompile()
             exported_program = exported_program._update(module, exported_program.graph_signature)
         chosen = self._delegate.patterns or self.preserve_ops or self.check_op_support is not None
+        # An ETRecord explains a profile with the Edge program's operators, so that they must get there.
+        chosen = chosen or self._delegate.options.profile
         return (
             exported_program
             if chosen or not has_free_order(exported_program)
