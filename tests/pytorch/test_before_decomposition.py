@@ -172,8 +172,22 @@ def test_fallbacks_that_may_have_other_pieces_are_not_final() -> None:
     assert is_final(decomposed, Reject("it exchanges values with another one", rule=UNITS))
 
 
-@pytest.mark.parametrize("made", [Pyramid, lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU6())])
-def test_a_lifted_program_is_the_traced_one(made: type[nn.Module]) -> None:
+class Permuted(nn.Module):
+    """A convolution of a permuted tensor: the float one is channels-last, the quantized one contiguous."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.conv = nn.LayerNorm(3), nn.Conv2d(3, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
+
+
+NORMALIZED = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU6())
+
+
+@pytest.mark.parametrize("made", [Pyramid, Permuted, lambda: NORMALIZED])
+def test_a_lifted_program_is_the_traced_one(made: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     module = quantized(made())
     inputs = ModelInputs(IMAGE, {})
@@ -181,12 +195,15 @@ def test_a_lifted_program_is_the_traced_one(made: type[nn.Module]) -> None:
     assert found is not None
     assert torch.equal(found.module()(*IMAGE), traced.module()(*IMAGE))
 
-    def calls(program: torch.export.ExportedProgram) -> list[tuple[str, str, torch.Size, torch.dtype]]:
+    def calls(program: ExportedProgram) -> list[tuple[object, ...]]:
         return [
-            (node.name, str(node.target), node.meta["val"].shape, node.meta["val"].dtype)
+            (node.name, str(node.target), *(getattr(node.meta["val"], key) for key in ("shape", "dtype")), layout(node))
             for node in program.graph.nodes
             if node.op == "call_function"
         ]
+
+    def layout(node: torch.fx.Node) -> tuple[int, ...]:
+        return node.meta["val"].stride()
 
     assert calls(found) == calls(traced)
 

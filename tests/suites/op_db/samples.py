@@ -16,10 +16,12 @@ from torch.utils import _pytree as pytree
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """One call of an operator: its tensors, and a function of them that makes the call."""
+    """One call of an operator: its tensors, and a function of them that makes the call. ``is_defined``: the results have
+    values, not only shapes."""
 
     tensors: tuple[Tensor, ...]
     call: Callable[..., Any]
+    is_defined: bool = True
 
 
 def operators() -> Mapping[str, Any]:
@@ -45,11 +47,12 @@ def samples_of(info: Any, most: int) -> list[Sample]:
         warnings.simplefilter("ignore")
         inputs = list(info.sample_inputs("cpu", torch.float32, requires_grad=False))
     stride = math.ceil(len(inputs) / most) if most and inputs else 1
-    found = [_sample(info.op, item) for item in inputs[::stride]]
+    is_defined = "empty" not in info.name  # empty_like and its relatives return memory as it is
+    found = [_sample(info.op, item, is_defined) for item in inputs[::stride]]
     return [sample for sample in found if sample is not None and _runs(sample)]
 
 
-def _sample(function: Callable[..., Any], item: Any) -> Sample | None:
+def _sample(function: Callable[..., Any], item: Any, is_defined: bool) -> Sample | None:
     leaves, spec = pytree.tree_flatten(((item.input, *item.args), item.kwargs))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     tensors = tuple(leaves[place].detach() for place in places)
@@ -63,7 +66,7 @@ def _sample(function: Callable[..., Any], item: Any) -> Sample | None:
         args, kwargs = pytree.tree_unflatten(filled, spec)
         return function(*args, **kwargs)
 
-    return Sample(tensors, call)
+    return Sample(tensors, call, is_defined)
 
 
 def _runs(sample: Sample) -> bool:

@@ -7,7 +7,7 @@ again to find the same. Here the module's tensors become inputs of the program, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -27,6 +27,7 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
 
 from openneutron.pytorch.graph.program import is_functional, overload_of
 from openneutron.pytorch.source.exporting import ModelInputs
@@ -60,7 +61,9 @@ def lifted(module: GraphModule, inputs: ModelInputs) -> ExportedProgram | None:
         args, kwargs = map_arg((node.args, node.kwargs), made.__getitem__)
         copied = new.create_node("call_function", node.target, args, kwargs, name)
         copied.meta = dict(node.meta)
-        if "val" not in copied.meta:
+        sources = [source.meta["val"] for source in copied.all_input_nodes]
+        # Quantize nodes change memory formats, and with them those of later results.
+        if not _is_contiguous([copied.meta.get("val"), *sources]):
             args, kwargs = map_arg((args, kwargs), lambda source: source.meta["val"])
             with mode, torch.no_grad():
                 copied.meta["val"] = node.target(*args, **kwargs)
@@ -98,6 +101,14 @@ def _is_plain(node: Node, module: GraphModule) -> bool:
     if node.op == "get_attr":
         return isinstance(attrgetter(str(node.target))(module), torch.Tensor)
     return is_functional(node)
+
+
+def _is_contiguous(values: Iterable[Any]) -> bool:
+    """Return whether all of the values are known, and their tensors are contiguous."""
+    return all(
+        value is not None and all(item.is_contiguous() for item in tree_leaves(value) if isinstance(item, torch.Tensor))
+        for value in values
+    )
 
 
 def _inputs(
