@@ -63,7 +63,7 @@ def lifted(module: GraphModule, inputs: ModelInputs) -> ExportedProgram | None:
         copied.meta = dict(node.meta)
         sources = [source.meta["val"] for source in copied.all_input_nodes]
         # Quantize nodes change memory formats, and with them those of later results.
-        if not _is_contiguous([copied.meta.get("val"), *sources]):
+        if _is_view(overload) or not _is_contiguous([copied.meta.get("val"), *sources]):
             args, kwargs = map_arg((args, kwargs), lambda source: source.meta["val"])
             with mode, torch.no_grad():
                 copied.meta["val"] = node.target(*args, **kwargs)
@@ -101,6 +101,11 @@ def _is_plain(node: Node, module: GraphModule) -> bool:
     if node.op == "get_attr":
         return isinstance(attrgetter(str(node.target))(module), torch.Tensor)
     return is_functional(node)
+
+
+def _is_view(overload: torch._ops.OpOverload | None) -> bool:
+    """Return whether an operator's result may be a view of its argument, whose strides decide those of the result."""
+    return overload is not None and any(item.alias_info is not None for item in overload._schema.returns)
 
 
 def _is_contiguous(values: Iterable[Any]) -> bool:
