@@ -29,7 +29,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
-from openneutron.pytorch.graph.program import is_functional, overload_of
+from openneutron.pytorch.graph.program import is_functional, is_getitem, overload_of
 from openneutron.pytorch.source.exporting import ModelInputs
 
 
@@ -100,6 +100,8 @@ def _is_plain(node: Node, module: GraphModule) -> bool:
         return isinstance(value, torch.Tensor)
     if node.op == "get_attr":
         return isinstance(attrgetter(str(node.target))(module), torch.Tensor)
+    if is_getitem(node) and not isinstance(node.args[0], Node):
+        return False
     return is_functional(node)
 
 

@@ -160,15 +160,22 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 
 @decomposes("aten.prod.dim_int")
 def product_along(self: Tensor, dim: int, keepdim: bool, dtype: torch.dtype | None) -> Tensor | Keep:
-    """Multiply the halves of the values with each other until one value is left."""
+    """Multiply the halves of the values with each other until one value is left, then with the odd ones out.
+
+    Each product has a scale of its own: a concatenation of products and factors would give them one for all.
+    """
     if not self.is_floating_point() or dtype not in (None, self.dtype) or not self.dim():
         return KEPT
     if not 0 < self.shape[dim] <= MOST_FACTORS:
         return KEPT
+    odd = []
     while (count := self.shape[dim]) > 1:
         half = count // 2
-        parts = [self.narrow(dim, 0, half) * self.narrow(dim, half, half)]
-        self = torch.cat(parts + ([self.narrow(dim, count - 1, 1)] if count % 2 else []), dim)
+        if count % 2:
+            odd.append(self.narrow(dim, count - 1, 1))
+        self = self.narrow(dim, 0, half) * self.narrow(dim, half, half)
+    for factor in odd:
+        self = self * factor
     return self if keepdim else self.squeeze(dim)
 
 
