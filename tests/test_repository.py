@@ -27,6 +27,7 @@ LAYERS: dict[str, set[str]] = {
     "diagnostics": {"errors"},
     "flags": {"errors"},
     "options": {"errors", "flags", "targets"},
+    "timings": {"options"},
     "ir": {"errors"},
     "targets": {"errors"},
     "isa": {"errors"},
@@ -40,6 +41,7 @@ LAYERS: dict[str, set[str]] = {
     "mixed": {
         "errors",
         "options",
+        "timings",
         "diagnostics",
         "ir",
         "targets",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +26,7 @@ from openneutron.options import (
     suggestion,
 )
 from openneutron.third_party import needs_pytorch
+from openneutron.timings import measured, step
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,6 +43,10 @@ OTHER_SUFFIXES = {
     ".pth": "PyTorch's own file has no program in it; make the module, load the weights into it, and pass it",
     ".onnx": "convert it to an int8 .tflite, or pass the PyTorch model it was made from",
 }
+
+
+LOADING = "Loading PyTorch"
+"""The step of the imports, which take seconds in a new process and nothing later."""
 
 
 class Arguments(TypedDict, total=False):
@@ -102,11 +108,12 @@ def compile(
         loading: Code and modules that the loading of a ``.pt2`` may need.
         outputs: Files to write beside the result.
         name: The model's name in messages; None: the file's name, or "model".
-        progress: A function that is called at each step.
+        progress: A function that is called with the name of a step, the number of its finished parts, and the number of
+            all, where a step begins, goes on and ends. A step may be inside another.
         unknown: Refused, with the parameter or the object that the keyword belongs to.
 
     Returns:
-        The compiled model, with ``save``, ``run``, ``summary()`` and ``report``. ``buffer`` holds the bytes of the
+        The compiled model, with ``save``, ``run``, ``summary()``, ``report`` and ``timings``. ``buffer`` holds the bytes of the
         compiled file: a ``.pte`` for PyTorch models (CompiledModel), a ``.tflite`` for a ``.tflite``
         (CompiledLiteRTModel).
 
@@ -140,30 +147,34 @@ def compile(
         which = "the model is in memory" if path is None else f"'{path.name}' is not one"
         raise InvalidOptionError(f"{option}: this option is for .pt2 files; {which}. Leave it out.")
     result: CompiledModel | CompiledLiteRTModel
-    if path is not None and path.suffix == ".tflite":
-        from openneutron.api.litert import compile_litert
+    with measured(progress) as clock:
+        if path is not None and path.suffix == ".tflite":
+            from openneutron.api.litert import compile_litert
 
-        name = name or path.name
-        inputs = {"example_inputs": example_inputs, "example_kwargs": example_kwargs, "calibration": calibration}
-        check_for_tflite(name, inputs, options, quantization, delegation)
-        result = compile_litert(path, name, options, delegation, progress)
-    else:
-        with needs_pytorch("PyTorch models take"):
-            from openneutron.api.pytorch import compile_module
-            from openneutron.pytorch.source.exported_file import load_exported
-        program = model if path is None else load_exported(path, loading.trust, loading.imports)
-        default = "model" if path is None else path.name
-        result = compile_module(
-            program,
-            example_inputs,
-            example_kwargs,
-            calibration,
-            options,
-            quantization,
-            delegation,
-            name or default,
-            progress,
-        )
+            name = name or path.name
+            inputs = {"example_inputs": example_inputs, "example_kwargs": example_kwargs, "calibration": calibration}
+            check_for_tflite(name, inputs, options, quantization, delegation)
+            result = compile_litert(path, name, options, delegation)
+        else:
+            with needs_pytorch("PyTorch models take"), step(LOADING):
+                from openneutron.api.pytorch import compile_module
+                from openneutron.pytorch.source.exported_file import load_exported
+            program = model
+            if path is not None:
+                with step("Reading"):
+                    program = load_exported(path, loading.trust, loading.imports)
+            default = "model" if path is None else path.name
+            result = compile_module(
+                program,
+                example_inputs,
+                example_kwargs,
+                calibration,
+                options,
+                quantization,
+                delegation,
+                name or default,
+            )
+    result = dataclasses.replace(result, timings=clock.timings)
     if written := output_files(result, outputs):
         files.write(written, folder)
     return result

@@ -15,17 +15,19 @@ from openneutron import files, litert
 from openneutron.converter import kernel_selections
 from openneutron.ir import Graph
 from openneutron.mixed import CompiledFile, FileSimulator, compile_file
-from openneutron.options import CompileOptions, DelegationOptions, Progress
+from openneutron.options import CompileOptions, DelegationOptions
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
+from openneutron.timings import Timings, step
 
 
 @dataclass(frozen=True, eq=False)
 class CompiledLiteRTModel:
     """The result of ``openneutron.compile`` for a ``.tflite``, with the interface of ``CompiledModel``.
 
-    ``compiled`` has the partitions, and the reasons of the CPU fallbacks.
+    ``buffer`` is the compiled file: a ``.tflite`` with NeutronGraph operators. ``compiled`` has the partitions, and the
+    reasons of the CPU fallbacks; ``timings`` has the times of the compile's steps.
 
     >>> import openneutron
     >>> program = openneutron.compile("net.tflite")  # doctest: +SKIP
@@ -33,6 +35,8 @@ class CompiledLiteRTModel:
     """
 
     compiled: CompiledFile = field(repr=False)
+    buffer: bytes = field(repr=False)
+    timings: Timings = field(default=Timings(), repr=False)
 
     @property
     def name(self) -> str:
@@ -42,11 +46,6 @@ class CompiledLiteRTModel:
     @property
     def target(self) -> Target:
         return self.compiled.target
-
-    @cached_property
-    def buffer(self) -> bytes:
-        """Return the compiled file: a ``.tflite`` with NeutronGraph operators."""
-        return self.compiled.to_bytes()
 
     @property
     def graphs(self) -> list[Graph]:
@@ -123,9 +122,10 @@ def compile_litert(
     name: str,
     options: CompileOptions,
     delegation: DelegationOptions,
-    progress: Progress,
 ) -> CompiledLiteRTModel:
     """Return the compiled file. Raises the same errors as ``openneutron.compile``."""
-    progress("Reading", 0, 1)
-    model, operators = litert.read(path), delegation.operators_not_to_delegate
-    return CompiledLiteRTModel(compile_file(model, name, options, operators, progress, delegation.must_delegate))
+    with step("Reading"):
+        model = litert.read(path)
+    compiled = compile_file(model, name, options, delegation.operators_not_to_delegate, delegation.must_delegate)
+    with step("Writing"):
+        return CompiledLiteRTModel(compiled, compiled.to_bytes())

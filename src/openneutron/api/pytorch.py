@@ -30,7 +30,7 @@ from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.ir import Graph
-from openneutron.options import INT8, CompileOptions, DelegationOptions, Progress, QuantizationOptions
+from openneutron.options import INT8, CompileOptions, DelegationOptions, QuantizationOptions
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
@@ -51,6 +51,7 @@ from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Su
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
 from openneutron.third_party import suppressed
+from openneutron.timings import Timings, advance, step
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,7 @@ class CompiledModel:
 
     ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
     ``partitions`` are the delegate calls with programs of this project's compiler, ``converted`` those of NXP's converter.
-    ``quantized`` is the quantized module in PyTorch's own arithmetic.
+    ``quantized`` is the quantized module in PyTorch's own arithmetic. ``timings`` has the times of the compile's steps.
 
     >>> import openneutron
     >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
@@ -75,6 +76,7 @@ class CompiledModel:
     budget_bytes: int
     converted: tuple[CompiledPartition, ...] = field(default=(), repr=False)
     keywords: tuple[str, ...] = ()
+    timings: Timings = field(default=Timings(), repr=False)
 
     @property
     def parts(self) -> tuple[CompiledPartition, ...]:
@@ -179,31 +181,27 @@ def compile_module(
     quantization: QuantizationOptions,
     delegation: DelegationOptions,
     name: str,
-    progress: Progress,
 ) -> CompiledModel:
     """Return the model, quantized to int8 and compiled. Parameters and errors are those of ``openneutron.compile``."""
     spec = NeutronTargetSpec(options.target)
     partitioner = _partitioner(spec, options, delegation, name)
-    progress("Exporting", 0, 1)
-    with suppressed():
+    with suppressed(), step("Exporting"):
         source = aten_graph(model, example_inputs, example_kwargs, quantization.channels_last, name)
-    module = _int8(source, name, spec, calibration, quantization, progress)
-    progress("Exporting the quantized model", 0, 1)
-    with suppressed():
+    module = _int8(source, name, spec, calibration, quantization)
+    with suppressed(), step("Exporting the quantized model"):
         program = lifted(module, source.inputs) or export(module, source.inputs, name, source.extents)
-    progress("Lowering", 0, 1)
     partitioner.post_quantization_state_dict = module.state_dict()
-    with suppressed(), in_words(name, "lower"):
+    with suppressed(), in_words(name, "lower"), step("Running ExecuTorch's passes"):
         edge, partitioner = lowered(program, partitioner)
         if quantization.io_dtype == INT8:
             edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
-    progress("Writing", 0, 1)
-    with suppressed(), in_words(name, "write"):
+    with suppressed(), in_words(name, "write"), step("Writing"):
         keep_state(edge.exported_program())
         executorch = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16))
         buffer = bytes(executorch.buffer)
     if not delegation.any_runtime:
-        check_kernels(executorch.executorch_program, partitioner.delegations[-1], name)
+        with step("Checking kernels"):
+            check_kernels(executorch.executorch_program, partitioner.delegations[-1], name)
     parts = partitions(edge)
     result = CompiledModel(
         name=name,
@@ -259,7 +257,6 @@ def _int8(
     target: NeutronTargetSpec,
     calibration: Iterable[Any] | None,
     options: QuantizationOptions,
-    progress: Progress,
 ) -> GraphModule:
     """Return the quantized module: the given module itself where it is not trained, unchanged where it is quantized already."""
     module, train_fn = source.module, options.train_fn
@@ -269,7 +266,6 @@ def _int8(
             option = "keep_float" if options.keep_float else "train_fn"
             raise InvalidOptionError(f"{option}: '{name}' is quantized already. Pass the float model.")
     elif train_fn is not None:
-        progress("Training", 0, 1)
         # A copy: an exported module's parameters are the model's own.
         module = calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
     elif calibration is None:
@@ -279,12 +275,11 @@ def _int8(
         )
     else:
         total = len(calibration) if isinstance(calibration, Sized) else 0
-        progress("Calibrating", 0, total)
         module = calibrate_and_quantize(
             module,
             samples(calibration, source.inputs),
             quantizer,
-            after_sample=lambda done: progress("Calibrating", done, max(total, done)),
+            after_sample=lambda done: advance(done, total if done <= total else done + 1),
         )
     restore(module, source.state)
     return module

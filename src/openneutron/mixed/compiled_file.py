@@ -17,8 +17,8 @@ from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
 from openneutron.mixed.fold import folded
-from openneutron.options import Progress, silent
 from openneutron.targets import Target
+from openneutron.timings import advance, step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,13 +42,13 @@ class CompiledFile:
     def to_bytes(self) -> bytes:
         """Return the ``.tflite``. The same compile gives the same bytes."""
         steps: list[int | NeutronNode] = []
-        for step in self.partitioning.steps:
-            if isinstance(step, OnNpu):
-                graph = self.partitioning.partitions[step.index].graph
-                program = self.parts[step.index].program
-                steps.append(NeutronNode(part_name(step.index), graph.inputs, graph.outputs, program))
+        for item in self.partitioning.steps:
+            if isinstance(item, OnNpu):
+                graph = self.partitioning.partitions[item.index].graph
+                program = self.parts[item.index].program
+                steps.append(NeutronNode(part_name(item.index), graph.inputs, graph.outputs, program))
             else:
-                steps.append(step.node)
+                steps.append(item.node)
         return splice(self.model, steps)
 
     def programs(self) -> dict[str, Program]:
@@ -74,7 +74,6 @@ def compile_file(
     name: str,
     options: CompileOptions = CompileOptions(),
     operators_not_to_delegate: Sequence[str] = (),
-    progress: Progress = silent,
     must_delegate: bool = True,
 ) -> CompiledFile:
     """Return the compiled file, which messages call ``name``.
@@ -94,19 +93,19 @@ def compile_file(
             )
     check_names(graph, name, operators_not_to_delegate)
     target = targets.get(options.target)
-    model = folded(model)
-    graph = model.graph
-    partitioning = partition(graph, operators_not_to_delegate)
+    with step("Partitioning"):
+        model = folded(model)
+        partitioning = partition(model.graph, operators_not_to_delegate)
     parts: list[Compiled] = []
     too_large: list[BudgetError] = []
     count = len(partitioning.partitions)
-    for index, part in enumerate(partitioning.partitions):
-        progress("Compiling", index, count)
-        try:
-            parts.append(compile_graph(part.graph, target, options))
-        except BudgetError as error:
-            too_large.append(error)
-    progress("Compiling", count, count)
+    with step("Compiling", count):
+        for done, part in enumerate(partitioning.partitions, 1):
+            try:
+                parts.append(compile_graph(part.graph, target, options))
+            except BudgetError as error:
+                too_large.append(error)
+            advance(done, count)
     budget = budget_bytes(options.sram_budget, target)
     if too_large:
         raise over_budget(name, too_large, count, budget)

@@ -31,6 +31,7 @@ from openneutron.pytorch.graph.program import Constants
 from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal
 from openneutron.pytorch.lower.units import find_units
 from openneutron.pytorch.partition.gather import HANDOVER, Handover
+from openneutron.timings import advance, step
 
 core_aten_ops_exception_list = [torch.ops.aten.prelu.default]
 """Operators that have no core ATen decomposition and stay whole, for ``EdgeCompileConfig``."""
@@ -229,17 +230,19 @@ class NeutronBackend(BackendDetails):
         budget, after all of them were compiled."""
         made: dict[str, list[PreprocessResult]] = {method: [] for method in edge_programs}
         over: list[tuple[BudgetError, DelegateOptions]] = []
-        for method, programs in edge_programs.items():
-            for program, specs in zip(programs, compile_specs[method], strict=True):
-                try:
-                    made[method].append(cls.preprocess(program, specs))
-                except BudgetError as error:
-                    over.append((error, decode(specs)))
+        total = sum(map(len, edge_programs.values()))
+        with step("Compiling", total):
+            for method, programs in edge_programs.items():
+                for program, specs in zip(programs, compile_specs[method], strict=True):
+                    try:
+                        made[method].append(cls.preprocess(program, specs))
+                    except BudgetError as error:
+                        over.append((error, decode(specs)))
+                    advance(sum(map(len, made.values())) + len(over), total)
         if over:
             _, delegate = over[0]
             budget = budget_bytes(delegate.options.sram_budget, targets.get(delegate.options.target))
-            count = len(over) + sum(map(len, made.values()))
-            raise over_budget(delegate.name or "model", [error for error, _ in over], count, budget)
+            raise over_budget(delegate.name or "model", [error for error, _ in over], total, budget)
         return made
 
 

@@ -32,6 +32,7 @@ from openneutron.pytorch.quantizer.passes.batch_norm import (
 )
 from openneutron.pytorch.quantizer.passes.constants import FoldConstants
 from openneutron.pytorch.source.exporting import ModelInputs, first_line
+from openneutron.timings import step
 
 
 def calibrate_and_quantize(
@@ -75,18 +76,23 @@ def calibrate_and_quantize(
     module = model.module(check_guards=False) if isinstance(model, ExportedProgram) else model
     assert isinstance(module, GraphModule)
     if is_qat:
-        prepared = prepare_training(module, quantizer)
+        with step("Preparing"):
+            prepared = prepare_training(module, quantizer)
         if train_fn is not None:
-            train_fn(set_training(prepared, True))
+            with step("Training"):
+                train_fn(set_training(prepared, True))
         else:
             calibrate(set_training(prepared, False), calibration_inputs, after_sample)
-        return converted(prepared)
-    if isinstance(quantizer, NeutronQuantizer):
-        quantizer.begin(module)
-    FoldBatchNorm()(module)
-    prepared = prepare_pt2e(module, quantizer)
+        with step("Converting"):
+            return converted(prepared)
+    with step("Preparing"):
+        if isinstance(quantizer, NeutronQuantizer):
+            quantizer.begin(module)
+        FoldBatchNorm()(module)
+        prepared = prepare_pt2e(module, quantizer)
     calibrate(prepared, calibration_inputs, after_sample)
-    return convert_pt2e(prepared)
+    with step("Converting"):
+        return convert_pt2e(prepared)
 
 
 def calibrate(
@@ -97,7 +103,7 @@ def calibrate(
     """Run the prepared model on every sample. Raises InvalidOptionError without samples, or where the model can't run
     on one."""
     done = 0
-    with torch.no_grad():
+    with torch.no_grad(), step("Calibrating"):
         for sample in calibration_inputs:
             try:
                 if isinstance(sample, ModelInputs):
