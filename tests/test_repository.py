@@ -35,7 +35,8 @@ LAYERS: dict[str, set[str]] = {
     "ops": {"errors", "ir", "targets"},
     "litert": {"errors", "ir", "ops", "isa"},
     "compiler": {"errors", "options", "diagnostics", "ir", "targets", "ops", "isa"},
-    "converter": {"errors", "flags", "options", "ir", "targets", "isa", "litert", "compiler", "__version__"},
+    "cache": {"errors", "files", "options", "ir", "isa", "targets", "compiler"},
+    "converter": {"errors", "flags", "options", "ir", "targets", "isa", "litert", "compiler", "cache", "__version__"},
     "simulator": {"errors", "isa"},
     "export": {"errors", "files", "ir", "isa", "pte", "litert", "simulator", "__version__"},
     "mixed": {
@@ -49,6 +50,7 @@ LAYERS: dict[str, set[str]] = {
         "isa",
         "litert",
         "compiler",
+        "cache",
         "simulator",
     },
 }
@@ -65,6 +67,7 @@ ALLOWED_OUTSIDE: dict[str, set[str]] = {
     "pte": set(),
     "litert": {"ai_edge_litert", "flatbuffers", "numpy"},
     "compiler": {"numpy", "ortools"},
+    "cache": set(),
     "converter": {"eiq_neutron_sdk"},
     "simulator": {"numpy"},
     "export": {"numpy"},

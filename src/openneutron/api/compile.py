@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from openneutron import files
+from openneutron.cache import caching, opened
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.options import (
@@ -60,6 +61,7 @@ class Arguments(TypedDict, total=False):
     loading: LoadingOptions
     outputs: OutputOptions
     name: str | None
+    cache: str | os.PathLike[str] | None
     progress: Progress
 
 
@@ -87,6 +89,7 @@ def compile(
     loading: LoadingOptions = LoadingOptions(),
     outputs: OutputOptions = OutputOptions(),
     name: str | None = None,
+    cache: str | os.PathLike[str] | None = None,
     progress: Progress = silent,
     **unknown: Any,
 ) -> CompiledModel | CompiledLiteRTModel:
@@ -108,6 +111,9 @@ def compile(
         loading: Code and modules that the loading of a ``.pt2`` may need.
         outputs: Files to write beside the result.
         name: The model's name in messages; None: the file's name, or "model".
+        cache: A folder that keeps calibrated ranges and compiled partitions for later compiles, up to 1 GiB of them; it is
+            made where it is absent. Compiles have the same result with it. Several processes may use it at once. Its
+            entries are data: nothing in them is executed. With a cache, all calibration samples are in memory at once.
         progress: A function that is called with the name of a step, the number of its finished parts, and the number of
             all, where a step begins, goes on and ends. A step may be inside another.
         unknown: Refused, with the parameter or the object that the keyword belongs to.
@@ -147,7 +153,8 @@ def compile(
         which = "the model is in memory" if path is None else f"'{path.name}' is not one"
         raise InvalidOptionError(f"{option}: this option is for .pt2 files; {which}. Leave it out.")
     result: CompiledModel | CompiledLiteRTModel
-    with measured(progress) as clock:
+    store = None if cache is None else opened(cache)
+    with measured(progress) as clock, caching(store):
         if path is not None and path.suffix == ".tflite":
             from openneutron.api.litert import compile_litert
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from openneutron import files, litert
+from openneutron.api.compile import check_for_tflite
 from openneutron.converter import kernel_selections
 from openneutron.ir import Graph
 from openneutron.mixed import CompiledFile, FileSimulator, compile_file
-from openneutron.options import CompileOptions, DelegationOptions
+from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions, with_changes
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
-from openneutron.timings import Timings, step
+from openneutron.timings import Timings, measured, step
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +73,31 @@ class CompiledLiteRTModel:
             InvalidOptionError: The file can't be written.
         """
         files.write({Path(path): self.buffer})
+
+    def recompile(self, **changes: Any) -> CompiledLiteRTModel:
+        """Compile the same file with other options of the compiler, without reading, folding and partitioning it again.
+
+        The search for a schedule goes on with what the calls before have found, which takes memory as long as a model of
+        this file is there.
+
+        Args:
+            changes: Fields of CompileOptions, with their new values.
+
+        Returns:
+            The compiled model, with the bytes of an ``openneutron.compile`` with these options.
+
+        Raises:
+            InvalidOptionError: An option is unusable, or not for ``.tflite`` files.
+            BudgetError: The SRAM budget is too small.
+            TypeError: A keyword is unknown.
+        """
+        options = with_changes(self.compiled.options, changes, "recompile")
+        check_for_tflite(self.name, {}, options, QuantizationOptions(), DelegationOptions())
+        with measured() as clock:
+            compiled = self.compiled.recompiled(options)
+            with step("Writing"):
+                made = CompiledLiteRTModel(compiled, compiled.to_bytes())
+        return dataclasses.replace(made, timings=clock.timings)
 
     def run(self, *inputs: Any) -> tuple[np.ndarray, ...]:
         """Run the model. Delegated operators run on the simulated NPU, the others in LiteRT's reference kernels.

@@ -123,7 +123,9 @@ def compiled(
     source, delegation = asked.source, asked.delegation
     if isinstance(source, LiteRTFile):
         delegation = dataclasses.replace(delegation, must_delegate=not for_figures)
-        made = openneutron.compile(source.path, options=asked.options, delegation=delegation, progress=steps)
+        made = openneutron.compile(
+            source.path, options=asked.options, delegation=delegation, cache=asked.cache, progress=steps
+        )
         return made, Timings()
     with suppressed():
         with measured(steps) as clock:
@@ -143,6 +145,7 @@ def compiled(
             options=asked.options,
             quantization=asked.quantization,
             delegation=delegation,
+            cache=asked.cache,
             progress=steps,
             name=str(source),
         )

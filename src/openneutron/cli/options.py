@@ -92,11 +92,18 @@ class ModelParameters:
             "runtime (PyTorch models).",
         ),
     ] = False
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep calibrated ranges and compiled partitions here, and take those of earlier compiles; at most 1 GiB.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class GivenModel:
-    """A model as a command gets it, with its options. The last three fields apply to PyTorch models only."""
+    """A model as a command gets it, with its options. ``quantization``, ``calibration`` and ``weights`` apply to PyTorch models only."""
 
     source: ModelSource
     options: CompileOptions
@@ -104,6 +111,7 @@ class GivenModel:
     quantization: QuantizationOptions
     calibration: Path | None
     weights: Path | None
+    cache: Path | None = None
 
     @property
     def target(self) -> Target:
@@ -143,7 +151,7 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
         )
     else:
         model_source.check_early(source, given.calibration, given.weights)
-    return GivenModel(source, options, delegation, quantization, given.calibration, given.weights)
+    return GivenModel(source, options, delegation, quantization, given.calibration, given.weights, given.cache)
 
 
 def takes_a_model(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:

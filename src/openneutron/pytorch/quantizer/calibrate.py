@@ -16,9 +16,11 @@ from torchao.quantization.pt2e.fake_quantize import FakeQuantizeBase
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 
+from openneutron.cache import current
 from openneutron.errors import InvalidOptionError, OpenNeutronError
 from openneutron.pytorch.graph.program import arguments_of
 from openneutron.pytorch.graph.rewriting import NodePass, add_constant, constant_of
+from openneutron.pytorch.quantizer import cached_ranges
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.passes.batch_norm import (
     BATCH_NORM,
@@ -90,9 +92,32 @@ def calibrate_and_quantize(
             quantizer.begin(module)
         FoldBatchNorm()(module)
         prepared = prepare_pt2e(module, quantizer)
-    calibrate(prepared, calibration_inputs, after_sample)
+    calibrate_or_restore(prepared, calibration_inputs, after_sample)
     with step("Converting"):
         return convert_pt2e(prepared)
+
+
+def calibrate_or_restore(
+    prepared: GraphModule,
+    calibration_inputs: Iterable[tuple[Any, ...] | ModelInputs],
+    after_sample: Callable[[int], None] | None = None,
+) -> None:
+    """Calibrate the prepared model, or take the ranges from the cache of the compile that runs. Raises as ``calibrate`` does.
+
+    With a cache, all samples are in memory at once, since their hash is a part of the entry's name.
+    """
+    store = current()
+    if store is None:
+        calibrate(prepared, calibration_inputs, after_sample)
+        return
+    with step("Looking up the ranges"):
+        samples = list(calibration_inputs)
+        key = cached_ranges.key_of(prepared, samples) if samples else None
+        if key is not None and cached_ranges.restore(store, key, prepared):
+            return
+    calibrate(prepared, samples, after_sample)
+    if key is not None:
+        cached_ranges.save(store, key, prepared)
 
 
 def calibrate(
