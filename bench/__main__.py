@@ -17,6 +17,7 @@ from bench import (
     arena,
     bounds,
     budgets,
+    cached,
     calibration,
     compile_cost,
     cortex_m33,
@@ -38,6 +39,7 @@ SECTIONS = {
     "simulator_speed": simulator_speed,
     "aot_steps": aot_steps,
     "depth": depth,
+    "cached": cached,
     "calibration": calibration,
     "cortex_m33": cortex_m33,
 }

@@ -75,7 +75,7 @@ class CompiledLiteRTModel:
         files.write({Path(path): self.buffer})
 
     def recompile(self, **changes: Any) -> CompiledLiteRTModel:
-        """Compile the same file with other options of the compiler, without reading, folding and partitioning it again.
+        """Return the same file compiled with other options of the compiler, without reading, folding and partitioning it again.
 
         The search for a schedule goes on with what the calls before have found, which takes memory as long as a model of
         this file is there.

@@ -85,7 +85,7 @@ class CompiledModel:
         return (*self.partitions, *self.converted)
 
     def recompile(self, **changes: Any) -> CompiledModel:
-        """Compile the same quantized program with other options of the compiler.
+        """Return the same quantized program compiled with other options of the compiler.
 
         Only the compiler runs, and the writing of the file: no export, no calibration, none of ExecuTorch's passes. The
         search for a schedule goes on with what the calls before have found, which takes memory as long as a model of this

@@ -20,7 +20,7 @@ from torchao.quantization.pt2e.observer import ObserverBase
 
 from openneutron.cache.digests import Digest, code
 from openneutron.cache.store import Store
-from openneutron.pytorch.graph.program import overload_of
+from openneutron.pytorch.graph.program import arguments_of, overload_of
 
 KIND = "ranges"
 LENGTH_BYTES = 8
@@ -73,8 +73,15 @@ def _is_known(node: Node, prepared: GraphModule) -> bool:
     overload = overload_of(node)
     if overload is None:
         return getattr(node.target, "__module__", "") in ("_operator", "operator")
-    random = torch.Tag.nondeterministic_seeded in overload.tags
-    return overload.namespace in KNOWN_OPERATORS and not random
+    return overload.namespace in KNOWN_OPERATORS and not _is_random(node, overload)
+
+
+def _is_random(node: Node, overload: torch._ops.OpOverload) -> bool:
+    """Return whether a call draws random numbers. Dropouts outside of training do not, nor does an attention without one."""
+    if torch.Tag.nondeterministic_seeded not in overload.tags:
+        return False
+    given = arguments_of(node)
+    return given.get("train") is not False and given.get("dropout_p") != 0
 
 
 def _settings(observer: nn.Module) -> Iterator[tuple[str, str]]:
@@ -91,7 +98,9 @@ def _add_tensor(digest: Digest, tensor: torch.Tensor) -> None:
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    # Of a copy: a tensor that NumPy has seen can't be resized any more, and observers resize theirs.
+    copied = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return copied.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _observers(prepared: GraphModule) -> dict[str, nn.Module]:
@@ -137,7 +146,7 @@ def restore(store: Store, key: str, prepared: GraphModule) -> bool:
                 if size
                 else torch.empty(0, dtype=dtype)
             )
-            found[item["observer"], item["name"]] = tensor.reshape(item["shape"])
+            found[item["observer"], item["name"]] = tensor.reshape(item["shape"]).clone()
             start += size
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError):
         return False
