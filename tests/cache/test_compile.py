@@ -62,6 +62,19 @@ def test_an_identical_call_compiles_nothing(model: Path, tmp_path: Path, compile
     assert len(compiles) == 6
 
 
+def test_a_file_is_compiled_again_with_other_options(model: Path) -> None:
+    first = openneutron.compile(model)
+    for changes in ({"io_place": "caller"}, {"sram_budget": 4096}, {"prefetch_constants": True, "effort": "high"}):
+        made = first.recompile(**changes)
+        fresh = openneutron.compile(model, options=CompileOptions(**changes))
+        assert (made.buffer, made.report) == (fresh.buffer, fresh.report), changes
+    with pytest.raises(InvalidOptionError) as caught:
+        first.recompile(converter="eiq")
+    assert str(caught.value) == (
+        "converter: it is for PyTorch models; 'net.tflite' is compiled here, and NXP's own tool takes such files itself."
+    )
+
+
 def test_a_damaged_entry_is_made_again(model: Path, tmp_path: Path, compiles: list[str]) -> None:
     first = openneutron.compile(model, cache=tmp_path / "cache")
     one, *_ = sorted((tmp_path / "cache").iterdir())

@@ -14,6 +14,7 @@ import typer
 
 from openneutron import targets
 from openneutron.api.compile import check_for_tflite
+from openneutron.cache import opened
 from openneutron.cli import model_source
 from openneutron.cli.model_source import BuiltInModel, ExportedFile, LiteRTFile, ModelSource
 from openneutron.errors import InvalidOptionError
@@ -128,9 +129,11 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
     """Return the model that the parameters describe.
 
     Raises InvalidModelError where MODEL names nothing, InvalidOptionError where a quantized file is given an option for
-    PyTorch models.
+    PyTorch models, or the cache can't be used.
     """
     source = model_source.parse(given.model)
+    if given.cache is not None:
+        opened(given.cache)
     if isinstance(source, ExportedFile):
         source = replace(source, trust=given.trust, imports=names(given.imports))
     elif given.trust or given.imports:
