@@ -17,6 +17,7 @@ from bench import (
     arena,
     bounds,
     budgets,
+    cached,
     calibration,
     compile_cost,
     cortex_m33,
@@ -40,6 +41,7 @@ SECTIONS = {
     "aot_steps": aot_steps,
     "module_to_pte": module_to_pte,
     "depth": depth,
+    "cached": cached,
     "calibration": calibration,
     "cortex_m33": cortex_m33,
 }

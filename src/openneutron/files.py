@@ -109,7 +109,7 @@ def check(path: Path) -> None:
 def check_folder(folder: Path) -> None:
     """Raise InvalidOptionError where the path exists and is not a folder."""
     mode = 0
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         mode = folder.stat().st_mode
     if mode and not stat.S_ISDIR(mode):
         raise InvalidOptionError(f"'{folder}' can't be used as a folder: {os.strerror(errno.EEXIST)}.")
@@ -153,8 +153,18 @@ def _told(path: Path) -> Iterator[None]:
         raise InvalidOptionError(f"'{path}' can't be written: {error.strerror or error}.") from error
 
 
+def make_folder(folder: Path) -> None:
+    """Make the folder where it is absent. Raises InvalidOptionError where files in it can't be read and written."""
+    check_folder(folder)
+    _make(folder)
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise InvalidOptionError(f"'{folder}' can't be used as a folder: {os.strerror(errno.EACCES)}.")
+
+
 def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except ValueError as error:  # a NUL in the name
+        raise InvalidOptionError(f"'{folder}' can't be used as a folder: {error}.") from error
     except OSError as error:
         raise InvalidOptionError(f"'{folder}' can't be used as a folder: {error.strerror or error}.") from error

@@ -279,6 +279,14 @@ def changed(options: object) -> list[str]:
     return [item.name for item in dataclasses.fields(options) if getattr(options, item.name) != item.default]
 
 
+def with_changes(options: CompileOptions, changes: Mapping[str, Any], function: str) -> CompileOptions:
+    """Return the options with other values. Raises TypeError for an unknown name, as a call of ``function`` does."""
+    for keyword in changes.keys() - flags_of(type(options)).keys():
+        hint = did_you_mean(keyword, flags_of(type(options)))
+        raise TypeError(f"{function}() got an unexpected keyword argument '{keyword}'.{hint}")
+    return dataclasses.replace(options, **changes)
+
+
 GROUPS: Mapping[str, type] = {
     "options": CompileOptions,
     "quantization": QuantizationOptions,

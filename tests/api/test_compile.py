@@ -129,9 +129,9 @@ def test_a_model_in_memory_is_not_loaded() -> None:
 
 def test_the_parameters_are_those_of_the_front_end() -> None:
     parameters = list(inspect.signature(openneutron.compile).parameters)
-    assert len(parameters) - len(["model", "unknown"]) == 10
+    assert len(parameters) - len(["model", "unknown"]) == 11
     assert [*inspect.signature(compile_module).parameters] == [
-        name for name in parameters if name not in ("loading", "outputs", "unknown")
+        name for name in parameters if name not in ("loading", "outputs", "cache", "progress", "unknown")
     ]
     assert [*Arguments.__annotations__] == parameters[2:-1]
 

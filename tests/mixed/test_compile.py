@@ -12,6 +12,7 @@ from openneutron import litert
 from openneutron.compiler import CompileOptions
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.mixed import CompiledFile, FileSimulator, compile_file
+from openneutron.timings import measured
 from tests.support.litert_files import BUILTIN, FileBuilder, float_file, int16_file, mixed_file
 
 WHOLE_MODELS = (
@@ -58,8 +59,15 @@ def test_a_fully_int8_model_is_one_node_and_runs_as_before(name: str, shared_mod
 
 def test_progress_is_told_for_each_partition() -> None:
     told: list[tuple[str, int, int]] = []
-    compile_file(litert.read(mixed_file()), "m", progress=lambda *step: told.append(step))
-    assert told == [("Compiling", 0, 2), ("Compiling", 1, 2), ("Compiling", 2, 2)]
+    with measured(lambda *step: told.append(step)):
+        compile_file(litert.read(mixed_file()), "m")
+    assert told == [
+        ("Partitioning", 0, 1),
+        ("Partitioning", 1, 1),
+        ("Compiling", 0, 2),
+        ("Compiling", 1, 2),
+        ("Compiling", 2, 2),
+    ]
 
 
 def message_of(data: bytes, *not_to_delegate: str) -> str:

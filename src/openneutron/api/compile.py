@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from openneutron import files
+from openneutron.cache import caching, opened
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.options import (
@@ -25,6 +27,7 @@ from openneutron.options import (
     suggestion,
 )
 from openneutron.third_party import needs_pytorch
+from openneutron.timings import measured, step
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,6 +46,10 @@ OTHER_SUFFIXES = {
 }
 
 
+LOADING = "Loading PyTorch"
+"""The step of the imports, which take seconds in a new process and nothing later."""
+
+
 class Arguments(TypedDict, total=False):
     """The keywords of ``compile``, for type checkers."""
 
@@ -54,6 +61,7 @@ class Arguments(TypedDict, total=False):
     loading: LoadingOptions
     outputs: OutputOptions
     name: str | None
+    cache: str | os.PathLike[str] | None
     progress: Progress
 
 
@@ -81,6 +89,7 @@ def compile(
     loading: LoadingOptions = LoadingOptions(),
     outputs: OutputOptions = OutputOptions(),
     name: str | None = None,
+    cache: str | os.PathLike[str] | None = None,
     progress: Progress = silent,
     **unknown: Any,
 ) -> CompiledModel | CompiledLiteRTModel:
@@ -102,11 +111,15 @@ def compile(
         loading: Code and modules that the loading of a ``.pt2`` may need.
         outputs: Files to write beside the result.
         name: The model's name in messages; None: the file's name, or "model".
-        progress: A function that is called at each step.
+        cache: A folder that keeps calibrated ranges and compiled partitions for later compiles, up to 1 GiB of them; it is
+            made where it is absent. Compiles have the same result with it. Several processes may use it at once. Its
+            entries are data: nothing in them is executed. With a cache, all calibration samples are in memory at once.
+        progress: A function that is called with the name of a step, the number of its finished parts, and the number of
+            all, where a step begins, goes on and ends. A step may be inside another.
         unknown: Refused, with the parameter or the object that the keyword belongs to.
 
     Returns:
-        The compiled model, with ``save``, ``run``, ``summary()`` and ``report``. ``buffer`` holds the bytes of the
+        The compiled model, with ``save``, ``run``, ``summary()``, ``report`` and ``timings``. ``buffer`` holds the bytes of the
         compiled file: a ``.pte`` for PyTorch models (CompiledModel), a ``.tflite`` for a ``.tflite``
         (CompiledLiteRTModel).
 
@@ -140,30 +153,35 @@ def compile(
         which = "the model is in memory" if path is None else f"'{path.name}' is not one"
         raise InvalidOptionError(f"{option}: this option is for .pt2 files; {which}. Leave it out.")
     result: CompiledModel | CompiledLiteRTModel
-    if path is not None and path.suffix == ".tflite":
-        from openneutron.api.litert import compile_litert
+    store = None if cache is None else opened(cache)
+    with measured(progress) as clock, caching(store):
+        if path is not None and path.suffix == ".tflite":
+            from openneutron.api.litert import compile_litert
 
-        name = name or path.name
-        inputs = {"example_inputs": example_inputs, "example_kwargs": example_kwargs, "calibration": calibration}
-        check_for_tflite(name, inputs, options, quantization, delegation)
-        result = compile_litert(path, name, options, delegation, progress)
-    else:
-        with needs_pytorch("PyTorch models take"):
-            from openneutron.api.pytorch import compile_module
-            from openneutron.pytorch.source.exported_file import load_exported
-        program = model if path is None else load_exported(path, loading.trust, loading.imports)
-        default = "model" if path is None else path.name
-        result = compile_module(
-            program,
-            example_inputs,
-            example_kwargs,
-            calibration,
-            options,
-            quantization,
-            delegation,
-            name or default,
-            progress,
-        )
+            name = name or path.name
+            inputs = {"example_inputs": example_inputs, "example_kwargs": example_kwargs, "calibration": calibration}
+            check_for_tflite(name, inputs, options, quantization, delegation)
+            result = compile_litert(path, name, options, delegation)
+        else:
+            with needs_pytorch("PyTorch models take"), step(LOADING):
+                from openneutron.api.pytorch import compile_module
+                from openneutron.pytorch.source.exported_file import load_exported
+            program = model
+            if path is not None:
+                with step("Reading"):
+                    program = load_exported(path, loading.trust, loading.imports)
+            default = "model" if path is None else path.name
+            result = compile_module(
+                program,
+                example_inputs,
+                example_kwargs,
+                calibration,
+                options,
+                quantization,
+                delegation,
+                name or default,
+            )
+    result = dataclasses.replace(result, timings=clock.timings)
     if written := output_files(result, outputs):
         files.write(written, folder)
     return result

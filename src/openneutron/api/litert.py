@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,20 +13,23 @@ from typing import Any
 import numpy as np
 
 from openneutron import files, litert
+from openneutron.api.compile import check_for_tflite
 from openneutron.converter import kernel_selections
 from openneutron.ir import Graph
 from openneutron.mixed import CompiledFile, FileSimulator, compile_file
-from openneutron.options import CompileOptions, DelegationOptions, Progress
+from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions, with_changes
 from openneutron.report import Summary, of_compiled_file
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
+from openneutron.timings import Timings, measured, step
 
 
 @dataclass(frozen=True, eq=False)
 class CompiledLiteRTModel:
     """The result of ``openneutron.compile`` for a ``.tflite``, with the interface of ``CompiledModel``.
 
-    ``compiled`` has the partitions, and the reasons of the CPU fallbacks.
+    ``buffer`` is the compiled file: a ``.tflite`` with NeutronGraph operators. ``compiled`` has the partitions, and the
+    reasons of the CPU fallbacks; ``timings`` has the times of the compile's steps.
 
     >>> import openneutron
     >>> program = openneutron.compile("net.tflite")  # doctest: +SKIP
@@ -33,6 +37,8 @@ class CompiledLiteRTModel:
     """
 
     compiled: CompiledFile = field(repr=False)
+    buffer: bytes = field(repr=False)
+    timings: Timings = field(default=Timings(), repr=False)
 
     @property
     def name(self) -> str:
@@ -42,11 +48,6 @@ class CompiledLiteRTModel:
     @property
     def target(self) -> Target:
         return self.compiled.target
-
-    @cached_property
-    def buffer(self) -> bytes:
-        """Return the compiled file: a ``.tflite`` with NeutronGraph operators."""
-        return self.compiled.to_bytes()
 
     @property
     def graphs(self) -> list[Graph]:
@@ -72,6 +73,31 @@ class CompiledLiteRTModel:
             InvalidOptionError: The file can't be written.
         """
         files.write({Path(path): self.buffer})
+
+    def recompile(self, **changes: Any) -> CompiledLiteRTModel:
+        """Return the same file compiled with other options of the compiler, without reading, folding and partitioning it again.
+
+        The search for a schedule goes on with what the calls before have found, which takes memory as long as a model of
+        this file is there.
+
+        Args:
+            changes: Fields of CompileOptions, with their new values.
+
+        Returns:
+            The compiled model, with the bytes of an ``openneutron.compile`` with these options.
+
+        Raises:
+            InvalidOptionError: An option is unusable, or not for ``.tflite`` files.
+            BudgetError: The SRAM budget is too small.
+            TypeError: A keyword is unknown.
+        """
+        options = with_changes(self.compiled.options, changes, "recompile")
+        check_for_tflite(self.name, {}, options, QuantizationOptions(), DelegationOptions())
+        with measured() as clock:
+            compiled = self.compiled.recompiled(options)
+            with step("Writing"):
+                made = CompiledLiteRTModel(compiled, compiled.to_bytes())
+        return dataclasses.replace(made, timings=clock.timings)
 
     def run(self, *inputs: Any) -> tuple[np.ndarray, ...]:
         """Run the model. Delegated operators run on the simulated NPU, the others in LiteRT's reference kernels.
@@ -123,9 +149,10 @@ def compile_litert(
     name: str,
     options: CompileOptions,
     delegation: DelegationOptions,
-    progress: Progress,
 ) -> CompiledLiteRTModel:
     """Return the compiled file. Raises the same errors as ``openneutron.compile``."""
-    progress("Reading", 0, 1)
-    model, operators = litert.read(path), delegation.operators_not_to_delegate
-    return CompiledLiteRTModel(compile_file(model, name, options, operators, progress, delegation.must_delegate))
+    with step("Reading"):
+        model = litert.read(path)
+    compiled = compile_file(model, name, options, delegation.operators_not_to_delegate, delegation.must_delegate)
+    with step("Writing"):
+        return CompiledLiteRTModel(compiled, compiled.to_bytes())

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch  # noqa: F401  # isort: skip  (a message names the first package that is not installed)
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of inputs and outputs)
-from executorch.exir import EdgeCompileConfig, EdgeProgramManager, ExecutorchBackendConfig, to_edge_transform_and_lower
-from executorch.exir.lowered_backend_module import LoweredBackendModule
+from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
+from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
@@ -26,21 +26,19 @@ from torch.utils import _pytree as pytree
 
 from openneutron import files
 from openneutron.api.compile import compile
+from openneutron.api.recompiling import PlannedProgram, backend_config
 from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.ir import Graph
-from openneutron.options import INT8, CompileOptions, DelegationOptions, Progress, QuantizationOptions
+from openneutron.options import INT8, CompileOptions, DelegationOptions, QuantizationOptions, with_changes
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
 from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
-from openneutron.pytorch.nxp_backend import (
-    CompiledPartition,
-    core_aten_ops_exception_list,
-    generate_neutron_compile_spec,
-)
+from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, generate_neutron_compile_spec
+from openneutron.pytorch.partition.compiled import CompiledPartition
 from openneutron.pytorch.partition.delegation import Delegation, check_kernels
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
@@ -51,6 +49,7 @@ from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Su
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
 from openneutron.third_party import suppressed
+from openneutron.timings import Timings, advance, measured, step
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +58,7 @@ class CompiledModel:
 
     ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
     ``partitions`` are the delegate calls with programs of this project's compiler, ``converted`` those of NXP's converter.
-    ``quantized`` is the quantized module in PyTorch's own arithmetic.
+    ``quantized`` is the quantized module in PyTorch's own arithmetic, ``planned`` the program after ExecuTorch's passes. ``timings`` has the times of the compile's steps.
 
     >>> import openneutron
     >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
@@ -68,18 +67,62 @@ class CompiledModel:
 
     name: str
     target: Target
+    options: CompileOptions
     buffer: bytes = field(repr=False)
     delegation: Delegation = field(repr=False)
     partitions: tuple[CompiledPartition, ...] = field(repr=False)
     quantized: GraphModule = field(repr=False)
     budget_bytes: int
+    planned: PlannedProgram = field(repr=False)
+    delegation_options: DelegationOptions = field(default=DelegationOptions(), repr=False)
     converted: tuple[CompiledPartition, ...] = field(default=(), repr=False)
     keywords: tuple[str, ...] = ()
+    timings: Timings = field(default=Timings(), repr=False)
 
     @property
     def parts(self) -> tuple[CompiledPartition, ...]:
         """Return ``partitions`` and ``converted``."""
         return (*self.partitions, *self.converted)
+
+    def recompile(self, **changes: Any) -> CompiledModel:
+        """Return the same quantized program compiled with other options of the compiler.
+
+        Only the compiler runs, and the writing of the file: no export, no calibration, none of ExecuTorch's passes. The
+        search for a schedule goes on with what the calls before have found, which takes memory as long as a model of this
+        quantized program is there.
+
+        Args:
+            changes: Fields of CompileOptions, with their new values.
+
+        Returns:
+            The compiled model, with the bytes of an ``openneutron.compile`` with these options.
+
+        Raises:
+            InvalidOptionError: An option is unusable.
+            BudgetError: The SRAM budget is too small.
+            MissingToolError: The converter is not installed.
+            ConverterError: The converter ``eiq`` failed.
+            TypeError: A keyword is unknown.
+
+        >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
+        >>> smaller = program.recompile(sram_budget=64 * 1024)  # doctest: +SKIP
+        """
+        options = with_changes(self.options, changes, "recompile")
+        spec = NeutronTargetSpec(options.target)
+        with measured() as clock, suppressed():
+            planned = self.planned.recompiled(_compile_spec(options, self.delegation_options, self.name))
+            with in_words(self.name, "write"), step("Writing"):
+                buffer = planned.to_bytes()
+        made = dataclasses.replace(
+            self,
+            target=spec.neutron_target,
+            options=options,
+            buffer=buffer,
+            planned=planned,
+            budget_bytes=budget_bytes(options.sram_budget, spec.neutron_target),
+            **_parts(planned),
+        )
+        return dataclasses.replace(made, timings=clock.timings)
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
         """Return each partition as a ``.tflite`` before and after compiling.
@@ -179,41 +222,39 @@ def compile_module(
     quantization: QuantizationOptions,
     delegation: DelegationOptions,
     name: str,
-    progress: Progress,
 ) -> CompiledModel:
     """Return the model, quantized to int8 and compiled. Parameters and errors are those of ``openneutron.compile``."""
     spec = NeutronTargetSpec(options.target)
     partitioner = _partitioner(spec, options, delegation, name)
-    progress("Exporting", 0, 1)
-    with suppressed():
+    with suppressed(), step("Exporting"):
         source = aten_graph(model, example_inputs, example_kwargs, quantization.channels_last, name)
-    module = _int8(source, name, spec, calibration, quantization, progress)
-    progress("Exporting the quantized model", 0, 1)
-    with suppressed():
+    module = _int8(source, name, spec, calibration, quantization)
+    with suppressed(), step("Exporting the quantized model"):
         program = lifted(module, source.inputs) or export(module, source.inputs, name, source.extents)
-    progress("Lowering", 0, 1)
     partitioner.post_quantization_state_dict = module.state_dict()
-    with suppressed(), in_words(name, "lower"):
+    with suppressed(), in_words(name, "lower"), step("Running ExecuTorch's passes"):
         edge, partitioner = lowered(program, partitioner)
         if quantization.io_dtype == INT8:
             edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
-    progress("Writing", 0, 1)
-    with suppressed(), in_words(name, "write"):
+    with suppressed(), in_words(name, "write"), step("Writing"):
         keep_state(edge.exported_program())
-        executorch = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16))
+        executorch = edge.to_executorch(backend_config())
         buffer = bytes(executorch.buffer)
     if not delegation.any_runtime:
-        check_kernels(executorch.executorch_program, partitioner.delegations[-1], name)
-    parts = partitions(edge)
+        with step("Checking kernels"):
+            check_kernels(executorch.executorch_program, partitioner.delegations[-1], name)
+    planned = PlannedProgram.of(executorch)
     result = CompiledModel(
         name=name,
         target=spec.neutron_target,
+        options=options,
         buffer=buffer,
         delegation=partitioner.delegations[-1],
-        partitions=tuple(part for part in parts if part.conversion.compiled is not None),
         quantized=module,
         budget_bytes=budget_bytes(options.sram_budget, spec.neutron_target),
-        converted=tuple(part for part in parts if part.conversion.compiled is None),
+        planned=planned,
+        delegation_options=delegation,
+        **_parts(planned),
         keywords=tuple(source.inputs.kwargs),
     )
     if delegation.must_delegate and not result.parts:
@@ -235,18 +276,21 @@ def analyse(
     return result
 
 
-def _partitioner(
-    spec: NeutronTargetSpec, options: CompileOptions, delegation: DelegationOptions, name: str
-) -> NeutronPartitioner:
-    compile_spec = generate_neutron_compile_spec(
+def _compile_spec(options: CompileOptions, delegation: DelegationOptions, name: str) -> list[CompileSpec]:
+    return generate_neutron_compile_spec(
         options.target,
         operators_not_to_delegate=delegation.operators_not_to_delegate,
         use_neutron_for_format_conversion=delegation.use_neutron_for_format_conversion,
         options=options,
         name=name,
     )
+
+
+def _partitioner(
+    spec: NeutronTargetSpec, options: CompileOptions, delegation: DelegationOptions, name: str
+) -> NeutronPartitioner:
     return NeutronPartitioner(
-        compile_spec,
+        _compile_spec(options, delegation, name),
         spec,
         CustomDelegationOptions(delegation.allow_no_op_partitions),
         preserve_ops=list(delegation.preserve_ops),
@@ -259,7 +303,6 @@ def _int8(
     target: NeutronTargetSpec,
     calibration: Iterable[Any] | None,
     options: QuantizationOptions,
-    progress: Progress,
 ) -> GraphModule:
     """Return the quantized module: the given module itself where it is not trained, unchanged where it is quantized already."""
     module, train_fn = source.module, options.train_fn
@@ -269,7 +312,6 @@ def _int8(
             option = "keep_float" if options.keep_float else "train_fn"
             raise InvalidOptionError(f"{option}: '{name}' is quantized already. Pass the float model.")
     elif train_fn is not None:
-        progress("Training", 0, 1)
         # A copy: an exported module's parameters are the model's own.
         module = calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
     elif calibration is None:
@@ -279,12 +321,11 @@ def _int8(
         )
     else:
         total = len(calibration) if isinstance(calibration, Sized) else 0
-        progress("Calibrating", 0, total)
         module = calibrate_and_quantize(
             module,
             samples(calibration, source.inputs),
             quantizer,
-            after_sample=lambda done: progress("Calibrating", done, max(total, done)),
+            after_sample=lambda done: advance(done, total if done <= total else done + 1),
         )
     restore(module, source.state)
     return module
@@ -311,12 +352,13 @@ def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[
         partitioner = partitioner.taking_apart(partitioner.left_whole)
 
 
-def partitions(edge: EdgeProgramManager) -> list[CompiledPartition]:
-    """Return the partitions of the program that this backend compiled."""
-    children = edge.exported_program().graph_module.children()
-    lowered = (child.meta for child in children if isinstance(child, LoweredBackendModule))
-    infos = [meta.get("_delegate_info_meta") for meta in lowered if isinstance(meta, dict)]
-    return [info for info in infos if isinstance(info, CompiledPartition)]
+def _parts(planned: PlannedProgram) -> dict[str, Any]:
+    """Return the partitions of a program by the fields of ``CompiledModel``."""
+    parts = planned.partitions
+    return {
+        "partitions": tuple(part for part in parts if part.conversion.compiled is not None),
+        "converted": tuple(part for part in parts if part.conversion.compiled is None),
+    }
 
 
 @contextmanager

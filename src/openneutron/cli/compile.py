@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group
 
 import openneutron
 from openneutron import files
-from openneutron.api.compile import output_files
+from openneutron.api.compile import LOADING, output_files
 from openneutron.cli import output
 from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError
 from openneutron.options import OutputOptions
-from openneutron.report.text import summary_table
+from openneutron.report.text import summary_table, timings_table
 from openneutron.third_party import needs_pytorch, suppressed
+from openneutron.timings import Timings, measured, step
 
 if TYPE_CHECKING:
     from openneutron.api.litert import CompiledLiteRTModel
@@ -54,26 +56,33 @@ def compile_model(
         ),
     ] = False,
     kernel_selection: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, under this name.")] = None,
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Print the time of each step below the summary; --json has it always.")
+    ] = False,
     as_json: output.AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, and JSON with --json.")] = False,
 ) -> None:
     """Compile a model to a .pte or .tflite.
 
     A PyTorch model becomes a .pte for ExecuTorch, an int8 .tflite becomes a .tflite with NeutronGraph operators. A summary
-    shows the operators on the NPU, the operators on the CPU with their reasons, latency and memory.
+    shows the operators on the NPU, the operators on the CPU with their reasons, latency and memory. With --json, "timings"
+    has the wall_seconds and cpu_seconds of the whole and, in "steps", of each step, without those of the steps inside it.
 
     A calibration folder has .npy files, each with one sample or several along the first axis; for a model of several
     inputs, NAME_0.npy, NAME_1.npy ... belong together. A .npz file has arrays input0, input1 ... in the same way.
     """
     path, outputs = _results(asked, result, intermediates, kernel_selection, dump_kernel_selection)
     with output.Steps(quiet) as steps:
-        made = compiled(asked, steps)
-        steps("Writing", 0, 1)
-        files.write({path: made.buffer, **output_files(made, outputs)}, intermediates)
+        made, before = compiled(asked, steps)
+        with measured(steps) as clock, step("Saving"):
+            files.write({path: made.buffer, **output_files(made, outputs)}, intermediates)
+    spent = before + made.timings + clock.timings
     selection = None if outputs.kernel_selection is None else str(outputs.kernel_selection)
     summary = dataclasses.replace(made.report, file=str(path), kernel_selection=selection)
     if as_json or not quiet:
-        output.show(summary_table(summary), summary.to_dict(), as_json)
+        table = summary_table(summary)
+        shown = Group(table, "", timings_table(spent)) if timings else table
+        output.show(shown, {**summary.to_dict(), "timings": spent.to_dict()}, as_json)
     if not quiet and not isinstance(asked.source, LiteRTFile) and asked.on_examples:
         output.note(ON_EXAMPLES)
 
@@ -102,8 +111,10 @@ def _results(
     return path, OutputOptions(intermediates_dir=intermediates, kernel_selection=selection)
 
 
-def compiled(asked: GivenModel, steps: output.Steps, for_figures: bool = False) -> CompiledModel | CompiledLiteRTModel:
-    """Return the compiled model.
+def compiled(
+    asked: GivenModel, steps: output.Steps, for_figures: bool = False
+) -> tuple[CompiledModel | CompiledLiteRTModel, Timings]:
+    """Return the compiled model, and the times of the steps before its compile.
 
     ``for_figures``: nothing of the model need run on the NPU, nor in ExecuTorch's runtime here, and without calibration
     data the example inputs calibrate it, since scales have no cost. Raises the errors of ``openneutron.compile``, and
@@ -112,16 +123,20 @@ def compiled(asked: GivenModel, steps: output.Steps, for_figures: bool = False) 
     source, delegation = asked.source, asked.delegation
     if isinstance(source, LiteRTFile):
         delegation = dataclasses.replace(delegation, must_delegate=not for_figures)
-        return openneutron.compile(source.path, options=asked.options, delegation=delegation, progress=steps)
-    steps("Loading PyTorch", 0, 1)
+        made = openneutron.compile(
+            source.path, options=asked.options, delegation=delegation, cache=asked.cache, progress=steps
+        )
+        return made, Timings()
     with suppressed():
-        with needs_pytorch("PyTorch models take"):
-            from openneutron.api.pytorch import analyse
-            from openneutron.cli import pytorch_source
-        loaded = pytorch_source.load(source, asked.weights)
-        samples = [pytorch_source.as_sample(loaded.call)]
-        if asked.calibration is not None or not for_figures:
-            samples = pytorch_source.samples(source, loaded, asked.calibration, asked.weights)
+        with measured(steps) as clock:
+            with needs_pytorch("PyTorch models take"), step(LOADING):
+                from openneutron.api.pytorch import analyse
+                from openneutron.cli import pytorch_source
+            with step("Loading the model"):
+                loaded = pytorch_source.load(source, asked.weights)
+                samples = [pytorch_source.as_sample(loaded.call)]
+                if asked.calibration is not None or not for_figures:
+                    samples = pytorch_source.samples(source, loaded, asked.calibration, asked.weights)
         result: CompiledModel = (analyse if for_figures else openneutron.compile)(
             loaded.model,
             loaded.call.args,
@@ -130,7 +145,8 @@ def compiled(asked: GivenModel, steps: output.Steps, for_figures: bool = False) 
             options=asked.options,
             quantization=asked.quantization,
             delegation=delegation,
+            cache=asked.cache,
             progress=steps,
             name=str(source),
         )
-        return result
+        return result, clock.timings

@@ -30,7 +30,8 @@ def explain(
     written.
     """
     with output.Steps(quiet) as steps:
-        summary = dataclasses.replace(compiled(asked, steps, for_figures=True).report, file_bytes=None)
+        model, _ = compiled(asked, steps, for_figures=True)
+        summary = dataclasses.replace(model.report, file_bytes=None)
     output.show(explanation(summary, memory), summary.to_dict(details=True), as_json)
 
 

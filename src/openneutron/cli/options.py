@@ -14,6 +14,7 @@ import typer
 
 from openneutron import targets
 from openneutron.api.compile import check_for_tflite
+from openneutron.cache import opened
 from openneutron.cli import model_source
 from openneutron.cli.model_source import BuiltInModel, ExportedFile, LiteRTFile, ModelSource
 from openneutron.errors import InvalidOptionError
@@ -92,11 +93,18 @@ class ModelParameters:
             "runtime (PyTorch models).",
         ),
     ] = False
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep calibrated ranges and compiled partitions here, and take those of earlier compiles; at most 1 GiB.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class GivenModel:
-    """A model as a command gets it, with its options. The last three fields apply to PyTorch models only."""
+    """A model as a command gets it, with its options. ``quantization``, ``calibration`` and ``weights`` apply to PyTorch models only."""
 
     source: ModelSource
     options: CompileOptions
@@ -104,6 +112,7 @@ class GivenModel:
     quantization: QuantizationOptions
     calibration: Path | None
     weights: Path | None
+    cache: Path | None = None
 
     @property
     def target(self) -> Target:
@@ -120,9 +129,11 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
     """Return the model that the parameters describe.
 
     Raises InvalidModelError where MODEL names nothing, InvalidOptionError where a quantized file is given an option for
-    PyTorch models.
+    PyTorch models, or the cache can't be used.
     """
     source = model_source.parse(given.model)
+    if given.cache is not None:
+        opened(given.cache)
     if isinstance(source, ExportedFile):
         source = replace(source, trust=given.trust, imports=names(given.imports))
     elif given.trust or given.imports:
@@ -143,7 +154,7 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
         )
     else:
         model_source.check_early(source, given.calibration, given.weights)
-    return GivenModel(source, options, delegation, quantization, given.calibration, given.weights)
+    return GivenModel(source, options, delegation, quantization, given.calibration, given.weights, given.cache)
 
 
 def takes_a_model(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -6,12 +6,23 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Annotated, Any, Self
 
 import typer
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+)
+from rich.text import Text
 
 from openneutron.report.text import plain
 
@@ -42,18 +53,21 @@ WORTH_TELLING_SECONDS = 0.5
 
 
 class Steps:
-    """Reports steps in sequence: a bar on a terminal, otherwise a line for each long step at its end.
+    """Reports steps: a bar for each on a terminal, otherwise a line for each long step at its end.
 
-    A call has the name of a step, the number of its finished parts, and the number of all; a new name ends the step before.
+    A call has the name of a step, the number of its finished parts, and the number of all; all parts finished end the step.
+    The time until the next call counts for this step alone.
     """
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
         self._console = Console(stderr=True, highlight=False)
         self._bars: Progress | None = None
-        self._bar: TaskID | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._spent: dict[str, float] = {}
+        """The seconds of each step that has begun and has not ended."""
         self._step: str | None = None
-        self._started = 0.0
+        self._since = 0.0
 
     def __enter__(self) -> Self:
         if not self._quiet and self._console.is_terminal:
@@ -62,7 +76,7 @@ class Steps:
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
-                TimeElapsedColumn(),
+                _Seconds(self.seconds),
                 console=self._console,
             )
             self._bars.start()
@@ -72,27 +86,52 @@ class Steps:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is None:
-            self._finish()
+            self._charge(None)
+            for step in list(self._spent):
+                self._finish(step)
         if self._bars is not None:
             self._bars.stop()
 
     def __call__(self, step: str, done: int, total: int) -> None:
         if self._quiet:
             return
-        if step != self._step:
-            self._finish()
-            self._step, self._started = step, time.monotonic()
-            if self._bars is not None:
-                self._bar = self._bars.add_task(step, total=total)
-        if self._bars is not None and self._bar is not None:
-            self._bars.update(self._bar, completed=done, total=total)
+        self._charge(step)
+        if self._bars is not None:
+            if step not in self._tasks:
+                self._tasks[step] = self._bars.add_task(step, total=total)
+            self._bars.update(self._tasks[step], completed=done, total=total)
+        if done >= total:
+            self._charge(None)
+            self._finish(step)
 
-    def _finish(self) -> None:
-        if self._step is None:
+    def seconds(self, step: str) -> float:
+        """Return the seconds that a step has taken until now."""
+        return self._spent.get(step, 0.0) + (time.monotonic() - self._since if step == self._step else 0.0)
+
+    def _charge(self, step: str | None) -> None:
+        """Count the time since the last call for its step, and the time from now on for ``step``."""
+        now = time.monotonic()
+        if self._step is not None:
+            self._spent[self._step] += now - self._since
+        self._step, self._since = step, now
+        if step is not None:
+            self._spent.setdefault(step, 0.0)
+
+    def _finish(self, step: str) -> None:
+        if self._bars is not None:
+            self._bars.update(self._tasks[step], completed=self._bars.tasks[self._tasks[step]].total)
             return
-        if self._bars is not None and self._bar is not None:
-            total = self._bars.tasks[self._bar].total
-            self._bars.update(self._bar, completed=total)
-        elif not self._quiet and time.monotonic() - self._started >= WORTH_TELLING_SECONDS:
-            print(f"{self._step}: {time.monotonic() - self._started:.1f} s", file=sys.stderr, flush=True)
-        self._step = None
+        seconds = self._spent.pop(step)
+        if not self._quiet and seconds >= WORTH_TELLING_SECONDS:
+            print(f"{step}: {seconds:.1f} s", file=sys.stderr, flush=True)
+
+
+class _Seconds(ProgressColumn):
+    """The seconds of a step alone, as ``seconds`` returns them for its name."""
+
+    def __init__(self, seconds: Callable[[str], float]) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{self._seconds(task.description):.1f} s", style="progress.elapsed")

@@ -36,7 +36,8 @@ def show_pareto(
         raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
     source = asked.source
     with output.Steps(quiet) as steps:
-        graphs = compiled(asked, steps, for_figures=True).graphs
+        model, _ = compiled(asked, steps, for_figures=True)
+        graphs = model.graphs
         fronts = []
         for index, graph in enumerate(graphs):
             steps("Searching", index, len(graphs))

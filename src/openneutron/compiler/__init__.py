@@ -1,8 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The compiler: graphs to programs. It needs neither torch nor ExecuTorch."""
 
-from openneutron.compiler.driver import compile_graph
-from openneutron.compiler.emit.emit import Compiled, OperatorReport, Report
+from openneutron.compiler.driver import Prepared, compile_graph, compile_prepared, prepared
+from openneutron.compiler.emit.compiled import Compiled
+from openneutron.compiler.emit.emit import OperatorReport, Report
 from openneutron.options import CompileOptions
 
-__all__ = ["CompileOptions", "Compiled", "OperatorReport", "Report", "compile_graph"]
+__all__ = [
+    "CompileOptions",
+    "Compiled",
+    "OperatorReport",
+    "Prepared",
+    "Report",
+    "compile_graph",
+    "compile_prepared",
+    "prepared",
+]

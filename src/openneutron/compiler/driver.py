@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from openneutron import ops
-from openneutron.compiler.emit.emit import Compiled, emit, report, sram_bytes
+from openneutron.compiler.emit.compiled import Compiled, Details
+from openneutron.compiler.emit.emit import emit, report, sram_bytes
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.memory.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.search.fit import Shortfall, budget_bytes, over_budget, within_budget
+from openneutron.compiler.search.fit import Shortfall, Tasks, budget_bytes, over_budget, within_budget
 from openneutron.compiler.select.calls import Storages
 from openneutron.compiler.select.select import Trial, selections
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
@@ -20,23 +21,47 @@ from openneutron.options import CompileOptions
 from openneutron.targets import Target
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A graph after the stages that no option changes: legalized, with the kernel calls to schedule."""
+
+    graph: Graph
+    legal: Graph = field(repr=False)
+    tasks: Tasks = field(repr=False)
+
+
+def prepared(graph: Graph, trial: Trial | None = None, kept: bool = False) -> Prepared:
+    """Return the graph for ``compile_prepared``; ``kept``: each search goes on with what those before it have found.
+
+    ``trial`` is the result of ``try_compile`` for this graph, under any name. Raises InvalidModelError where a node has no
+    kernel (partition the graph first).
+    """
+    assert trial is None or trial.graph.nodes == graph.nodes, "the trial is one of another graph"
+    legal = _legalized(graph) if trial is None else replace(trial.legal, name=graph.name)
+    selected = selections(legal) if trial is None else selections(legal, trial.calls)
+    return Prepared(graph, legal, Tasks(selected, kept))
+
+
 def compile_graph(
     graph: Graph, target: Target, options: CompileOptions = CompileOptions(), trial: Trial | None = None
 ) -> Compiled:
-    """Return the program of a graph whose every node the operator table accepts.
+    """Return the program of a graph whose every node the operator table accepts; see ``prepared`` and ``compile_prepared``."""
+    return compile_prepared(prepared(graph, trial), target, options)
 
-    ``trial`` is the result of ``try_compile`` for this graph, under any name.
+
+def compile_prepared(graph: Prepared, target: Target, options: CompileOptions = CompileOptions()) -> Compiled:
+    """Return the program of a graph.
+
     At another effort than the default one the program is the faster of two: the default effort's and that effort's. The report
-    then holds the cycles gained. Raises InvalidModelError where a node has no kernel (partition the graph first), and BudgetError
-    where no schedule is found within the SRAM budget.
+    then holds the cycles gained. Raises BudgetError where no schedule is found within the SRAM budget.
     """
     if options.effort == DEFAULT.name:
-        return _compiled(graph, target, options, trial)
+        return _compiled(graph, target, options)
     found: list[Compiled | None] = []
     infeasible: list[BudgetError] = []
     for effort in (DEFAULT.name, options.effort):
         try:
-            found.append(_compiled(graph, target, replace(options, effort=effort), trial))
+            found.append(_compiled(graph, target, replace(options, effort=effort)))
         except BudgetError as error:
             found.append(None)
             infeasible.append(error)
@@ -44,7 +69,7 @@ def compile_graph(
     best = min((each for each in found if each is not None), key=_overlapped_cycles, default=None)
     if best is None:
         least = min(infeasible, key=lambda error: error.least_bytes)
-        raise over_budget(graph.name, [least], 1, budget_bytes(options.sram_budget, target))
+        raise over_budget(graph.graph.name, [least], 1, budget_bytes(options.sram_budget, target))
     gained = None if default is None else _overlapped_cycles(default) - _overlapped_cycles(best)
     return replace(best, report=replace(best.report, effort=options.effort, gained_cycles=gained))
 
@@ -53,13 +78,10 @@ def _overlapped_cycles(compiled: Compiled) -> int:
     return compiled.report.overlapped_cycles
 
 
-def _compiled(graph: Graph, target: Target, options: CompileOptions, trial: Trial | None) -> Compiled:
-    """Return the program at one effort: every stage of the compiler, in order."""
-    assert trial is None or trial.graph.nodes == graph.nodes, "the trial is one of another graph"
-    legal = _legalized(graph) if trial is None else replace(trial.legal, name=graph.name)
-    selected = selections(legal) if trial is None else selections(legal, trial.calls)
-    fitted = within_budget(graph, selected, target, options)
-    compiled = finish(graph, legal, fitted.storages, fitted.schedule, target, options, fitted.layout)
+def _compiled(given: Prepared, target: Target, options: CompileOptions) -> Compiled:
+    """Return the program at one effort: every stage that depends on options, in order."""
+    fitted = within_budget(given.graph, given.tasks, target, options)
+    compiled = finish(given.graph, given.legal, fitted.storages, fitted.schedule, target, options, fitted.layout)
     return checked(compiled) if options.check else compiled
 
 
@@ -92,7 +114,7 @@ def finish(
         raise over_budget(graph.name, [Shortfall(sram, {})], 1, budget)
     program = emit(legal, schedule, storages, layout, target, options.profile)
     facts = report(graph, schedule, storages, layout, program, target, options, budget)
-    return Compiled(program, graph, facts, legal, schedule, storages, layout)
+    return Compiled(program, graph, facts, Details(legal, schedule, storages, layout))
 
 
 def checked(compiled: Compiled) -> Compiled:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from openneutron import targets
-from openneutron.compiler import Compiled, compile_graph
+from openneutron.cache import programs
+from openneutron.compiler import Compiled, Prepared, prepared
 from openneutron.compiler.search.fit import budget_bytes
 from openneutron.compiler.select.select import Trial
 from openneutron.converter.kernel_selections import selection_of
@@ -46,10 +47,14 @@ class Converter(Protocol):
         MissingToolError where the converter is not installed."""
 
     def convert(
-        self, graph: Graph, options: CompileOptions, kernel_selection: bool = False, trial: Trial | None = None
+        self,
+        graph: Graph,
+        options: CompileOptions,
+        kernel_selection: bool = False,
+        trial: Trial | Prepared | None = None,
     ) -> Conversion:
         """Return the graph's NeutronGraph; with ``kernel_selection``, also the C file that registers only the kernels
-        it calls. ``trial`` has the first stages of this project's compiler for the graph.
+        it calls. ``trial`` has the first stages of this project's compiler for the graph, under any name.
 
         Raises as ``check`` does; BudgetError where the budget is too small, ConverterError where the converter fails or
         leaves part of the graph out."""
@@ -65,10 +70,18 @@ class OpenConverter:
         budget_bytes(options.sram_budget, targets.get(options.target))
 
     def convert(
-        self, graph: Graph, options: CompileOptions, kernel_selection: bool = False, trial: Trial | None = None
+        self,
+        graph: Graph,
+        options: CompileOptions,
+        kernel_selection: bool = False,
+        trial: Trial | Prepared | None = None,
     ) -> Conversion:
         """Compile the graph. Raises as ``compile_graph`` does."""
-        compiled = compile_graph(graph, targets.get(options.target), options, trial)
+
+        def first_stages() -> Prepared:
+            return trial if isinstance(trial, Prepared) else prepared(graph, trial)
+
+        compiled = programs.compiled(graph, first_stages, targets.get(options.target), options)
         return Conversion(
             compiled.program,
             graph.inputs,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from openneutron import litert
+from openneutron.compiler import Prepared
 from openneutron.compiler.select.select import Trial
 from openneutron.converter import Conversion
 from openneutron.errors import (
@@ -67,7 +68,11 @@ class EiqConverter:
         _flags(options.converter_flags)
 
     def convert(
-        self, graph: Graph, options: CompileOptions, kernel_selection: bool = False, trial: Trial | None = None
+        self,
+        graph: Graph,
+        options: CompileOptions,
+        kernel_selection: bool = False,
+        trial: Trial | Prepared | None = None,
     ) -> Conversion:
         del trial
         self.check(options)

@@ -22,7 +22,8 @@ from torch.export import export
 from torch.fx import GraphModule
 
 from openneutron import files, targets
-from openneutron.api.pytorch import in_words, partitions
+from openneutron.api.pytorch import in_words
+from openneutron.api.recompiling import delegate_calls
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError, MissingToolError, OpenNeutronError
 from openneutron.examples import networks
@@ -192,7 +193,8 @@ def _write(args: argparse.Namespace, stem: str, program: Any, edge: EdgeProgramM
     path = Path(f"{stem}.pte")
     made = {path: bytes(program.buffer)}
     if args.dump_kernel_selection_code:
-        programs = {part.name: part.compiled.program for part in partitions(edge) if part.conversion.compiled}
+        parts = [part for _, part in delegate_calls(edge.exported_program().graph_module)]
+        programs = {part.name: part.compiled.program for part in parts if part.conversion.compiled}
         if not programs:
             raise InvalidOptionError(
                 "--dump_kernel_selection_code: nothing of the model runs on the NPU, so that no kernel is called. Give "

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from openneutron import ops, targets
-from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.cache import programs
+from openneutron.compiler import Compiled, CompileOptions, Prepared, prepared
 from openneutron.compiler.graph.partition import OnNpu, Partitioning, operator_title, partition
 from openneutron.compiler.search.fit import budget_bytes, over_budget
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
@@ -17,23 +19,43 @@ from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
 from openneutron.mixed.fold import folded
-from openneutron.options import Progress, silent
 from openneutron.targets import Target
+from openneutron.timings import advance, step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledFile:
     """A compiled file: its partitions' programs, in order, and what stays on the CPU.
 
-    ``parts`` is empty where no operator runs on the NPU; ``budget_bytes`` is the SRAM that each of them may take.
+    ``parts`` is empty where no operator runs on the NPU.
     """
 
     name: str
     model: LiteRTModel = field(repr=False)
-    target: Target
+    options: CompileOptions
     partitioning: Partitioning = field(repr=False)
     parts: tuple[Compiled, ...] = field(repr=False)
-    budget_bytes: int
+    _prepared: list[Prepared] = field(default_factory=list, repr=False)
+    """The partitions after the first stages, once a compile with other options has asked for them."""
+
+    @property
+    def target(self) -> Target:
+        return targets.get(self.options.target)
+
+    @property
+    def budget_bytes(self) -> int:
+        """Return the SRAM that each of the partitions may take."""
+        return budget_bytes(self.options.sram_budget, self.target)
+
+    def recompiled(self, options: CompileOptions) -> CompiledFile:
+        """Return the file compiled with other options; each search goes on with what those before have found.
+
+        Raises BudgetError as ``compile_file`` does.
+        """
+        if not self._prepared:
+            self._prepared.extend(prepared(part.graph, kept=True) for part in self.partitioning.partitions)
+        ready = [(each.graph, partial(_itself, each)) for each in self._prepared]
+        return replace(self, options=options, parts=_compiled(self.name, ready, options))
 
     @property
     def graph(self) -> Graph:
@@ -42,13 +64,13 @@ class CompiledFile:
     def to_bytes(self) -> bytes:
         """Return the ``.tflite``. The same compile gives the same bytes."""
         steps: list[int | NeutronNode] = []
-        for step in self.partitioning.steps:
-            if isinstance(step, OnNpu):
-                graph = self.partitioning.partitions[step.index].graph
-                program = self.parts[step.index].program
-                steps.append(NeutronNode(part_name(step.index), graph.inputs, graph.outputs, program))
+        for item in self.partitioning.steps:
+            if isinstance(item, OnNpu):
+                graph = self.partitioning.partitions[item.index].graph
+                program = self.parts[item.index].program
+                steps.append(NeutronNode(part_name(item.index), graph.inputs, graph.outputs, program))
             else:
-                steps.append(step.node)
+                steps.append(item.node)
         return splice(self.model, steps)
 
     def programs(self) -> dict[str, Program]:
@@ -74,7 +96,6 @@ def compile_file(
     name: str,
     options: CompileOptions = CompileOptions(),
     operators_not_to_delegate: Sequence[str] = (),
-    progress: Progress = silent,
     must_delegate: bool = True,
 ) -> CompiledFile:
     """Return the compiled file, which messages call ``name``.
@@ -93,27 +114,42 @@ def compile_file(
                 f"'{name}': it is compiled already: operator {place} is a NeutronGraph. Compile the file it was made from."
             )
     check_names(graph, name, operators_not_to_delegate)
-    target = targets.get(options.target)
-    model = folded(model)
-    graph = model.graph
-    partitioning = partition(graph, operators_not_to_delegate)
-    parts: list[Compiled] = []
-    too_large: list[BudgetError] = []
-    count = len(partitioning.partitions)
-    for index, part in enumerate(partitioning.partitions):
-        progress("Compiling", index, count)
-        try:
-            parts.append(compile_graph(part.graph, target, options))
-        except BudgetError as error:
-            too_large.append(error)
-    progress("Compiling", count, count)
-    budget = budget_bytes(options.sram_budget, target)
-    if too_large:
-        raise over_budget(name, too_large, count, budget)
-    result = CompiledFile(name, model, target, partitioning, tuple(parts), budget)
+    targets.get(options.target)
+    with step("Partitioning"):
+        model = folded(model)
+        partitioning = partition(model.graph, operators_not_to_delegate)
+    graphs = [part.graph for part in partitioning.partitions]
+    parts = _compiled(name, [(graph, partial(prepared, graph)) for graph in graphs], options)
+    result = CompiledFile(name, model, options, partitioning, parts)
     if must_delegate and not parts:
         raise InvalidModelError(_nothing_to_do(result))
     return result
+
+
+def _compiled(
+    name: str, graphs: Sequence[tuple[Graph, Callable[[], Prepared]]], options: CompileOptions
+) -> tuple[Compiled, ...]:
+    """Return the programs of the partitions, each a graph and a function for its first stages.
+
+    Raises BudgetError with the smallest budget that suffices for all of them.
+    """
+    target = targets.get(options.target)
+    parts: list[Compiled] = []
+    too_large: list[BudgetError] = []
+    with step("Compiling", len(graphs)):
+        for done, (graph, first_stages) in enumerate(graphs, 1):
+            try:
+                parts.append(programs.compiled(graph, first_stages, target, options))
+            except BudgetError as error:
+                too_large.append(error)
+            advance(done, len(graphs))
+    if too_large:
+        raise over_budget(name, too_large, len(graphs), budget_bytes(options.sram_budget, target))
+    return tuple(parts)
+
+
+def _itself(given: Prepared) -> Prepared:
+    return given
 
 
 def check_names(graph: Graph, name: str, operators: Sequence[str]) -> None:

@@ -58,6 +58,7 @@ from openneutron.pytorch.partition.gather import (
     partition,
     tensors_of,
 )
+from openneutron.timings import step
 
 NXP_DELEGATION_TAG = "delegation_tag"
 
@@ -169,6 +170,7 @@ class NeutronPartitioner(Partitioner):
         tag_constant_data(exported_program)
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 
+    @step("Partitioning")
     def _partitioned(self, program: ExportedProgram) -> Partitioning:
         constants = Constants(program, self._data_of(program))
         options = PartitionOptions(

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -16,20 +17,15 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from openneutron import converter as converters
-from openneutron import files, litert, targets
-from openneutron.compiler import Compiled
-from openneutron.compiler.search.fit import budget_bytes, over_budget
+from openneutron import files
 from openneutron.compiler.select.select import Trial
-from openneutron.converter import Conversion
-from openneutron.errors import BudgetError
-from openneutron.isa.payload import Format, pack
-from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.options import CompileOptions
 from openneutron.pytorch.backend.compile_spec import DelegateOptions, decode, encode, is_ours, with_upstream
 from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor
 from openneutron.pytorch.graph.program import Constants
 from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal
 from openneutron.pytorch.lower.units import find_units
+from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, all_compiled, user_inputs
 from openneutron.pytorch.partition.gather import HANDOVER, Handover
 
 core_aten_ops_exception_list = [torch.ops.aten.prelu.default]
@@ -159,35 +155,6 @@ class NeutronCompileSpecBuilder:
         return encode(self._delegate) if self._delegate is not None else []
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledPartition:
-    """A compiled partition; it travels with the lowered module as ``_delegate_info_meta``."""
-
-    name: str
-    lowered: Lowered = field(repr=False)
-    conversion: Conversion = field(repr=False)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledPartition:
-        # Nothing in it ever changes, and ExecuTorch copies the modules it hangs on several times.
-        return self
-
-    @property
-    def compiled(self) -> Compiled:
-        """Return the details of the compile; they are not known of a partition that NXP's converter compiled."""
-        assert self.conversion.compiled is not None
-        return self.conversion.compiled
-
-    def intermediates(self, folder: Path) -> dict[Path, bytes]:
-        """Return the partition's files for ``folder``: its ``.tflite`` before and after compiling."""
-        pure, made = litert.write(self.lowered.graph), self.conversion.file
-        if made is None:
-            graph = self.compiled.graph
-            made = splice(
-                litert.read(pure), [NeutronNode(self.name, graph.inputs, graph.outputs, self.compiled.program)]
-            )
-        return {folder / f"{self.name}_pure.et.tflite": pure, folder / f"{self.name}_neutron.et.tflite": made}
-
-
 @final
 class NeutronBackend(BackendDetails):
     """Compiles a partition. The class's name is the backend's id; ExecuTorch's NXP backend has a class of that name too."""
@@ -213,8 +180,9 @@ class NeutronBackend(BackendDetails):
         name = _tag(edge_program)
         converter = converters.get(delegate.options.converter)
         conversion = converter.convert(lowered.graph, delegate.options, delegate.dump_kernel_selection_code, trial)
-        payload = compose(edge_program, lowered, conversion)
-        partition = CompiledPartition(name, lowered, conversion)
+        interface = Interface.of(edge_program, lowered)
+        payload = interface.payload(conversion)
+        partition = CompiledPartition(name, lowered, conversion, interface, trial)
         if folder is not None:
             files.write(partition.intermediates(folder))
         if conversion.kernel_selection is not None:
@@ -227,20 +195,14 @@ class NeutronBackend(BackendDetails):
     ) -> dict[str, list[PreprocessResult]]:
         """Compile all partitions of all methods. Raises one BudgetError for all partitions that need more SRAM than the
         budget, after all of them were compiled."""
-        made: dict[str, list[PreprocessResult]] = {method: [] for method in edge_programs}
-        over: list[tuple[BudgetError, DelegateOptions]] = []
-        for method, programs in edge_programs.items():
-            for program, specs in zip(programs, compile_specs[method], strict=True):
-                try:
-                    made[method].append(cls.preprocess(program, specs))
-                except BudgetError as error:
-                    over.append((error, decode(specs)))
-        if over:
-            _, delegate = over[0]
-            budget = budget_bytes(delegate.options.sram_budget, targets.get(delegate.options.target))
-            count = len(over) + sum(map(len, made.values()))
-            raise over_budget(delegate.name or "model", [error for error, _ in over], count, budget)
-        return made
+        pairs = [
+            (program, specs)
+            for method, programs in edge_programs.items()
+            for program, specs in zip(programs, compile_specs[method], strict=True)
+        ]
+        compiles = [(partial(cls.preprocess, program, specs), partial(decode, specs)) for program, specs in pairs]
+        made = iter(all_compiled(compiles))
+        return {method: [next(made) for _ in programs] for method, programs in edge_programs.items()}
 
 
 _STANDS_FOR = "openneutron_stands_for"
@@ -287,7 +249,7 @@ def lower_program(
     handover = found[0] if found and found[0].specs == specs else None
     delegate = decode(specs) if handover is None else handover.delegate
     constants = Constants(program)
-    inputs = _user_inputs(program)
+    inputs = user_inputs(program)
     outputs = [node for node in graph.output_node().args[0] if isinstance(node, Node)]
     units, in_circles = find_units(graph, constants)
     assert not in_circles, "a partition holds units in a circle"
@@ -300,35 +262,6 @@ def lower_program(
         lowered = result
     name = " ".join(filter(None, (delegate.name, _tag(program))))
     return delegate, replace(lowered, graph=replace(lowered.graph, name=name)), trial
-
-
-def compose(program: ExportedProgram, lowered: Lowered, conversion: Conversion) -> bytes:
-    """Return the payload of a compiled partition. Raises InvalidProgramError where it has more inputs or outputs than a
-    payload can."""
-    arguments = {node: place for place, node in enumerate(_user_inputs(program))}
-    formats = {item.tensor: item.channels_last for item in (*lowered.inputs, *lowered.outputs)}
-
-    def formats_of(tensors: Sequence[str]) -> list[Format]:
-        return [Format.CHANNELS_LAST if formats[tensor] else Format.CONTIGUOUS for tensor in tensors]
-
-    sources = {item.tensor: arguments[item.node] for item in lowered.inputs}
-    results = {item.tensor: place for place, item in enumerate(lowered.outputs)}
-    if conversion.compiled is not None:
-        conversion.program.verify()
-    return pack(
-        conversion.program,
-        formats_of(conversion.inputs),
-        formats_of(conversion.outputs),
-        [sources[tensor] for tensor in conversion.inputs],
-        [results[tensor] for tensor in conversion.outputs],
-        len(arguments),
-        conversion.payload_version,
-    )
-
-
-def _user_inputs(program: ExportedProgram) -> list[Node]:
-    names = set(program.graph_signature.user_inputs)
-    return [node for node in program.graph_module.graph.nodes if node.op == "placeholder" and node.name in names]
 
 
 def _tag(program: ExportedProgram) -> str:

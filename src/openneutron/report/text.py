@@ -17,6 +17,7 @@ from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.options import DEFAULT_EFFORT
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
 from openneutron.report.summary import PartitionSummary, Summary, folded
+from openneutron.timings import Timings
 
 SHOWN_ON_CPU = 12
 """Operators on the CPU that a summary lists; ``explain`` lists all."""
@@ -74,6 +75,20 @@ def summary_table(summary: Summary, with_cpu: bool = True) -> RenderableType:
     if summary.on_cpu and with_cpu:
         parts += ["", on_cpu_table(summary.on_cpu, SHOWN_ON_CPU)]
     return Group(*parts)
+
+
+def timings_table(timings: Timings) -> RenderableType:
+    """Return the seconds of each step and of all."""
+    rows = [(item.step, item.wall_seconds, item.cpu_seconds) for item in timings.steps]
+    rows.append(("All", timings.wall_seconds, timings.cpu_seconds))
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table.add_column("step", style="cyan", no_wrap=True)
+    for heading in ("seconds", "CPU seconds", "share of CPU"):
+        table.add_column(heading, justify="right")
+    for step, wall, cpu in rows:
+        share = _share(cpu / timings.cpu_seconds) if timings.cpu_seconds else ""
+        table.add_row(step, f"{wall:.2f}", f"{cpu:.2f}", share)
+    return Group(Text("Time of the compile", "bold"), table)
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:

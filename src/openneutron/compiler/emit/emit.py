@@ -28,7 +28,7 @@ from openneutron.compiler.schedule.schedule import (
 )
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.calls import KernelCall, Storages, View
-from openneutron.ir import Graph, Tensor
+from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
 from openneutron.isa.kernels.row import Packing
 from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
@@ -348,35 +348,3 @@ def _memory(layout: Layout) -> tuple[MemoryItem, ...]:
     offsets = layout.placement.offsets
     ordered = sorted(layout.items, key=lambda item: (item.first, offsets[item.name]))
     return tuple(MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last) for i in ordered)
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A program, the graph it computes (its inputs and outputs and their quantization), and the report.
-
-    ``schedule`` and ``layout`` give each tensor its steps and its address; ``legalized`` is the graph the calls were selected
-    from.
-    """
-
-    program: Program
-    graph: Graph
-    report: Report
-    legalized: Graph = field(repr=False)
-    schedule: Schedule = field(repr=False)
-    storages: Storages = field(repr=False)
-    layout: Layout = field(repr=False)
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """Return the graph's inputs, in the order of a run's."""
-        return tuple(self.graph[name] for name in self.graph.inputs)
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """Return the graph's outputs, in the order of a run's."""
-        return tuple(self.graph[name] for name in self.graph.outputs)
-
-    def __str__(self) -> str:
-        """Return calls, steps, buffers and the report's headline numbers."""
-        shared = str(self.storages)
-        return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])

@@ -66,6 +66,7 @@ class Task:
     target: Target
     options: CompileOptions
     storages: Storages = field(init=False)
+    _cascades: list[CascadeSearch] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "storages", in_place(self.separate, self.calls))
@@ -115,9 +116,11 @@ class Task:
         )
 
     def cascades(self) -> list[CascadeSearch]:
-        """Return the search for cascades of every list of the calls."""
-        lists = for_cascades(self.calls, self.storages, self.options.place)
-        return [self._search(each, False) for each in lists]
+        """Return the search for cascades of every list of the calls; a search keeps what it has evaluated."""
+        if not self._cascades:
+            lists = for_cascades(self.calls, self.storages, self.options.place)
+            self._cascades.extend(self._search(each, False) for each in lists)
+        return self._cascades
 
     def _search(self, each: CallList, fetched: bool) -> CascadeSearch:
         place, effort = self.options.place, BY_NAME[self.options.effort]
@@ -183,6 +186,25 @@ class Task:
             if found.schedule.steps != before:
                 yield self._prefetch(found)
             before = found.schedule.steps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tasks:
+    """The tasks of a graph's selections. No task depends on the budget: with ``kept``, those with other options but the
+    budget equal are the same, and go on with what they have searched."""
+
+    selected: Sequence[Selection]
+    kept: bool = False
+    _made: dict[tuple[str, CompileOptions], list[Task]] = field(init=False, default_factory=dict)
+
+    def of(self, target: Target, options: CompileOptions) -> list[Task]:
+        """Return a task for each selection."""
+        options = replace(options, target=target.name, sram_budget=None, check=False, profile=False)
+        key = (target.name, options)
+        tasks = self._made.get(key) or [Task(calls, storages, target, options) for storages, calls in self.selected]
+        if self.kept:
+            self._made[key] = tasks
+        return tasks
 
 
 def _least_bytes(searches: Sequence[CascadeSearch], below: int) -> int:
@@ -279,11 +301,11 @@ def _others(options: CompileOptions) -> dict[str, CompileOptions]:
     }
 
 
-def within_budget(graph: Graph, selected: Sequence[Selection], target: Target, options: CompileOptions) -> Fitted:
+def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Fitted:
     """Return the fastest feasible schedule of all selections of a graph. Raises BudgetError where there is no such schedule."""
     budget = budget_bytes(options.sram_budget, target)
     outside = io_outside(graph, options.place)
-    tasks = [Task(calls, storages, target, options) for storages, calls in selected]
+    tasks = all_tasks.of(target, options)
     found = [task.within(budget - outside) for task in tasks]
     feasible = [each for each in found if not isinstance(each, Infeasible)]
     if feasible:

@@ -16,9 +16,11 @@ from torchao.quantization.pt2e.fake_quantize import FakeQuantizeBase
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 
+from openneutron.cache import current
 from openneutron.errors import InvalidOptionError, OpenNeutronError
 from openneutron.pytorch.graph.program import arguments_of
 from openneutron.pytorch.graph.rewriting import NodePass, add_constant, constant_of
+from openneutron.pytorch.quantizer import cached_ranges
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.passes.batch_norm import (
     BATCH_NORM,
@@ -32,6 +34,7 @@ from openneutron.pytorch.quantizer.passes.batch_norm import (
 )
 from openneutron.pytorch.quantizer.passes.constants import FoldConstants
 from openneutron.pytorch.source.exporting import ModelInputs, first_line
+from openneutron.timings import step
 
 
 def calibrate_and_quantize(
@@ -75,18 +78,46 @@ def calibrate_and_quantize(
     module = model.module(check_guards=False) if isinstance(model, ExportedProgram) else model
     assert isinstance(module, GraphModule)
     if is_qat:
-        prepared = prepare_training(module, quantizer)
+        with step("Preparing"):
+            prepared = prepare_training(module, quantizer)
         if train_fn is not None:
-            train_fn(set_training(prepared, True))
+            with step("Training"):
+                train_fn(set_training(prepared, True))
         else:
             calibrate(set_training(prepared, False), calibration_inputs, after_sample)
-        return converted(prepared)
-    if isinstance(quantizer, NeutronQuantizer):
-        quantizer.begin(module)
-    FoldBatchNorm()(module)
-    prepared = prepare_pt2e(module, quantizer)
-    calibrate(prepared, calibration_inputs, after_sample)
-    return convert_pt2e(prepared)
+        with step("Converting"):
+            return converted(prepared)
+    with step("Preparing"):
+        if isinstance(quantizer, NeutronQuantizer):
+            quantizer.begin(module)
+        FoldBatchNorm()(module)
+        prepared = prepare_pt2e(module, quantizer)
+    calibrate_or_restore(prepared, calibration_inputs, after_sample)
+    with step("Converting"):
+        return convert_pt2e(prepared)
+
+
+def calibrate_or_restore(
+    prepared: GraphModule,
+    calibration_inputs: Iterable[tuple[Any, ...] | ModelInputs],
+    after_sample: Callable[[int], None] | None = None,
+) -> None:
+    """Calibrate the prepared model, or take the ranges from the cache of the compile that runs. Raises as ``calibrate`` does.
+
+    With a cache, all samples are in memory at once, since their hash is a part of the entry's name.
+    """
+    store = current()
+    if store is None:
+        calibrate(prepared, calibration_inputs, after_sample)
+        return
+    with step("Looking up the ranges"):
+        samples = list(calibration_inputs)
+        key = cached_ranges.key_of(prepared, samples) if samples else None
+        if key is not None and cached_ranges.restore(store, key, prepared):
+            return
+    calibrate(prepared, samples, after_sample)
+    if key is not None:
+        cached_ranges.save(store, key, prepared)
 
 
 def calibrate(
@@ -97,7 +128,7 @@ def calibrate(
     """Run the prepared model on every sample. Raises InvalidOptionError without samples, or where the model can't run
     on one."""
     done = 0
-    with torch.no_grad():
+    with torch.no_grad(), step("Calibrating"):
         for sample in calibration_inputs:
             try:
                 if isinstance(sample, ModelInputs):

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compiled partitions as entries of a cache: the report as JSON, then the blobs of the program.
+
+The file is ``length of the JSON in 8 bytes, JSON, microcode, weights, kernels``.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from openneutron.cache.digests import LIBRARIES, Digest, add_graph, code
+from openneutron.cache.store import current
+from openneutron.compiler import Compiled, CompileOptions, OperatorReport, Prepared, Report, compile_prepared
+from openneutron.compiler.emit.emit import MemoryItem
+from openneutron.errors import InvalidProgramError
+from openneutron.ir import Graph
+from openneutron.isa import Program
+from openneutron.targets import Target
+
+KIND = "program"
+LENGTH_BYTES = 8
+
+
+def compiled(graph: Graph, first_stages: Callable[[], Prepared], target: Target, options: CompileOptions) -> Compiled:
+    """Return the program of a graph, from the cache of the compile that runs where that has it. Raises as
+    ``compile_prepared`` does.
+
+    ``first_stages`` returns the prepared graph. A program from the cache has no schedule.
+    """
+    store = current()
+    if store is None:
+        return compile_prepared(first_stages(), target, options)
+    key = key_of(graph, target, options)
+    data = store.get(KIND, key)
+    found = None if data is None else read(data, graph)
+    if found is None:
+        found = compile_prepared(first_stages(), target, options)
+        store.put(KIND, key, written(found))
+    return found
+
+
+def key_of(graph: Graph, target: Target, options: CompileOptions) -> str:
+    """Return the hash of all that the program and the report of a graph depend on."""
+    values = json.dumps(options.to_dict(), sort_keys=True, default=operator.index)
+    digest = Digest(KIND, code(*LIBRARIES), repr(target), values)
+    add_graph(digest, graph)
+    return digest.hex()
+
+
+def written(made: Compiled) -> bytes:
+    """Return the entry of a compiled graph."""
+    blobs = (made.program.microcode, made.program.weights, made.program.kernels)
+    facts = {"report": asdict(made.report), "sizes": [len(blob) for blob in blobs]}
+    header = json.dumps(facts, default=operator.index).encode()
+    return b"".join((len(header).to_bytes(LENGTH_BYTES, "little"), header, *blobs))
+
+
+def read(data: bytes, graph: Graph) -> Compiled | None:
+    """Return the compiled graph of an entry, or None where the entry is none of this version."""
+    start = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
+    try:
+        facts = json.loads(data[LENGTH_BYTES:start])
+        blobs = []
+        for size in facts["sizes"]:
+            blobs.append(data[start : start + size])
+            start += size
+        program = Program(*blobs)
+        program.verify()
+        return Compiled(program, graph, _report(facts["report"]))
+    except (ValueError, TypeError, KeyError, InvalidProgramError):
+        return None
+
+
+def _report(facts: dict[str, Any]) -> Report:
+    calls = (OperatorReport(**{**item, "output": tuple(item["output"])}) for item in facts.pop("operators"))
+    return Report(operators=tuple(calls), memory=tuple(MemoryItem(**item) for item in facts.pop("memory")), **facts)

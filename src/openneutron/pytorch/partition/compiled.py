@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compiled partitions: their payloads, and their compiles with other options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from openneutron import converter as converters
+from openneutron import litert, targets
+from openneutron.compiler import Compiled, Prepared, prepared
+from openneutron.compiler.search.fit import budget_bytes, over_budget
+from openneutron.compiler.select.select import Trial
+from openneutron.converter import Conversion
+from openneutron.errors import BudgetError
+from openneutron.isa.payload import Format, pack
+from openneutron.litert.neutron_graph import NeutronNode, splice
+from openneutron.pytorch.backend.compile_spec import DelegateOptions
+from openneutron.pytorch.lower.lower import Lowered
+from openneutron.timings import advance, step
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """The inputs and outputs of a delegate call: the arguments' positions and the results' positions by tensor, the formats
+    of these tensors, and the number of arguments."""
+
+    sources: Mapping[str, int]
+    results: Mapping[str, int]
+    formats: Mapping[str, Format]
+    arguments: int
+
+    @classmethod
+    def of(cls, program: ExportedProgram, lowered: Lowered) -> Interface:
+        """Return the interface of a delegated program."""
+        arguments = {node: place for place, node in enumerate(user_inputs(program))}
+        return cls(
+            {item.tensor: arguments[item.node] for item in lowered.inputs},
+            {item.tensor: place for place, item in enumerate(lowered.outputs)},
+            {
+                item.tensor: Format.CHANNELS_LAST if item.channels_last else Format.CONTIGUOUS
+                for item in (*lowered.inputs, *lowered.outputs)
+            },
+            len(arguments),
+        )
+
+    def payload(self, conversion: Conversion) -> bytes:
+        """Return the payload of a compiled partition. Raises InvalidProgramError where it has more inputs or outputs than a
+        payload can."""
+        if conversion.compiled is not None:
+            conversion.program.verify()
+        return pack(
+            conversion.program,
+            [self.formats[tensor] for tensor in conversion.inputs],
+            [self.formats[tensor] for tensor in conversion.outputs],
+            [self.sources[tensor] for tensor in conversion.inputs],
+            [self.results[tensor] for tensor in conversion.outputs],
+            self.arguments,
+            conversion.payload_version,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledPartition:
+    """A compiled partition; it travels with the lowered module as ``_delegate_info_meta``.
+
+    ``interface`` and ``first_stages`` are the same for all options of the compiler.
+    """
+
+    name: str
+    lowered: Lowered = field(repr=False)
+    conversion: Conversion = field(repr=False)
+    interface: Interface = field(repr=False)
+    first_stages: Trial | Prepared | None = field(repr=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledPartition:
+        # Nothing in it ever changes, and ExecuTorch copies the modules it hangs on several times.
+        return self
+
+    @property
+    def compiled(self) -> Compiled:
+        """Return the details of the compile; they are not known of a partition that NXP's converter compiled."""
+        assert self.conversion.compiled is not None
+        return self.conversion.compiled
+
+    @cached_property
+    def _prepared(self) -> Prepared:
+        """Return the first stages, which keep what each search finds for the next compile."""
+        known = self.first_stages
+        return known if isinstance(known, Prepared) else prepared(self.lowered.graph, known, kept=True)
+
+    def recompiled(self, delegate: DelegateOptions) -> CompiledPartition:
+        """Return the partition compiled with other options of the compiler. Raises as ``Converter.convert`` does."""
+        converter = converters.get(delegate.options.converter)
+        conversion = converter.convert(self.lowered.graph, delegate.options, trial=self._prepared)
+        return replace(self, conversion=conversion, first_stages=self._prepared)
+
+    def intermediates(self, folder: Path) -> dict[Path, bytes]:
+        """Return the partition's files for ``folder``: its ``.tflite`` before and after compiling."""
+        pure, made = litert.write(self.lowered.graph), self.conversion.file
+        if made is None:
+            graph = self.compiled.graph
+            made = splice(
+                litert.read(pure), [NeutronNode(self.name, graph.inputs, graph.outputs, self.compiled.program)]
+            )
+        return {folder / f"{self.name}_pure.et.tflite": pure, folder / f"{self.name}_neutron.et.tflite": made}
+
+
+Made = TypeVar("Made")
+
+
+def all_compiled(compiles: Sequence[tuple[Callable[[], Made], Callable[[], DelegateOptions]]]) -> list[Made]:
+    """Return the results of compiling all partitions of a model, each a function with one for its options.
+
+    Raises one BudgetError for all partitions that need more SRAM than the budget, after all of them were compiled.
+    """
+    made: list[Made] = []
+    over: list[BudgetError] = []
+    delegate: DelegateOptions | None = None
+    with step("Compiling", len(compiles)):
+        for done, (compiles_one, options) in enumerate(compiles, 1):
+            try:
+                made.append(compiles_one())
+            except BudgetError as error:
+                over.append(error)
+                delegate = delegate or options()
+            advance(done, len(compiles))
+    if delegate is not None:
+        budget = budget_bytes(delegate.options.sram_budget, targets.get(delegate.options.target))
+        raise over_budget(delegate.name or "model", over, len(compiles), budget)
+    return made
+
+
+def user_inputs(program: ExportedProgram) -> list[Node]:
+    """Return the inputs of a program that are not its own tensors."""
+    names = set(program.graph_signature.user_inputs)
+    return [node for node in program.graph_module.graph.nodes if node.op == "placeholder" and node.name in names]
