@@ -124,7 +124,7 @@ typedef struct {
     int32_t channels_held; /* channels held */
 } NeutronBuffer;
 
-/* Convolution. Weights [k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs]. */
+/* Convolution. Weights `[k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs]`. */
 typedef struct {
     uint32_t input; /* int8 activations */
     uint32_t output; /* int8 activations */
@@ -151,10 +151,10 @@ typedef struct {
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronConv2dS8;
 
-/* Pointwise convolution and fully connected: kernel 1x1, no padding, one group. Weights [k/8][inputs/8][8 k][8]. */
+/* Pointwise convolution and fully connected: kernel 1x1, no padding, one group. Weights `[k/8][inputs/8][8 k][8]`. */
 typedef NeutronConv2dS8 NeutronConv2d1x1S8;
 
-/* Depthwise convolution: group_inputs 1, group_outputs = depth multiplier. Weights [k/8][kernel_h][kernel_w][8 k]. */
+/* Depthwise convolution: group_inputs 1, group_outputs = depth multiplier. Weights `[k/8][kernel_h][kernel_w][8 k]`. */
 typedef NeutronConv2dS8 NeutronDepthwiseConv2dS8;
 
 /* Sum of two tensors, each shifted left by 20 bits and rescaled to a common scale (LiteRT ADD and SUB). */
