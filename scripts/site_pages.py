@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Hooks of MkDocs (mkdocs.yml) that change pages while the site is built.
 
-The tutorials and how-to pages run, and their outputs are inserted (scripts/run_pages.py). ``build/pages`` keeps the outputs for builds with
+The tutorials, how-to pages and explanations run, and their outputs are inserted (scripts/run_pages.py). ``build/pages`` keeps the outputs for builds with
 the same pages and sources; a fresh checkout has none.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 
 ROOT = Path(__file__).parents[1]
-EXECUTED = ("tutorials", "how-to")
+EXECUTED = ("tutorials", "how-to", "explanation")
 """Folders of docs/ whose pages run."""
 KEPT = ROOT / "build" / "pages"
 
