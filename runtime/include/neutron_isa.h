@@ -329,7 +329,7 @@ typedef struct {
     int32_t output_zero_point; /* added after requantization */
 } NeutronBatchMatmulS8;
 
-/* Where the largest stored value of a line of channels stands, or the smallest; the first of several. */
+/* The position of the largest stored value of a line of channels, or of the smallest; the first of several. */
 typedef struct {
     uint32_t input; /* int8 */
     uint32_t output; /* positions, little-endian: a column each, a channel for each of its bytes (4 or 8) */
@@ -337,8 +337,8 @@ typedef struct {
     int32_t smaller; /* 0: the largest (LiteRT ARG_MAX), 1: the smallest (ARG_MIN) */
 } NeutronArgMaxS8;
 
-/* Whether a relation holds between two tensors (LiteRT EQUAL, LESS ...): differences from the zero points,
- * shifted left by 8 bits and rescaled. The output holds 1 or 0. */
+/* True where a relation holds between two tensors (LiteRT EQUAL, LESS ...): differences from the zero
+ * points, shifted left by 8 bits and rescaled. The output holds 1 or 0. */
 typedef struct {
     uint32_t input_a; /* int8; a pitch of 0 broadcasts */
     uint32_t input_b; /* int8; a pitch of 0 broadcasts */
