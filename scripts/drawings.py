@@ -50,10 +50,10 @@ class Drawing:
             f'<path d="M{x:g} {y:g}L{to_x:g} {to_y:g}" stroke="{INK}" fill="none" marker-end="url(#tip)"/>'
         )
 
-    def corner(self, x: float, y: float, middle_y: float, to_x: float, to_y: float) -> None:
-        """Draw an arrow down to a height, across, and down again."""
+    def corner(self, x: float, y: float, middle_x: float, middle_y: float, to_x: float, to_y: float) -> None:
+        """Draw an arrow across, down to a height, back across, and down again."""
         self._lines.append(
-            f'<path d="M{x:g} {y:g}V{middle_y:g}H{to_x:g}V{to_y:g}" stroke="{INK}" fill="none" marker-end="url(#tip)"/>'
+            f'<path d="M{x:g} {y:g}H{middle_x:g}V{middle_y:g}H{to_x:g}V{to_y:g}" stroke="{INK}" fill="none" marker-end="url(#tip)"/>'
         )
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def way() -> str:
         drawing.text(x + width / 2, y + 70, where, middle=True, colour=GREY)
         if column:
             drawing.arrow(x - gap, y + 26, x - 2, y + 26)
-    drawing.corner(748, 50, 118, 75, 138)
+    drawing.corner(720, 50, 740, 118, 74, 138)
     return str(drawing)
 
 
