@@ -6,6 +6,7 @@
 # make soak    the suites of models and operators that others wrote, random graphs at random budgets, and faults put in one
 #              at a time that tests must notice, hand-made and random (COUNT=faults, SEED=which): hours
 # make bench   measures compile cost, memory and speed beside the peers
+# make docs    the documentation site, into build/site; a warning is an error
 # make lib     the host library into the source tree, for work with PYTHONPATH=src
 # make generate   writes every generated file anew
 # make clean   removes what was built; make distclean the virtual environment too
@@ -30,7 +31,7 @@ PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
 TOOLS := ca-certificates clang g++ gcc gcc-arm-none-eabi git libclang-rt-dev libnewlib-arm-none-eabi qemu-system-arm
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help demo check test soak tools lint warnings cortex_m33 bench lib generate clean distclean
+.PHONY: help demo check test soak tools lint warnings cortex_m33 bench docs lib generate clean distclean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -116,6 +117,10 @@ soak: $(VENV)/.suites
 	$(BIN)/python -m tests.fuzz.budgets 0 1000
 	$(BIN)/python -m tests.fuzz.mutants --hand
 	$(BIN)/python -m tests.fuzz.mutants $(COUNT) $(SEED)
+
+# tests/test_site.py builds the site, too. Material for MkDocs prints an advertisement unless told not to.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/python -m mkdocs build --strict --quiet
 
 lib: $(VENV)/.dev
 	$(CMAKE) -S . -B build/develop -G Ninja -DOPENNEUTRON_WERROR=ON

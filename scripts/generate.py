@@ -9,7 +9,7 @@ from pathlib import Path
 from openneutron.isa import c_header
 from openneutron.isa import document as microcode_page
 from openneutron.report import supported_ops
-from scripts import firmware_page, options_page, targets_page
+from scripts import commands_page, drawings, errors_page, firmware_page, options_page, pictures, targets_page
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,6 +20,11 @@ GENERATED: dict[str, Callable[[], str]] = {
     "docs/supported-ops.md": supported_ops.text,
     "docs/options.md": options_page.text,
     "docs/targets.md": targets_page.text,
+    "docs/reference/commands.md": commands_page.text,
+    "docs/reference/errors.md": errors_page.text,
+    "docs/assets/terminal.svg": pictures.terminal_svg,
+    "docs/assets/memory.svg": pictures.memory_svg,
+    **drawings.DRAWINGS,
     "docs/firmware.md": firmware_page.text,  # last: it compiles what the ones before it wrote
 }
 """Each generated file and what makes its text."""

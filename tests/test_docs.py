@@ -17,7 +17,7 @@ COMMAND = re.compile(r"^openneutron (.*)$|`openneutron ([^`]*)`", re.MULTILINE)
 
 
 def pages(root: Path) -> list[Path]:
-    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
 
 
 def headings(page: Path) -> set[str]:
@@ -47,6 +47,8 @@ def test_commands_and_their_options_exist(root: Path) -> None:
     for page in pages(root):
         for words in (line or quoted for line, quoted in COMMAND.findall(page.read_text())):
             name, *rest = words.partition("#")[0].split()
+            if name == "COMMAND":  # any of them
+                continue
             assert isinstance(known, TyperGroup)
             command = known.commands[name]
             if isinstance(command, TyperGroup):

@@ -11,6 +11,7 @@ from pathlib import Path
 import typer
 
 from openneutron.cli.app import application
+from scripts.pictures import COMPILE, PARETO
 
 
 def blocks(root: Path, language: str) -> list[str]:
@@ -35,10 +36,30 @@ def test_every_command_it_names_exists(root: Path) -> None:
     named = {
         line.split()[1] for block in blocks(root, "") for line in block.split("\n") if line.startswith("openneutron ")
     }
-    assert named == set(typer.main.get_command(application()).commands)
+    assert {"compile", "run", "explain", "pareto", "export", "doctor"} <= named
+    assert named <= set(typer.main.get_command(application()).commands)
+
+
+def test_its_pictures_show_the_commands_above_them(root: Path) -> None:
+    """tests/test_generated.py runs the commands and compares the pictures."""
+    assert COMPILE in blocks(root, "")[0] and PARETO in blocks(root, "")[1]
+    text = (root / "README.md").read_text()
+    for command, picture in ((COMPILE, "terminal.svg"), (PARETO, "memory.svg")):
+        assert text.index(command) < text.index(f"docs/assets/{picture}")
+        assert (root / "docs" / "assets" / picture).stat().st_size < 200_000
+
+
+def test_its_figures_are_those_of_the_picture(root: Path) -> None:
+    """The captions repeat what the picture of the terminal shows."""
+    shown = (root / "docs/assets/terminal.svg").read_text().replace("&#160;", " ")
+    assert "99 of 99 operators" in shown and "27.01 ms" in shown
 
 
 def test_both_make_targets_exist(root: Path) -> None:
-    assert blocks(root, "")[0] == "make demo\nmake test\n"
+    assert "make demo\nmake test\n" in blocks(root, "")
     makefile = (root / "Makefile").read_text()
     assert "\ndemo: " in makefile and "\ntest: " in makefile
+
+
+def test_it_is_read_in_a_few_minutes(root: Path) -> None:
+    assert len((root / "README.md").read_text().splitlines()) <= 120

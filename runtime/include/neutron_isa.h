@@ -102,8 +102,8 @@ typedef struct {
     uint32_t size; /* bytes */
 } NeutronBinding;
 
-/* A window of a 4-D tensor in memory. Element (n, r, c, k) lies at offset + n*batch_pitch + (r mod
- * ring)*row_pitch + (c - col0)*col_pitch + (k - channel0)*channel_pitch. A pitch of 0 repeats
+/* A window of a 4-D tensor in memory. Element (n, r, c, k) is at `offset + n*batch_pitch + (r mod
+ * ring)*row_pitch + (c - col0)*col_pitch + (k - channel0)*channel_pitch`. A pitch of 0 repeats
  * (broadcasting); ring < rows is a rolling buffer; pitches in another order than NHWC's are a transposed
  * view. */
 typedef struct {
@@ -124,7 +124,7 @@ typedef struct {
     int32_t channels_held; /* channels held */
 } NeutronBuffer;
 
-/* Convolution. Weights [k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs]. */
+/* Convolution. Weights `[k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs]`. */
 typedef struct {
     uint32_t input; /* int8 activations */
     uint32_t output; /* int8 activations */
@@ -151,10 +151,10 @@ typedef struct {
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronConv2dS8;
 
-/* Pointwise convolution and fully connected: kernel 1x1, no padding, one group. Weights [k/8][inputs/8][8 k][8]. */
+/* Pointwise convolution and fully connected: kernel 1x1, no padding, one group. Weights `[k/8][inputs/8][8 k][8]`. */
 typedef NeutronConv2dS8 NeutronConv2d1x1S8;
 
-/* Depthwise convolution: group_inputs 1, group_outputs = depth multiplier. Weights [k/8][kernel_h][kernel_w][8 k]. */
+/* Depthwise convolution: group_inputs 1, group_outputs = depth multiplier. Weights `[k/8][kernel_h][kernel_w][8 k]`. */
 typedef NeutronConv2dS8 NeutronDepthwiseConv2dS8;
 
 /* Sum of two tensors, each shifted left by 20 bits and rescaled to a common scale (LiteRT ADD and SUB). */
@@ -329,7 +329,7 @@ typedef struct {
     int32_t output_zero_point; /* added after requantization */
 } NeutronBatchMatmulS8;
 
-/* Where the largest stored value of a line of channels stands, or the smallest; the first of several. */
+/* The position of the largest stored value of a line of channels, or of the smallest; the first of several. */
 typedef struct {
     uint32_t input; /* int8 */
     uint32_t output; /* positions, little-endian: a column each, a channel for each of its bytes (4 or 8) */
@@ -337,8 +337,8 @@ typedef struct {
     int32_t smaller; /* 0: the largest (LiteRT ARG_MAX), 1: the smallest (ARG_MIN) */
 } NeutronArgMaxS8;
 
-/* Whether a relation holds between two tensors (LiteRT EQUAL, LESS ...): differences from the zero points,
- * shifted left by 8 bits and rescaled. The output holds 1 or 0. */
+/* True where a relation holds between two tensors (LiteRT EQUAL, LESS ...): differences from the zero
+ * points, shifted left by 8 bits and rescaled. The output holds 1 or 0. */
 typedef struct {
     uint32_t input_a; /* int8; a pitch of 0 broadcasts */
     uint32_t input_b; /* int8; a pitch of 0 broadcasts */

@@ -27,7 +27,8 @@ class InvalidModelError(OpenNeutronError, ValueError):
 
 
 class BudgetError(OpenNeutronError, RuntimeError):
-    """No schedule is feasible within the SRAM budget; ``least_bytes`` is a sufficient budget. ``suggestions``: see ``Suggestions``."""
+    """No schedule is feasible within the SRAM budget; ``least_bytes`` is a sufficient budget. ``suggestions`` has other
+    options under which the model fits its budget, in words, with the bytes of SRAM of each."""
 
     def __init__(self, message: str, least_bytes: int, suggestions: Suggestions = MappingProxyType({})) -> None:
         super().__init__(message)

@@ -47,6 +47,7 @@ class CompiledLiteRTModel:
 
     @property
     def target(self) -> Target:
+        """Return the chip that the model is compiled for."""
         return self.compiled.target
 
     @property

@@ -73,8 +73,8 @@ BASES = ("INPUT", "OUTPUT", "WEIGHTS", "SCRATCH", "PREFETCH")
 
 BUFFER = Row(
     "buffer",
-    "A window of a 4-D tensor in memory. Element (n, r, c, k) lies at offset + n*batch_pitch + (r mod ring)*row_pitch + "
-    "(c - col0)*col_pitch + (k - channel0)*channel_pitch. A pitch of 0 repeats (broadcasting); ring < rows is a rolling "
+    "A window of a 4-D tensor in memory. Element (n, r, c, k) is at `offset + n*batch_pitch + (r mod ring)*row_pitch + "
+    "(c - col0)*col_pitch + (k - channel0)*channel_pitch`. A pitch of 0 repeats (broadcasting); ring < rows is a rolling "
     "buffer; pitches in another order than NHWC's are a transposed view.",
     (
         unsigned("base", "see bases"),

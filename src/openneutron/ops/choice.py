@@ -70,12 +70,12 @@ def _one_type(graph: Graph, node: Node) -> str | None:
 
 
 _COMPARED = {
-    "equal": "Whether two values are equal",
-    "not_equal": "Whether two values differ",
-    "less": "Whether one value is below another",
-    "less_equal": "Whether one value is not above another",
-    "greater": "Whether one value is above another",
-    "greater_equal": "Whether one value is not below another",
+    "equal": "True where two values are equal",
+    "not_equal": "True where two values differ",
+    "less": "True where one value is below another",
+    "less_equal": "True where one value is not above another",
+    "greater": "True where one value is above another",
+    "greater_equal": "True where one value is not below another",
 }
 COMPARISONS = tuple(_COMPARED)
 """In the order of compare_s8's relations."""
@@ -199,9 +199,9 @@ OPS = (
         doc="The same bytes as another type.",
     ),
     *(_comparison(name) for name in COMPARISONS),
-    _logical("logical_and", "Whether both are true, with broadcasting."),
-    _logical("logical_or", "Whether one of them is true, with broadcasting."),
-    _logical("logical_not", "Whether it is false.", "lookup_s8", 1),
+    _logical("logical_and", "True where both are true, with broadcasting."),
+    _logical("logical_or", "True where one of them is true, with broadcasting."),
+    _logical("logical_not", "True where the input is false.", "lookup_s8", 1),
     moving(
         "select_v2",
         operands=(Operand(Role.CONDITION, "condition"), Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b")),
@@ -219,8 +219,8 @@ OPS = (
         doc="One value where a condition holds, another elsewhere.",
         made_of=_select_of_rows,
     ),
-    _over_axes("reduce_any", "Whether one of the values along some axes is true."),
-    _over_axes("reduce_all", "Whether all values along some axes are true."),
-    _arg("arg_max", "Where along an axis the largest value stands; the first of several."),
-    _arg("arg_min", "Where along an axis the smallest value stands; the first of several."),
+    _over_axes("reduce_any", "True where one of the values along some axes is true."),
+    _over_axes("reduce_all", "True where all values along some axes are true."),
+    _arg("arg_max", "The position of the largest value along an axis; the first of several."),
+    _arg("arg_min", "The position of the smallest value along an axis; the first of several."),
 )

@@ -65,20 +65,24 @@ NXP_DELEGATION_TAG = "delegation_tag"
 
 @final
 class NeutronPartitioner(Partitioner):
-    """Delegate all operators that the compiler supports, in as few calls as possible. Every argument is optional.
+    """A partitioner of ExecuTorch that delegates all operators that the compiler supports, in as few calls as possible.
 
-    compile_spec: from ``generate_neutron_compile_spec``; None means its defaults for the target of
-    ``neutron_target_spec``.
-    neutron_target_spec: None means the target of ``compile_spec``; without either, ``targets.DEFAULT``.
-    custom_delegation_options: None means ``CustomDelegationOptions()``. post_quantization_state_dict: the quantized
-    module's tensors, by
-    name; ExecuTorch hides them while it partitions, and those of the programs it showed before are taken where none are given.
-    preserve_ops: ATen operators to keep whole where they can be delegated, beside those the lowering rules ask for;
-    check_op_support: has a say in which calls those are; taken_apart: operators never to keep whole.
+    ``delegations`` has a value for each partitioned program: the operators on the NPU and on the CPU, with the reason of each
+    CPU fallback.
 
-    ``delegations`` tells afterwards, for each program partitioned, what went where and why.
+    Args:
+        compile_spec: The result of ``generate_neutron_compile_spec``; None means its defaults for the target of
+            ``neutron_target_spec``.
+        neutron_target_spec: The target; None means the target of ``compile_spec``, and without either the default target.
+        custom_delegation_options: None means ``CustomDelegationOptions()``.
+        post_quantization_state_dict: The quantized module's tensors by name, which ExecuTorch hides while it partitions.
+            None means those of the programs that ExecuTorch showed before.
+        preserve_ops: ATen operators to keep whole where they can be delegated, beside those of the lowering rules.
+        check_op_support: A function of a node; calls for which the function returns False are not kept whole.
+        taken_apart: Operators that are never kept whole.
 
-    Raises InvalidOptionError where ``compile_spec`` and ``neutron_target_spec`` name different targets.
+    Raises:
+        InvalidOptionError: ``compile_spec`` and ``neutron_target_spec`` name different targets.
 
     >>> NeutronPartitioner(check_op_support=lambda node: "softmax" not in node.name).delegations
     []
@@ -141,6 +145,7 @@ class NeutronPartitioner(Partitioner):
         )
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Return the program with the nodes of each delegate call tagged; ExecuTorch calls this method."""
         claim_name()
         graph = exported_program.graph_module.graph
         self._graphs_seen.append(graph)

@@ -164,6 +164,7 @@ class Summary:
 
     @property
     def milliseconds(self) -> float:
+        """Return the modelled time of one inference at the clock of the target."""
         return self.target.milliseconds(self.cycles)
 
     @property
@@ -184,10 +185,12 @@ class Summary:
 
     @property
     def weights_bytes(self) -> int:
+        """Return the bytes of the packed weights of all partitions."""
         return sum(part.report.weights_bytes for part in self.partitions)
 
     @property
     def microcode_bytes(self) -> int:
+        """Return the bytes of the microcode of all partitions."""
         return sum(part.report.microcode_bytes for part in self.partitions)
 
     def to_dict(self, details: bool = False) -> dict[str, Any]:

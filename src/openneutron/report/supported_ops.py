@@ -46,7 +46,7 @@ and often LiteRT 2.3.0 has no int8 kernel.
 {on_cpu}
 ## PyTorch operators
 
-These edge operators are delegated between quantize and dequantize nodes, which `NeutronQuantizer` inserts. `openneutron explain` gives
+These operators are delegated between quantize and dequantize nodes, which `NeutronQuantizer` inserts. `openneutron explain` gives
 the reason where one of them stays on the CPU.
 
 {pytorch}
@@ -125,22 +125,15 @@ def _limits(row: Op) -> list[str]:
 
 
 def pytorch_table() -> str:
-    """Return a row for each family of lowering rules, with the remarks of single rules below the table."""
+    """Return a row for each operator with a lowering rule: its family, and the remark of its rule."""
     from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
-    families: dict[str, list[str]] = {}
-    remarks: dict[str, list[str]] = {}
+    rows = []
     for name, row in LOWER_RULES.items():
-        if "." not in name:
-            continue  # getitem and its kin are parts of other operators
-        family = _first_line(sys.modules[row.rule.__module__])
-        families.setdefault(family, []).append(name)
-        if said := inspect.getdoc(row.rule):
-            remarks.setdefault(" ".join(said.split("\n\n")[0].split()), []).append(name)
-    table = _table(
-        ("family", "operators"), sorted((family, _code(sorted(names))) for family, names in families.items())
-    )
-    return table + "".join(f"\n* {_code(sorted(names))}: {said}" for said, names in sorted(remarks.items())) + "\n"
+        if "." in name:  # getitem and its kin are parts of other operators
+            remark = (inspect.getdoc(row.rule) or "").split("\n\n")[0]
+            rows.append((f"`{name}`", _first_line(sys.modules[row.rule.__module__]), " ".join(remark.split())))
+    return _table(("PyTorch operator", "family", "remark"), sorted(rows))
 
 
 def functions() -> list[str]:
@@ -164,13 +157,11 @@ def functions() -> list[str]:
 
 
 def composites_table() -> str:
-    """Return a row for each family of decompositions."""
+    """Return a row for each operator with a decomposition: its family."""
     from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
 
-    families: dict[str, list[str]] = {}
-    for name, function in DECOMPOSITIONS.items():
-        families.setdefault(_first_line(sys.modules[function.__module__]), []).append(name)
-    return _table(("family", "operators"), sorted((family, _code(sorted(names))) for family, names in families.items()))
+    rows = [(f"`{name}`", _first_line(sys.modules[function.__module__])) for name, function in DECOMPOSITIONS.items()]
+    return _table(("PyTorch operator", "family"), sorted(rows))
 
 
 def _first_line(module: ModuleType) -> str:

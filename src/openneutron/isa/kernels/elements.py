@@ -127,7 +127,7 @@ KERNELS = (
     ),
     Row(
         "compare_s8",
-        "Whether a relation holds between two tensors (LiteRT EQUAL, LESS ...): differences from the zero points, shifted left "
+        "True where a relation holds between two tensors (LiteRT EQUAL, LESS ...): differences from the zero points, shifted left "
         "by 8 bits and rescaled. The output holds 1 or 0.",
         (
             *OPERANDS,

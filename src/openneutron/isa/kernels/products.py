@@ -80,7 +80,7 @@ _OF_ONE_CHANNEL = of_one_input(
 KERNELS = (
     Row(
         "conv_2d_s8",
-        "Convolution. Weights [k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs].",
+        "Convolution. Weights `[k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs]`.",
         _CONV_FIELDS,
         1,
         _CONV_TAPS,
@@ -89,7 +89,7 @@ KERNELS = (
     ),
     Row(
         "conv_2d_1x1_s8",
-        "Pointwise convolution and fully connected: kernel 1x1, no padding, one group. Weights [k/8][inputs/8][8 k][8].",
+        "Pointwise convolution and fully connected: kernel 1x1, no padding, one group. Weights `[k/8][inputs/8][8 k][8]`.",
         _CONV_FIELDS,
         2,
         _CONV_TAPS,
@@ -112,7 +112,7 @@ KERNELS = (
     ),
     Row(
         "depthwise_conv_2d_s8",
-        "Depthwise convolution: group_inputs 1, group_outputs = depth multiplier. Weights [k/8][kernel_h][kernel_w][8 k].",
+        "Depthwise convolution: group_inputs 1, group_outputs = depth multiplier. Weights `[k/8][kernel_h][kernel_w][8 k]`.",
         _CONV_FIELDS,
         3,
         _CONV_TAPS,

@@ -168,7 +168,7 @@ KERNELS = (
     ),
     Row(
         "arg_max_s8",
-        "Where the largest stored value of a line of channels stands, or the smallest; the first of several.",
+        "The position of the largest stored value of a line of channels, or of the smallest; the first of several.",
         (
             buffer("input", "int8"),
             buffer("output", "positions, little-endian: a column each, a channel for each of its bytes (4 or 8)"),

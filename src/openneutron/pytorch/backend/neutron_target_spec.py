@@ -35,21 +35,27 @@ class NeutronTargetSpec:
         self.neutron_target = targets.get(target)
 
     def get_name(self) -> str:
+        """Return the name of the target."""
         return self.neutron_target.name
 
     def is_subsystem(self) -> bool:
+        """Return whether the NPU has a controller and a memory of its own."""
         return self.neutron_target.subsystem
 
     def get_num_units(self) -> int:
+        """Return the number of NPU units."""
         return self.neutron_target.units
 
     def get_num_pipes(self) -> int:
+        """Return the number of pipelines of a unit."""
         return self.neutron_target.pipelines
 
     def get_num_macs(self) -> int:
+        """Return the number of multiply-accumulates of a pipeline in a cycle."""
         return self.neutron_target.macs
 
     def get_hw_version(self) -> NeutronHWVersion:
+        """Return the generation of the NPU."""
         return NeutronHWVersion[self.neutron_target.hw_version]
 
 

@@ -82,7 +82,7 @@ class Delegation:
 
     def __str__(self) -> str:
         npu, cpu = (sum(item.computes for item in items) for items in (self.on_npu, self.on_cpu))
-        head = f"{npu} of {npu + cpu} operators on the NPU, in {self.partitions} delegate calls"
+        head = f"{npu} of {npu + cpu} operators on the NPU, in {self.partitions} delegate call{'' if self.partitions == 1 else 's'}"
         return "\n".join([head, *(str(item) for item in self.on_cpu)])
 
 

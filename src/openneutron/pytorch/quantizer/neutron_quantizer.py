@@ -55,16 +55,17 @@ __all__ = ["NeutronQuantizer", "act_qspec", "wgt_fc_qspec", "wgt_qspec"]
 
 
 class NeutronQuantizer(Quantizer):
-    """int8 static quantization: activations affine per tensor; weights symmetric, with a scale for each output channel.
+    """A quantizer of torchao for static int8: activations affine per tensor, weights symmetric per output channel.
 
-    neutron_target_spec: the target; None means ``targets.DEFAULT``. is_qat: insert fake quantization for training.
+    Biases are int32. Tensors that are not float stay as they are. Pointwise functions are quantized at their inputs and
+    outputs alone; other operators without an annotation rule stay float.
+    The ``set_`` methods change the quantization of single modules and operators, and return the quantizer. Names may have
+    wildcards (``features.*``); a name that the model does not have raises InvalidOptionError when the model is quantized. The
+    name of a module has priority over its type, the type over an operator, and a later call over an earlier one.
 
-    Biases are int32. Tensors that are not float stay as they are. Functions of one
-    value (``pointwise``) are quantized at their ends alone; other operators without an annotation rule stay float.
-
-    The ``set_`` methods say otherwise for single modules and operators. They return the quantizer; names may hold wildcards
-    (``features.*``), and one that the model does not have raises InvalidOptionError when the model is quantized. Of what is
-    said of one node a module's name goes before its type, that before an operator, and the later before the earlier.
+    Args:
+        neutron_target_spec: The target; None means the default target.
+        is_qat: True inserts fake quantization for training.
 
     >>> NeutronQuantizer().keep_float("classifier.*").neutron_target_spec.get_name()
     'imxrt700'
@@ -91,8 +92,8 @@ class NeutronQuantizer(Quantizer):
         return self._having(settings.module_type(kind, config, "set_module_type"))
 
     def set_operator(self, target: object, config: QuantizationConfig | None) -> Self:
-        """Set how an operator is quantized: an overload, an operator with all its overloads, or the name of either.
-        None keeps it float; operators that would be taken apart stay whole then."""
+        """Set how an operator is quantized: an overload, an operator with all its overloads, or the name of either. None
+        keeps it float; operators that would be taken apart stay whole then."""
         return self._having(settings.operator(target, config, "set_operator"))
 
     set_operator_type = set_operator
@@ -117,6 +118,7 @@ class NeutronQuantizer(Quantizer):
         return self._overrides.keeps_float(node)
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        """Return the model after the passes of the quantizer, in place; torchao calls this method before ``annotate``."""
         # The passes load the files of all decompositions and lowering rules.
         from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import NeutronAtenPassManager
 
@@ -127,6 +129,7 @@ class NeutronQuantizer(Quantizer):
         return manager(model).graph_module
 
     def annotate(self, model: GraphModule) -> GraphModule:
+        """Return the model with the quantization of each node noted, in place; torchao calls this method."""
         self.begin(model)
         self._overrides.check(self._names)
         constants = constant_nodes(model)
