@@ -6,7 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
 import torch
@@ -21,11 +21,13 @@ from tests.suites.op_db.samples import Sample, Samples, results_of
 WHOLE, PART, CPU = "whole", "in part", "on the CPU"
 NOTHING = "computes nothing"
 NOT_RUN, REFUSED, FAILED, WRONG = "not run", "refused", "failed", "wrong"
+COARSE = "coarse"
 """The kinds of outcomes of a sample. NOTHING: a view, a result without elements, or one that does not
 depend on the input. NOT_RUN: it has operators on the CPU, and ExecuTorch's runtime refuses the program
 with a message, mostly since it has no kernel for one of them. REFUSED: a message instead of a program, for example
-where a shape depends on the data. FAILED: an exception that is no message. WRONG: results further from float than
-quantization explains."""
+where a shape depends on the data. FAILED: an exception that is no message. COARSE: results further from float than the
+rounding of inputs and outputs explains, but those of the quantized module in PyTorch's own arithmetic: the scale of an
+intermediate result is too coarse. WRONG: results further from float, and not those of the quantized module."""
 
 ENOUGH_DB = 18.0
 """The SQNR from which on a result counts as right for every operator."""
@@ -33,6 +35,10 @@ ENOUGH_DB = 18.0
 WORSE_DB = 15.0
 """The margin in dB by which a result's SQNR may be below that of the float function between an int8 input and an int8
 output: decomposed operators round several times."""
+
+ALIKE_DB = 30.0
+"""The SQNR from which on a result is that of the quantized module in PyTorch's arithmetic, which rounds a little
+differently."""
 
 SMALL = 1 / 256
 """The largest difference that counts as right for every operator: a step of LiteRT's fixed scale of sigmoid and softmax."""
@@ -72,7 +78,7 @@ def outcomes(samples: Sequence[Sample]) -> list[Outcome]:
 
 def _of_group(samples: Sequence[Sample]) -> list[Outcome]:
     together = _apart(samples)
-    if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOTHING, NOT_RUN) for item in together):
+    if len(samples) == 1 or all(item.kind in (WHOLE, PART, CPU, NOTHING, NOT_RUN, COARSE) for item in together):
         return together
     half = len(samples) // 2
     return [*_of_group(samples[:half]), *_of_group(samples[half:])]
@@ -138,10 +144,23 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
         if not message and (not is_comparable or any(_is_random(item.overload) for item in on_cpu)):
             found.append(Outcome(kind, (*reasons, *wrong)))
         elif not message:
-            found.append(_compared(kind, reasons, wanted, got, best))
+            outcome = _compared(kind, reasons, wanted, got, best)
+            if outcome.kind == WRONG and _is_as_quantized(program, tensors, slice(taken - len(wanted), taken), got):
+                outcome = replace(outcome, kind=COARSE)
+            found.append(outcome)
         else:
             found.append(Outcome(NOT_RUN if reasons else REFUSED, (*reasons, message)))
     return found
+
+
+def _is_as_quantized(program: CompiledModel, tensors: Sequence[Tensor], which: slice, got: Sequence[Tensor]) -> bool:
+    """Return whether these results are those of the quantized module in PyTorch's own arithmetic."""
+    with torch.no_grad(), suppressed():
+        simulated = list(results_of(program.quantized(*tensors)))[which]
+    return all(
+        mine.shape == other.shape and (mine.dtype != torch.float32 or _sqnr(other, mine) >= ALIKE_DB)
+        for mine, other in zip(got, simulated, strict=True)
+    )
 
 
 def _is_random(overload: str) -> bool:

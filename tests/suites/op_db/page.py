@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.suites.op_db.measure import CPU, FAILED, NOT_RUN, NOTHING, PART, REFUSED, WHOLE, WRONG, Outcome
+from tests.suites.op_db.measure import COARSE, CPU, FAILED, NOT_RUN, NOTHING, PART, REFUSED, WHOLE, WRONG, Outcome
 
 PAGE = Path(__file__).parents[3] / "docs" / "op-db.md"
 
@@ -19,7 +19,8 @@ tensors are quantized with their own values as calibration, compiled, run on the
 operator counts as delegated whole where every sample of it is.
 
 A result is right where its signal to quantization noise ratio is at least 18 dB, or at most 15 dB below that of the float function
-between an int8 input and an int8 output. A refusal is a message that names what cannot be compiled, such as a shape that depends
+between an int8 input and an int8 output. A result below that counts as coarse where the quantized module in PyTorch's own arithmetic
+has the same one: an intermediate result, such as attention scores between -60 and 60, has too few int8 values. A refusal is a message that names what cannot be compiled, such as a shape that depends
 on the data.
 
 Made by `python -m tests.suites.op_db --samples {samples} --write`.
@@ -33,6 +34,7 @@ KINDS = {
     NOTHING: "a view, or no computation at all",
     NOT_RUN: "compiled, but ExecuTorch's runtime has no kernel for what stays on the CPU",
     REFUSED: "refused with a message",
+    COARSE: "as PyTorch's int8 module, whose intermediate scales are too coarse",
     WRONG: "further from float than quantization explains",
     FAILED: "failed with an exception",
 }
@@ -62,7 +64,7 @@ def _kind(items: Sequence[Outcome]) -> str:
     kinds = {item.kind for item in items}
     if WHOLE in kinds:
         kinds -= {NOTHING}
-    for kind in (FAILED, WRONG):
+    for kind in (FAILED, WRONG, COARSE):
         if kind in kinds:
             return kind
     return kinds.pop() if len(kinds) == 1 else PART
