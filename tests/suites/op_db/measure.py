@@ -51,6 +51,8 @@ WRONG_IN_EXECUTORCH = {
 }
 """Operators on the CPU whose results are not compared, since ExecuTorch's kernel is wrong."""
 
+NOT_FINITE = "an input is infinite or NaN; ExecuTorch's quantize kernel takes either to any int8 value"
+
 TOGETHER = 32
 """Samples that are compiled as one model at most."""
 
@@ -140,6 +142,8 @@ def _outcomes(samples: Sequence[Sample]) -> list[Outcome]:
             NOTHING if empty or not (reasons or on_npu) else PART if reasons and on_npu else CPU if reasons else WHOLE
         )
         wrong = tuple(WRONG_IN_EXECUTORCH[item.overload] for item in on_cpu if item.overload in WRONG_IN_EXECUTORCH)
+        if any(tensor.is_floating_point() and not tensor.isfinite().all() for tensor in samples[place].tensors):
+            wrong = (*wrong, NOT_FINITE)
         is_comparable = samples[place].is_defined and not wrong
         if not message and (not is_comparable or any(_is_random(item.overload) for item in on_cpu)):
             found.append(Outcome(kind, (*reasons, *wrong)))
