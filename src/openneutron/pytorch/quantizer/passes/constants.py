@@ -196,7 +196,8 @@ def _to_clamp(node: Node, known: Known) -> bool:
         number = known(bound)
         if number is None or number.numel() != 1 or not isinstance(data, Node):
             continue
-        if data.meta["val"].shape == node.meta["val"].shape:
+        value, result = data.meta["val"], node.meta["val"]
+        if (value.shape, value.dtype) == (result.shape, result.dtype):
             node.kwargs = {_EXTREMA[node.target]: float(number)}
             node.target, node.args = _aten.clamp.default, (data,)
             return True
