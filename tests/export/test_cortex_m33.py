@@ -27,12 +27,11 @@ def sections(said: str) -> dict[str, int]:
 
 
 def commands(root: Path) -> list[str]:
-    """The three commands that the README names, with a model in MODEL's place."""
-    section = (root / "README.md").read_text().partition("## On a microcontroller\n")[2]
-    return section.split("```\n")[1].replace("MODEL", "cifarnet").splitlines()
+    """The three commands that docs/deploy.md names first, with a model in MODEL's place."""
+    return (root / "docs" / "deploy.md").read_text().split("```\n")[1].replace("MODEL", "cifarnet").splitlines()
 
 
-def test_the_commands_of_the_readme(
+def test_the_commands_of_the_deployment_page(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """CifarNet from PyTorch to a bundle that builds, runs and passes; with a spoiled expectation it fails."""

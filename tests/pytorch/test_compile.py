@@ -88,7 +88,7 @@ def test_reasons_are_there_without_asking() -> None:
         "aten.topk 'aten_topk_default' stays on the CPU: it puts values in order, for which there is no kernel. "
     )
     assert "it puts values in order" in program.summary()
-    assert [item.name for item in program.delegation.on_npu] == ["conv", "point", "aten_relu_default"]
+    assert [item.name for item in program.delegation.on_npu] == ["conv", "point", "relu"]
 
 
 def test_the_report_is_data(tmp_path: Path) -> None:

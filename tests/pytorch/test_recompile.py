@@ -56,7 +56,7 @@ CHANGES: list[dict[str, Any]] = [
     {"io_place": "arena"},
     {"prefetch_constants": True},
     {"effort": "high", "sram_budget": 14 * 1024},
-    {"profile": True, "check": True},
+    {"check": True},
 ]
 
 

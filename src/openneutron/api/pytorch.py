@@ -95,7 +95,7 @@ class CompiledModel:
             changes: Fields of CompileOptions, with their new values.
 
         Returns:
-            The compiled model, with the bytes of an ``openneutron.compile`` with these options.
+            The compiled model, with the bytes of a fresh compile; operators keep their names where ``profile`` changes.
 
         Raises:
             InvalidOptionError: An option is unusable.
