@@ -132,7 +132,6 @@ def _ours(model: Any, example: tuple[Any, ...]) -> bytes:
 
 def _executorch(backend: str) -> Callable[[Any, tuple[Any, ...]], bytes]:
     """Return ExecuTorch's own steps for a backend, as one function."""
-    import executorch.kernels.quantized  # noqa: F401  (the out variants of the operators of inputs and outputs)
     import torch
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
     from torch.export import export
