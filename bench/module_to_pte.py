@@ -102,7 +102,7 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
     return heads, lines
 
 
-def run(backend: str, name: str) -> dict[str, float]:
+def measured(backend: str, make: Callable[[], tuple[Any, Any]]) -> dict[str, float]:
     """Return the figures of one compile in this process, after a compile of one convolution that does all imports."""
     import torch
     from torch import nn
@@ -111,7 +111,7 @@ def run(backend: str, name: str) -> dict[str, float]:
     torch.manual_seed(0)
     to_pte = _ours if backend == "openneutron" else _executorch(backend)
     to_pte(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval(), (torch.randn(1, 3, 8, 8),))
-    model, example = MODELS[name]()
+    model, example = make()
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
         buffer = to_pte(model, tuple(example))
@@ -161,7 +161,7 @@ if __name__ == "__main__":
     sys.path.append(str(PEERS))
     chosen, network = sys.argv[1:]
     try:
-        print(json.dumps(run(chosen, network)))
+        print(json.dumps(measured(chosen, MODELS[network])))
     except Exception as error:  # a peer's or a missing package's; ours must not fail
         if chosen == "openneutron" and not isinstance(error, ModuleNotFoundError):
             raise
