@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from openneutron.api.accuracy import accuracy as accuracy
     from openneutron.api.compile import compile as compile
     from openneutron.api.load import load as load
     from openneutron.export import export_bundle as export_bundle
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "accuracy": "openneutron.api.accuracy",
     "compile": "openneutron.api.compile",
     "load": "openneutron.api.load",
     "CompileOptions": "openneutron.options",

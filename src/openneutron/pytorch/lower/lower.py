@@ -61,6 +61,8 @@ class Lowered:
     outputs: tuple[PartitionTensor, ...]
     owners: Mapping[str, Node] = field(default_factory=dict, repr=False)
     """The edge node that each of the graph's nodes was made for, by its result."""
+    values: Mapping[str, Value] = field(default_factory=dict, repr=False)
+    """The values that quantize nodes inside the partition store, by the names of these nodes, with the tensors that hold them."""
 
     @property
     def moves_nothing(self) -> bool:
@@ -263,7 +265,12 @@ class Lowering:
         )
         graph = whole.rebuilt(_live(whole))
         graph.verify()
-        return Lowered(graph, tuple(entries), tuple(exits), context.owners)
+        stored = {
+            node.name: value
+            for node, value in context.values.items()
+            if is_quantize(node) and node not in context.inputs and value.tensor in graph.tensors
+        }
+        return Lowered(graph, tuple(entries), tuple(exits), context.owners, stored)
 
     def _output(self, node: Node, taken: set[str]) -> PartitionTensor:
         """Return the output of a result, in the layout in which the edge program has it. A tensor that is an input or

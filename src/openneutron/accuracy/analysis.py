@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The accuracy of each layer over samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from openneutron.accuracy.lanes import Lanes
+from openneutron.accuracy.statistics import Sums, difference, power, rows, usable
+from openneutron.accuracy.twins import Layer
+from openneutron.pytorch.source.exporting import ModelInputs
+from openneutron.report.accuracy import AccuracyReport, decibels
+from openneutron.timings import advance, step
+
+RESULT_SAMPLES = 4
+"""Samples whose results are computed with each layer alone quantized. It takes half a float run for each layer and sample; other
+figures take all samples."""
+
+
+@dataclass(slots=True, eq=False)
+class Analysis:
+    """The sums of all layers, sample by sample."""
+
+    lanes: Lanes
+    sums: dict[Layer, Sums] = field(init=False, repr=False)
+    samples: int = 0
+    signal: float = 0.0
+    noise: float = 0.0
+    first_signal: float = 0.0
+    """The signal of the first samples, whose results are computed with each layer alone quantized."""
+
+    def __post_init__(self) -> None:
+        self.sums = {layer: Sums() for layer in self.lanes.layers}
+
+    def add(self, call: ModelInputs) -> None:
+        """Run one sample in all ways."""
+        lanes = self.lanes
+        real = lanes.float_values(call)
+        wanted = lanes.float_results(real)
+        signal = sum(power(usable(item)) for item in wanted)
+        first = self.samples < RESULT_SAMPLES
+        self.first_signal += signal if first else 0.0
+        for layer in lanes.layers:
+            self.sums[layer].see(layer, real[layer.source.name])
+        for layer, value, passed in lanes.alone(real):
+            self.sums[layer].local += power(difference(real[layer.source.name], value))
+            own = difference(passed, value)
+            self.sums[layer].own(layer, own)
+            if first and bool(own.any()):
+                self.sums[layer].at_results += _noise(wanted, lanes.with_noise(real, layer, own))
+        accumulated, found = lanes.accumulated(call)
+        for layer in lanes.layers:
+            noise = difference(real[layer.source.name], accumulated[layer.quantize])
+            self.sums[layer].accumulated += power(noise)
+        self.signal += signal
+        self.noise += _noise(wanted, found)
+        self.samples += 1
+
+    def report(self, target: str) -> AccuracyReport:
+        """Return the figures."""
+        layers = rows(self.lanes.layers, self.sums, self.lanes.on_npu, self.first_signal)
+        return AccuracyReport(self.lanes.twins.name, target, self.samples, decibels(self.signal, self.noise), layers)
+
+
+def _noise(wanted: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> float:
+    """Return the noise of a model's results. Indices and booleans have none."""
+    pairs = zip(wanted, found, strict=True)
+    return sum(power(difference(one, other)) for one, other in pairs if one.is_floating_point())
+
+
+def analysed(lanes: Lanes, calls: Iterable[ModelInputs], target: str, total: int = 0) -> AccuracyReport:
+    """Return the accuracy of all layers over the samples; ``total`` is their number, for progress."""
+    analysis = Analysis(lanes)
+    with step("Comparing layers", max(total, 1)):
+        for done, call in enumerate(calls, 1):
+            analysis.add(call)
+            advance(done, max(done, total))
+    return analysis.report(target)

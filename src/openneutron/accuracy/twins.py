@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A quantized module beside its float twin: one graph, with the same names of operators, without a quantize node."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+from openneutron.errors import InvalidModelError
+from openneutron.pytorch.graph.program import is_dequantize, is_quantize, module_path, title
+from openneutron.pytorch.quantizer.calibrate import calibrate_or_restore
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
+from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, samples
+from openneutron.timings import advance, step
+
+Change = Callable[[GraphModule], GraphModule | None]
+"""A change of a module's weights, in place or not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Twins:
+    """A quantized module (``quantize`` and ``dequantize`` nodes around operators), and the float module that it was made from.
+
+    An operator has the same name in both graphs. ``inputs`` are the example inputs.
+    """
+
+    real: GraphModule
+    quantized: GraphModule
+    inputs: ModelInputs
+    name: str
+
+
+def float_graph(source: AtenGraph, name: str) -> GraphModule:
+    """Return the module for ``twins``. Raises InvalidModelError where no float values exist to compare with, or where one run
+    depends on those before it."""
+    if any(is_quantize(node) for node in source.module.graph.nodes):
+        raise InvalidModelError(
+            f"'{name}' is quantized already, so that there is no float model. Pass the float model."
+        )
+    if source.state:
+        state = ", ".join(f"'{item}'" for item in source.state)
+        raise InvalidModelError(
+            f"'{name}' changes its state when it runs ({state}); its layers can be compared only where each run is by "
+            "itself. Make the state an input and an output."
+        )
+    return source.module
+
+
+def prepare(module: GraphModule, quantizer: NeutronQuantizer) -> GraphModule:
+    """Return the module with observers, ready for calibration. ``module`` is changed."""
+    quantizer.begin(module)
+    FoldBatchNorm()(module)
+    prepared = prepare_pt2e(module, quantizer)
+    assert isinstance(prepared, GraphModule)
+    return prepared
+
+
+def twins(
+    source: AtenGraph,
+    quantizer: NeutronQuantizer,
+    calibration: Iterable[Any],
+    name: str,
+    total: int = 0,
+) -> Twins:
+    """Return a model quantized as ``openneutron.compile`` quantizes it, with its float twin.
+
+    ``source`` stays as it is. ``total`` is the number of calibration samples, for progress.
+    """
+    module = copied(float_graph(source, name))
+    with step("Preparing"):
+        prepared = prepare(module, quantizer)
+        real = without_observers(prepared)
+    given = samples(calibration, source.inputs)
+    calibrate_or_restore(prepared, given, lambda done: advance(done, max(done, total)))
+    with step("Converting"), torch.no_grad():
+        quantized = convert_pt2e(prepared)
+    return Twins(real, quantized, source.inputs, name)
+
+
+def copied(module: GraphModule) -> GraphModule:
+    """Return a module with a graph of its own and the same tensors."""
+    return GraphModule(module, copy_of(module.graph))
+
+
+def copy_of(graph: Graph) -> Graph:
+    """Return a copy of a graph whose nodes have the same names, with notes of their own."""
+    made = Graph()
+    made._codegen = copy.deepcopy(graph._codegen)
+    known: dict[Node, Node] = {}
+    for node in graph.nodes:
+        known[node] = made.node_copy(node, known.__getitem__)
+        known[node].name = node.name
+        known[node].meta = dict(node.meta)
+    return made
+
+
+def without_observers(prepared: GraphModule) -> GraphModule:
+    """Return a prepared module as a float module: the same graph without observers."""
+    graph = copy_of(prepared.graph)
+    for node in list(graph.nodes):
+        if node.op == "call_module" and hasattr(prepared.get_submodule(str(node.target)), "calculate_qparams"):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+    return GraphModule(prepared, graph)
+
+
+def tensor_of(module: GraphModule, node: Node) -> torch.Tensor:
+    """Return the tensor of a ``get_attr`` node."""
+    found: torch.Tensor = attrgetter(str(node.target))(module)
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """A tensor that is quantized: the ``quantize`` node, and the node whose float value it stores.
+
+    ``lead`` is the operator that names the layer: the one with weights, where an activation runs inside of it.
+    """
+
+    quantize: Node
+    source: Node
+    lead: Node
+
+    @property
+    def name(self) -> str:
+        """Return the name for people: the module path, or the operator's own name."""
+        return module_path(self.lead) or self.lead.name
+
+    @property
+    def operator(self) -> str:
+        """Return the operator as the user knows it; ``input`` of an input of the model."""
+        return "input" if self.lead.op == "placeholder" else title(self.lead)
+
+    @property
+    def scale(self) -> float:
+        return float(self.quantize.args[1])  # type: ignore[arg-type]
+
+    @property
+    def zero_point(self) -> int:
+        return int(self.quantize.args[2])  # type: ignore[arg-type]
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Return the representable range."""
+        low, high = (int(each) for each in self.quantize.args[3:5])  # type: ignore[arg-type]
+        return (low - self.zero_point) * self.scale, (high - self.zero_point) * self.scale
+
+    @property
+    def channel_axis(self) -> int | None:
+        """Return the axis of channels: the second of images, the last of other tensors; None without one."""
+        value = self.source.meta.get("val")
+        rank = value.dim() if isinstance(value, torch.Tensor) else 0
+        return None if rank < 2 else 1 if rank in (4, 5) else rank - 1
+
+
+def is_activation(node: Node) -> bool:
+    """Return whether a node quantizes a value of a run, with one scale."""
+    source = node.args[0] if node.args else None
+    per_tensor = is_quantize(node) and str(node.target).endswith("per_tensor.default")
+    return per_tensor and isinstance(source, Node) and source.op != "get_attr"
+
+
+def layers_of(quantized: GraphModule) -> list[Layer]:
+    """Return the quantized activations of a module, in execution order: inputs and results of operators."""
+    found = []
+    for node in quantized.graph.nodes:
+        if is_activation(node):
+            source = node.args[0]
+            assert isinstance(source, Node)
+            if not is_dequantize(source):
+                found.append(Layer(node, source, _lead(source)))
+    return found
+
+
+def _lead(source: Node) -> Node:
+    """Return the operator with constant weights that ends in ``source``; without one, ``source`` itself."""
+    node = source
+    while node.op == "call_function" and not is_dequantize(node):
+        operands = node.all_input_nodes
+        if any(is_dequantize(item) and item.args[0].op == "get_attr" for item in operands[1:]):  # type: ignore[union-attr]
+            return node
+        if len(operands) != 1:
+            break
+        (node,) = operands
+    return source
