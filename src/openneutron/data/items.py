@@ -103,9 +103,8 @@ class Items:
         else:
             parts, label = list(item), None
         if len(parts) != count:
-            raise UnusableError(
-                f"it has {len(parts)} parts; the model takes {count} inputs, with a label behind them or not"
-            )
+            inputs = "1 input, and a label behind it" if count == 1 else f"{count} inputs, and a label behind them"
+            raise UnusableError(f"it has {len(parts)} parts; the model takes {inputs} is optional")
         return parts, label
 
     def _column(self, value: Any, wanted: ModelInput, name: str) -> np.ndarray:

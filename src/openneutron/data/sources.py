@@ -243,7 +243,7 @@ class Asked:
             return Source(title, ItemReader(given, items, complaint), _classes(given), self.preprocessing)
         if named is None and not isinstance(given, Iterable):
             raise InvalidOptionError(
-                f"{self.option}: it is a {title}; it is {FORMS}, a Dataset or DataLoader, or an iterable."
+                f"{self.option}: it is of type {title}; it is {FORMS}, a Dataset or DataLoader, or an iterable."
             )
         begin = _once(given, self.option) if named is None else (lambda: _guarded(named, given))
         return Source(title, StreamReader(begin, items, complaint), _classes(given), self.preprocessing)
