@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
@@ -136,7 +137,7 @@ def compiled(
                 from openneutron.cli import pytorch_source
             with step("Loading the model"):
                 loaded = pytorch_source.load(source, asked.weights)
-                samples = [loaded.call.as_sample()]
+                samples: Iterable[Any] = [loaded.call.as_sample()]
                 if asked.data.path is not None or not for_figures:
                     samples = pytorch_source.samples(source, loaded, asked.data, asked.weights)
         result: CompiledModel = (analyse if for_figures else openneutron.compile)(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from enum import StrEnum
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -19,7 +19,7 @@ from openneutron.cli import model_source
 from openneutron.cli.model_source import BuiltInModel, DataParameters, ExportedFile, LiteRTFile, ModelSource
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import Flag, flags_of
-from openneutron.options import FLOAT32, INT8, CompileOptions, DelegationOptions, QuantizationOptions
+from openneutron.options import FLOAT32, INT8, CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
 from openneutron.targets import Target
 
 
@@ -162,13 +162,18 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
         io_dtype=(given.io_dtype or IoDtype.FLOAT32).value,
         channels_last=given.channels_last,
     )
-    data = DataParameters(given.calibration, given.preprocess, given.sample_rate, given.calibration_samples)
+    data = DataParameters(
+        given.calibration,
+        DataOptions(
+            preprocess=given.preprocess,
+            sample_rate=given.sample_rate,
+            calibration_samples=given.calibration_samples,
+        ),
+    )
     if isinstance(source, LiteRTFile):
         files = {
             "calibration": given.calibration,
-            "preprocess": given.preprocess,
-            "sample_rate": given.sample_rate,
-            "calibration_samples": given.calibration_samples,
+            **asdict(data.options),
             "weights": given.weights,
         }
         check_for_tflite(
