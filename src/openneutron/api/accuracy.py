@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.options import (
     OPEN,
     CompileOptions,
+    DataOptions,
     DelegationOptions,
     LoadingOptions,
     Progress,
@@ -33,8 +34,9 @@ def accuracy(
     model: nn.Module | ExportedProgram | str | os.PathLike[str],
     example_inputs: Any = None,
     *,
-    calibration: Iterable[Any],
-    data: Iterable[Any] | None = None,
+    calibration: Any = None,
+    data: Any = None,
+    data_options: DataOptions = DataOptions(),
     example_kwargs: Mapping[str, Any] | None = None,
     options: CompileOptions = CompileOptions(),
     quantization: QuantizationOptions = QuantizationOptions(),
@@ -51,8 +53,10 @@ def accuracy(
     Args:
         model: A float module with ``example_inputs``, an ExportedProgram, or the path of a ``.pt2``.
         example_inputs: As of ``openneutron.compile``.
-        calibration: Typical inputs, as of ``openneutron.compile``. The int8 scales come from these inputs.
-        data: The inputs to compare with, in the same form; None: the calibration inputs.
+        calibration: Typical inputs, as of ``openneutron.compile``. The int8 scales come from these inputs. None: ``data``.
+        data: The inputs to compare with, in the same forms; None: the calibration inputs. Data with the numbers of classes as
+            labels gives ``top_one`` too.
+        data_options: The preprocessing of pictures and sounds, and the number of samples.
         example_kwargs: The arguments that the module takes by keyword.
         options: The target and the other options of the compiler.
         quantization: Layers that stay float, and the layout of inputs and outputs.
@@ -78,6 +82,11 @@ def accuracy(
         raise InvalidOptionError(
             "converter: the tensors inside NXP's programs can't be read. Leave it out: the layers lose the same to int8."
         )
+    if calibration is None and data is None:
+        raise InvalidOptionError(
+            "calibration: there are no samples; int8 scales come from typical inputs. "
+            "Pass calibration=[...], each item a tuple of the model's arguments."
+        )
     if quantization.train_fn is not None:
         raise InvalidOptionError(
             "train_fn: a trained model has other weights than the float model. Leave it out, or compare the results alone with "
@@ -90,7 +99,7 @@ def accuracy(
         )
     with measured(progress):
         with needs_pytorch("PyTorch models take"), step(LOADING):
-            from openneutron.accuracy import session
+            from openneutron.layer_accuracy import session
             from openneutron.pytorch.source.exported_file import load_exported
         found: Any = model
         if path is not None:
@@ -100,7 +109,8 @@ def accuracy(
             found,
             example_inputs,
             example_kwargs,
-            calibration if isinstance(calibration, Sized) else list(calibration),
+            data if calibration is None else calibration,
+            data_options,
             options,
             quantization,
             delegation,

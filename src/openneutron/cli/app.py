@@ -23,6 +23,7 @@ COMMANDS = {
     "compile": "compile.compile_model",
     "run": "run_file.run_file",
     "explain": "explain.explain",
+    "accuracy": "accuracy.show_accuracy",
     "export": "export.export_model",
     "pareto": "pareto.show_pareto",
     "disasm": "disasm.disasm",

@@ -60,14 +60,26 @@ class LayerAccuracy:
 
 
 @dataclass(frozen=True, slots=True)
+class TopOne:
+    """The share of labelled samples whose largest result is that of the label, in float and on the NPU."""
+
+    real: float
+    npu: float
+
+
+@dataclass(frozen=True, slots=True)
 class AccuracyReport:
-    """The accuracy of a model by layer, those that cost most first. ``result_db`` is that of the model's results on the NPU."""
+    """The accuracy of a model by layer, those that cost most first. ``result_db`` is that of the model's results on the NPU.
+
+    ``top_one`` is None without labels.
+    """
 
     model: str
     target: str
     samples: int
     result_db: float | None
     layers: tuple[LayerAccuracy, ...] = field(repr=False)
+    top_one: TopOne | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as data for JSON."""
@@ -76,6 +88,7 @@ class AccuracyReport:
             "target": self.target,
             "samples": self.samples,
             "result_db": self.result_db,
+            "top_one": None if self.top_one is None else {"float": self.top_one.real, "npu": self.top_one.npu},
             "layers": [layer.to_dict() for layer in self.layers],
         }
 
@@ -129,7 +142,10 @@ def accuracy_table(report: AccuracyReport, shown: int | None = SHOWN) -> Rendera
             _range(layer.seen),
             "" if worst is None else f"{worst.channel} ({100 * worst.noise_share:.0f}% of the noise)",
         )
-    parts: list[RenderableType] = [title, table]
+    parts: list[RenderableType] = [title]
+    if report.top_one is not None:
+        parts.append(f"top 1: {_percent(report.top_one.real)} in float, {_percent(report.top_one.npu)} on the NPU")
+    parts.append(table)
     hidden = len(report.layers) - len(report.layers[:shown])
     if hidden:
         parts.append(f"{hidden} more layers cost less; --all shows them, --json has them too.")

@@ -265,11 +265,12 @@ class Lowering:
         )
         graph = whole.rebuilt(_live(whole))
         graph.verify()
-        stored = {
-            node.name: value
-            for node, value in context.values.items()
-            if is_quantize(node) and node not in context.inputs and value.tensor in graph.tensors
-        }
+        stored = {}
+        for node, value in context.values.items():
+            # A view that nothing reads is not in the graph; the tensor that it is a view of has the same bytes.
+            held = next((name for name in context.holders(value.tensor) if name in graph.tensors), None)
+            if is_quantize(node) and node not in context.inputs and held is not None:
+                stored[node.name] = replace(value, tensor=held)
         return Lowered(graph, tuple(entries), tuple(exits), context.owners, stored)
 
     def _output(self, node: Node, taken: set[str]) -> PartitionTensor:

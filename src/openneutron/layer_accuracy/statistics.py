@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from openneutron.accuracy.twins import Layer
+from openneutron.layer_accuracy.twins import Layer
 from openneutron.pytorch.quantizer.observers import LARGEST_SIGNAL
 from openneutron.report.accuracy import LayerAccuracy, WorstChannel, decibels
 

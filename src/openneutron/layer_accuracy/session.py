@@ -4,20 +4,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sized
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import length_hint
 from typing import Any
 
+from torch.utils.data import DataLoader, Dataset
+
 import openneutron.api.pytorch as compiling
-from openneutron.accuracy.analysis import analysed
-from openneutron.accuracy.lanes import Lanes
-from openneutron.accuracy.npu_tensors import observed
-from openneutron.accuracy.twins import Twins, twins
+from openneutron.data.samples import Label
 from openneutron.errors import InvalidOptionError
-from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
+from openneutron.layer_accuracy.analysis import analysed
+from openneutron.layer_accuracy.lanes import Lanes
+from openneutron.layer_accuracy.npu_tensors import observed
+from openneutron.layer_accuracy.twins import Twins, twins
+from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.source.calibration_data import Calibration, CalibrationData
 from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_graph, export, samples
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report.accuracy import AccuracyReport
@@ -33,6 +39,7 @@ class Session:
     example_inputs: Any
     example_kwargs: Mapping[str, Any] | None
     calibration: Any
+    data_options: DataOptions
     options: CompileOptions
     quantization: QuantizationOptions
     delegation: DelegationOptions
@@ -46,16 +53,47 @@ class Session:
             return aten_graph(self.model, self.example_inputs, self.example_kwargs, layout, self.name)
 
     @cached_property
-    def calls(self) -> list[ModelInputs]:
-        """Return the calibration samples."""
-        return list(samples(self.calibration, self.source.inputs))
+    def samples(self) -> list[ModelInputs]:
+        """Return the calibration samples. Raises InvalidOptionError without any."""
+        with step("Reading the samples"):
+            found = Calibration.of(self.calibration, self.source.inputs, self.data_options)
+            read = [] if found is None else list(found)
+        if not read:
+            raise InvalidOptionError(
+                "calibration: there are no samples; int8 scales come from at least one. "
+                "Pass some typical inputs, each a tuple of the model's arguments."
+            )
+        return read
 
     def twins(self) -> Twins:
         """Return the model quantized, beside its float twin."""
         quantizer = NeutronQuantizer(NeutronTargetSpec(self.options.target))
         quantizer.keep_float(*self.quantization.keep_float)
-        total = len(self.calibration) if isinstance(self.calibration, Sized) else 0
-        return twins(self.source, quantizer, self.calibration, self.name, total)
+        return twins(self.source, quantizer, self.samples, self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Samples to compare with, and their labels where they have some."""
+
+    given: Any
+    inputs: ModelInputs
+    options: DataOptions
+
+    def __iter__(self) -> Iterator[tuple[ModelInputs, Label]]:
+        given = self.given
+        if isinstance(given, (str, os.PathLike, Dataset, DataLoader)) or changed(self.options):
+            given = CalibrationData.of(given, self.inputs, self.options, "data")
+        if isinstance(given, CalibrationData):
+            for sample, read in zip(given.source, given, strict=True):
+                for call in samples([read], self.inputs):
+                    yield call, sample.label
+        else:
+            for call in samples(given, self.inputs):
+                yield call, None
+
+    def __length_hint__(self) -> int:
+        return length_hint(self.given)
 
 
 def compiled(both: Twins, asked: Session) -> compiling.CompiledModel:
@@ -68,6 +106,7 @@ def compiled(both: Twins, asked: Session) -> compiling.CompiledModel:
         both.inputs.args,
         both.inputs.kwargs,
         None,
+        DataOptions(),
         asked.options,
         QuantizationOptions(),
         delegation,
@@ -81,15 +120,15 @@ def lanes(both: Twins, program: compiling.CompiledModel) -> Lanes:
         return Lanes.of(both, observed(program.partitions, both.quantized, both.inputs, program.target))
 
 
-def report(asked: Session, data: Iterable[Any] | None) -> AccuracyReport:
-    """Return the accuracy by layer over ``data``, or over the calibration samples."""
-    source = asked.source
+def report(asked: Session, data: Any) -> AccuracyReport:
+    """Return the accuracy by layer over ``data``, or over the calibration samples where it is None."""
     both = asked.twins()
-    given = asked.calibration if data is None else data
-    total = len(given) if isinstance(given, Sized) else 0
     ready = lanes(both, compiled(both, asked))
-    calls = samples(given, source.inputs)
-    found = analysed(ready, calls, asked.options.target, total)
+    if data is None:
+        calls: Any = [(call, None) for call in asked.samples]
+    else:
+        calls = Labelled(data, asked.source.inputs, asked.data_options)
+    found = analysed(ready, calls, asked.options.target, length_hint(calls))
     if not found.samples:
         raise InvalidOptionError("data: there are no samples. Pass at least one tuple of the model's arguments.")
     return found

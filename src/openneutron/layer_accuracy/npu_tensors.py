@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch.fx import GraphModule, Node
 
-from openneutron.accuracy.twins import is_activation
 from openneutron.compiler import compile_graph
 from openneutron.ir import Graph
+from openneutron.layer_accuracy.twins import is_activation
 from openneutron.options import CALLER, CompileOptions
 from openneutron.pytorch.graph.program import CHANNELS_LAST
 from openneutron.pytorch.operators.rules.results import Value

@@ -13,8 +13,8 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from openneutron.accuracy.npu_tensors import Observed
-from openneutron.accuracy.twins import Layer, Twins, is_activation, layers_of, tensor_of
+from openneutron.layer_accuracy.npu_tensors import Observed
+from openneutron.layer_accuracy.twins import Layer, Twins, is_activation, layers_of, tensor_of
 from openneutron.pytorch.graph.program import is_dequantize
 from openneutron.pytorch.source.exporting import ModelInputs
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from openneutron.accuracy.lanes import Lanes
-from openneutron.accuracy.statistics import Sums, difference, power, rows, usable
-from openneutron.accuracy.twins import Layer
+from openneutron.data.samples import Label
+from openneutron.layer_accuracy.lanes import Lanes
+from openneutron.layer_accuracy.statistics import Sums, difference, power, rows, usable
+from openneutron.layer_accuracy.twins import Layer
 from openneutron.pytorch.source.exporting import ModelInputs
-from openneutron.report.accuracy import AccuracyReport, decibels
+from openneutron.report.accuracy import AccuracyReport, TopOne, decibels
 from openneutron.timings import advance, step
 
 RESULT_SAMPLES = 4
@@ -29,13 +30,16 @@ class Analysis:
     samples: int = 0
     signal: float = 0.0
     noise: float = 0.0
+    labelled: int = 0
+    right: tuple[int, int] = (0, 0)
+    """The labelled samples whose largest result is that of the label, in float and on the NPU."""
     first_signal: float = 0.0
     """The signal of the first samples, whose results are computed with each layer alone quantized."""
 
     def __post_init__(self) -> None:
         self.sums = {layer: Sums() for layer in self.lanes.layers}
 
-    def add(self, call: ModelInputs) -> None:
+    def add(self, call: ModelInputs, label: Label = None) -> None:
         """Run one sample in all ways."""
         lanes = self.lanes
         real = lanes.float_values(call)
@@ -58,11 +62,20 @@ class Analysis:
         self.signal += signal
         self.noise += _noise(wanted, found)
         self.samples += 1
+        if isinstance(label, int):
+            self.labelled += 1
+            self.right = self.right[0] + _is_right(wanted, label), self.right[1] + _is_right(found, label)
 
     def report(self, target: str) -> AccuracyReport:
         """Return the figures."""
         layers = rows(self.lanes.layers, self.sums, self.lanes.on_npu, self.first_signal)
-        return AccuracyReport(self.lanes.twins.name, target, self.samples, decibels(self.signal, self.noise), layers)
+        top = None if not self.labelled else TopOne(self.right[0] / self.labelled, self.right[1] / self.labelled)
+        result = decibels(self.signal, self.noise)
+        return AccuracyReport(self.lanes.twins.name, target, self.samples, result, layers, top)
+
+
+def _is_right(results: Sequence[torch.Tensor], label: int) -> bool:
+    return int(results[0].reshape(-1).argmax()) == label
 
 
 def _noise(wanted: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> float:
@@ -71,11 +84,11 @@ def _noise(wanted: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> flo
     return sum(power(difference(one, other)) for one, other in pairs if one.is_floating_point())
 
 
-def analysed(lanes: Lanes, calls: Iterable[ModelInputs], target: str, total: int = 0) -> AccuracyReport:
+def analysed(lanes: Lanes, calls: Iterable[tuple[ModelInputs, Label]], target: str, total: int = 0) -> AccuracyReport:
     """Return the accuracy of all layers over the samples; ``total`` is their number, for progress."""
     analysis = Analysis(lanes)
     with step("Comparing layers", max(total, 1)):
-        for done, call in enumerate(calls, 1):
-            analysis.add(call)
+        for done, (call, label) in enumerate(calls, 1):
+            analysis.add(call, label)
             advance(done, max(done, total))
     return analysis.report(target)

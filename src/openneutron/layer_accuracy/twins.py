@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -18,11 +17,8 @@ from openneutron.pytorch.graph.program import is_dequantize, is_quantize, module
 from openneutron.pytorch.quantizer.calibrate import calibrate_or_restore
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
-from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, samples
+from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs
 from openneutron.timings import advance, step
-
-Change = Callable[[GraphModule], GraphModule | None]
-"""A change of a module's weights, in place or not."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,20 +62,18 @@ def prepare(module: GraphModule, quantizer: NeutronQuantizer) -> GraphModule:
 def twins(
     source: AtenGraph,
     quantizer: NeutronQuantizer,
-    calibration: Iterable[Any],
+    calibration: Sequence[ModelInputs],
     name: str,
-    total: int = 0,
 ) -> Twins:
     """Return a model quantized as ``openneutron.compile`` quantizes it, with its float twin.
 
-    ``source`` stays as it is. ``total`` is the number of calibration samples, for progress.
+    ``source`` stays as it is.
     """
     module = copied(float_graph(source, name))
     with step("Preparing"):
         prepared = prepare(module, quantizer)
         real = without_observers(prepared)
-    given = samples(calibration, source.inputs)
-    calibrate_or_restore(prepared, given, lambda done: advance(done, max(done, total)))
+    calibrate_or_restore(prepared, calibration, lambda done: advance(done, len(calibration)))
     with step("Converting"), torch.no_grad():
         quantized = convert_pt2e(prepared)
     return Twins(real, quantized, source.inputs, name)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron accuracy``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+import openneutron
+from openneutron.api.compile import LOADING
+from openneutron.cli import output
+from openneutron.cli.model_source import DataParameters, LiteRTFile
+from openneutron.cli.options import GivenModel, takes_a_model
+from openneutron.errors import InvalidModelError
+from openneutron.report.accuracy import SHOWN, accuracy_table
+from openneutron.third_party import needs_pytorch, suppressed
+from openneutron.timings import measured, step
+
+ON_EXAMPLES = (
+    "Calibrated and compared on the example inputs alone: the figures mean little until they are those of typical inputs. Give them "
+    "with --data."
+)
+
+WITHOUT = ("check", "profile", "converter", "converter_flags", "io_dtype", "any_runtime", "cache")
+"""The options of a compile that change no figure here."""
+
+
+@takes_a_model(without=WITHOUT)
+def show_accuracy(
+    *,
+    asked: GivenModel,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="The inputs to compare with, in the forms of --calibration; default: the calibration data. Without "
+            "--calibration, the int8 scales come from them too.",
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help=f"Show all layers, not only {SHOWN}.")] = False,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
+) -> None:
+    """Show the accuracy that each layer of a PyTorch model loses to int8.
+
+    Every tensor of the simulated NPU is compared with the float model's, inside delegate calls too. Layers that cost most come
+    first: "noise" is a layer's share of the noise at the model's results, "result dB" the ratio of signal to noise there with this
+    layer alone quantized, "local dB" that of the layer's own result, "all dB" that with all layers before it quantized too.
+    "saturated" is the share of values outside of the layer's range; "seen" is the range of the data.
+    """
+    with output.Steps(quiet) as steps:
+        report = openneutron.accuracy(**arguments(asked, data, steps))
+    output.show(accuracy_table(report, None if everything else SHOWN), report.to_dict(), as_json)
+    if not quiet and data is None and asked.on_examples:
+        output.note(ON_EXAMPLES)
+
+
+def arguments(asked: GivenModel, data: str | None, steps: output.Steps) -> dict[str, Any]:
+    """Return the arguments of ``openneutron.accuracy`` for a model on the command line. Raises InvalidModelError for a ``.tflite``."""
+    source = asked.source
+    if isinstance(source, LiteRTFile):
+        raise InvalidModelError(
+            f"'{source}' is quantized already, so that there is no float model. Pass the PyTorch model."
+        )
+    with suppressed(), measured(steps):
+        with needs_pytorch("PyTorch models take"), step(LOADING):
+            from openneutron.cli import pytorch_source
+        with step("Loading the model"):
+            loaded = pytorch_source.load(source, asked.weights)
+            compared = None
+            if data is not None:
+                there = DataParameters(data, asked.data.options)
+                compared = pytorch_source.samples(source, loaded, there, asked.weights)
+            calibration: Any = compared
+            if asked.data.path is not None or data is None:
+                calibration = pytorch_source.samples(source, loaded, asked.data, asked.weights)
+    return {
+        "model": loaded.model,
+        "example_inputs": loaded.call.args,
+        "example_kwargs": loaded.call.kwargs,
+        "calibration": calibration,
+        "data": compared,
+        "options": asked.options,
+        "quantization": asked.quantization,
+        "delegation": asked.delegation,
+        "name": str(source),
+        "progress": steps,
+    }
