@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from openneutron.api.accuracy import accuracy as accuracy
+    from openneutron.api.accuracy import repair as repair
     from openneutron.api.compile import compile as compile
     from openneutron.api.load import load as load
     from openneutron.export import export_bundle as export_bundle
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "accuracy": "openneutron.api.accuracy",
+    "repair": "openneutron.api.accuracy",
     "compile": "openneutron.api.compile",
     "load": "openneutron.api.load",
     "CompileOptions": "openneutron.options",

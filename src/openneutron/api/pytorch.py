@@ -29,7 +29,15 @@ from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import Graph
-from openneutron.options import INT8, CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, with_changes
+from openneutron.options import (
+    INT8,
+    CompileOptions,
+    DataOptions,
+    DelegationOptions,
+    QuantizationOptions,
+    changed,
+    with_changes,
+)
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
@@ -39,7 +47,7 @@ from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.partition.compiled import CompiledPartition
 from openneutron.pytorch.partition.delegation import Delegation, check_kernels
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
-from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.measures import measures_in, quantized_with, quantizer_for
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source.calibration_data import Calibrated, Calibration
 from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, restore
@@ -310,10 +318,10 @@ def _int8(
 ) -> GraphModule:
     """Return the quantized module: the given module itself where it is not trained, unchanged where it is quantized already."""
     module, train_fn = source.module, options.train_fn
-    quantizer = NeutronQuantizer(target, is_qat=train_fn is not None).keep_float(*options.keep_float)
+    measures = measures_in(options)
+    quantizer = quantizer_for(options, target)
     if any(is_quantize(node) for node in module.graph.nodes):
-        if options.keep_float or train_fn is not None:
-            option = "keep_float" if options.keep_float else "train_fn"
+        for option in [name for name in ("keep_float", "train_fn", *measures) if name in changed(options)]:
             raise InvalidOptionError(f"{option}: '{name}' is quantized already. Pass the float model.")
     elif train_fn is not None:
         # A copy: an exported module's parameters are the model's own.
@@ -325,12 +333,14 @@ def _int8(
         )
     else:
         total = length_hint(calibration)
-        module = calibrate_and_quantize(
-            module,
-            calibration,
-            quantizer,
-            after_sample=lambda done: advance(done, total if done <= total else done + 1),
-        )
+
+        def report(done: int) -> None:
+            advance(done, total if done <= total else done + 1)
+
+        if measures:
+            _, module = quantized_with(module, quantizer, calibration, options, report)
+        else:
+            module = calibrate_and_quantize(module, calibration, quantizer, after_sample=report)
     restore(module, source.state)
     return module
 

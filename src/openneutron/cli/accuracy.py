@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import openneutron
+from openneutron import files
 from openneutron.api.compile import LOADING
 from openneutron.cli import output
 from openneutron.cli.model_source import DataParameters, LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
-from openneutron.errors import InvalidModelError
+from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.report.accuracy import SHOWN, accuracy_table
+from openneutron.report.repair import repair_table
 from openneutron.third_party import needs_pytorch, suppressed
 from openneutron.timings import measured, step
 
@@ -38,6 +42,23 @@ def show_accuracy(
             "--calibration, the int8 scales come from them too.",
         ),
     ] = None,
+    repair: Annotated[
+        float | None,
+        typer.Option(
+            metavar="TARGET_DB",
+            help="Search the cheapest measures with which the model's results reach this ratio, and write them to --output.",
+        ),
+    ] = None,
+    result: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="The quantization file of --repair, for `openneutron compile --quantization`; default: MODEL's name with "
+            "_quantization.json. A search that was interrupted goes on with FILE.journal.",
+        ),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help=f"Show all layers, not only {SHOWN}.")] = False,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
@@ -49,11 +70,33 @@ def show_accuracy(
     layer alone quantized, "local dB" that of the layer's own result, "all dB" that with all layers before it quantized too.
     "saturated" is the share of values outside of the layer's range; "seen" is the range of the data.
     """
+    if repair is None and result is not None:
+        raise InvalidOptionError(
+            "--output: it is for the quantization file of --repair. Leave it out; --json prints the figures."
+        )
+    if repair is not None:
+        _repair(asked, data, repair, result, as_json, quiet)
+        return
     with output.Steps(quiet) as steps:
         report = openneutron.accuracy(**arguments(asked, data, steps))
     output.show(accuracy_table(report, None if everything else SHOWN), report.to_dict(), as_json)
     if not quiet and data is None and asked.on_examples:
         output.note(ON_EXAMPLES)
+
+
+def _repair(
+    asked: GivenModel, data: str | None, target_db: float, result: Path | None, as_json: bool, quiet: bool
+) -> None:
+    """Search measures, write their file, and show their gains and costs."""
+    path = result or Path(f"{asked.source.name}_quantization.json")
+    journal = path.with_name(f"{path.name}.journal")
+    files.check(path)
+    with output.Steps(quiet) as steps:
+        report = openneutron.repair(**arguments(asked, data, steps), target_db=target_db, journal=journal)
+    files.write({path: (json.dumps(report.quantization, indent=2) + "\n").encode()})
+    output.show(repair_table(report), {**report.to_dict(), "file": str(path)}, as_json)
+    if not quiet:
+        output.note(f"{path} has the measures: openneutron compile {asked.source} --quantization {path}")
 
 
 def arguments(asked: GivenModel, data: str | None, steps: output.Steps) -> dict[str, Any]:

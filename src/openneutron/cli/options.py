@@ -89,6 +89,14 @@ class ModelParameters:
             "separate names by commas.",
         ),
     ] = None
+    quantization: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A quantization file, which `openneutron accuracy --repair` writes: observers, measures and float layers "
+            "(PyTorch models). --keep-float adds to it.",
+        ),
+    ] = None
     io_dtype: Annotated[
         IoDtype | None, typer.Option(help="Type of the .pte's inputs and outputs (PyTorch models).")
     ] = None
@@ -157,8 +165,10 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
     delegation = DelegationOptions(
         operators_not_to_delegate=names(given.operators_not_to_delegate), any_runtime=given.any_runtime
     )
-    quantization = QuantizationOptions(
-        keep_float=names(given.keep_float),
+    file = QuantizationOptions() if given.quantization is None else QuantizationOptions.from_file(given.quantization)
+    quantization = replace(
+        file,
+        keep_float=(*file.keep_float, *names(given.keep_float)),
         io_dtype=(given.io_dtype or IoDtype.FLOAT32).value,
         channels_last=given.channels_last,
     )

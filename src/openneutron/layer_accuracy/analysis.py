@@ -54,13 +54,13 @@ class Analysis:
             own = difference(passed, value)
             self.sums[layer].own(layer, own)
             if first and bool(own.any()):
-                self.sums[layer].at_results += _noise(wanted, lanes.with_noise(real, layer, own))
+                self.sums[layer].at_results += noise_of(wanted, lanes.with_noise(real, layer, own))
         accumulated, found = lanes.accumulated(call)
         for layer in lanes.layers:
             noise = difference(real[layer.source.name], accumulated[layer.quantize])
             self.sums[layer].accumulated += power(noise)
         self.signal += signal
-        self.noise += _noise(wanted, found)
+        self.noise += noise_of(wanted, found)
         self.samples += 1
         if isinstance(label, int):
             self.labelled += 1
@@ -78,7 +78,7 @@ def _is_right(results: Sequence[torch.Tensor], label: int) -> bool:
     return int(results[0].reshape(-1).argmax()) == label
 
 
-def _noise(wanted: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> float:
+def noise_of(wanted: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> float:
     """Return the noise of a model's results. Indices and booleans have none."""
     pairs = zip(wanted, found, strict=True)
     return sum(power(difference(one, other)) for one, other in pairs if one.is_floating_point())

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from operator import length_hint
+from pathlib import Path
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
@@ -22,11 +23,12 @@ from openneutron.layer_accuracy.npu_tensors import observed
 from openneutron.layer_accuracy.twins import Twins, twins
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.measures import quantizer_for
 from openneutron.pytorch.source.calibration_data import Calibration, CalibrationData
 from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_graph, export, samples
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report.accuracy import AccuracyReport
+from openneutron.report.repair import Cost, RepairReport
 from openneutron.third_party import suppressed
 from openneutron.timings import step
 
@@ -67,9 +69,8 @@ class Session:
 
     def twins(self) -> Twins:
         """Return the model quantized, beside its float twin."""
-        quantizer = NeutronQuantizer(NeutronTargetSpec(self.options.target))
-        quantizer.keep_float(*self.quantization.keep_float)
-        return twins(self.source, quantizer, self.samples, self.name)
+        quantizer = quantizer_for(self.quantization, NeutronTargetSpec(self.options.target))
+        return twins(self.source, quantizer, self.samples, self.name, self.quantization)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,3 +133,19 @@ def report(asked: Session, data: Any) -> AccuracyReport:
     if not found.samples:
         raise InvalidOptionError("data: there are no samples. Pass at least one tuple of the model's arguments.")
     return found
+
+
+def repair(asked: Session, data: Any, target_db: float, journal: Path | None) -> RepairReport:
+    """Return the measures that reach a target on ``data``, or on the calibration samples where it is None."""
+    from openneutron.layer_accuracy.repair import repaired
+
+    calls = list(asked.samples)
+    if data is not None:
+        calls = [call for call, _ in Labelled(data, asked.source.inputs, asked.data_options)]
+    return repaired(asked, calls, target_db, journal)
+
+
+def cost(program: compiling.CompiledModel) -> Cost:
+    """Return the cost of a compiled model."""
+    summary = program.report
+    return Cost(summary.cycles, summary.milliseconds, summary.sram_bytes, len(program.buffer), summary.cpu_macs)

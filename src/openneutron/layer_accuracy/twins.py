@@ -3,22 +3,20 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
 import torch
-from torch.fx import Graph, GraphModule, Node
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torch.fx import GraphModule, Node
 
 from openneutron.errors import InvalidModelError
+from openneutron.options import QuantizationOptions
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, module_path, title
-from openneutron.pytorch.quantizer.calibrate import calibrate_or_restore
+from openneutron.pytorch.quantizer.measures import copied, quantized_with
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
 from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs
-from openneutron.timings import advance, step
+from openneutron.timings import advance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,60 +48,19 @@ def float_graph(source: AtenGraph, name: str) -> GraphModule:
     return source.module
 
 
-def prepare(module: GraphModule, quantizer: NeutronQuantizer) -> GraphModule:
-    """Return the module with observers, ready for calibration. ``module`` is changed."""
-    quantizer.begin(module)
-    FoldBatchNorm()(module)
-    prepared = prepare_pt2e(module, quantizer)
-    assert isinstance(prepared, GraphModule)
-    return prepared
-
-
 def twins(
     source: AtenGraph,
     quantizer: NeutronQuantizer,
     calibration: Sequence[ModelInputs],
     name: str,
+    options: QuantizationOptions = QuantizationOptions(),
 ) -> Twins:
-    """Return a model quantized as ``openneutron.compile`` quantizes it, with its float twin.
-
-    ``source`` stays as it is.
-    """
+    """Return a model quantized as ``openneutron.compile`` quantizes it, with its float twin. ``source`` stays as it is."""
     module = copied(float_graph(source, name))
-    with step("Preparing"):
-        prepared = prepare(module, quantizer)
-        real = without_observers(prepared)
-    calibrate_or_restore(prepared, calibration, lambda done: advance(done, len(calibration)))
-    with step("Converting"), torch.no_grad():
-        quantized = convert_pt2e(prepared)
+    real, quantized = quantized_with(
+        module, quantizer, calibration, options, lambda done: advance(done, len(calibration))
+    )
     return Twins(real, quantized, source.inputs, name)
-
-
-def copied(module: GraphModule) -> GraphModule:
-    """Return a module with a graph of its own and the same tensors."""
-    return GraphModule(module, copy_of(module.graph))
-
-
-def copy_of(graph: Graph) -> Graph:
-    """Return a copy of a graph whose nodes have the same names, with notes of their own."""
-    made = Graph()
-    made._codegen = copy.deepcopy(graph._codegen)
-    known: dict[Node, Node] = {}
-    for node in graph.nodes:
-        known[node] = made.node_copy(node, known.__getitem__)
-        known[node].name = node.name
-        known[node].meta = dict(node.meta)
-    return made
-
-
-def without_observers(prepared: GraphModule) -> GraphModule:
-    """Return a prepared module as a float module: the same graph without observers."""
-    graph = copy_of(prepared.graph)
-    for node in list(graph.nodes):
-        if node.op == "call_module" and hasattr(prepared.get_submodule(str(node.target)), "calculate_qparams"):
-            node.replace_all_uses_with(node.args[0])
-            graph.erase_node(node)
-    return GraphModule(prepared, graph)
 
 
 def tensor_of(module: GraphModule, node: Node) -> torch.Tensor:
