@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
 import operator
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self, SupportsIndex
 
-from openneutron import targets
+from openneutron import quantization_file, targets
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import check_choice, did_you_mean, flags_of, option, size_in_bytes, split_flags
+from openneutron.quantization_file import MSE, check_observer
 
 ARENA = "arena"
 CALLER = "caller"
@@ -173,31 +172,6 @@ class CompileOptions:
         return cls(**made)
 
 
-MSE, MINMAX, PERCENTILE = "mse", "minmax", "percentile"
-
-
-def percentile_of(observer: str) -> float | None:
-    """Return the percentage of values that an observer ``percentile=99.9`` keeps; None of another observer.
-
-    >>> percentile_of("percentile=99.9")
-    99.9
-    """
-    name, _, number = observer.partition("=")
-    try:
-        return float(number) if name == PERCENTILE else None
-    except ValueError:
-        return None
-
-
-def check_observer(observer: str) -> None:
-    """Raise InvalidOptionError for an unknown observer of activations."""
-    share = percentile_of(observer) if isinstance(observer, str) else None
-    if observer not in (MSE, MINMAX) and (share is None or not 50.0 < share <= 100.0):
-        raise InvalidOptionError(
-            f"observer: it is {observer!r}; it must be {MSE}, {MINMAX}, or {PERCENTILE}=N with N above 50 and at most 100."
-        )
-
-
 FLOAT32, INT8 = "float32", "int8"
 IO_DTYPES = (FLOAT32, INT8)
 """The types of a compiled PyTorch model's inputs and outputs."""
@@ -267,69 +241,12 @@ class QuantizationOptions:
         Raises:
             InvalidOptionError: The file can't be read, or has a wrong entry.
         """
-        subject = f"quantization file '{os.fspath(path)}'"
-        try:
-            found = json.loads(Path(path).read_text())
-        except (OSError, ValueError) as error:
-            words = error.strerror if isinstance(error, OSError) else str(error)
-            raise InvalidOptionError(f"{subject}: it can't be read: {words}. Give a JSON file.") from error
-        return cls(**_file_entries(subject, found))
+        return cls(**quantization_file.entries_in(path))
 
     def to_file(self) -> dict[str, Any]:
         """Return the entries of a quantization file with these options, for JSON; those at their defaults are left out."""
-        entries = {name: getattr(self, name) for name in FILE_ENTRIES if name in changed(self)}
-        lists = {
-            name: [list(item) if isinstance(item, tuple) else item for item in value]
-            for name, value in entries.items()
-            if isinstance(value, (tuple, list))
-        }
-        return {"version": FILE_VERSION, **entries, **lists}
-
-
-FILE_VERSION = 1
-
-FILE_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "keep_float": (lambda value: _is_list(value, str), "a list of names"),
-    "observer": (lambda value: isinstance(value, str), "a text"),
-    "layer_observers": (
-        lambda value: _is_list(value, list) and all(len(item) == 2 and _is_list(item, str) for item in value),
-        "a list of pairs of a name and an observer",
-    ),
-    "equalize": (lambda value: isinstance(value, bool), "true or false"),
-    "smooth": (
-        lambda value: value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)),
-        "a number",
-    ),
-    "correct_biases": (lambda value: isinstance(value, bool), "true or false"),
-}
-"""The entries of a quantization file beside its version: fields of QuantizationOptions, with a check and its words."""
-
-
-def _is_list(value: Any, kind: type) -> bool:
-    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
-
-
-def _file_entries(subject: str, found: Any) -> dict[str, Any]:
-    """Return the fields of QuantizationOptions that a file gives. Raises InvalidOptionError for a wrong entry."""
-    if not isinstance(found, dict):
-        raise InvalidOptionError(f"{subject}: it holds a {type(found).__name__}; a JSON object is needed here.")
-    if found.get("version") != FILE_VERSION:
-        raise InvalidOptionError(
-            f"{subject}: its version is {found.get('version')!r}; this release reads {FILE_VERSION}. Make the file again."
-        )
-    given = {name: value for name, value in found.items() if name != "version"}
-    for name, value in given.items():
-        if name not in FILE_ENTRIES:
-            raise InvalidOptionError(f"{subject}: '{name}' is unknown.{did_you_mean(name, FILE_ENTRIES)}")
-        is_valid, words = FILE_ENTRIES[name]
-        if not is_valid(value):
-            raise InvalidOptionError(f"{subject}: '{name}' is {value!r}; it must be {words}.")
-    return {
-        name: tuple(tuple(item) if isinstance(item, list) else item for item in value)
-        if isinstance(value, list)
-        else value
-        for name, value in given.items()
-    }
+        names = changed(self)
+        return quantization_file.entries_of({name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

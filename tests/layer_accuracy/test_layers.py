@@ -12,7 +12,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 import openneutron
-from openneutron.api.pytorch import CompiledModel
+from openneutron.api.pytorch import CompiledModel, compile_module
 from openneutron.errors import OpenNeutronError
 from openneutron.layer_accuracy import session
 from openneutron.layer_accuracy.analysis import analysed
@@ -72,6 +72,7 @@ def asked(model: nn.Module, seed: int = 0, example: tuple[torch.Tensor, ...] = E
         QuantizationOptions(),
         DelegationOptions(),
         "net",
+        compile_module,
     )
 
 
@@ -187,6 +188,7 @@ def test_a_model_with_cpu_fallbacks_has_all_layers_too() -> None:
         QuantizationOptions(),
         DelegationOptions(),
         "net",
+        compile_module,
     )
     both = whole.twins()
     program = session.compiled(both, whole)

@@ -12,6 +12,7 @@ from torch import nn
 
 import openneutron
 from openneutron import QuantizationOptions
+from openneutron.api.pytorch import compile_module
 from openneutron.errors import InvalidOptionError
 from openneutron.layer_accuracy import session
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions
@@ -56,7 +57,16 @@ def decibels(**options: object) -> float:
     quantization = QuantizationOptions(**options)  # type: ignore[arg-type]
     model = uneven()
     whole = session.Session(
-        model, EXAMPLE, None, samples(), DataOptions(), CompileOptions(), quantization, DelegationOptions(), "net"
+        model,
+        EXAMPLE,
+        None,
+        samples(),
+        DataOptions(),
+        CompileOptions(),
+        quantization,
+        DelegationOptions(),
+        "net",
+        compile_module,
     )
     found = session.report(whole, None)
     assert found.result_db is not None
@@ -81,7 +91,16 @@ def test_equalized_channels_compute_the_same_in_float() -> None:
     model, call = uneven(), samples(1)[0]
     options = QuantizationOptions(equalize=True, smooth=0.5)
     whole = session.Session(
-        model, EXAMPLE, None, samples(), DataOptions(), CompileOptions(), options, DelegationOptions(), "net"
+        model,
+        EXAMPLE,
+        None,
+        samples(),
+        DataOptions(),
+        CompileOptions(),
+        options,
+        DelegationOptions(),
+        "net",
+        compile_module,
     )
     real = whole.twins().real
     torch.testing.assert_close(real(*call), model(*call), rtol=1e-4, atol=1e-4)

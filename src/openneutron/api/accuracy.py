@@ -86,7 +86,8 @@ def accuracy(
     arguments = (example_inputs, example_kwargs, calibration, data, data_options)
     with measured(progress):
         asked, session = _session(model, *arguments, options, quantization, delegation, loading, name)
-        return session.report(asked, data)
+        report: AccuracyReport = session.report(asked, data)
+    return report
 
 
 def repair(
@@ -152,7 +153,8 @@ def repair(
         files.check(path)
     with measured(progress):
         asked, session = _session(model, *arguments, options, quantization, delegation, loading, name)
-        return session.repair(asked, data, float(target_db), path)
+        report: RepairReport = session.repair(asked, data, float(target_db), path)
+    return report
 
 
 MOST_DB = 150.0
@@ -193,6 +195,7 @@ def _session(
             f"'{path.name}' is quantized already, so that there is no float model. Pass the PyTorch model."
         )
     with needs_pytorch("PyTorch models take"), step(LOADING):
+        from openneutron.api.pytorch import compile_module
         from openneutron.layer_accuracy import session
         from openneutron.pytorch.source.exported_file import load_exported
     if path is not None:
@@ -208,5 +211,6 @@ def _session(
         quantization,
         delegation,
         name or ("model" if path is None else path.name),
+        compile_module,
     )
     return asked, session

@@ -184,7 +184,7 @@ def results(module: GraphModule, values: Values) -> list[torch.Tensor]:
 
 def _dequantized(quantize: Node, stored: torch.Tensor) -> torch.Tensor:
     scale, zero_point = quantize.args[1:3]
-    return (stored.to(torch.float32) - zero_point) * scale  # type: ignore[operator,no-any-return]
+    return (stored.to(torch.float32) - zero_point) * scale
 
 
 def _plan(

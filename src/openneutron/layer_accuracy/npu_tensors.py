@@ -112,7 +112,7 @@ Signature = tuple[float, int, int]
 def _signature(node: Node) -> Signature:
     """Return scale, zero point and number of elements of a quantized tensor."""
     scale, zero_point = node.args[1:3]
-    return float(np.float32(scale)), int(zero_point), node.args[0].meta["val"].numel()  # type: ignore[arg-type,union-attr]
+    return float(np.float32(scale)), int(zero_point), node.args[0].meta["val"].numel()
 
 
 def _places(

@@ -22,9 +22,10 @@ from openneutron.layer_accuracy.lanes import Lanes, constants_of, in_float, resu
 from openneutron.layer_accuracy.session import Session
 from openneutron.layer_accuracy.statistics import power, usable
 from openneutron.layer_accuracy.twins import Layer
-from openneutron.options import MINMAX, QuantizationOptions
+from openneutron.options import QuantizationOptions
 from openneutron.pytorch.graph.program import module_path
 from openneutron.pytorch.source.exporting import ModelInputs
+from openneutron.quantization_file import MINMAX
 from openneutron.report.accuracy import decibels
 from openneutron.report.repair import Chosen, Cost, RepairReport
 from openneutron.timings import advance, step
@@ -36,6 +37,9 @@ OBSERVERS = (MINMAX, "percentile=99.99", "percentile=99.9")
 SMOOTH = 0.5
 LAYERS_TRIED = 3
 """Layers whose ranges are tried one by one, and layers of which the best is left float: those with the most noise."""
+
+ATTEMPTS = 3
+"""Searches, each with a target that is higher by what the NPU's ratio is below PyTorch's."""
 
 NOISELESS_DB = 300.0
 """Stands for the ratio without noise."""
@@ -96,8 +100,8 @@ class Search:
         advance(self.tried, self.tried + 1)
         return known
 
-    def run(self) -> None:
-        """Choose measures until the target is reached, or nothing gains any more."""
+    def run(self) -> float:
+        """Choose measures until the target is reached, or nothing gains any more. Return the ratio."""
         now = self.ratio(self.options())
         for candidates in (self._free, self._observers, self._float):
             while now < self.target_db:
@@ -112,6 +116,7 @@ class Search:
         for measure, _ in reversed(list(self.chosen[:-1])):
             if now >= self.target_db and self.ratio(self.options(measure)) >= self.target_db:
                 self.chosen = [item for item in self.chosen if item[0] is not measure]
+        return self.ratio(self.options())
 
     def _free(self) -> Iterator[Measure]:
         taken = {measure.field for measure, _ in self.chosen}
@@ -163,24 +168,30 @@ def repaired(asked: Session, calls: Sequence[ModelInputs], target_db: float, jou
     known = Journal(journal, digest(asked.source.module, [*asked.samples, *calls], settings))
     search = Search(asked, calls, known, target_db)
     complete = True
-    with step("Searching measures"):
-        try:
-            search.run()
-        except KeyboardInterrupt:
-            complete = False
     before_db, before = _measured(asked, calls)
+    after_db, after = before_db, before
+    try:
+        for _ in range(ATTEMPTS):
+            with step("Searching measures"):
+                ratio = search.run()
+            if search.chosen:
+                after_db, after = _measured(replace(asked, quantization=search.options()), calls)
+            if after_db >= target_db or ratio < search.target_db:
+                break
+            # The NPU rounds otherwise than PyTorch does.
+            search.target_db += target_db - after_db
+    except KeyboardInterrupt:
+        complete = False
+        after_db, after = _measured(replace(asked, quantization=search.options()), calls)
     quantization = asked.quantization
     steps: list[Chosen] = []
-    ratio = search.ratio(quantization)
+    ratio = search.ratio(quantization) if search.chosen else 0.0
     for measure, _ in search.chosen:
         quantization = measure.added(quantization)
-        after = search.ratio(quantization)
-        here = None
-        if not measure.is_free:
-            here = _cost(replace(asked, quantization=quantization))
-        steps.append(Chosen(measure.words, ratio, after, here))
-        ratio = after
-    after_db, cost = (before_db, before) if not steps else _measured(replace(asked, quantization=quantization), calls)
+        gained = search.ratio(quantization)
+        cost = None if measure.is_free else _cost(replace(asked, quantization=quantization))
+        steps.append(Chosen(measure.words, ratio, gained, cost))
+        ratio = gained
     if complete:
         known.remove()
     return RepairReport(
@@ -191,7 +202,7 @@ def repaired(asked: Session, calls: Sequence[ModelInputs], target_db: float, jou
         after_db,
         tuple(steps),
         before,
-        cost,
+        after,
         quantization.to_file(),
         len(known.known),
         complete,

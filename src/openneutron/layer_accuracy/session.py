@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from operator import length_hint
@@ -14,7 +14,6 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-import openneutron.api.pytorch as compiling
 from openneutron.data.samples import Label
 from openneutron.errors import InvalidOptionError
 from openneutron.layer_accuracy.analysis import analysed
@@ -46,6 +45,8 @@ class Session:
     quantization: QuantizationOptions
     delegation: DelegationOptions
     name: str
+    compile_module: Callable[..., Any]
+    """The function of ``openneutron.api.pytorch``, which is above this part."""
 
     @cached_property
     def source(self) -> AtenGraph:
@@ -97,12 +98,12 @@ class Labelled:
         return length_hint(self.given)
 
 
-def compiled(both: Twins, asked: Session) -> compiling.CompiledModel:
+def compiled(both: Twins, asked: Session) -> Any:
     """Return the compiled program of a quantized module."""
     with suppressed(), step("Exporting the quantized model"):
         program = lifted(both.quantized, both.inputs) or export(both.quantized, both.inputs, both.name)
     delegation = dataclasses.replace(asked.delegation, must_delegate=False, any_runtime=True)
-    return compiling.compile_module(
+    return asked.compile_module(
         program,
         both.inputs.args,
         both.inputs.kwargs,
@@ -115,7 +116,7 @@ def compiled(both: Twins, asked: Session) -> compiling.CompiledModel:
     )
 
 
-def lanes(both: Twins, program: compiling.CompiledModel) -> Lanes:
+def lanes(both: Twins, program: Any) -> Lanes:
     """Return twins ready to be compared, with the tensors inside the delegate calls of their program."""
     with suppressed(), step("Keeping all tensors"):
         return Lanes.of(both, observed(program.partitions, both.quantized, both.inputs, program.target))
@@ -145,7 +146,7 @@ def repair(asked: Session, data: Any, target_db: float, journal: Path | None) ->
     return repaired(asked, calls, target_db, journal)
 
 
-def cost(program: compiling.CompiledModel) -> Cost:
+def cost(program: Any) -> Cost:
     """Return the cost of a compiled model."""
     summary = program.report
     return Cost(summary.cycles, summary.milliseconds, summary.sram_bytes, len(program.buffer), summary.cpu_macs)

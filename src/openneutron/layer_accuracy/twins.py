@@ -92,16 +92,16 @@ class Layer:
 
     @property
     def scale(self) -> float:
-        return float(self.quantize.args[1])  # type: ignore[arg-type]
+        return float(self.quantize.args[1])
 
     @property
     def zero_point(self) -> int:
-        return int(self.quantize.args[2])  # type: ignore[arg-type]
+        return int(self.quantize.args[2])
 
     @property
     def bounds(self) -> tuple[float, float]:
         """Return the representable range."""
-        low, high = (int(each) for each in self.quantize.args[3:5])  # type: ignore[arg-type]
+        low, high = (int(each) for each in self.quantize.args[3:5])
         return (low - self.zero_point) * self.scale, (high - self.zero_point) * self.scale
 
     @property
@@ -136,7 +136,7 @@ def _lead(source: Node) -> Node:
     node = source
     while node.op == "call_function" and not is_dequantize(node):
         operands = node.all_input_nodes
-        if any(is_dequantize(item) and item.args[0].op == "get_attr" for item in operands[1:]):  # type: ignore[union-attr]
+        if any(is_dequantize(item) and item.args[0].op == "get_attr" for item in operands[1:]):
             return node
         if len(operands) != 1:
             break

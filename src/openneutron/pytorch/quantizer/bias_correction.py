@@ -81,7 +81,7 @@ def _computed(node: Node, values: Values) -> Any:
 def _correct(module: GraphModule, node: Node, twin: Node, here: list[Values], there: list[Values]) -> None:
     """Correct the bias of one layer, whose inputs are known on both sides."""
     operand = node.args[2] if len(node.args) > 2 else None
-    if not isinstance(operand, Node) or not is_dequantize(operand) or operand.args[0].op != "get_attr":  # type: ignore[union-attr]
+    if not isinstance(operand, Node) or not is_dequantize(operand) or operand.args[0].op != "get_attr":
         return
     axis = CHANNEL_AXES[node.target]
     differences = []
@@ -91,8 +91,8 @@ def _correct(module: GraphModule, node: Node, twin: Node, here: list[Values], th
         differences.append(difference.mean([other for other in range(difference.dim()) if other != channel]))
     shift = torch.stack(differences).mean(0)
     scale = operand.args[1]
-    scales = attrgetter(str(scale.target))(module) if isinstance(scale, Node) else torch.tensor(float(scale))  # type: ignore[arg-type]
-    stored = attrgetter(str(operand.args[0].target))(module)  # type: ignore[union-attr]
+    scales = attrgetter(str(scale.target))(module) if isinstance(scale, Node) else torch.tensor(float(scale))
+    stored = attrgetter(str(operand.args[0].target))(module)
     changed = (stored.double() + torch.round(shift / scales.double())).clamp(INT32_MIN, INT32_MAX)
     stored.copy_(changed.to(torch.int32))
     for values in here:

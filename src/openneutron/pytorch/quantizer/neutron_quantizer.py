@@ -32,7 +32,7 @@ from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_cl
 from openneutron.pytorch.quantizer import settings
 from openneutron.pytorch.quantizer.observers import fixed_parameters
 from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, normalized
-from openneutron.pytorch.quantizer.settings import USUAL, Choice, Overrides, QuantizationConfig, Usual
+from openneutron.pytorch.quantizer.settings import Choice, Overrides, QuantizationConfig, Usual
 from openneutron.pytorch.quantizer.specs import (
     ChosenSpec,
     act_qspec,
@@ -287,7 +287,7 @@ class NeutronQuantizer(Quantizer):
         if not isinstance(weight, Node) or weight not in constants:
             return False
         axis = rule.weight_axis(node) if callable(rule.weight_axis) else rule.weight_axis
-        spec = weight_spec(axis, self.is_qat) if config.weight is USUAL else config.weight
+        spec = weight_spec(axis, self.is_qat) if isinstance(config.weight, Usual) else config.weight
         inputs[weight] = spec
         bias = _argument(node, rule.bias)
         if isinstance(bias, Node) and bias.op == "get_attr" and spec is not None and inputs[first] is not None:

@@ -19,8 +19,8 @@ from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
 
 from openneutron.ops import BY_NAME
 from openneutron.ops.reductions import LEAST_SCALE
-from openneutron.options import MINMAX, check_observer, percentile_of
 from openneutron.pytorch.operators.annotations import LARGEST_VALUE
+from openneutron.quantization_file import MINMAX, check_observer, percentile_of
 
 BINS = 2048
 CANDIDATES = 128
