@@ -13,7 +13,7 @@ import openneutron
 from openneutron import files
 from openneutron.api.compile import LOADING
 from openneutron.cli import output
-from openneutron.cli.model_source import DataParameters, LiteRTFile
+from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.report.accuracy import SHOWN, accuracy_table
@@ -109,12 +109,12 @@ def arguments(asked: GivenModel, data: str | None, steps: output.Steps) -> dict[
     with suppressed(), measured(steps):
         with needs_pytorch("PyTorch models take"), step(LOADING):
             from openneutron.cli import pytorch_source
+            from openneutron.pytorch.source.calibration_data import CalibrationData
         with step("Loading the model"):
             loaded = pytorch_source.load(source, asked.weights)
             compared = None
             if data is not None:
-                there = DataParameters(data, asked.data.options)
-                compared = pytorch_source.samples(source, loaded, there, asked.weights)
+                compared = CalibrationData.of(data, loaded.call, asked.data.options, "--data")
             calibration: Any = compared
             if asked.data.path is not None or data is None:
                 calibration = pytorch_source.samples(source, loaded, asked.data, asked.weights)

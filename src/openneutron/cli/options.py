@@ -185,6 +185,7 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
             "calibration": given.calibration,
             **asdict(data.options),
             "weights": given.weights,
+            "quantization": given.quantization,
         }
         check_for_tflite(
             str(source), files, options, quantization, delegation, lambda name: f"--{name.replace('_', '-')}"
