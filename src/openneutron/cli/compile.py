@@ -68,8 +68,10 @@ def compile_model(
     shows the operators on the NPU, the operators on the CPU with their reasons, latency and memory. With --json, "timings"
     has the wall_seconds and cpu_seconds of the whole and, in "steps", of each step, without those of the steps inside it.
 
-    A calibration folder has .npy files, each with one sample or several along the first axis; for a model of several
-    inputs, NAME_0.npy, NAME_1.npy ... belong together. A .npz file has arrays input0, input1 ... in the same way.
+    Calibration data are pictures (.png, .jpg, .jpeg, .bmp) or WAV files, flat or with a folder for each class, with the steps of
+    --preprocess; or the model's inputs themselves: .npy files, each with one sample or several along the first axis (for a
+    model of several inputs, NAME_0.npy, NAME_1.npy ... belong together), a .npz file with arrays input0, input1 ... in the
+    same way, or what a loader in a Python file yields.
     """
     path, outputs = _results(asked, result, intermediates, kernel_selection, dump_kernel_selection)
     with output.Steps(quiet) as steps:
@@ -134,9 +136,9 @@ def compiled(
                 from openneutron.cli import pytorch_source
             with step("Loading the model"):
                 loaded = pytorch_source.load(source, asked.weights)
-                samples = [pytorch_source.as_sample(loaded.call)]
-                if asked.calibration is not None or not for_figures:
-                    samples = pytorch_source.samples(source, loaded, asked.calibration, asked.weights)
+                samples = [loaded.call.as_sample()]
+                if asked.data.path is not None or not for_figures:
+                    samples = pytorch_source.samples(source, loaded, asked.data, asked.weights)
         result: CompiledModel = (analyse if for_figures else openneutron.compile)(
             loaded.model,
             loaded.call.args,

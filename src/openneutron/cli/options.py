@@ -16,7 +16,7 @@ from openneutron import targets
 from openneutron.api.compile import check_for_tflite
 from openneutron.cache import opened
 from openneutron.cli import model_source
-from openneutron.cli.model_source import BuiltInModel, ExportedFile, LiteRTFile, ModelSource
+from openneutron.cli.model_source import BuiltInModel, DataParameters, ExportedFile, LiteRTFile, ModelSource
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import Flag, flags_of
 from openneutron.options import FLOAT32, INT8, CompileOptions, DelegationOptions, QuantizationOptions
@@ -36,12 +36,27 @@ class ModelParameters:
 
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, file.py:function, .pt2 or .tflite.")]
     calibration: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            metavar="DIR_OR_NPZ",
-            help="Typical inputs, which determine the int8 scales: a folder of .npy files or a .npz file (PyTorch models); "
-            "default: the example inputs.",
+            metavar="DATA",
+            help="Typical inputs, which determine the int8 scales: a folder of pictures, WAV files or .npy files, flat or with a "
+            "folder for each class, a .npy or .npz file, or file.py:loader (PyTorch models); default: the example inputs.",
         ),
+    ] = None
+    preprocess: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STEPS",
+            help="From a picture or sound to the model's input: resize=256,crop=224,mean=0.485:0.456:0.406,"
+            "std=0.229:0.224:0.225, or file.py:function.",
+        ),
+    ] = None
+    sample_rate: Annotated[
+        int | None, typer.Option(metavar="HZ", help="Resample WAV files to this rate; default: as they are.")
+    ] = None
+    calibration_samples: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Calibrate with N samples, evenly spread over the data; default: all."),
     ] = None
     weights: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A state_dict to load first: .pt or .pth (PyTorch models).")
@@ -104,13 +119,13 @@ class ModelParameters:
 
 @dataclass(frozen=True, slots=True)
 class GivenModel:
-    """A model as a command gets it, with its options. ``quantization``, ``calibration`` and ``weights`` apply to PyTorch models only."""
+    """A model as a command gets it, with its options. ``quantization``, ``data`` and ``weights`` apply to PyTorch models only."""
 
     source: ModelSource
     options: CompileOptions
     delegation: DelegationOptions
     quantization: QuantizationOptions
-    calibration: Path | None
+    data: DataParameters
     weights: Path | None
     cache: Path | None = None
 
@@ -122,7 +137,7 @@ class GivenModel:
     def on_examples(self) -> bool:
         """Return whether int8 scales come from the example inputs because no calibration data is given. Built-in models
         with random weights use random inputs of their own."""
-        return self.calibration is None and (not isinstance(self.source, BuiltInModel) or self.weights is not None)
+        return self.data.path is None and (not isinstance(self.source, BuiltInModel) or self.weights is not None)
 
 
 def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
@@ -147,14 +162,21 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
         io_dtype=(given.io_dtype or IoDtype.FLOAT32).value,
         channels_last=given.channels_last,
     )
+    data = DataParameters(given.calibration, given.preprocess, given.sample_rate, given.calibration_samples)
     if isinstance(source, LiteRTFile):
-        files = {"calibration": given.calibration, "weights": given.weights}
+        files = {
+            "calibration": given.calibration,
+            "preprocess": given.preprocess,
+            "sample_rate": given.sample_rate,
+            "calibration_samples": given.calibration_samples,
+            "weights": given.weights,
+        }
         check_for_tflite(
             str(source), files, options, quantization, delegation, lambda name: f"--{name.replace('_', '-')}"
         )
     else:
-        model_source.check_early(source, given.calibration, given.weights)
-    return GivenModel(source, options, delegation, quantization, given.calibration, given.weights, given.cache)
+        model_source.check_early(source, data, given.weights)
+    return GivenModel(source, options, delegation, quantization, data, given.weights, given.cache)
 
 
 def takes_a_model(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
