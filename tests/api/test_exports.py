@@ -24,6 +24,7 @@ EXPORTS = {
     "QuantizationOptions",
     "calibrate_and_quantize",
     "compile",
+    "evaluate",
     "export_bundle",
     "generate_neutron_compile_spec",
     "load",

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.cache.digests import LIBRARIES, code
+from openneutron.data import ModelInput, Sample, Source
+from openneutron.data import source as source_of
 from openneutron.errors import InvalidOptionError
 from openneutron.evaluation import cluster, processes
 from openneutron.evaluation.job import Job
@@ -18,10 +20,11 @@ from openneutron.evaluation.metrics import metric as metric_of
 from openneutron.evaluation.metrics import usual
 from openneutron.evaluation.records import Failure, Record
 from openneutron.evaluation.results import Evaluation, pair_results, side_results, worst_classes
-from openneutron.evaluation.samples import Description, GivenSample, GivenSamples, Samples, shards
-from openneutron.evaluation.sides import FLOAT, INT8, NPU, PTE, TFLITE, Side, cores
+from openneutron.evaluation.samples import DataSet, Shard, absolute, shards
+from openneutron.evaluation.sides import EXPORTED, FLOAT, INT8, NPU, PTE, TFLITE, Side, cores
 from openneutron.litert.write import pack
 from openneutron.options import Progress, silent
+from openneutron.python_function import parsed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,6 +41,9 @@ def evaluate(
     *,
     model: nn.Module | ExportedProgram | None = None,
     metric: str | None = None,
+    preprocess: str | Callable[[Any], Any] | None = None,
+    sample_rate: int | None = None,
+    data_samples: int | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
     progress: Progress = silent,
@@ -49,19 +55,22 @@ def evaluate(
 
     Args:
         program: The result of ``openneutron.compile``.
-        data: The samples: a sequence of pairs (input, label) or of inputs alone, where an input is an array or tensor, or a
-            tuple of them for a model of several inputs. A label is the number of a class, or an array in the shape of the
-            model's first output.
+        data: The samples with their labels: a folder of pictures, WAV files or ``.npy`` files with a folder for each class, a
+            ``.npz`` file with an array ``labels``, ``file.py:loader``, a Dataset or DataLoader, or any iterable of
+            (input, label). A label is the number of a class, or an array in the shape of the model's first output.
         model: The float model that the program was compiled from; None leaves the float side out. A ``.tflite`` has none.
         metric: ``top1``, ``top5``, ``mse``, or ``file.py:function``, a function that gets the outputs in a tuple and the sample
             (with ``arrays``, ``label`` and ``name``) and returns a number, whose mean is the metric. None: ``top1`` for
             classes, ``mse`` for arrays; without labels the sides are compared with each other alone.
+        preprocess: The steps from a picture or sound to the model's input, as text, ``file.py:function`` or a function.
+        sample_rate: The rate in Hz that WAV files are resampled to.
+        data_samples: At most so many samples, evenly spread over all of them.
         workers: The number of processes, this one included; None: one for each processor core.
         scheduler: The address of a Dask scheduler, such as ``tcp://localhost:8786``, whose workers do the work.
         progress: A function that is called with the name of a step, the number of its finished samples, and the number of all.
 
     Returns:
-        The evaluation, with the ``sides``, the ``pairs`` of sides, the ``worst`` classes, and ``to_dict()``.
+        The evaluation, with the ``sides``, the ``pairs`` of sides, the ``worst`` classes, ``to_dict()`` and ``summary()``.
 
     Raises:
         InvalidOptionError: The data does not fit the model or the metric, the metric fails, or the scheduler does not answer.
@@ -70,7 +79,7 @@ def evaluate(
 
     >>> import openneutron
     >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
-    >>> openneutron.evaluate(program, pairs, model=model).side("npu").metric  # doctest: +SKIP
+    >>> openneutron.evaluate(program, "digits/", model=model).side("npu").metric  # doctest: +SKIP
     >>> openneutron.evaluate(None, [], workers=0)
     Traceback (most recent call last):
         ...
@@ -78,58 +87,75 @@ def evaluate(
     """
     if workers is not None and workers < 1:
         raise InvalidOptionError(f"workers: it is {workers}; at least one process evaluates.")
-    samples = _given(data, inputs(program))
-    return evaluated(program, samples, None, "samples in memory", model, metric, workers, scheduler, progress)
+    wanted = inputs(program)
+    if isinstance(data, (str, os.PathLike)) and (preprocess is None or isinstance(preprocess, str)):
+        data_set = DataSet(os.fspath(data), wanted, preprocess, sample_rate, data_samples, "data")
+        return evaluated(program, data_set, model, metric, workers, scheduler, progress)
+    samples = source_of(data, wanted, preprocess=preprocess, sample_rate=sample_rate, limit=data_samples, option="data")
+    return evaluated(program, samples, model, metric, workers, scheduler, progress)
 
 
 def evaluated(
     program: CompiledModel | CompiledLiteRTModel,
-    samples: Samples,
-    description: Description | None,
-    name: str,
+    data: DataSet | Source,
     model: nn.Module | ExportedProgram | None,
     metric: str | None,
     workers: int | None,
     scheduler: str | None,
     progress: Progress,
 ) -> Evaluation:
-    """Return the evaluation on these samples, which messages and tables call ``name``. ``description`` opens them in other
-    processes; None sends the samples themselves. Raises as ``evaluate`` does."""
-    if not len(samples):
-        raise InvalidOptionError(f"data: '{name}' has no samples. Give at least one.")
-    chosen = usual(samples) if metric is None else metric
+    """Return the evaluation on the samples of a data set, which other processes open too, or of a source, whose samples are
+    sent to them. Raises as ``evaluate`` does."""
+    source = data if isinstance(data, Source) else data.open()
+    # A loader of unknown length is read once, and not in each process.
+    items = tuple(source) if isinstance(data, Source) or source.count is None else None
+    count = len(source) if items is None else len(items)
+    if not count:
+        raise InvalidOptionError(f"data: '{source.name}' has no samples. Give at least one.")
+    first: Sample = source[0] if items is None else items[0]
+    chosen = usual(first.label) if metric is None else metric
     is_share = chosen is not None and metric_of(chosen).is_share
     sides, notes = _sides(program, model)
     if chosen is None:
         notes = (*notes, "The samples have no labels: agreement and SQNR alone.")
-    job = Job(program.name, sides, inputs(program), chosen, description, len(samples), code(*LIBRARIES))
+    data_set = data if items is None and isinstance(data, DataSet) else None
+    job = Job(program.name, sides, chosen, data_set, count, code(*LIBRARIES))
     start = time.perf_counter()
-    records = _records(job, samples, workers, scheduler, progress)
+    records = _records(job, shards(count, items), workers, scheduler, progress)
     seconds = time.perf_counter() - start
     names = [side.name for side in sides]
     return Evaluation(
         model=program.name,
         target=program.target.name,
-        data=name,
-        samples=len(records),
+        data=source.name,
+        samples=count,
         metric=chosen,
         sides=side_results(names, records, is_share),
         pairs=pair_results(names, job.pairs, records),
-        worst=worst_classes(records, samples.classes),
+        worst=worst_classes(records, source.classes),
         notes=notes,
         wall_seconds=seconds,
     )
 
 
-def inputs(program: CompiledModel | CompiledLiteRTModel) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Return shape and type of each of a program's inputs."""
+def inputs(program: CompiledModel | CompiledLiteRTModel) -> tuple[ModelInput, ...]:
+    """Return a program's inputs."""
     if isinstance(program, CompiledLiteRTModel):
         graph = program.compiled.graph
         tensors = [graph[tensor] for tensor in graph.inputs]
-        return tuple((tensor.shape, tensor.dtype.numpy.name) for tensor in tensors)
+        return tuple(
+            ModelInput(
+                tensor.shape,
+                tensor.dtype.numpy,
+                None if tensor.quant is None or tensor.quant.per_channel else tensor.quant,
+                channels_last=True,
+            )
+            for tensor in tensors
+        )
     from openneutron.pytorch.run.exported import inputs_of
+    from openneutron.pytorch.source import calibration_data
 
-    return tuple((tuple(x.shape), str(x.dtype).removeprefix("torch.")) for x in inputs_of(program.quantized).tensors)
+    return tuple(calibration_data.inputs_of(inputs_of(program.quantized)))
 
 
 def _sides(
@@ -150,21 +176,20 @@ def _sides(
 
     call = inputs_of(program.quantized)
     quantized, has_state = written(program.quantized, call, program.name)
-    sides = [Side(INT8, ".pt2", quantized, has_state), Side(NPU, PTE, program.buffer, has_state)]
+    sides = (Side(INT8, EXPORTED, quantized, has_state), Side(NPU, PTE, program.buffer, has_state))
     if model is None:
-        return tuple(sides), ("The float model is not given: there is no float side.",)
+        return sides, ("The float model is not given: there is no float side.",)
     content, keeps = written(model, call, program.name)
-    return (Side(FLOAT, ".pt2", content, keeps), *sides), ()
+    return (Side(FLOAT, EXPORTED, content, keeps), *sides), ()
 
 
 def _records(
-    job: Job, samples: Samples, workers: int | None, scheduler: str | None, progress: Progress
+    job: Job, parts: Sequence[Shard], workers: int | None, scheduler: str | None, progress: Progress
 ) -> list[Record]:
     """Return the facts of all samples, in their order. Raises InvalidOptionError for the first sample found that can't be
     evaluated."""
-    parts = shards(samples, in_memory=job.data is None)
     if scheduler is not None:
-        found = cluster.answers(job.to_bytes(), parts, scheduler)
+        found = cluster.answers(_for_another_folder(job).to_bytes(), parts, scheduler)
     else:
         found = processes.answers(job.to_bytes(), parts, workers or cores())
     answers: list[tuple[Record, ...]] = [()] * len(parts)
@@ -179,26 +204,6 @@ def _records(
     return [record for answer in answers for record in answer]
 
 
-def _given(data: Any, wanted: Sequence[tuple[tuple[int, ...], str]]) -> GivenSamples:
-    """Return a caller's samples as arrays of the model's inputs."""
-    return GivenSamples(_sample(item, place, wanted) for place, item in enumerate(data))
-
-
-def _sample(item: Any, place: int, wanted: Sequence[tuple[tuple[int, ...], str]]) -> GivenSample:
-    has_label = isinstance(item, (tuple, list)) and len(item) == 2
-    if has_label and len(wanted) > 1:
-        has_label = isinstance(item[0], (tuple, list))
-    parts, label = item if has_label else (item, None)
-    parts = parts if isinstance(parts, (tuple, list)) else (parts,)
-    arrays = tuple(np.asarray(part) for part in parts)
-    if len(arrays) == len(wanted):
-        arrays = tuple(_fitted(array, *one) for array, one in zip(arrays, wanted, strict=True))
-    label = label if label is None or isinstance(label, int) else np.asarray(label)
-    return GivenSample(arrays, label, f"sample {place}")
-
-
-def _fitted(array: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Return an array with the batch axis of the model's input, and in its width; what does not fit stays as it is."""
-    if shape[:1] == (1,) and array.shape == shape[1:]:
-        array = array[np.newaxis]
-    return array.astype(dtype) if array.dtype.kind == np.dtype(dtype).kind else array
+def _for_another_folder(job: Job) -> Job:
+    metric = absolute(job.metric) if job.metric is not None and parsed(job.metric) else job.metric
+    return dataclasses.replace(job, metric=metric, data=None if job.data is None else job.data.absolute())

@@ -129,8 +129,8 @@ def check_early(source: PyTorchModel, samples: DataParameters, weights: Path | N
     check_data(samples)
 
 
-def check_data(samples: DataParameters) -> None:
-    """Check the calibration data as far as that is possible without the model.
+def check_data(samples: DataParameters, option: str = "--calibration") -> None:
+    """Check the data of an option as far as that is possible without the model.
 
     Raises InvalidOptionError where the data can't be used, or an option of data is given without data, MissingToolError
     where a package for its files is not installed.
@@ -138,7 +138,7 @@ def check_data(samples: DataParameters) -> None:
     if samples.path is not None:
         from openneutron import data
 
-        data.check(samples.path, samples.preprocess, samples.sample_rate, samples.limit)
+        data.check(samples.path, samples.preprocess, samples.sample_rate, samples.limit, option)
         return
     given = {
         "--preprocess": samples.preprocess,

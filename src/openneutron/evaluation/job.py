@@ -6,17 +6,18 @@ from __future__ import annotations
 import itertools
 import pickle
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
+from openneutron.data import Sample, Source
 from openneutron.errors import InvalidOptionError, OpenNeutronError
 from openneutron.evaluation.metrics import Metric, class_of, metric
 from openneutron.evaluation.records import Failure, Record, SideRecord, compared, found
-from openneutron.evaluation.samples import Description, Sample, Samples, Shard
+from openneutron.evaluation.samples import DataSet, Shard
 from openneutron.evaluation.sides import Run, Side, one_thread
 
 
@@ -24,16 +25,14 @@ from openneutron.evaluation.sides import Run, Side, one_thread
 class Job:
     """All that the shards of an evaluation have in common.
 
-    ``inputs``: shape and type of each of the model's inputs. ``data`` opens the samples; None where each shard has its own.
-    ``count`` is the number of samples. ``code`` is the digest of the package and its versions in the process that began the
+    ``data`` opens the samples; None where each shard has its own. ``count`` is the number of samples. ``code`` is the digest of the package and its versions in the process that began the
     evaluation: others must have the same, or results would depend on the process.
     """
 
     model: str
     sides: tuple[Side, ...]
-    inputs: tuple[tuple[tuple[int, ...], str], ...]
     metric: str | None
-    data: Description | None
+    data: DataSet | None
     count: int
     code: str = field(repr=False)
 
@@ -73,7 +72,7 @@ class _Opened:
     job: Job
     runs: tuple[Run, ...]
     metric: Metric | None
-    samples: Samples | None
+    samples: Source | None
 
     def samples_of(self, shard: Shard) -> Iterable[Sample]:
         if shard.items is not None:
@@ -82,7 +81,6 @@ class _Opened:
         return self.samples[shard.start : shard.stop]
 
     def record(self, sample: Sample) -> Record:
-        self._check(sample)
         outputs: list[list[np.ndarray]] = []
         sides: list[SideRecord] = []
         for run in self.runs:
@@ -93,26 +91,6 @@ class _Opened:
             sides.append(SideRecord(score, found(outputs[-1]), seconds))
         pairs = tuple(compared(outputs[one], outputs[other]) for one, other in self.job.pairs)
         return Record(None if sample.label is None else class_of(sample.label), tuple(sides), pairs)
-
-    def _check(self, sample: Sample) -> None:
-        check_fits(sample.arrays, self.job.inputs, f"sample '{sample.name}'", self.job.model)
-
-
-def check_fits(
-    arrays: Sequence[np.ndarray], inputs: Sequence[tuple[tuple[int, ...], str]], subject: str, model: str
-) -> None:
-    """Raise InvalidOptionError where the arrays of a sample are not a model's inputs."""
-    if len(arrays) != len(inputs):
-        raise InvalidOptionError(
-            f"data: {subject} has {len(arrays)} arrays; '{model}' takes {len(inputs)} inputs. Give an array for each input."
-        )
-    for place, (array, (shape, dtype)) in enumerate(zip(arrays, inputs, strict=True)):
-        if tuple(array.shape) != shape or array.dtype.name != dtype:
-            there = f"{array.dtype.name}[{','.join(map(str, array.shape))}]"
-            raise InvalidOptionError(
-                f"data: {subject} has {there} for input {place}; '{model}' takes {dtype}[{','.join(map(str, shape))}]. Store "
-                "the model's inputs after all preprocessing."
-            )
 
 
 @lru_cache(maxsize=1)

@@ -7,14 +7,17 @@ import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from openneutron.data import Sample
 from openneutron.errors import InvalidOptionError
 from openneutron.evaluation.records import row
-from openneutron.evaluation.samples import Sample, Samples
+from openneutron.files import obstacle
 from openneutron.flags import did_you_mean
+from openneutron.python_function import PythonFunction, parsed
 
 Score = Callable[[Sequence[np.ndarray], Sample], float]
 
@@ -38,16 +41,24 @@ def metric(text: str) -> Metric:
     """
     if text in _BUILT_IN:
         return _BUILT_IN[text]
-    file, colon, function = text.rpartition(":")
-    if colon and file.endswith(".py"):
-        return Metric(text, _of_user(text, file, function), is_share=False)
+    if named := parsed(text):
+        return Metric(text, _of_user(_named(*named)), is_share=False)
     raise InvalidOptionError(f"metric: '{text}' is unknown. A metric is {FORMS}.{did_you_mean(text, _BUILT_IN)}")
 
 
-def usual(samples: Samples) -> str | None:
-    """Return the name of the metric for the kind of labels that the first sample has: ``top1`` for classes, ``mse`` for
-    arrays, None without labels."""
-    label = samples[0].label if len(samples) else None
+def check(text: str | None) -> None:
+    """Check the name of a metric before a model is compiled. Raises InvalidOptionError as ``metric`` does."""
+    if text is None:
+        return
+    named = parsed(text)
+    if named is None:
+        metric(text)
+    else:
+        _named(*named).check(InvalidOptionError)
+
+
+def usual(label: Any) -> str | None:
+    """Return the name of the metric for a kind of labels: ``top1`` for classes, ``mse`` for arrays, None without labels."""
     if label is None:
         return None
     return TOP1 if class_of(label) is not None else MSE
@@ -86,17 +97,15 @@ def _top(count: int) -> Score:
                 f"metric: the label of sample '{sample.name}' is {label}; the model has the classes 0 to {len(values) - 1}. "
                 "Correct the labels, or evaluate the model that they belong to."
             )
-        return float(_rank(values, label) < count)
+        return float(values[label] == values[label] and _rank(values, label) < count)  # not a number: not right
 
     return score
 
 
 def _rank(values: np.ndarray, label: int) -> int:
     """Return how many classes come before the label: those with a larger value, and equal ones with a smaller number, as
-    argmax counts them. The number of all where the label's value is not a number."""
+    argmax counts them."""
     value = values[label]
-    if value != value:
-        return len(values)
     return int((values > value).sum() + (values[:label] == value).sum())
 
 
@@ -110,29 +119,37 @@ def _mse(outputs: Sequence[np.ndarray], sample: Sample) -> float:
     if wanted.size != outputs[0].size or wanted.dtype.kind not in "biuf":
         raise InvalidOptionError(
             f"metric: mse takes an array like the first output, {_described(outputs[0])}; the label of sample "
-            f"'{sample.name}' is {_described(wanted)}. Store the labels in that shape."
+            f"'{sample.name}' is {_described(sample.label)}. Store the labels in that shape."
         )
     difference = outputs[0].astype(np.float64).reshape(-1) - wanted.astype(np.float64).reshape(-1)
     return float(np.square(difference).mean())
 
 
-def _of_user(text: str, file: str, function: str) -> Score:
-    from openneutron.evaluation.user_code import function_of, running
+def _named(file: str, function: str) -> PythonFunction:
+    problem = obstacle(Path(file))
+    if problem is not None:
+        raise InvalidOptionError(f"metric: '{file}' {problem}. A metric is {FORMS}.")
+    return PythonFunction(Path(file), function)
 
-    called = function_of(file, function, "metric")
+
+def _of_user(named: PythonFunction) -> Score:
+    purpose = "a metric returns a number"
+    function = named.load(purpose, InvalidOptionError)
 
     def score(outputs: Sequence[np.ndarray], sample: Sample) -> float:
-        with running(file, f"metric: '{text}' on sample '{sample.name}'"):
-            result = called(tuple(outputs), sample)
+        try:
+            result = named.run(lambda: function(tuple(outputs), sample), purpose, InvalidOptionError)
+        except InvalidOptionError as error:
+            raise InvalidOptionError(f"metric: on sample '{sample.name}': {error}. Correct the function.") from error
         try:
             value = float(result)
         except (TypeError, ValueError) as error:
             raise InvalidOptionError(
-                f"metric: '{text}' returned {type(result).__name__} for sample '{sample.name}'; a metric returns a number."
+                f"metric: '{named}' returned {type(result).__name__} for sample '{sample.name}'; {purpose}."
             ) from error
         if not math.isfinite(value):
             raise InvalidOptionError(
-                f"metric: '{text}' returned {value} for sample '{sample.name}'; a metric returns a finite number."
+                f"metric: '{named}' returned {value} for sample '{sample.name}'; a metric returns a finite number."
             )
         return value
 

@@ -88,6 +88,13 @@ class Evaluation:
         """Return the result of a side: ``float``, ``int8`` or ``npu``; None where it was left out."""
         return next((item for item in self.sides if item.side == name), None)
 
+    def summary(self) -> str:
+        """Return the results as text."""
+        from openneutron.evaluation.tables import evaluation_table
+        from openneutron.report.text import plain
+
+        return plain(evaluation_table(self))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the results as data. ``timings`` differ from run to run, everything else does not."""
         return {

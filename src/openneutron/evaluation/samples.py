@@ -1,78 +1,59 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Samples with labels, as an evaluation reads them."""
+"""The samples of an evaluation, divided into shards."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, overload
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-import numpy as np
+from openneutron.data import ModelInput, Sample, Source, source
+from openneutron.python_function import parsed
 
-
-class Sample(Protocol):
-    """One run of a model: an array for each of its inputs, the expected result, and a name for messages.
-
-    ``label`` is the number of a class, an array in the shape of the model's first output, or None.
-    """
-
-    @property
-    def arrays(self) -> Sequence[np.ndarray]: ...
-
-    @property
-    def label(self) -> Any: ...
-
-    @property
-    def name(self) -> str: ...
+OPTION = "--data"
 
 
-class Samples(Protocol):
-    """A sequence of samples. ``classes`` has the names of the classes by number; it is empty where they have none."""
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """A data set as other processes get it: the arguments of ``data.source``, which open the same samples there."""
 
-    @property
-    def classes(self) -> Sequence[str]: ...
+    given: str
+    inputs: tuple[ModelInput, ...]
+    preprocess: str | None = None
+    sample_rate: int | None = None
+    limit: int | None = None
+    option: str = OPTION
 
-    def __len__(self) -> int: ...
+    def open(self) -> Source:
+        """Return the samples. Raises as ``data.source`` does."""
+        return source(
+            self.given,
+            self.inputs,
+            preprocess=self.preprocess,
+            sample_rate=self.sample_rate,
+            limit=self.limit,
+            option=self.option,
+        )
 
-    def __iter__(self) -> Iterator[Sample]: ...
-
-    @overload
-    def __getitem__(self, place: int, /) -> Sample: ...
-
-    @overload
-    def __getitem__(self, place: slice, /) -> Iterable[Sample]: ...
-
-
-class Description(Protocol):
-    """A data set as other processes get it: small, and able to open the samples there."""
-
-    def open(self) -> Samples: ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GivenSample:
-    """A sample from memory."""
-
-    arrays: tuple[np.ndarray, ...]
-    label: Any = None
-    name: str = ""
+    def absolute(self) -> DataSet:
+        """Return the data set with paths from the root, for processes that run in another folder."""
+        steps = None if self.preprocess is None or parsed(self.preprocess) is None else absolute(self.preprocess)
+        return replace(self, given=absolute(self.given), preprocess=steps or self.preprocess)
 
 
-class GivenSamples(tuple[GivenSample, ...]):
-    """Samples in memory."""
-
-    __slots__ = ()
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Return no names: the classes are numbers."""
-        return ()
+def absolute(text: str) -> str:
+    """Return a path, or ``file.py:name``, with the path from the root."""
+    named = parsed(text)
+    if named is None:
+        return os.fspath(Path(text).absolute())
+    return f"{Path(named[0]).absolute()}:{named[1]}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
-    """A range of a data set's samples, from ``start`` to before ``stop``. ``items`` has the samples themselves where the
-    data set is in memory; otherwise the description of the data set opens them."""
+    """A range of a data set's samples, from ``start`` to before ``stop``. ``items`` has the samples themselves where no
+    data set can be opened elsewhere."""
 
     start: int
     stop: int
@@ -86,9 +67,9 @@ MOST_SAMPLES = 64
 """The samples of a shard: a process that is killed loses no more than their time."""
 
 
-def shards(samples: Samples, in_memory: bool) -> list[Shard]:
-    """Return the samples in shards. The division depends on the number of samples alone."""
-    count = len(samples)
+def shards(count: int, items: Sequence[Sample] | None) -> list[Shard]:
+    """Return ``count`` samples in shards, which have the samples where these are given. The division depends on the number
+    of samples alone."""
     size = max(1, min(MOST_SAMPLES, -(-count // MOST_SHARDS)))
     found = [(start, min(start + size, count)) for start in range(0, count, size)]
-    return [Shard(start, stop, tuple(samples[start:stop]) if in_memory else None) for start, stop in found]
+    return [Shard(start, stop, None if items is None else tuple(items[start:stop])) for start, stop in found]
