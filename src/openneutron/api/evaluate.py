@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from openneutron.api.litert import CompiledLiteRTModel
-from openneutron.cache.digests import LIBRARIES, code
+from openneutron.cache.digests import LIBRARIES, Digest, code
 from openneutron.data import ModelInput, Sample, Source
 from openneutron.data import source as source_of
 from openneutron.errors import InvalidOptionError
@@ -207,3 +208,19 @@ def _records(
 def _for_another_folder(job: Job) -> Job:
     metric = absolute(job.metric) if job.metric is not None and parsed(job.metric) else job.metric
     return dataclasses.replace(job, metric=metric, data=None if job.data is None else job.data.absolute())
+
+
+PROBES = 4
+"""The samples whose outputs tell programs apart that need evaluations of their own."""
+
+
+def outputs_digest(program: CompiledModel | CompiledLiteRTModel, data: DataSet) -> str:
+    """Return a hash of the simulated NPU's outputs for a few samples: equal for programs that compute the same."""
+    suffix = TFLITE if isinstance(program, CompiledLiteRTModel) else PTE
+    run = Side(NPU, suffix, program.buffer).opened(program.name)
+    digest = Digest(program.name)
+    for sample in itertools.islice(data.open(), PROBES):
+        for output in run(sample.arrays):
+            digest.add(repr((output.dtype.str, output.shape)).encode())
+            digest.add(output.tobytes())
+    return digest.hex()
