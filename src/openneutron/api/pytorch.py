@@ -232,11 +232,12 @@ def compile_module(
         source = aten_graph(model, example_inputs, example_kwargs, quantization.channels_last, name)
     samples = Calibration.of(calibration, source.inputs, data)
     module = _int8(source, name, spec, samples, quantization)
+    calibrated = Calibrated() if samples is None else samples.calibrated
     with suppressed(), step("Exporting the quantized model"):
         program = lifted(module, source.inputs) or export(module, source.inputs, name, source.extents)
     partitioner.post_quantization_state_dict = module.state_dict()
     with suppressed(), in_words(name, "lower"), step("Running ExecuTorch's passes"):
-        edge, partitioner = lowered(program, partitioner)
+        edge, partitioner = lowered(program, partitioner, calibrated.facts)
         if quantization.io_dtype == INT8:
             edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
     with suppressed(), in_words(name, "write"), step("Writing"):
@@ -259,7 +260,7 @@ def compile_module(
         delegation_options=delegation,
         **_parts(planned),
         keywords=tuple(source.inputs.kwargs),
-        calibrated=Calibrated() if samples is None else samples.calibrated,
+        calibrated=calibrated,
     )
     if delegation.must_delegate and not result.parts:
         cpu = result.delegation.on_cpu
