@@ -55,6 +55,20 @@ LAYERS: dict[str, set[str]] = {
         "cache",
         "simulator",
     },
+    "evaluation": {
+        "errors",
+        "files",
+        "flags",
+        "ir",
+        "data",
+        "python_function",
+        "third_party",
+        "cache",
+        "mixed",
+        "pytorch",
+        "report",
+    },
+    "sweep": {"errors", "files", "flags", "options"},
 }
 """The parts of the package that each part may import; every part may import itself. Unlisted parts are above all of these."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from openneutron.api.compile import compile as compile
+    from openneutron.api.evaluate import evaluate as evaluate
     from openneutron.api.load import load as load
     from openneutron.export import export_bundle as export_bundle
     from openneutron.options import CompileOptions as CompileOptions
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "compile": "openneutron.api.compile",
     "load": "openneutron.api.load",
+    "evaluate": "openneutron.api.evaluate",
     "CompileOptions": "openneutron.options",
     "QuantizationOptions": "openneutron.options",
     "DelegationOptions": "openneutron.options",

@@ -40,6 +40,7 @@ from openneutron.pytorch.partition.compiled import CompiledPartition
 from openneutron.pytorch.partition.delegation import Delegation, check_kernels
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.range_observers import OBSERVER
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source.calibration_data import Calibrated, Calibration
 from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, restore
@@ -311,7 +312,9 @@ def _int8(
 ) -> GraphModule:
     """Return the quantized module: the given module itself where it is not trained, unchanged where it is quantized already."""
     module, train_fn = source.module, options.train_fn
-    quantizer = NeutronQuantizer(target, is_qat=train_fn is not None).keep_float(*options.keep_float)
+    quantizer = NeutronQuantizer(target, train_fn is not None, OBSERVER[options.observer]).keep_float(
+        *options.keep_float
+    )
     if any(is_quantize(node) for node in module.graph.nodes):
         if options.keep_float or train_fn is not None:
             option = "keep_float" if options.keep_float else "train_fn"

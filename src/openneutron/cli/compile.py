@@ -25,6 +25,9 @@ from openneutron.third_party import needs_pytorch, suppressed
 from openneutron.timings import Timings, measured, step
 
 if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
+
     from openneutron.api.litert import CompiledLiteRTModel
     from openneutron.api.pytorch import CompiledModel
 
@@ -117,7 +120,15 @@ def _results(
 def compiled(
     asked: GivenModel, steps: output.Steps, for_figures: bool = False
 ) -> tuple[CompiledModel | CompiledLiteRTModel, Timings]:
-    """Return the compiled model, and the times of the steps before its compile.
+    """Return the compiled model, and the times of the steps before its compile. Raises as ``compiled_with_model`` does."""
+    made, _, before = compiled_with_model(asked, steps, for_figures)
+    return made, before
+
+
+def compiled_with_model(
+    asked: GivenModel, steps: output.Steps, for_figures: bool = False
+) -> tuple[CompiledModel | CompiledLiteRTModel, nn.Module | ExportedProgram | None, Timings]:
+    """Return the compiled model, the float model (None for a ``.tflite``), and the times of the steps before the compile.
 
     ``for_figures``: nothing of the model need run on the NPU, nor in ExecuTorch's runtime here, and without calibration
     data the example inputs calibrate it, since scales have no cost. Raises the errors of ``openneutron.compile``, and
@@ -129,7 +140,7 @@ def compiled(
         made = openneutron.compile(
             source.path, options=asked.options, delegation=delegation, cache=asked.cache, progress=steps
         )
-        return made, Timings()
+        return made, None, Timings()
     with suppressed():
         with measured(steps) as clock:
             with needs_pytorch("PyTorch models take"), step(LOADING):
@@ -152,4 +163,4 @@ def compiled(
             progress=steps,
             name=str(source),
         )
-        return result, clock.timings
+        return result, loaded.model, clock.timings
