@@ -40,7 +40,7 @@ LAYERS: dict[str, set[str]] = {
     "cache": {"errors", "files", "options", "ir", "isa", "targets", "compiler"},
     "converter": {"errors", "flags", "options", "ir", "targets", "isa", "litert", "compiler", "cache", "__version__"},
     "simulator": {"errors", "isa"},
-    "export": {"errors", "files", "ir", "isa", "pte", "litert", "simulator", "__version__"},
+    "export": {"errors", "files", "options", "data", "ir", "isa", "pte", "litert", "simulator", "__version__"},
     "mixed": {
         "errors",
         "options",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from openneutron.api.load import load as load
     from openneutron.export import export_bundle as export_bundle
     from openneutron.options import CompileOptions as CompileOptions
+    from openneutron.options import DataOptions as DataOptions
     from openneutron.options import DelegationOptions as DelegationOptions
     from openneutron.options import LoadingOptions as LoadingOptions
     from openneutron.options import OutputOptions as OutputOptions
@@ -33,6 +34,7 @@ _HOMES = {
     "CompileOptions": "openneutron.options",
     "QuantizationOptions": "openneutron.options",
     "DelegationOptions": "openneutron.options",
+    "DataOptions": "openneutron.options",
     "LoadingOptions": "openneutron.options",
     "OutputOptions": "openneutron.options",
     "export_bundle": "openneutron.export",

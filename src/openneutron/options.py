@@ -258,6 +258,25 @@ class DelegationOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataOptions:
+    """The way from calibration data, such as a folder of pictures, to a PyTorch model's inputs.
+
+    >>> DataOptions(preprocess="resize=256,crop=224,mean=0.485:0.456:0.406,std=0.229:0.224:0.225").sample_rate is None
+    True
+    """
+
+    preprocess: str | Callable[[Any], Any] | None = None
+    """The steps from a picture or a sound to the model's input, as the text above; or ``file.py:function``, or a function, that takes
+    a picture of Pillow, or a sound's values, and returns the input. docs/data.md has the steps."""
+
+    sample_rate: int | None = None
+    """The rate in Hz that WAV files are resampled to. None: as they are."""
+
+    calibration_samples: int | None = None
+    """At most so many samples, evenly spread over the data. None: all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadingOptions:
     """The loading of a ``.pt2`` file.
 
@@ -306,6 +325,7 @@ GROUPS: Mapping[str, type] = {
     "options": CompileOptions,
     "quantization": QuantizationOptions,
     "delegation": DelegationOptions,
+    "data": DataOptions,
     "loading": LoadingOptions,
     "outputs": OutputOptions,
 }

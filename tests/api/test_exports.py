@@ -14,6 +14,7 @@ import openneutron
 EXPORTS = {
     "CompileOptions",
     "CustomDelegationOptions",
+    "DataOptions",
     "DelegationOptions",
     "LoadingOptions",
     "NeutronCompileSpecBuilder",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import length_hint
@@ -29,7 +29,7 @@ from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import Graph
-from openneutron.options import INT8, CompileOptions, DelegationOptions, QuantizationOptions, with_changes
+from openneutron.options import INT8, CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, with_changes
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
@@ -42,7 +42,8 @@ from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.range_observers import OBSERVER
 from openneutron.pytorch.run.runner import Runner
-from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, restore, samples
+from openneutron.pytorch.source.calibration_data import Calibrated, Calibration
+from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, restore
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.text import plain, summary_table
@@ -57,7 +58,8 @@ class CompiledModel:
 
     ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
     ``partitions`` are the delegate calls with programs of this project's compiler, ``converted`` those of NXP's converter.
-    ``quantized`` is the quantized module in PyTorch's own arithmetic, ``planned`` the program after ExecuTorch's passes. ``timings`` has the times of the compile's steps.
+    ``quantized`` is the quantized module in PyTorch's own arithmetic, ``planned`` the program after ExecuTorch's passes.
+    ``calibrated`` has the preprocessing of the calibration data and their first sample. ``timings`` has the times of the compile's steps.
 
     >>> import openneutron
     >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
@@ -76,6 +78,7 @@ class CompiledModel:
     delegation_options: DelegationOptions = field(default=DelegationOptions(), repr=False)
     converted: tuple[CompiledPartition, ...] = field(default=(), repr=False)
     keywords: tuple[str, ...] = ()
+    calibrated: Calibrated = field(default=Calibrated(), repr=False)
     timings: Timings = field(default=Timings(), repr=False)
 
     @property
@@ -216,7 +219,8 @@ def compile_module(
     model: nn.Module | ExportedProgram,
     example_inputs: Any,
     example_kwargs: Mapping[str, Any] | None,
-    calibration: Iterable[Any] | None,
+    calibration: Any,
+    data: DataOptions,
     options: CompileOptions,
     quantization: QuantizationOptions,
     delegation: DelegationOptions,
@@ -227,12 +231,14 @@ def compile_module(
     partitioner = _partitioner(spec, options, delegation, name)
     with suppressed(), step("Exporting"):
         source = aten_graph(model, example_inputs, example_kwargs, quantization.channels_last, name)
-    module = _int8(source, name, spec, calibration, quantization)
+    samples = Calibration.of(calibration, source.inputs, data)
+    module = _int8(source, name, spec, samples, quantization)
+    calibrated = Calibrated() if samples is None else samples.calibrated
     with suppressed(), step("Exporting the quantized model"):
         program = lifted(module, source.inputs) or export(module, source.inputs, name, source.extents)
     partitioner.post_quantization_state_dict = module.state_dict()
     with suppressed(), in_words(name, "lower"), step("Running ExecuTorch's passes"):
-        edge, partitioner = lowered(program, partitioner)
+        edge, partitioner = lowered(program, partitioner, calibrated.facts)
         if quantization.io_dtype == INT8:
             edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
     with suppressed(), in_words(name, "write"), step("Writing"):
@@ -255,10 +261,11 @@ def compile_module(
         delegation_options=delegation,
         **_parts(planned),
         keywords=tuple(source.inputs.kwargs),
+        calibrated=calibrated,
     )
     if delegation.must_delegate and not result.parts:
-        cpu = result.delegation.on_cpu
-        first = f" For one, {cpu[0]}" if cpu else ""
+        cpu, cause = result.delegation.on_cpu, result.delegation.cause
+        first = f" For one, {cause}" if cause else ""
         raise InvalidModelError(f"'{name}': none of its {len(cpu)} operators can run on the NPU.{first}")
     return result
 
@@ -300,7 +307,7 @@ def _int8(
     source: AtenGraph,
     name: str,
     target: NeutronTargetSpec,
-    calibration: Iterable[Any] | None,
+    calibration: Calibration | None,
     options: QuantizationOptions,
 ) -> GraphModule:
     """Return the quantized module: the given module itself where it is not trained, unchanged where it is quantized already."""
@@ -324,7 +331,7 @@ def _int8(
         total = length_hint(calibration)
         module = calibrate_and_quantize(
             module,
-            samples(calibration, source.inputs),
+            calibration,
             quantizer,
             after_sample=lambda done: advance(done, total if done <= total else done + 1),
         )

@@ -81,4 +81,6 @@ def data_set(asked: GivenModel, program: CompiledModel | CompiledLiteRTModel) ->
     """Return the data of the command line for a program's inputs."""
     given = asked.evaluated
     assert given.path is not None
-    return DataSet(given.path, inputs(program), given.preprocess, given.sample_rate, given.limit)
+    options = given.options
+    assert not callable(options.preprocess)
+    return DataSet(given.path, inputs(program), options.preprocess, options.sample_rate, options.calibration_samples)

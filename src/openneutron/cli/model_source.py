@@ -8,6 +8,7 @@ from pathlib import Path
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.files import existing, nearest, obstacle
+from openneutron.options import DataOptions, changed
 from openneutron.python_function import PythonFunction
 from openneutron.pytorch.source.file_kind import what_it_is
 
@@ -71,9 +72,7 @@ class DataParameters:
     """Calibration data on the command line: ``path`` is a path or ``file.py:loader``, None without data."""
 
     path: str | None = None
-    preprocess: str | None = None
-    sample_rate: int | None = None
-    limit: int | None = None
+    options: DataOptions = DataOptions()
 
 
 PyTorchModel = ExportedFile | PythonFunction | BuiltInModel
@@ -135,18 +134,15 @@ def check_data(samples: DataParameters, option: str = "--calibration") -> None:
     Raises InvalidOptionError where the data can't be used, or an option of data is given without data, MissingToolError
     where a package for its files is not installed.
     """
-    if samples.path is not None:
-        from openneutron import data
-
-        data.check(samples.path, samples.preprocess, samples.sample_rate, samples.limit, option)
-        return
-    given = {
-        "--preprocess": samples.preprocess,
-        "--sample-rate": samples.sample_rate,
-        "--calibration-samples": samples.limit,
-    }
-    for option, value in given.items():
-        if value is not None:
+    options = samples.options
+    if samples.path is None:
+        for name in changed(options):
+            spelled = f"--{name.replace('_', '-')}"
             raise InvalidOptionError(
-                f"{option}: there is no calibration data that it is about. Give --calibration too."
+                f"{spelled}: there is no calibration data that it is about. Give --calibration too."
             )
+        return
+    from openneutron import data
+
+    assert not callable(options.preprocess)
+    data.check(samples.path, options.preprocess, options.sample_rate, options.calibration_samples, option)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -20,7 +20,7 @@ from openneutron.cli import model_source
 from openneutron.cli.model_source import BuiltInModel, DataParameters, ExportedFile, LiteRTFile, ModelSource
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import Flag, flags_of
-from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
+from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
 from openneutron.targets import Target
 
 
@@ -179,17 +179,15 @@ def given_model(
     )
     evaluated = DataParameters()
     if evaluation.data is not None:
-        evaluated = DataParameters(evaluation.data, given.preprocess, given.sample_rate, evaluation.data_samples)
+        evaluated = _data(given, evaluation.data, evaluation.data_samples)
         model_source.check_data(evaluated, "--data")
         if given.calibration is None:
             given = replace(given, preprocess=None, sample_rate=None)
-    data = DataParameters(given.calibration, given.preprocess, given.sample_rate, given.calibration_samples)
+    data = _data(given, given.calibration, given.calibration_samples)
     if isinstance(source, LiteRTFile):
         files = {
             "calibration": given.calibration,
-            "preprocess": given.preprocess,
-            "sample_rate": given.sample_rate,
-            "calibration_samples": given.calibration_samples,
+            **asdict(data.options),
             "weights": given.weights,
         }
         check_for_tflite(
@@ -198,6 +196,12 @@ def given_model(
     else:
         model_source.check_early(source, data, given.weights)
     return GivenModel(source, options, delegation, quantization, data, given.weights, given.cache, evaluated)
+
+
+def _data(given: ModelParameters, path: str | None, limit: int | None) -> DataParameters:
+    return DataParameters(
+        path, DataOptions(preprocess=given.preprocess, sample_rate=given.sample_rate, calibration_samples=limit)
+    )
 
 
 OPTIONS = (CompileOptions, QuantizationOptions)

@@ -62,14 +62,7 @@ def samples(source: PyTorchModel, loaded: Loaded, data: DataParameters, weights:
     Raises InvalidOptionError where they don't fit the model.
     """
     if data.path is not None:
-        return CalibrationData.of(
-            data.path,
-            loaded.call,
-            preprocess=data.preprocess,
-            sample_rate=data.sample_rate,
-            limit=data.limit,
-            option="--calibration",
-        )
+        return CalibrationData.of(data.path, loaded.call, data.options, "--calibration")
     if isinstance(source, BuiltInModel) and weights is None:
         return models.samples(source.name, BUILT_IN_SAMPLES)
     return [loaded.call.as_sample()]

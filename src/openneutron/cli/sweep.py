@@ -109,7 +109,7 @@ def identity(asked: GivenModel, metric: str | None) -> dict[str, str]:
 
 
 def _words(data: DataParameters) -> str:
-    parts = (data.path, data.preprocess, data.sample_rate, data.limit)
+    parts = (data.path, data.options.preprocess, data.options.sample_rate, data.options.calibration_samples)
     return ", ".join(str(part) for part in parts if part is not None)
 
 
