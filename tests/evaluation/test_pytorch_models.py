@@ -10,7 +10,6 @@ import pytest
 
 import openneutron
 from openneutron.errors import InvalidOptionError
-from openneutron.evaluation import Evaluation
 from openneutron.options import QuantizationOptions
 
 torch = pytest.importorskip("torch")
@@ -46,10 +45,6 @@ class Counter(nn.Module):
 def inputs(seed: int) -> tuple[Any, Any]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(1, 3, 8, 8, generator=generator), torch.randn(1, 5, generator=generator)
-
-
-def side_values(evaluation: Evaluation) -> list[float | None]:
-    return [side.metric for side in evaluation.sides]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +99,6 @@ def test_each_sample_begins_with_the_first_state() -> None:
     found = openneutron.evaluate(program, data, model=from_the_start(model), workers=1)
     assert found.metric == "mse"
     assert found.sides[0].metric == pytest.approx(0, abs=1e-10)
-    assert all(value is not None and value < 0.05 for value in side_values(found))
 
 
 def from_the_start(model: Any) -> Any:
