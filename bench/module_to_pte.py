@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""CPU seconds and peak memory from a module in memory to a saved .pte, for our backend and ExecuTorch's own."""
+"""CPU seconds and peak memory from a module in memory to a saved .pte, for our backend and ExecuTorch's own.
+
+litert-torch makes a .tflite, which AI Edge Quantizer quantizes to int8 with the same sample.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,12 @@ from typing import Any
 from bench import child
 from bench.aot_steps import PEERS, backend_flow
 
-TITLE = "Module in memory to saved .pte: CPU seconds without imports, one calibration sample"
+TITLE = "Module in memory to saved .pte (litert-torch: .tflite): CPU seconds without imports, one calibration sample"
 REPEATS = 3
-BACKENDS = ("openneutron", "cortex_m", "xnnpack")
+LITERT_TORCH = "litert_torch"
+BACKENDS = ("openneutron", "cortex_m", "xnnpack", LITERT_TORCH)
+PYTHONS = {LITERT_TORCH: Path(__file__).parents[1] / "build" / LITERT_TORCH / "bin" / "python"}
+"""The interpreters of backends that have an environment of their own, since they pin other versions than ours."""
 
 
 def _mobilenet_v2() -> tuple[Any, Any]:
@@ -76,7 +82,10 @@ def measure() -> dict[str, Any]:
         runs: dict[str, list[dict[str, float]]] = {backend: [] for backend in BACKENDS}
         for _ in range(REPEATS):
             for backend, measured in runs.items():
-                figures = child.module_json("bench.module_to_pte", backend, name)
+                python = PYTHONS.get(backend, Path(sys.executable))
+                figures = (
+                    child.module_json("bench.module_to_pte", backend, name, python=python) if python.exists() else None
+                )
                 if figures is not None:
                     measured.append(figures)
         found[name] = {
@@ -109,7 +118,7 @@ def measured(backend: str, make: Callable[[], tuple[Any, Any]]) -> dict[str, flo
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    to_pte = _ours if backend == "openneutron" else _executorch(backend)
+    to_pte = {"openneutron": _ours, LITERT_TORCH: _litert_torch}.get(backend) or _executorch(backend)
     to_pte(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval(), (torch.randn(1, 3, 8, 8),))
     model, example = make()
     with tempfile.TemporaryDirectory() as folder:
@@ -128,6 +137,23 @@ def _ours(model: Any, example: tuple[Any, ...]) -> bytes:
     import openneutron
 
     return openneutron.compile(model, example, calibration=[example]).buffer
+
+
+def _litert_torch(model: Any, example: tuple[Any, ...]) -> bytes:
+    import litert_torch
+    from ai_edge_litert.interpreter import Interpreter
+    from ai_edge_quantizer import quantizer, recipe
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "float.tflite")
+        litert_torch.convert(model, example).export(file)
+        signatures = Interpreter(file).get_signature_list()
+        samples = {
+            name: [dict(zip(signature["inputs"], (tensor.numpy() for tensor in example), strict=True))]
+            for name, signature in signatures.items()
+        }
+        quantizing = quantizer.Quantizer(file, recipe.static_wi8_ai8())
+        return bytes(quantizing.quantize(quantizing.calibrate(samples)).quantized_model)
 
 
 def _executorch(backend: str) -> Callable[[Any, tuple[Any, ...]], bytes]:

@@ -41,7 +41,7 @@ LAYERS: dict[str, set[str]] = {
     "cache": {"errors", "files", "options", "ir", "isa", "targets", "compiler"},
     "converter": {"errors", "flags", "options", "ir", "targets", "isa", "litert", "compiler", "cache", "__version__"},
     "simulator": {"errors", "isa"},
-    "export": {"errors", "files", "ir", "isa", "pte", "litert", "simulator", "__version__"},
+    "export": {"errors", "files", "options", "data", "ir", "isa", "pte", "litert", "simulator", "__version__"},
     "mixed": {
         "errors",
         "options",
@@ -56,6 +56,20 @@ LAYERS: dict[str, set[str]] = {
         "cache",
         "simulator",
     },
+    "evaluation": {
+        "errors",
+        "files",
+        "flags",
+        "ir",
+        "data",
+        "python_function",
+        "third_party",
+        "cache",
+        "mixed",
+        "pytorch",
+        "report",
+    },
+    "sweep": {"errors", "files", "flags", "options"},
 }
 """The parts of the package that each part may import; every part may import itself. Unlisted parts are above all of these."""
 

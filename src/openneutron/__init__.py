@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from openneutron.api.accuracy import accuracy as accuracy
     from openneutron.api.accuracy import repair as repair
     from openneutron.api.compile import compile as compile
+    from openneutron.api.evaluate import evaluate as evaluate
     from openneutron.api.load import load as load
     from openneutron.export import export_bundle as export_bundle
     from openneutron.options import CompileOptions as CompileOptions
@@ -33,6 +34,7 @@ _HOMES = {
     "repair": "openneutron.api.accuracy",
     "compile": "openneutron.api.compile",
     "load": "openneutron.api.load",
+    "evaluate": "openneutron.api.evaluate",
     "CompileOptions": "openneutron.options",
     "QuantizationOptions": "openneutron.options",
     "DelegationOptions": "openneutron.options",

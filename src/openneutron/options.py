@@ -14,8 +14,7 @@ from typing import Any, Self, SupportsIndex
 
 from openneutron import quantization_file, targets
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import check_choice, did_you_mean, flags_of, option, size_in_bytes, split_flags
-from openneutron.quantization_file import MSE, check_observer
+from openneutron.flags import check_choice, did_you_mean, flags_of, option, size_in_bytes, sizes_between, split_flags
 
 ARENA = "arena"
 CALLER = "caller"
@@ -77,6 +76,7 @@ class CompileOptions:
         "SRAM that a run may take, such as 287 or 1.5MiB; default: the target's.",
         metavar="KIB",
         read=size_in_bytes,
+        span=sizes_between,
         check=_check_budget,
         eiq=(),
     )
@@ -176,6 +176,10 @@ FLOAT32, INT8 = "float32", "int8"
 IO_DTYPES = (FLOAT32, INT8)
 """The types of a compiled PyTorch model's inputs and outputs."""
 
+HISTOGRAM = "histogram"
+OBSERVERS = (HISTOGRAM, "minmax", "percentile", "entropy")
+"""The observers, which choose the ranges of activations from calibration."""
+
 Progress = Callable[[str, int, int], None]
 """A function that is called with the name of a step, the number of its finished parts, and the number of all."""
 
@@ -188,7 +192,7 @@ def silent(_step: str, _done: int, _total: int) -> None:
 class QuantizationOptions:
     """The quantization of a PyTorch model.
 
-    Raises InvalidOptionError for an unknown ``io_dtype``.
+    Raises InvalidOptionError for an unknown ``io_dtype`` or ``observer``.
 
     >>> QuantizationOptions(io_dtype="int8", keep_float=["classifier.*"]).io_dtype
     'int8'
@@ -202,16 +206,19 @@ class QuantizationOptions:
     training mode; int8 scales come from the values it sees there, and ``calibration`` is not needed. The original model stays as it
     is."""
 
-    io_dtype: str = FLOAT32
+    io_dtype: str = option(FLOAT32, "Type of the .pte's inputs and outputs (PyTorch models).", choices=IO_DTYPES)
     """The type of inputs and outputs: ``float32``, with quantization on the CPU, or ``int8``."""
+
+    observer: str = option(
+        HISTOGRAM, "Observer that chooses the ranges of activations (PyTorch models).", choices=OBSERVERS
+    )
+    """The observer that chooses the ranges of activations from calibration: ``histogram`` has the smallest squared error,
+    ``minmax`` the smallest and the largest value, ``percentile`` all but 0.01 % of the values, ``entropy`` the smallest
+    divergence. Training has ranges of its own."""
 
     channels_last: bool | None = None
     """True: the program takes and returns images with the channels innermost, which saves a transpose at each input and
     output. None: as the example inputs are in memory. ``run`` accepts either."""
-
-    observer: str = MSE
-    """The range of an activation that calibration chooses: ``mse``, the one of least mean squared error; ``minmax``, all that is
-    seen; or ``percentile=99.9``, the range without the outermost values."""
 
     layer_observers: Sequence[tuple[str, str]] = ()
     """Other observers for the results of single modules: pairs of a name, which may have wildcards, and an observer."""
@@ -228,9 +235,12 @@ class QuantizationOptions:
     """True adds to each bias the mean difference that quantization makes on the calibration data."""
 
     def __post_init__(self) -> None:
-        check_choice("io_dtype", self.io_dtype, IO_DTYPES)
-        for given in (self.observer, *(name for _, name in self.layer_observers)):
-            check_observer(given)
+        for name, flag in flags_of(type(self)).items():
+            flag.check(getattr(self, name))
+        if self.train_fn is not None and self.observer != HISTOGRAM:
+            raise InvalidOptionError("observer: training has ranges of its own. Leave observer out with train_fn.")
+        for _, observer in self.layer_observers:
+            check_choice("layer_observers", observer, OBSERVERS)
         if self.smooth is not None and not 0.0 <= self.smooth <= 1.0:
             raise InvalidOptionError(f"smooth: it is {self.smooth}; the exponent is from 0 to 1.")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Quantization files: fields of ``QuantizationOptions`` as JSON, and the names of observers in them."""
+"""Quantization files: fields of ``QuantizationOptions`` as JSON."""
 
 from __future__ import annotations
 
@@ -11,31 +11,6 @@ from typing import Any
 
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import did_you_mean
-
-MSE, MINMAX, PERCENTILE = "mse", "minmax", "percentile"
-
-
-def percentile_of(observer: str) -> float | None:
-    """Return the percentage of values that an observer ``percentile=99.9`` keeps; None of another observer.
-
-    >>> percentile_of("percentile=99.9")
-    99.9
-    """
-    name, _, number = observer.partition("=")
-    try:
-        return float(number) if name == PERCENTILE else None
-    except ValueError:
-        return None
-
-
-def check_observer(observer: str) -> None:
-    """Raise InvalidOptionError for an unknown observer of activations."""
-    share = percentile_of(observer) if isinstance(observer, str) else None
-    if observer not in (MSE, MINMAX) and (share is None or not 50.0 < share <= 100.0):
-        raise InvalidOptionError(
-            f"observer: it is {observer!r}; it must be {MSE}, {MINMAX}, or {PERCENTILE}=N with N above 50 and at most 100."
-        )
-
 
 FILE_VERSION = 1
 

@@ -25,6 +25,7 @@ EXPORTS = {
     "QuantizationOptions",
     "calibrate_and_quantize",
     "compile",
+    "evaluate",
     "export_bundle",
     "generate_neutron_compile_spec",
     "load",

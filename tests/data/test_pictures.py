@@ -259,7 +259,7 @@ def test_inputs_that_are_no_pictures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("resice=8", "'resice' is no step; there are color, resize, interpolation, crop, length, scale, mean, std. "
+        ("resice=8", "'resice' is no step; there are color, resize, interpolation, crop, sample_rate, length, scale, mean, std. "
          "Did you mean 'resize'?"),
         ("resize=8x", "'resize=8x' can't be read: resize is a number of pixels for the shorter side, or HEIGHTxWIDTH."),
         ("crop=0", "'crop=0' can't be read: crop is a number of pixels for both sides, or HEIGHTxWIDTH."),

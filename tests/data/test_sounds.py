@@ -85,7 +85,12 @@ def test_resampling_is_scipys_polyphase_filter(tmp_path: Path) -> None:
     found = source(tmp_path, [ModelInput((1, 160), FLOAT)], sample_rate=16000)
     expected = resample_poly(values / 32768, 160, 441).astype(np.float32)
     np.testing.assert_array_equal(found[0].arrays[0][0], expected)
-    assert found.preprocessing == "16000 Hz"
+    assert found.preprocessing == "sample_rate=16000"
+    again = source(tmp_path, [ModelInput((1, 160), FLOAT)], preprocess=found.preprocessing)
+    np.testing.assert_array_equal(again[0].arrays[0], found[0].arrays[0])
+    with pytest.raises(InvalidOptionError) as caught:
+        source(tmp_path, [ModelInput((1, 160), FLOAT)], preprocess="sample_rate=8000", sample_rate=16000)
+    assert str(caught.value) == "--sample-rate: it is 16000, and --preprocess has 8000. Leave one out."
     assert message(tmp_path, ModelInput((1, 161), FLOAT), rate=16000) == (
         f"--calibration: '{tmp_path / 'a.wav'}': it has 160 values at 16,000 Hz; the model takes 161. --preprocess length=161 cuts "
         "longer files and fills shorter ones with zeros."

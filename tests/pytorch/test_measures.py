@@ -109,7 +109,7 @@ def test_equalized_channels_compute_the_same_in_float() -> None:
 def test_an_observer_decides_the_range() -> None:
     ranges = {}
     names: set[str] = set()
-    for observer in ("mse", "minmax", "percentile=90"):
+    for observer in ("histogram", "minmax", "percentile", "entropy"):
         quantization = QuantizationOptions(observer=observer)
         made = openneutron.compile(uneven(), EXAMPLE, calibration=samples(), quantization=quantization)
         ranges[observer] = made.graphs[0]["conv2d"].quant.scale  # type: ignore[union-attr]
@@ -117,11 +117,12 @@ def test_an_observer_decides_the_range() -> None:
         # A reader has the observer of what it reads: nothing is quantized twice.
         assert nodes == names or not names
         names = nodes
-    assert ranges["percentile=90"] < ranges["mse"] < ranges["minmax"]
+    assert ranges["histogram"] < ranges["minmax"]
+    assert ranges["percentile"] <= ranges["minmax"]
 
 
 def test_one_layer_has_an_observer_of_its_own() -> None:
-    quantization = QuantizationOptions(layer_observers=[("3", "percentile=90")])
+    quantization = QuantizationOptions(layer_observers=[("3", "minmax")])
     usual = openneutron.compile(uneven(), EXAMPLE, calibration=samples())
     made = openneutron.compile(uneven(), EXAMPLE, calibration=samples(), quantization=quantization)
     quants = [
@@ -135,7 +136,7 @@ def test_one_layer_has_an_observer_of_its_own() -> None:
 
 def test_a_file_has_the_options(tmp_path: Path) -> None:
     options = QuantizationOptions(
-        keep_float=("0",), layer_observers=(("2", "percentile=99.9"),), equalize=True, smooth=0.5, correct_biases=True
+        keep_float=("0",), layer_observers=(("2", "percentile"),), equalize=True, smooth=0.5, correct_biases=True
     )
     path = tmp_path / "net.json"
     path.write_text(json.dumps(options.to_file()))
@@ -165,9 +166,9 @@ def test_a_wrong_file_is_an_error(text: str, tmp_path: Path) -> None:
 
 def test_wrong_options_are_errors() -> None:
     with pytest.raises(InvalidOptionError) as caught:
-        QuantizationOptions(observer="percentile=20")
+        QuantizationOptions(layer_observers=[("1", "largest")])
     assert str(caught.value) == (
-        "observer: it is 'percentile=20'; it must be mse, minmax, or percentile=N with N above 50 and at most 100."
+        "layer_observers: 'largest' is unknown; there are histogram, minmax, percentile, entropy."
     )
     with pytest.raises(InvalidOptionError) as caught:
         QuantizationOptions(smooth=2.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,13 +20,16 @@ from openneutron.pytorch.source.exporting import first_line
 PACKAGE = Path(__file__).parents[2]
 
 
-def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[EdgeProgramManager, NeutronPartitioner]:
-    """Return the program with its delegate calls, and the partitioner of the last attempt: an operator that was kept whole,
+def lowered(
+    program: ExportedProgram, partitioner: NeutronPartitioner, facts: Mapping[str, str]
+) -> tuple[EdgeProgramManager, NeutronPartitioner]:
+    """Return the program with its delegate calls, with methods that return the facts, and the partitioner of the last attempt: an operator that was kept whole,
     but is not delegated, is decomposed in another attempt where the CPU can't run it whole."""
     while True:
         edge = to_edge_transform_and_lower(
             program,
             partitioner=[partitioner],
+            constant_methods=dict(facts) or None,
             compile_config=EdgeCompileConfig(
                 _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
                 # ExecuTorch's runtime accepts or refuses operators that are no core operators or mix types.

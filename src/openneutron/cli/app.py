@@ -25,6 +25,8 @@ COMMANDS = {
     "explain": "explain.explain",
     "accuracy": "accuracy.show_accuracy",
     "export": "export.export_model",
+    "evaluate": "evaluate.evaluate_model",
+    "sweep": "sweep.sweep",
     "pareto": "pareto.show_pareto",
     "disasm": "disasm.disasm",
     "kernels": "kernels.app",

@@ -128,8 +128,8 @@ def check_early(source: PyTorchModel, samples: DataParameters, weights: Path | N
     check_data(samples)
 
 
-def check_data(samples: DataParameters) -> None:
-    """Check the calibration data as far as that is possible without the model.
+def check_data(samples: DataParameters, option: str = "--calibration") -> None:
+    """Check the data of an option as far as that is possible without the model.
 
     Raises InvalidOptionError where the data can't be used, or an option of data is given without data, MissingToolError
     where a package for its files is not installed.
@@ -137,12 +137,12 @@ def check_data(samples: DataParameters) -> None:
     options = samples.options
     if samples.path is None:
         for name in changed(options):
-            option = f"--{name.replace('_', '-')}"
+            spelled = f"--{name.replace('_', '-')}"
             raise InvalidOptionError(
-                f"{option}: there is no calibration data that it is about. Give --calibration too."
+                f"{spelled}: there is no calibration data that it is about. Give --calibration too."
             )
         return
     from openneutron import data
 
     assert not callable(options.preprocess)
-    data.check(samples.path, options.preprocess, options.sample_rate, options.calibration_samples)
+    data.check(samples.path, options.preprocess, options.sample_rate, options.calibration_samples, option)

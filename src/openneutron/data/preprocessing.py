@@ -17,7 +17,7 @@ INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "box", "hamming", "lanczos")
 COLORS = ("rgb", "bgr", "gray")
 
 FOR_PICTURES = ("resize", "crop", "interpolation", "color")
-FOR_SOUNDS = ("length",)
+FOR_SOUNDS = ("sample_rate", "length")
 
 EXAMPLE = "resize=256,crop=224,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"
 
@@ -45,7 +45,8 @@ class Preprocess:
        height and a width. ``interpolation`` is Pillow's filter.
     3. ``crop=224`` or ``crop=224x288`` takes the centre; an odd pixel is rounded to the even place.
 
-    For sounds, after the resampling: ``length=16000`` cuts a longer sound at its end and fills a shorter one with zeros.
+    For sounds: ``sample_rate=16000`` resamples to a rate in Hz with SciPy's ``resample_poly``; then ``length=16000`` cuts a longer
+    sound at its end and fills a shorter one with zeros.
 
     For both, in float32: the value times ``scale``, minus ``mean``, divided by ``std``. ``mean`` and ``std`` have one number,
     or one for each channel. The values of a picture are 0 to 255 and its default scale is 1/255; those of a sound are
@@ -59,6 +60,7 @@ class Preprocess:
     resize: Size | None = None
     interpolation: str | None = None
     crop: Size | None = None
+    sample_rate: int | None = None
     length: int | None = None
     scale: Fraction | None = None
     mean: tuple[float, ...] | None = None
@@ -151,6 +153,7 @@ _READERS: dict[str, Callable[[str], object]] = {
     "resize": _size,
     "interpolation": _one_of(INTERPOLATIONS),
     "crop": _size,
+    "sample_rate": _positive,
     "length": _positive,
     "scale": _scale,
     "mean": _numbers,
@@ -162,6 +165,7 @@ _FORMS = {
     "resize": "a number of pixels for the shorter side, or HEIGHTxWIDTH",
     "interpolation": f"one of {', '.join(INTERPOLATIONS)}",
     "crop": "a number of pixels for both sides, or HEIGHTxWIDTH",
+    "sample_rate": "a number of values in a second",
     "length": "a number of values",
     "scale": "a number above 0, or a quotient such as 1/255",
     "mean": "a number, or one for each channel with colons between them, such as 0.485:0.456:0.406",

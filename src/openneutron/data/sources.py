@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from openneutron.data.arrays import ArrayReader, Batch, open_archive, open_files
-from openneutron.data.folders import ARRAYS, PICTURES, SOUNDS, Listing, listing
+from openneutron.data.folders import ARRAYS, PICTURES, Listing, listing
 from openneutron.data.items import Items, OwnSteps
 from openneutron.data.pictures import ImageInput, PictureSteps, check_channels, decoded, opened, pillow
 from openneutron.data.preprocessing import FOR_PICTURES, FOR_SOUNDS, Preprocess
@@ -106,6 +106,11 @@ class Asked:
         steps = preprocess
         if isinstance(preprocess, str):
             steps = _named(preprocess, words) or Preprocess.parse(preprocess, words)
+        if isinstance(steps, Preprocess) and steps.sample_rate is not None:
+            if rate not in (None, steps.sample_rate):
+                name = _spelled(option, "sample_rate")
+                raise InvalidOptionError(f"{name}: it is {rate}, and {words} has {steps.sample_rate}. Leave one out.")
+            rate = steps.sample_rate
         return cls(given, steps, rate, option)
 
     @property
@@ -173,9 +178,13 @@ class Asked:
         return self._loader(inputs)
 
     def _stated(self, kind: str) -> str:
-        """Return the preprocessing with the resampling, as text."""
-        rate = [] if self.rate is None or kind != SOUNDS else [f"{self.rate} Hz"]
-        return ", ".join([*rate, *filter(None, [self.preprocessing])])
+        """Return the preprocessing of files with the resampling, as text that ``preprocess`` takes where no function is in it."""
+        if kind == ARRAYS:
+            return ""
+        if isinstance(self.steps, Preprocess) or self.steps is None:
+            return str(replace(self.steps or Preprocess(), sample_rate=self.rate))
+        rate = "" if self.rate is None else f"sample_rate={self.rate},"
+        return f"{rate}{self.preprocessing}"
 
     def _array_file(self, path: Path, inputs: tuple[ModelInput, ...]) -> ArrayReader:
         if path.suffix == ".npz":

@@ -22,10 +22,9 @@ from openneutron.layer_accuracy.lanes import Lanes, constants_of, in_float, resu
 from openneutron.layer_accuracy.session import Session
 from openneutron.layer_accuracy.statistics import power, usable
 from openneutron.layer_accuracy.twins import Layer
-from openneutron.options import QuantizationOptions
+from openneutron.options import OBSERVERS, QuantizationOptions
 from openneutron.pytorch.graph.program import module_path
 from openneutron.pytorch.source.exporting import ModelInputs
-from openneutron.quantization_file import MINMAX
 from openneutron.report.accuracy import decibels
 from openneutron.report.repair import Chosen, Cost, RepairReport
 from openneutron.timings import advance, step
@@ -33,7 +32,6 @@ from openneutron.timings import advance, step
 LEAST_GAIN_DB = 0.25
 """A measure that gains less is not chosen."""
 
-OBSERVERS = (MINMAX, "percentile=99.99", "percentile=99.9")
 SMOOTH = 0.5
 LAYERS_TRIED = 3
 """Layers whose ranges are tried one by one, and layers of which the best is left float: those with the most noise."""

@@ -16,9 +16,10 @@ from openneutron.pytorch.quantizer.bias_correction import correct_biases
 from openneutron.pytorch.quantizer.calibrate import calibrate_or_restore
 from openneutron.pytorch.quantizer.equalize import equalize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.observers import observer_of
+from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
 from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
-from openneutron.pytorch.quantizer.settings import QuantizationConfig, Usual
+from openneutron.pytorch.quantizer.range_observers import OBSERVER
+from openneutron.pytorch.quantizer.settings import USUAL, QuantizationConfig, Usual
 from openneutron.pytorch.source.exporting import ModelInputs
 from openneutron.timings import step
 
@@ -38,12 +39,10 @@ def measures_in(options: QuantizationOptions) -> list[str]:
 
 def quantizer_for(options: QuantizationOptions, target: NeutronTargetSpec) -> NeutronQuantizer:
     """Return the quantizer with the observers and float layers of the options."""
-    quantizer = NeutronQuantizer(target, is_qat=options.train_fn is not None)
-    usual = Usual(observer_of(options.observer))
-    if usual.observer is not None:
-        quantizer.set_global(QuantizationConfig(usual, usual))
+    quantizer = NeutronQuantizer(target, options.train_fn is not None, OBSERVER[options.observer])
     for name, observer in options.layer_observers:
-        quantizer.set_module_name(name, QuantizationConfig(usual, Usual(observer_of(observer))))
+        chosen = Usual(OBSERVER[observer] or HistogramRangeObserver)
+        quantizer.set_module_name(name, QuantizationConfig(USUAL, chosen))
     return quantizer.keep_float(*options.keep_float)
 
 

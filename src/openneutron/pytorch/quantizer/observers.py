@@ -9,7 +9,6 @@ and Kollár, "Quantization Noise", 2008, chapter 4), so prefix sums over the his
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
 from openneutron.ops import BY_NAME
 from openneutron.ops.reductions import LEAST_SCALE
 from openneutron.pytorch.operators.annotations import LARGEST_VALUE
-from openneutron.quantization_file import MINMAX, check_observer, percentile_of
 
 BINS = 2048
 CANDIDATES = 128
@@ -155,38 +153,6 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
 
     def extra_repr(self) -> str:
         return f"min_val={float(self.min_val)}, max_val={float(self.max_val)}"
-
-
-class PercentileObserver(HistogramRangeObserver):
-    """As ``HistogramRangeObserver``, with the range that leaves out the outermost values: ``share`` of all values but zeros is inside,
-    and as many are left out at either end."""
-
-    share = 1.0
-
-    def best_range(self) -> tuple[float, float]:
-        """Return the range between the two quantiles."""
-        low, high = float(self.min_val), float(self.max_val)
-        if not high > low:
-            return low, high
-        counts = np.maximum(self.histogram.numpy(), 0.0)
-        edges = np.linspace(low, high, BINS + 1)
-        below = np.concatenate(([0.0], np.cumsum(counts)))
-        outside = (1.0 - self.share) / 2 * below[-1]
-        first = int(np.searchsorted(below, outside, side="right")) - 1
-        last = int(np.searchsorted(below, below[-1] - outside, side="left"))
-        return min(float(edges[first]), 0.0), max(float(edges[min(last, BINS)]), 0.0)
-
-
-@cache
-def observer_of(name: str) -> Any:
-    """Return the class of observers, with its settings, that ``QuantizationOptions.observer`` names; None for the usual one."""
-    check_observer(name)
-    share = percentile_of(name)
-    if share is None:
-        return MinMaxObserver if name == MINMAX else None
-    # torchao takes a class, and its name for what it is.
-    facts = {"share": share / 100.0, "__module__": __name__, "__doc__": PercentileObserver.__doc__}
-    return type(f"PercentileObserver{share:g}", (PercentileObserver,), facts)
 
 
 class LatestWeightObserver(MovingAveragePerChannelMinMaxObserver):

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from openneutron.data import ModelInput, Source, source
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.options import DataOptions, changed
+from openneutron.pte import PREPROCESSING
 from openneutron.pytorch.source.exporting import ModelInputs, samples
 
 
@@ -29,6 +30,11 @@ class Calibrated:
 
     preprocessing: str = ""
     sample: tuple[np.ndarray | None, ...] = field(default=(), repr=False)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Return the texts that a compiled file has, by the names of their methods."""
+        return {PREPROCESSING: self.preprocessing} if self.preprocessing else {}
 
 
 @dataclass(slots=True, eq=False)
