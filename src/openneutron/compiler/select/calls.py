@@ -121,19 +121,41 @@ class View:
     extents: Extents
     pitches: Extents
     offset: int = 0
+    element_bytes: int = 1
 
     def __post_init__(self) -> None:
         assert min(*self.pitches, self.offset) >= 0 < min(self.extents), self
 
     @property
-    def place(self) -> tuple[Extents, Extents, int]:
+    def place(self) -> tuple[Extents, Extents, int, int]:
         """Return the view without its tensor."""
-        return self.extents, self.pitches, self.offset
+        return self.extents, self.pitches, self.offset, self.element_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all elements; one that is read again and again counts each time."""
+        return math.prod(self.extents) * self.element_bytes
+
+    @property
+    def is_dense(self) -> bool:
+        """Return whether the elements lie side by side, channels innermost."""
+        return self.pitches == dense_pitches(self.extents, self.element_bytes)
+
+    @property
+    def has_dense_channels(self) -> bool:
+        """Return whether the channels of a column lie side by side."""
+        return self.pitches[3] == self.element_bytes
+
+    def reach(self, first_axis: int) -> int:
+        """Return the bytes from the first element to the end of the last one along this axis and those behind it."""
+        pairs = zip(self.extents[first_axis:], self.pitches[first_axis:], strict=True)
+        return sum((extent - 1) * pitch for extent, pitch in pairs) + self.element_bytes
 
     def __str__(self) -> str:
         extents = "x".join(str(extent) for extent in self.extents)
-        plain = self.pitches == dense_pitches(self.extents) and not self.offset
-        return f"%{self.tensor}[{extents}]" + ("" if plain else f"@{self.offset} pitch {self.pitches}")
+        plain = self.is_dense and not self.offset
+        size = "" if self.element_bytes == 1 else f" of {self.element_bytes} B"
+        return f"%{self.tensor}[{extents}]{size}" + ("" if plain else f"@{self.offset} pitch {self.pitches}")
 
 
 def four(numbers: Sequence[int]) -> Extents:
@@ -142,10 +164,11 @@ def four(numbers: Sequence[int]) -> Extents:
     return batch, row, col, channel
 
 
-def dense_pitches(extents: Extents) -> Extents:
+def dense_pitches(extents: Extents, element_bytes: int = 1) -> Extents:
     """Return the pitches of a tensor in memory without gaps, channels innermost."""
     _, height, width, channels = extents
-    return height * width * channels, width * channels, channels, 1
+    col = channels * element_bytes
+    return height * width * col, width * col, col, element_bytes
 
 
 def extents_of(shape: tuple[int, ...]) -> Extents:
@@ -167,6 +190,12 @@ def whole(tensor: Tensor) -> View:
     """Return the whole tensor, dense, byte by byte."""
     extents = extents_of(shape_in_bytes(tensor))
     return View(tensor.name, extents, dense_pitches(extents))
+
+
+def elements(tensor: Tensor) -> View:
+    """Return the whole tensor, dense, element by element."""
+    extents, size = extents_of(tensor.shape), tensor.dtype.size_bytes
+    return View(tensor.name, extents, dense_pitches(extents, size), element_bytes=size)
 
 
 def quant_of(tensor: Tensor) -> QuantParams:
@@ -226,6 +255,11 @@ class KernelCall:
         given += [f"{stem}_{part}" for stem in self.constants for part in ("base", "offset")]
         wanted = sorted(column.name for column in row.fields)
         assert sorted(given) == wanted, f"{self.kernel} '{self.name}': {sorted(set(given) ^ set(wanted))}"
+        for name, view in self.views.items():
+            size = row.element_bytes(name)
+            assert view.element_bytes == size, (
+                f"{self.kernel} '{self.name}': {name} has elements of {size} B, not {view}"
+            )
         low, high = self.params.get("clamp_min", -128), self.params.get("clamp_max", 127)
         assert -128 <= low <= high <= 127, f"{self.kernel} '{self.name}': bounds {low} and {high}"
 
@@ -306,11 +340,12 @@ class Walk:
     tensor: str
     pitches: tuple[int, ...]
     offset: int = 0
+    element_bytes: int = 1
 
 
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+def row_major(shape: Sequence[int], element_bytes: int = 1) -> tuple[int, ...]:
     """Return the pitches of a tensor without gaps, the last dimension innermost."""
-    pitches = [1]
+    pitches = [element_bytes]
     for extent in reversed(shape[1:]):
         pitches.append(pitches[-1] * extent)
     return tuple(reversed(pitches))[: len(shape)]
@@ -339,7 +374,7 @@ def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[st
             offset = walk.offset + sum(i * pitch for i, pitch in zip(index, outer, strict=True))
             whole = (pitches[0] if pitches else 1) * (inner[0] if inner else 1)
             full = (whole,) * (4 - len(inner)) + tuple(pitches)
-            views[name] = View(walk.tensor, four(padded), four(full), offset)
+            views[name] = View(walk.tensor, four(padded), four(full), offset, walk.element_bytes)
         yield views
 
 
@@ -359,7 +394,7 @@ def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int
             kept.append(extent)
             for name in walks:
                 pitches[name].append(here[name])
-    return tuple(kept), {name: Walk(walk.tensor, tuple(pitches[name]), walk.offset) for name, walk in walks.items()}
+    return tuple(kept), {name: replace(walk, pitches=tuple(pitches[name])) for name, walk in walks.items()}
 
 
 def with_rows(
