@@ -35,10 +35,12 @@ LAYERS: dict[str, set[str]] = {
     "ops": {"errors", "ir", "targets"},
     "litert": {"errors", "ir", "ops", "isa"},
     "compiler": {"errors", "options", "diagnostics", "ir", "targets", "ops", "isa"},
+    "python_function": {"errors", "files"},
+    "data": {"errors", "files", "ir", "python_function"},
     "cache": {"errors", "files", "options", "ir", "isa", "targets", "compiler"},
     "converter": {"errors", "flags", "options", "ir", "targets", "isa", "litert", "compiler", "cache", "__version__"},
     "simulator": {"errors", "isa"},
-    "export": {"errors", "files", "ir", "isa", "pte", "litert", "simulator", "__version__"},
+    "export": {"errors", "files", "options", "data", "ir", "isa", "pte", "litert", "simulator", "__version__"},
     "mixed": {
         "errors",
         "options",
@@ -53,6 +55,20 @@ LAYERS: dict[str, set[str]] = {
         "cache",
         "simulator",
     },
+    "evaluation": {
+        "errors",
+        "files",
+        "flags",
+        "ir",
+        "data",
+        "python_function",
+        "third_party",
+        "cache",
+        "mixed",
+        "pytorch",
+        "report",
+    },
+    "sweep": {"errors", "files", "flags", "options"},
 }
 """The parts of the package that each part may import; every part may import itself. Unlisted parts are above all of these."""
 
@@ -67,6 +83,7 @@ ALLOWED_OUTSIDE: dict[str, set[str]] = {
     "pte": set(),
     "litert": {"ai_edge_litert", "flatbuffers", "numpy"},
     "compiler": {"numpy", "ortools"},
+    "data": {"PIL", "numpy", "scipy"},
     "cache": set(),
     "converter": {"eiq_neutron_sdk"},
     "simulator": {"numpy"},

@@ -17,6 +17,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.options import (
     OPEN,
     CompileOptions,
+    DataOptions,
     DelegationOptions,
     LoadingOptions,
     OutputOptions,
@@ -54,7 +55,8 @@ class Arguments(TypedDict, total=False):
     """The keywords of ``compile``, for type checkers."""
 
     example_kwargs: Mapping[str, Any] | None
-    calibration: Iterable[Any] | None
+    calibration: Iterable[Any] | str | os.PathLike[str] | None
+    data: DataOptions
     options: CompileOptions
     quantization: QuantizationOptions
     delegation: DelegationOptions
@@ -82,7 +84,8 @@ def compile(
     example_inputs: Any = None,
     *,
     example_kwargs: Mapping[str, Any] | None = None,
-    calibration: Iterable[Any] | None = None,
+    calibration: Iterable[Any] | str | os.PathLike[str] | None = None,
+    data: DataOptions = DataOptions(),
     options: CompileOptions = CompileOptions(),
     quantization: QuantizationOptions = QuantizationOptions(),
     delegation: DelegationOptions = DelegationOptions(),
@@ -103,8 +106,10 @@ def compile(
             which become part of the program, alone or in tuples, lists and dicts.
         example_kwargs: The arguments that the module takes by keyword.
         calibration: Typical inputs of a model that is not quantized, each a tensor or a tuple as ``example_inputs``, or
-            (tuple, dict) where there are keywords. Larger batches than the example's are split. The int8 scales come
-            from these inputs.
+            (tuple, dict) where there are keywords. Larger batches than the example's are split. Or data as it is stored: the path of
+            a folder of pictures, WAV files or ``.npy`` files, of a ``.npy`` or ``.npz`` file, ``file.py:loader``, a PyTorch
+            Dataset or DataLoader, whose labels are not used. The int8 scales come from these inputs.
+        data: The preprocessing of pictures and sounds, and the number of samples.
         options: The target, the SRAM budget in bytes and the other options of the compiler.
         quantization: Layers that stay float, training, and type and layout of inputs and outputs (PyTorch models).
         delegation: Operators that stay on the CPU, and programs without operators for the NPU.
@@ -159,7 +164,12 @@ def compile(
             from openneutron.api.litert import compile_litert
 
             name = name or path.name
-            inputs = {"example_inputs": example_inputs, "example_kwargs": example_kwargs, "calibration": calibration}
+            inputs: dict[str, object] = {
+                "example_inputs": example_inputs,
+                "example_kwargs": example_kwargs,
+                "calibration": calibration,
+            }
+            inputs |= dict.fromkeys(changed(data), True)
             check_for_tflite(name, inputs, options, quantization, delegation)
             result = compile_litert(path, name, options, delegation)
         else:
@@ -176,6 +186,7 @@ def compile(
                 example_inputs,
                 example_kwargs,
                 calibration,
+                data,
                 options,
                 quantization,
                 delegation,

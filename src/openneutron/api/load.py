@@ -31,7 +31,8 @@ class LoadedFile:
     """The result of ``openneutron.load``: a compiled ``.pte`` or ``.tflite``.
 
     ``buffer`` is the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
-    the operators that run on the CPU. The file stores neither the reasons for CPU fallbacks nor the operator of the
+    the operators that run on the CPU. ``preprocessing`` states the steps from a picture or sound to the inputs that the model was
+    calibrated with; empty where the file has none. The file stores neither the reasons for CPU fallbacks nor the operator of the
     model behind each kernel call.
 
     >>> import openneutron
@@ -43,6 +44,7 @@ class LoadedFile:
     buffer: bytes = field(repr=False)
     programs: tuple[tuple[str, Program], ...] = field(repr=False)
     on_cpu: Counter[str] = field(repr=False)
+    preprocessing: str = ""
 
     @property
     def report(self) -> LoadedSummary:
@@ -53,6 +55,7 @@ class LoadedFile:
             tuple(ProgramFigures(title, program.header) for title, program in self.programs),
             tuple(self.on_cpu.items()),
             self.profile(),
+            self.preprocessing,
         )
 
     def summary(self) -> str:
@@ -147,10 +150,6 @@ def _tflite(path: Path, data: bytes) -> LoadedFile:
 
 def _pte(path: Path, data: bytes) -> LoadedFile:
     programs = tuple((title, item.program) for title, item in pte.own_payloads(data, path.name))
-    on_cpu = Counter(
-        item.operator
-        for method in methods(data, path.name)
-        for item in method.instructions
-        if isinstance(item, KernelCall)
-    )
-    return LoadedFile(path.name, data, programs, on_cpu)
+    found = methods(data, path.name)
+    on_cpu = Counter(item.operator for method in found for item in method.instructions if isinstance(item, KernelCall))
+    return LoadedFile(path.name, data, programs, on_cpu, pte.preprocessing(found))

@@ -6,18 +6,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-import re
-import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sized
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
 import torch  # noqa: F401  # isort: skip  (a message names the first package that is not installed)
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of inputs and outputs)
-from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch import nn
 from torch.export import ExportedProgram
@@ -26,24 +23,27 @@ from torch.utils import _pytree as pytree
 
 from openneutron import files
 from openneutron.api.compile import compile
+from openneutron.api.executorch_passes import in_words, keep_state, lowered
 from openneutron.api.recompiling import PlannedProgram, backend_config
 from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
-from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import Graph
-from openneutron.options import INT8, CompileOptions, DelegationOptions, QuantizationOptions, with_changes
+from openneutron.options import INT8, CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, with_changes
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
 from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
-from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, generate_neutron_compile_spec
+from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.partition.compiled import CompiledPartition
 from openneutron.pytorch.partition.delegation import Delegation, check_kernels
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.range_observers import OBSERVER
 from openneutron.pytorch.run.runner import Runner
-from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, first_line, restore, samples
+from openneutron.pytorch.source.calibration_data import Calibrated, Calibration
+from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, restore
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.text import plain, summary_table
@@ -58,7 +58,8 @@ class CompiledModel:
 
     ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
     ``partitions`` are the delegate calls with programs of this project's compiler, ``converted`` those of NXP's converter.
-    ``quantized`` is the quantized module in PyTorch's own arithmetic, ``planned`` the program after ExecuTorch's passes. ``timings`` has the times of the compile's steps.
+    ``quantized`` is the quantized module in PyTorch's own arithmetic, ``planned`` the program after ExecuTorch's passes.
+    ``calibrated`` has the preprocessing of the calibration data and their first sample. ``timings`` has the times of the compile's steps.
 
     >>> import openneutron
     >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
@@ -77,6 +78,7 @@ class CompiledModel:
     delegation_options: DelegationOptions = field(default=DelegationOptions(), repr=False)
     converted: tuple[CompiledPartition, ...] = field(default=(), repr=False)
     keywords: tuple[str, ...] = ()
+    calibrated: Calibrated = field(default=Calibrated(), repr=False)
     timings: Timings = field(default=Timings(), repr=False)
 
     @property
@@ -217,7 +219,8 @@ def compile_module(
     model: nn.Module | ExportedProgram,
     example_inputs: Any,
     example_kwargs: Mapping[str, Any] | None,
-    calibration: Iterable[Any] | None,
+    calibration: Any,
+    data: DataOptions,
     options: CompileOptions,
     quantization: QuantizationOptions,
     delegation: DelegationOptions,
@@ -228,12 +231,14 @@ def compile_module(
     partitioner = _partitioner(spec, options, delegation, name)
     with suppressed(), step("Exporting"):
         source = aten_graph(model, example_inputs, example_kwargs, quantization.channels_last, name)
-    module = _int8(source, name, spec, calibration, quantization)
+    samples = Calibration.of(calibration, source.inputs, data)
+    module = _int8(source, name, spec, samples, quantization)
+    calibrated = Calibrated() if samples is None else samples.calibrated
     with suppressed(), step("Exporting the quantized model"):
         program = lifted(module, source.inputs) or export(module, source.inputs, name, source.extents)
     partitioner.post_quantization_state_dict = module.state_dict()
     with suppressed(), in_words(name, "lower"), step("Running ExecuTorch's passes"):
-        edge, partitioner = lowered(program, partitioner)
+        edge, partitioner = lowered(program, partitioner, calibrated.facts)
         if quantization.io_dtype == INT8:
             edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
     with suppressed(), in_words(name, "write"), step("Writing"):
@@ -256,6 +261,7 @@ def compile_module(
         delegation_options=delegation,
         **_parts(planned),
         keywords=tuple(source.inputs.kwargs),
+        calibrated=calibrated,
     )
     if delegation.must_delegate and not result.parts:
         cpu, cause = result.delegation.on_cpu, result.delegation.cause
@@ -301,12 +307,14 @@ def _int8(
     source: AtenGraph,
     name: str,
     target: NeutronTargetSpec,
-    calibration: Iterable[Any] | None,
+    calibration: Calibration | None,
     options: QuantizationOptions,
 ) -> GraphModule:
     """Return the quantized module: the given module itself where it is not trained, unchanged where it is quantized already."""
     module, train_fn = source.module, options.train_fn
-    quantizer = NeutronQuantizer(target, is_qat=train_fn is not None).keep_float(*options.keep_float)
+    quantizer = NeutronQuantizer(target, train_fn is not None, OBSERVER[options.observer]).keep_float(
+        *options.keep_float
+    )
     if any(is_quantize(node) for node in module.graph.nodes):
         if options.keep_float or train_fn is not None:
             option = "keep_float" if options.keep_float else "train_fn"
@@ -320,36 +328,15 @@ def _int8(
             "Pass calibration=[...], each item a tuple of the model's arguments (--calibration on the command line)."
         )
     else:
-        total = len(calibration) if isinstance(calibration, Sized) else 0
+        total = length_hint(calibration)
         module = calibrate_and_quantize(
             module,
-            samples(calibration, source.inputs),
+            calibration,
             quantizer,
             after_sample=lambda done: advance(done, total if done <= total else done + 1),
         )
     restore(module, source.state)
     return module
-
-
-PACKAGE = Path(__file__).parents[2]
-
-
-def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[EdgeProgramManager, NeutronPartitioner]:
-    """Return the program with its delegate calls, and the partitioner of the last attempt: an operator that was kept whole,
-    but is not delegated, is decomposed in another attempt where the CPU can't run it whole."""
-    while True:
-        edge = to_edge_transform_and_lower(
-            program,
-            partitioner=[partitioner],
-            compile_config=EdgeCompileConfig(
-                _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
-                # ExecuTorch's runtime accepts or refuses operators that are no core operators or mix types.
-                _check_ir_validity=False,
-            ),
-        )
-        if not partitioner.left_whole:
-            return edge, partitioner
-        partitioner = partitioner.taking_apart(partitioner.left_whole)
 
 
 def _parts(planned: PlannedProgram) -> dict[str, Any]:
@@ -359,42 +346,3 @@ def _parts(planned: PlannedProgram) -> dict[str, Any]:
         "partitions": tuple(part for part in parts if part.conversion.compiled is not None),
         "converted": tuple(part for part in parts if part.conversion.compiled is None),
     }
-
-
-@contextmanager
-def in_words(name: str, doing: str) -> Iterator[None]:
-    """Raise an exception of ExecuTorch as an InvalidModelError with its first line. Exceptions from this project's code are
-    bugs and stay as they are."""
-    try:
-        yield
-    except OpenNeutronError:
-        raise
-    # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors, AssertionErrors and any other exception of
-    # its passes.
-    except Exception as error:
-        *_, (last, _) = traceback.walk_tb(error.__traceback__)
-        if Path(last.f_code.co_filename).is_relative_to(PACKAGE):  # a mistake of this package, no message
-            raise
-        said = f"{first_line(error)} ({type(error).__name__})"
-        for pattern, words in _PLAIN:
-            said = re.sub(pattern, words, said)
-        raise InvalidModelError(f"'{name}': ExecuTorch can't {doing} it: {said}.") from error
-
-
-_PLAIN = (
-    (r"Missing out variants: \{(.*)\}.*", r"it has no kernel for \1. Replace the operator in the model"),
-    (
-        r".*mem_offset \d+ does not fit.*",
-        "the size of a tensor is known only when the model runs. Give it a fixed shape",
-    ),
-)
-"""ExecuTorch's messages that name neither cause nor remedy, and their replacements."""
-
-
-def keep_state(program: ExportedProgram) -> None:
-    """Mark the program's initial state, so that ExecuTorch writes it to the file. Unmarked state is undefined at the start."""
-    signature = program.graph_signature
-    changed = set(signature.buffers_to_mutate.values())
-    for node in program.graph.nodes:
-        if node.op == "placeholder" and signature.inputs_to_buffers.get(node.name) in changed:
-            node.meta["et_init_buffer"] = True

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
@@ -24,6 +25,9 @@ from openneutron.third_party import needs_pytorch, suppressed
 from openneutron.timings import Timings, measured, step
 
 if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
+
     from openneutron.api.litert import CompiledLiteRTModel
     from openneutron.api.pytorch import CompiledModel
 
@@ -68,8 +72,10 @@ def compile_model(
     shows the operators on the NPU, the operators on the CPU with their reasons, latency and memory. With --json, "timings"
     has the wall_seconds and cpu_seconds of the whole and, in "steps", of each step, without those of the steps inside it.
 
-    A calibration folder has .npy files, each with one sample or several along the first axis; for a model of several
-    inputs, NAME_0.npy, NAME_1.npy ... belong together. A .npz file has arrays input0, input1 ... in the same way.
+    Calibration data are pictures (.png, .jpg, .jpeg, .bmp) or WAV files, flat or with a folder for each class, with the steps of
+    --preprocess; or the model's inputs themselves: .npy files, each with one sample or several along the first axis (for a
+    model of several inputs, NAME_0.npy, NAME_1.npy ... belong together), a .npz file with arrays input0, input1 ... in the
+    same way, or what a loader in a Python file yields.
     """
     path, outputs = _results(asked, result, intermediates, kernel_selection, dump_kernel_selection)
     with output.Steps(quiet) as steps:
@@ -114,7 +120,15 @@ def _results(
 def compiled(
     asked: GivenModel, steps: output.Steps, for_figures: bool = False
 ) -> tuple[CompiledModel | CompiledLiteRTModel, Timings]:
-    """Return the compiled model, and the times of the steps before its compile.
+    """Return the compiled model, and the times of the steps before its compile. Raises as ``compiled_with_model`` does."""
+    made, _, before = compiled_with_model(asked, steps, for_figures)
+    return made, before
+
+
+def compiled_with_model(
+    asked: GivenModel, steps: output.Steps, for_figures: bool = False
+) -> tuple[CompiledModel | CompiledLiteRTModel, nn.Module | ExportedProgram | None, Timings]:
+    """Return the compiled model, the float model (None for a ``.tflite``), and the times of the steps before the compile.
 
     ``for_figures``: nothing of the model need run on the NPU, nor in ExecuTorch's runtime here, and without calibration
     data the example inputs calibrate it, since scales have no cost. Raises the errors of ``openneutron.compile``, and
@@ -126,7 +140,7 @@ def compiled(
         made = openneutron.compile(
             source.path, options=asked.options, delegation=delegation, cache=asked.cache, progress=steps
         )
-        return made, Timings()
+        return made, None, Timings()
     with suppressed():
         with measured(steps) as clock:
             with needs_pytorch("PyTorch models take"), step(LOADING):
@@ -134,9 +148,9 @@ def compiled(
                 from openneutron.cli import pytorch_source
             with step("Loading the model"):
                 loaded = pytorch_source.load(source, asked.weights)
-                samples = [pytorch_source.as_sample(loaded.call)]
-                if asked.calibration is not None or not for_figures:
-                    samples = pytorch_source.samples(source, loaded, asked.calibration, asked.weights)
+                samples: Iterable[Any] = [loaded.call.as_sample()]
+                if asked.data.path is not None or not for_figures:
+                    samples = pytorch_source.samples(source, loaded, asked.data, asked.weights)
         result: CompiledModel = (analyse if for_figures else openneutron.compile)(
             loaded.model,
             loaded.call.args,
@@ -149,4 +163,4 @@ def compiled(
             progress=steps,
             name=str(source),
         )
-        return result, clock.timings
+        return result, loaded.model, clock.timings

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from openneutron.cli import calibration
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.files import existing, nearest, obstacle
+from openneutron.options import DataOptions, changed
+from openneutron.python_function import PythonFunction
 from openneutron.pytorch.source.file_kind import what_it_is
 
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
@@ -59,17 +58,6 @@ class ExportedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class PythonFunction:
-    """A function of a Python file; it takes nothing and returns a module and a tuple of example inputs."""
-
-    path: Path
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.path.name}:{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
 class BuiltInModel:
     """One of this project's own networks."""
 
@@ -77,6 +65,14 @@ class BuiltInModel:
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class DataParameters:
+    """Calibration data on the command line: ``path`` is a path or ``file.py:loader``, None without data."""
+
+    path: str | None = None
+    options: DataOptions = DataOptions()
 
 
 PyTorchModel = ExportedFile | PythonFunction | BuiltInModel
@@ -114,11 +110,8 @@ def parse(model: str) -> ModelSource:
 
 # -- checks of a PyTorch model that run before PyTorch is loaded --------------------------------------------------------
 
-MADE_WHILE_IT_RUNS = ("globals", "vars", "locals", "exec", "eval", "setattr")
-"""A file that uses one of these may define names that its text does not show."""
 
-
-def check_early(source: PyTorchModel, samples: Path | None, weights: Path | None) -> None:
+def check_early(source: PyTorchModel, samples: DataParameters, weights: Path | None) -> None:
     """Check before PyTorch is loaded, which takes seconds, that the named files exist, and that the text of a model's file contains the function.
 
     Raises InvalidModelError where the built-in model or function does not exist, InvalidOptionError where ``samples``
@@ -129,42 +122,27 @@ def check_early(source: PyTorchModel, samples: Path | None, weights: Path | None
             f"there is no built-in model '{source}'.{nearest(source.name, BUILT_IN)} There are {', '.join(BUILT_IN)}."
         )
     if isinstance(source, PythonFunction):
-        _check_function(source)
+        source.check()
     if weights is not None and (problem := obstacle(weights)) is not None:
         raise InvalidOptionError(f"--weights: '{weights}' {problem}.")
-    if samples is not None:
-        calibration.files_in(samples)
+    check_data(samples)
 
 
-def _check_function(source: PythonFunction) -> None:
-    try:
-        tree = ast.parse(source.path.read_bytes())
-    except SyntaxError as error:
-        line = "" if error.lineno is None else f", line {error.lineno}"
-        raise InvalidModelError(f"'{source}'{line}: SyntaxError: {error.msg}") from error
-    except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes, nesting without end
-        raise InvalidModelError(f"'{source}' is no Python file: {str(error) or type(error).__name__}.") from error
-    nodes = list(ast.walk(tree))
-    used = {node.id for node in nodes if isinstance(node, ast.Name)}
-    elsewhere = any(isinstance(node, ast.Global) for node in nodes) or bool(used & set(MADE_WHILE_IT_RUNS))
-    names = set(_names(tree.body))
-    if source.name in names or names & {"*", "__getattr__"} or elsewhere:
+def check_data(samples: DataParameters, option: str = "--calibration") -> None:
+    """Check the data of an option as far as that is possible without the model.
+
+    Raises InvalidOptionError where the data can't be used, or an option of data is given without data, MissingToolError
+    where a package for its files is not installed.
+    """
+    options = samples.options
+    if samples.path is None:
+        for name in changed(options):
+            spelled = f"--{name.replace('_', '-')}"
+            raise InvalidOptionError(
+                f"{spelled}: there is no calibration data that it is about. Give --calibration too."
+            )
         return
-    functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef))
-    raise InvalidModelError(f"'{source.path.name}' has no function '{source.name}'.{nearest(source.name, functions)}")
+    from openneutron import data
 
-
-def _names(body: list[ast.stmt]) -> Iterator[str]:
-    """Return the names that a module's statements assign, including those in nested blocks; ``*`` for a wildcard
-    import."""
-    for statement in body:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield statement.name
-            continue
-        for node in ast.walk(statement):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                yield node.name
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                yield node.id
-            elif isinstance(node, ast.alias):
-                yield (node.asname or node.name).partition(".")[0]
+    assert not callable(options.preprocess)
+    data.check(samples.path, options.preprocess, options.sample_rate, options.calibration_samples, option)

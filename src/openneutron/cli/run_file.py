@@ -19,7 +19,8 @@ from rich.text import Text
 
 from openneutron import files, pte
 from openneutron.cli import output
-from openneutron.cli.calibration import describe, load_array
+from openneutron.data.arrays import load_array
+from openneutron.data.samples import describe
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.files import existing
 from openneutron.ir import QuantParams

@@ -47,6 +47,7 @@ class LoadedSummary:
     programs: tuple[ProgramFigures, ...] = field(repr=False)
     on_cpu: tuple[tuple[str, int], ...] = field(repr=False)
     calls: tuple[CallProfile, ...] = field(repr=False)
+    preprocessing: str = ""
 
     @property
     def target(self) -> Target | None:
@@ -91,6 +92,7 @@ class LoadedSummary:
             "scratch_bytes": self.scratch_bytes,
             "weights_bytes": self.weights_bytes,
             "microcode_bytes": self.microcode_bytes,
+            "preprocessing": self.preprocessing or None,
             "calls": [asdict(call) for call in self.calls],
         }
 
@@ -110,6 +112,7 @@ def loaded_table(summary: LoadedSummary) -> RenderableType:
         ("Arena", size_text(summary.scratch_bytes)),
         ("Weights", size_text(summary.weights_bytes)),
         ("Microcode", size_text(summary.microcode_bytes)),
+        *([("Calibrated", f"on data after {summary.preprocessing}")] if summary.preprocessing else []),
         ("File", f"{summary.file}, {size_text(summary.file_bytes)}"),
     ]
     return Group(Text(summary.file, "bold"), facts(rows))
