@@ -29,6 +29,7 @@ COMMANDS = {
     "kernels": "kernels.app",
     "targets": "targets.show_targets",
     "doctor": "doctor.doctor",
+    "demo": "demo.demo",
 }
 """The function of each command, or its own commands, in openneutron.cli, in the order of the help."""
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The ExecuTorch delegate on the host.
 
-ExecuTorch has no stable C++ ABI, so the delegate is compiled against the installed one on first use and kept under
-``$XDG_CACHE_HOME/openneutron`` (``~/.cache/openneutron``), under a name made of everything it depends on.
+ExecuTorch has no stable C++ ABI, so a delegate belongs to one ExecuTorch. A wheel has the delegate of the release that
+``openneutron[pytorch]`` names. For another ExecuTorch, and in a source tree, the delegate is compiled on first use and kept
+under ``$XDG_CACHE_HOME/openneutron`` (``~/.cache/openneutron``), under a name made of everything it depends on.
 """
 
 from __future__ import annotations
@@ -21,22 +22,14 @@ from pathlib import Path
 
 from openneutron.errors import MissingToolError
 from openneutron.export.runtime_sources import runtime_folder
-from openneutron.simulator.simulator import LIBRARY, library
+from openneutron.pytorch.run.compile_delegate import FLAGS, compile_delegate, file_name
+from openneutron.simulator.simulator import library
 
 COMPILERS = ("c++", "g++", "clang++")
 """Tried in this order after ``$CXX``."""
 
-FLAGS = (
-    "-std=c++17",
-    "-O2",
-    "-fPIC",
-    "-shared",
-    "-Wl,-z,defs",
-    "-DC10_USING_CUSTOM_GENERATED_MACROS",
-    "-DET_EVENT_TRACER_ENABLED",
-    "-DNEUTRON_CHECK_WEIGHTS",
-)
-"""The definitions are those that executorch-config.cmake of ExecuTorch 1.5 gives to its own consumers, and ours."""
+INCLUDED = Path(__file__).parents[2] / "_delegate"
+"""The folder of the delegates in a wheel."""
 
 ALREADY_REGISTERED = 0x16
 """ExecuTorch's Error::RegistrationAlreadyRegistered."""
@@ -46,16 +39,20 @@ ALREADY_REGISTERED = 0x16
 def load() -> Path:
     """Register backend id ``NeutronBackend`` with ExecuTorch's runtime in this process, and return the library's path.
 
-    Further calls do nothing. Raises MissingToolError where executorch, its libraries or a C++ compiler are missing.
+    Further calls do nothing. Raises MissingToolError where executorch or its libraries are missing, and where the delegate
+    has to be compiled and a C++ compiler is missing.
     """
     package = executorch_package()
-    library()  # the delegate's own undefined symbols
+    library()  # half of the delegate's undefined symbols
     importlib.import_module("executorch.extension.pybindings.portable_lib")  # libexecutorch.so, with the one registry
-    path = build(package)
+    ctypes.CDLL(str(package / "lib" / "libexecutorch.so"), mode=ctypes.RTLD_GLOBAL)  # the other half
+    path = included(package) or build(package)
     try:
         delegate = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
-        raise MissingToolError(f"delegate: {path} can't be loaded: {error}. Delete it and try again.") from error
+        raise MissingToolError(
+            f"delegate: {path} can't be loaded: {error}. Delete it, and it is compiled when it is needed again."
+        ) from error
     status = ctypes.c_uint32.in_dll(delegate, "neutronBackendRegistration").value
     if status:
         why = "another library has taken the name" if status == ALREADY_REGISTERED else f"error 0x{status:x}"
@@ -68,15 +65,23 @@ def executorch_package() -> Path:
     it."""
     found = importlib.util.find_spec("executorch")
     if found is None or not found.submodule_search_locations:
-        raise MissingToolError("delegate: executorch is not installed. In the checkout: pip install '.[pytorch]'.")
+        raise MissingToolError("delegate: executorch is not installed: pip install 'openneutron[pytorch]'.")
     for place in found.submodule_search_locations:
         package = Path(place)
         if (package / "include").is_dir() and (package / "lib" / "libexecutorch.so").exists():
             return package
     raise MissingToolError(
         "delegate: the installed executorch has no headers or no libexecutorch.so. "
-        "Install the release this project is made for, in the checkout: pip install '.[pytorch]'."
+        "Install the release this project is made for: pip install 'openneutron[pytorch]'."
     )
+
+
+def included(package: Path) -> Path | None:
+    """Return the delegate in the wheel for the executorch in ``package``; None where there is none for this one."""
+    if not INCLUDED.is_dir():
+        return None
+    path = INCLUDED / file_name(importlib.metadata.version("executorch"), package)
+    return path if path.exists() else None
 
 
 def compiler() -> str:
@@ -129,21 +134,7 @@ def _key(command: str, runtime: Path, package: Path) -> str:
 
 
 def _compile(command: str, runtime: Path, package: Path, path: Path) -> None:
-    include = package / "include"
-    arguments = [
-        command,
-        *FLAGS,
-        f"-I{runtime / 'include'}",
-        f"-I{include}",
-        f"-I{include / 'executorch/runtime/core/portable_type/c10'}",
-        str(runtime / "delegate" / "neutron_backend.cpp"),
-        "-o",
-        str(path),
-        f"-L{package / 'lib'}",
-        "-lexecutorch",
-        str(LIBRARY),
-    ]
-    done = subprocess.run(arguments, capture_output=True, text=True, errors="replace", check=False)
+    done = compile_delegate(command, runtime, package, path)
     if done.returncode != 0:
         said = "\n".join(line for line in done.stderr.splitlines() if "error" in line)[:2000] or done.stderr[-2000:]
         raise MissingToolError(
