@@ -151,26 +151,32 @@ def ran(site: Path, folder: Path, *command: str) -> str:
     return done.stdout
 
 
-LOAD = """
+TO_A_PTE_AND_BACK = """
+from openneutron.cli import main
 from openneutron.pytorch.run import delegate
+assert main(["compile", "cifarnet", "-o", "cifarnet.pte", "--quiet"]) == 0
+assert main(["run", "cifarnet.pte", "--random", "1"]) == 0
 print(delegate.load())
 """
 
 
-def test_the_delegate_of_the_wheel_is_loaded_without_a_compiler(site: Path, tmp_path: Path) -> None:
-    (loaded,) = ran(site, tmp_path, "-c", LOAD).splitlines()
+def test_a_pte_runs_without_a_compiler(site: Path, tmp_path: Path) -> None:
+    said, *_, loaded = ran(site, tmp_path, "-c", TO_A_PTE_AND_BACK).splitlines()
+    assert said == "cifarnet.pte: 1 delegate on the simulated NPU"
     assert Path(loaded).parent == site / "openneutron" / "_delegate"
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["cifarnet.pte"]
 
 
-OF_ANOTHER_EXECUTORCH = """
-import importlib.metadata, sys
-known = importlib.metadata.version
-importlib.metadata.version = lambda name: "1.5.0" if name == "executorch" else known(name)
+FOR_ANOTHER_EXECUTORCH = """
+import importlib.metadata
 from openneutron.errors import MissingToolError
 from openneutron.pytorch.run import delegate
+package = delegate.executorch_package()
+assert delegate.included(package)
+importlib.metadata.version = lambda name: "1.5.0"
+assert not delegate.included(package)
 try:
-    delegate.load()
+    delegate.build(package)
 except MissingToolError as error:
     print(error)
 """
@@ -178,7 +184,7 @@ except MissingToolError as error:
 
 def test_for_another_executorch_the_delegate_is_compiled(site: Path, tmp_path: Path) -> None:
     """Here without a compiler."""
-    assert ran(site, tmp_path, "-c", OF_ANOTHER_EXECUTORCH) == (
+    assert ran(site, tmp_path, "-c", FOR_ANOTHER_EXECUTORCH) == (
         "delegate: there is no C++ compiler (c++, g++, clang++); running a .pte on this computer takes one, once. Install "
         "one (Debian: apt install g++), or set CXX to yours.\n"
     )
