@@ -38,8 +38,18 @@ FLAGS = (
 )
 """The definitions are those that executorch-config.cmake of ExecuTorch 1.5 gives to its own consumers, and ours."""
 
+METHOD_SOURCE = "ports/host/executorch_method.cpp"
+"""The C interface to a method, below ``runtime/``; it is compiled into the delegate."""
+
 ALREADY_REGISTERED = 0x16
 """ExecuTorch's Error::RegistrationAlreadyRegistered."""
+
+
+BINDINGS = "executorch.extension.pybindings._C"
+"""ExecuTorch's bindings. Its own portable_lib imports them after all of executorch.exir, which takes seconds."""
+
+RUNTIME = ("libexecutorch.so", "libexecutorch_kernels_optimized.so", "libexecutorch_kernels_quantized.so")
+"""The libraries of ExecuTorch that run a method: the runtime with its registries, and the CPU operators."""
 
 
 @cache
@@ -48,10 +58,32 @@ def load() -> Path:
 
     Further calls do nothing. Raises MissingToolError where executorch, its libraries or a C++ compiler are missing.
     """
+    executorch_package()
+    importlib.import_module("torch")  # whose libraries the bindings need
+    importlib.import_module(BINDINGS)  # libexecutorch.so, with the one registry
+    return registered()[0]
+
+
+def load_runtime() -> ctypes.CDLL:
+    """Load ExecuTorch's runtime without its bindings and without torch, and return the delegate, which is registered.
+
+    Raises MissingToolError as ``load`` does.
+    """
     package = executorch_package()
+    for name in RUNTIME:
+        path = package / "lib" / name
+        try:
+            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise MissingToolError(f"delegate: {path} can't be loaded: {error}.") from error
+    return registered()[1]
+
+
+@cache
+def registered() -> tuple[Path, ctypes.CDLL]:
+    """Return the delegate, built where it is not in the cache, and registered with the runtime that is loaded."""
     library()  # the delegate's own undefined symbols
-    importlib.import_module("executorch.extension.pybindings.portable_lib")  # libexecutorch.so, with the one registry
-    path = build(package)
+    path = build(executorch_package())
     try:
         delegate = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
@@ -60,7 +92,7 @@ def load() -> Path:
     if status:
         why = "another library has taken the name" if status == ALREADY_REGISTERED else f"error 0x{status:x}"
         raise MissingToolError(f"delegate: ExecuTorch does not register NeutronBackend: {why}.")
-    return path
+    return path, delegate
 
 
 def executorch_package() -> Path:
@@ -121,7 +153,8 @@ def _key(command: str, runtime: Path, package: Path) -> str:
     version = importlib.metadata.version("executorch")
     identity = subprocess.run([command, "--version"], capture_output=True, check=False).stdout
     digest = hashlib.sha256()
-    for file in (*sorted((runtime / "include").glob("*.h")), *sorted((runtime / "delegate").iterdir())):
+    headers = sorted((runtime / "include").glob("*.h"))
+    for file in (*headers, *sorted((runtime / "delegate").iterdir()), runtime / METHOD_SOURCE):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     for text in (version, str(package), command, identity.decode(errors="replace"), *FLAGS):
         digest.update(hashlib.sha256(text.encode()).digest())
@@ -137,6 +170,7 @@ def _compile(command: str, runtime: Path, package: Path, path: Path) -> None:
         f"-I{include}",
         f"-I{include / 'executorch/runtime/core/portable_type/c10'}",
         str(runtime / "delegate" / "neutron_backend.cpp"),
+        str(runtime / METHOD_SOURCE),
         "-o",
         str(path),
         f"-L{package / 'lib'}",

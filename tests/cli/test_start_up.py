@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Short commands stay short: each imports no package that it does not use. The time of a start is that of its imports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from openneutron import litert
+from openneutron.errors import OpenNeutronError
+from tests.support.litert_files import mixed_file
+
+REPORTING = """
+import json, sys
+from openneutron.cli import main
+code = main(sys.argv[2:])
+loaded = {name.partition(".")[0] for name in sys.modules if not name.startswith("_")}
+found = {"code": code, "packages": sorted(loaded - set(sys.stdlib_module_names)), "modules": sorted(sys.modules)}
+open(sys.argv[1], "w").write(json.dumps(found))
+"""
+
+TYPER = {"annotated_doc", "openneutron", "pydantic", "pydantic_core", "annotated_types", "shellingham", "typer", "typing_extensions"}
+"""What typer imports, by its release."""
+TYPER |= {"click", "typing_inspection"}
+
+
+def imported(tmp_path: Path, *arguments: str) -> tuple[set[str], set[str]]:
+    """Return the packages beside Python's own, and all modules, after a command in a process of its own."""
+    report = tmp_path / "report.json"
+    done = subprocess.run(
+        [sys.executable, "-c", REPORTING, str(report), *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(report.read_text())
+    assert found["code"] == 0, done.stderr
+    return set(found["packages"]), set(found["modules"])
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_the_help_of_all_commands_imports_typer_alone(tmp_path: Path, option: str) -> None:
+    packages, modules = imported(tmp_path, option)
+    assert packages <= TYPER
+    assert {name for name in modules if name.startswith("openneutron")} == {
+        "openneutron",
+        "openneutron.cli",
+        "openneutron.cli.app",
+        "openneutron.cli.ending",
+        "openneutron.errors",
+    }
+
+
+def test_a_compile_of_a_small_tflite_imports_no_solver_and_no_interpreter(tmp_path: Path) -> None:
+    model = tmp_path / "mixed.tflite"
+    model.write_bytes(mixed_file())
+    packages, modules = imported(tmp_path, "compile", str(model), "-o", str(tmp_path / "out.tflite"))
+    assert packages <= TYPER | {"ai_edge_litert", "flatbuffers", "numpy", "rich"}
+    assert {"ai_edge_litert.interpreter", "numpy.random", "rich.progress", "ctypes"} & modules == set()
+    assert not any(name.startswith("openneutron.pytorch") for name in modules)
