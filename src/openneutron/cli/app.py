@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -14,6 +15,7 @@ import typer
 
 import openneutron
 from openneutron.cli.ending import DONE
+from openneutron.cli.values import without_conversions
 
 HELP = """From PyTorch and LiteRT models to NXP eIQ Neutron class NPUs, with open parts alone.
 
@@ -110,8 +112,10 @@ def run(arguments: Sequence[str] | None) -> int:
     if COMPLETING in os.environ:
         return _complete()
     command: Any = typer.main.get_command(application(_named(given)))
+    without_conversions(command)
+    gc.enable()
     try:
-        with command.make_context(NAME, given) as context:
+        with command.make_context(NAME, list(given)) as context:
             command.invoke(context)
     except typer.Exit as leaving:
         return leaving.exit_code
