@@ -31,8 +31,11 @@ FLAGS = (
 )
 """The definitions are those that executorch-config.cmake of ExecuTorch 1.5 gives to its own consumers, and ours."""
 
-HEADERS = Path("executorch") / "runtime"
-"""The headers that the delegate includes, in ExecuTorch's folder ``include``."""
+SOURCES = ("delegate/neutron_backend.cpp", "ports/host/executorch_method.cpp")
+"""The delegate, and the C interface to a method, below ``runtime/``."""
+
+HEADERS = Path("executorch")
+"""The headers, in ExecuTorch's folder ``include``."""
 
 
 def compile_delegate(
@@ -40,9 +43,9 @@ def compile_delegate(
 ) -> subprocess.CompletedProcess[str]:
     """Run the C++ compiler, and return its exit code and output. ``more``: flags after ``FLAGS``."""
     include = package / "include"
-    folders = (runtime / "include", include, include / HEADERS / "core" / "portable_type" / "c10")
-    source = runtime / "delegate" / "neutron_backend.cpp"
-    arguments = [command, *FLAGS, *more, *(f"-I{folder}" for folder in folders), str(source), "-o", str(path)]
+    folders = (runtime / "include", include, include / HEADERS / "runtime" / "core" / "portable_type" / "c10")
+    sources = [str(runtime / name) for name in SOURCES]
+    arguments = [command, *FLAGS, *more, *(f"-I{folder}" for folder in folders), *sources, "-o", str(path)]
     return subprocess.run(arguments, capture_output=True, text=True, errors="replace", check=False)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from openneutron.errors import MissingToolError
 from openneutron.export.runtime_sources import runtime_folder
-from openneutron.pytorch.run.compile_delegate import FLAGS, compile_delegate, file_name
+from openneutron.pytorch.run.compile_delegate import FLAGS, SOURCES, compile_delegate, file_name
 from openneutron.simulator.simulator import library
 
 COMPILERS = ("c++", "g++", "clang++")
@@ -34,6 +34,12 @@ INCLUDED = Path(__file__).parents[2] / "_delegate"
 ALREADY_REGISTERED = 0x16
 """ExecuTorch's Error::RegistrationAlreadyRegistered."""
 
+BINDINGS = "executorch.extension.pybindings._C"
+"""ExecuTorch's bindings. Its own portable_lib imports them after all of executorch.exir, which takes seconds."""
+
+RUNTIME = ("libexecutorch.so", "libexecutorch_kernels_optimized.so", "libexecutorch_kernels_quantized.so")
+"""The libraries of ExecuTorch that run a method: the runtime with its registries, and the CPU operators."""
+
 
 @cache
 def load() -> Path:
@@ -42,22 +48,45 @@ def load() -> Path:
     Further calls do nothing. Raises MissingToolError where executorch or its libraries are missing, and where the delegate
     has to be compiled and a C++ compiler is missing.
     """
+    executorch_package()
+    importlib.import_module("torch")  # whose libraries the bindings need
+    importlib.import_module(BINDINGS)  # libexecutorch.so, with the one registry
+    return registered()[0]
+
+
+def load_runtime() -> ctypes.CDLL:
+    """Load ExecuTorch's runtime without its bindings and without torch, and return the delegate, which is registered.
+
+    Raises MissingToolError as ``load`` does.
+    """
+    package = executorch_package()
+    for name in RUNTIME:
+        _shared(package / "lib" / name)
+    return registered()[1]
+
+
+@cache
+def registered() -> tuple[Path, ctypes.CDLL]:
+    """Return the delegate, compiled where neither the package nor the cache has it, and registered with the runtime that is
+    loaded."""
     package = executorch_package()
     library()  # half of the delegate's undefined symbols
-    importlib.import_module("executorch.extension.pybindings.portable_lib")  # libexecutorch.so, with the one registry
-    ctypes.CDLL(str(package / "lib" / "libexecutorch.so"), mode=ctypes.RTLD_GLOBAL)  # the other half
+    _shared(package / "lib" / RUNTIME[0])  # the other half
     path = included(package) or build(package)
-    try:
-        delegate = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    except OSError as error:
-        raise MissingToolError(
-            f"delegate: {path} can't be loaded: {error}. Delete it, and it is compiled when it is needed again."
-        ) from error
+    delegate = _shared(path, "Delete it, and it is compiled when it is needed again.")
     status = ctypes.c_uint32.in_dll(delegate, "neutronBackendRegistration").value
     if status:
         why = "another library has taken the name" if status == ALREADY_REGISTERED else f"error 0x{status:x}"
         raise MissingToolError(f"delegate: ExecuTorch does not register NeutronBackend: {why}.")
-    return path
+    return path, delegate
+
+
+def _shared(path: Path, suggestion: str = "Install executorch again.") -> ctypes.CDLL:
+    """Load a library whose symbols the libraries after it find. Raises MissingToolError where it can't be loaded."""
+    try:
+        return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise MissingToolError(f"delegate: {path} can't be loaded: {error}. {suggestion}") from error
 
 
 def executorch_package() -> Path:
@@ -126,7 +155,9 @@ def _key(command: str, runtime: Path, package: Path) -> str:
     version = importlib.metadata.version("executorch")
     identity = subprocess.run([command, "--version"], capture_output=True, check=False).stdout
     digest = hashlib.sha256()
-    for file in (*sorted((runtime / "include").glob("*.h")), *sorted((runtime / "delegate").iterdir())):
+    headers = sorted((runtime / "include").glob("*.h"))
+    sources = sorted((runtime / "delegate").iterdir())
+    for file in (*headers, *sources, *(runtime / name for name in SOURCES)):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     for text in (version, str(package), command, identity.decode(errors="replace"), *FLAGS):
         digest.update(hashlib.sha256(text.encode()).digest())
