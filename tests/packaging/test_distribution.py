@@ -31,7 +31,6 @@ pytest.importorskip("executorch")
 MOST_BYTES = 1_500_000
 """Of the wheel."""
 
-NOT_IN_THE_SDIST = re.compile(r"^(\.ci|\.github)/|^\.(gitignore|pre-commit-config\.yaml)$")
 NEEDED = {"libc.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libm.so.6"}
 NEWEST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11)}
 """The symbols of manylinux_2_28 (PEP 600), the oldest Linux that ExecuTorch's wheels allow."""
@@ -81,7 +80,8 @@ def tracked(root: Path, *folders: str) -> set[str]:
 
 
 def test_the_sdist_is_the_checkout(built: Built, root: Path) -> None:
-    assert built.sdist - {"PKG-INFO"} == {name for name in tracked(root) if not NOT_IN_THE_SDIST.match(name)}
+    """All of it, with documentation and tests: whoever packages it further can build and check everything."""
+    assert built.sdist - {"PKG-INFO"} == tracked(root)
 
 
 def test_the_wheel_has_the_package_the_runtime_and_two_libraries(built: Built, root: Path) -> None:
