@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from openneutron.errors import MissingToolError
 
 PACKAGES = ("torch", "torchao", "executorch")
+DEMO_PACKAGES = (*PACKAGES, "sklearn")
+"""sklearn is the module of the package scikit-learn."""
 
 
 @contextmanager
@@ -30,12 +32,25 @@ def suppressed() -> Iterator[None]:
 def needs_pytorch(what: str) -> Iterator[None]:
     """Raise MissingToolError where an import in the block fails because a package of the PyTorch extra is not
     installed."""
+    with _needs(what, PACKAGES, "pip install 'openneutron[pytorch]'. An int8 .tflite compiles and runs without."):
+        yield
+
+
+@contextmanager
+def needs_demo(what: str) -> Iterator[None]:
+    """Raise MissingToolError where an import in the block fails because a package of the extra ``demo`` is not
+    installed."""
+    with _needs(what, DEMO_PACKAGES, "pip install 'openneutron[demo]'."):
+        yield
+
+
+@contextmanager
+def _needs(what: str, packages: tuple[str, ...], suggestion: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in PACKAGES:
+        if error.name is None or error.name.split(".")[0] not in packages:
             raise
         raise MissingToolError(
-            f"{what} {', '.join(PACKAGES)}; '{error.name}' is not installed. In the checkout: "
-            "pip install '.[pytorch]'. An int8 .tflite compiles and runs without."
+            f"{what} {', '.join(packages)}; '{error.name}' is not installed: {suggestion}"
         ) from error

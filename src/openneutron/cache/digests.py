@@ -8,7 +8,6 @@ import json
 import platform
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from openneutron.ir import Graph, Tensor
@@ -48,6 +47,9 @@ def code(*libraries: str) -> str:
 
 def versions(libraries: Iterable[str]) -> list[str]:
     """Return the installed versions; an empty text for a package that is not installed."""
+    # Imported here: most compiles have no cache, and the import takes as long as the compile of a small model.
+    from importlib.metadata import PackageNotFoundError, version
+
     found = []
     for name in libraries:
         try:

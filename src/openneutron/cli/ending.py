@@ -75,7 +75,10 @@ def _ending(error: BaseException) -> tuple[str, int]:
             USER_FAULT,
         )
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] != "openneutron":
-        return f"error: the package '{error.name}' is not installed. In the checkout: pip install .", USER_FAULT
+        return (
+            f"error: the package '{error.name}' is not installed. Install the package again: pip install openneutron.",
+            USER_FAULT,
+        )
     return (
         f"error: this is a mistake in openneutron: {said(error)} ({_place(error)}). {TRACEBACK}=1 in the environment shows the "
         "traceback; please report it with that.",

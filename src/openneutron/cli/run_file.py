@@ -151,9 +151,29 @@ def open_pte(path: Path) -> Runnable:
     Raises InvalidModelError where ExecuTorch refuses the file, MissingToolError where the delegate can't be built.
     """
     data = path.read_bytes()
-    count = len(pte.payloads(data, path.name))
+    where = _where(len(pte.payloads(data, path.name)), f"{pte.BACKEND_ID} delegate")
     with needs_pytorch("Running a .pte takes"):
-        from openneutron.pytorch.run.runner import Runner
+        from openneutron.pytorch.run import method
+
+        simple = method.opened(data, path.name)
+        if simple is None:
+            return _open_with_bindings(path, data, where)
+    inputs = [
+        InputTensor(f"argument {index}", tensor.shape, np.dtype(tensor.dtype), below=below)
+        for index, (tensor, below) in enumerate(zip(simple.tensors, simple.table_sizes, strict=True))
+    ]
+
+    def run(values: Sequence[np.ndarray]) -> Sequence[Any]:
+        results = simple.run(values)
+        return results if results is not None else _open_with_bindings(path, data, where).run(values)
+
+    return Runnable(inputs, where, run)
+
+
+def _open_with_bindings(path: Path, data: bytes, where: str) -> Runnable:
+    """Return the program in ExecuTorch's own bindings, which take torch."""
+    from openneutron.pytorch.run.runner import Runner
+
     runner = Runner(path.name, data)
     inputs = []
     for index, ((shape, dtype), below) in enumerate(zip(runner.inputs, runner.table_sizes, strict=True)):
@@ -164,7 +184,7 @@ def open_pte(path: Path) -> Runnable:
                 f"'{path.name}': argument {index} is {dtype}, which NumPy has no type for. Run it with Runner.run."
             ) from error
         inputs.append(InputTensor(f"argument {index}", shape, kind, below=below))
-    return Runnable(inputs, _where(count, f"{pte.BACKEND_ID} delegate"), runner.run)
+    return Runnable(inputs, where, runner.run)
 
 
 def _where(count: int, kind: str) -> str:

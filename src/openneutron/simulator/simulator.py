@@ -74,7 +74,7 @@ def library() -> ctypes.CDLL:
     """
     if not LIBRARY.exists():
         raise MissingToolError(
-            f"simulator: {LIBRARY} does not exist. Install the package (pip install .), or in a source tree run "
+            f"simulator: {LIBRARY} does not exist. Install the package again, or in a source tree run "
             "`cmake -S . -B build/develop && cmake --build build/develop --target develop`."
         )
     try:
