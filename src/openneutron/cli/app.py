@@ -42,7 +42,14 @@ COMMANDS = {
     "run": Command("run_file.run_file", "Run a compiled file on the simulated NPU."),
     "explain": Command("explain.explain", "Show the operators on the NPU and on the CPU, with costs and reasons."),
     "export": Command("export.export_model", "Write a compiled model as a folder that firmware is built from."),
-    "evaluate": Command("evaluate.evaluate_model", "Measure the accuracy on labelled data: in float, in int8 on the CPU, and on the simulated NPU."),
+    "evaluate": Command(
+        "evaluate.evaluate_model",
+        "Measure the accuracy on labelled data: in float, in int8 on the CPU, and on the simulated NPU.",
+    ),
+    "sweep": Command(
+        "sweep.sweep",
+        "Compile with every combination of options, and measure the accuracy of each where --data is given.",
+    ),
     "pareto": Command("pareto.show_pareto", "Show the modelled time for each amount of SRAM."),
     "disasm": Command("disasm.disasm", "List the programs in a compiled file."),
     "kernels": Command("kernels.app", "Kernels that compiled models call."),
