@@ -23,7 +23,7 @@ from torch.fx import GraphModule
 
 from openneutron import files, targets
 from openneutron.api.frame import delegate_calls
-from openneutron.api.pytorch import in_words
+from openneutron.api.lowering import in_words
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError, MissingToolError, OpenNeutronError
 from openneutron.examples import networks
