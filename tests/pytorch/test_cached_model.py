@@ -17,6 +17,7 @@ import openneutron
 from openneutron import CompileOptions, DelegationOptions, QuantizationOptions
 from openneutron.api import pytorch as api
 from openneutron.api.pytorch import CompiledModel
+from openneutron.cache import programs
 from openneutron.errors import BudgetError, InvalidModelError
 
 IMAGE = (torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0)),)
@@ -148,6 +149,25 @@ def test_what_a_model_depends_on_is_in_the_key(tmp_path: Path, flows: list[str])
     compiled(tmp_path, delegation=DelegationOptions(any_runtime=True, operators_not_to_delegate=["aten.relu"]))
     compiled(tmp_path, quantization=QuantizationOptions(keep_float=[nn.ReLU]))
     assert len(flows) == len([*tmp_path.glob("*.model")]) == 5
+
+
+def test_a_change_of_one_layer_compiles_its_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    inner = programs.compile_prepared
+
+    def counted(graph: Any, *others: Any) -> Any:
+        names.append(graph.graph.name)
+        return inner(graph, *others)
+
+    monkeypatch.setattr(programs, "compile_prepared", counted)
+    compiled(tmp_path)
+    assert names == ["net tag0", "net tag1"]
+    changed = seeded(TwoParts)
+    with torch.no_grad():
+        changed.second.weight *= 2
+    again = compiled(tmp_path, changed)
+    assert names == ["net tag0", "net tag1", "net tag1"]
+    assert again.buffer == compiled(None, changed).buffer
 
 
 class Noisy(nn.Module):
