@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from openneutron import files
+from openneutron.cache import caching, opened
+from openneutron.cache.fronts import front
 from openneutron.cli import output
 from openneutron.cli.compile import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
-from openneutron.compiler.search.pareto import one_after_the_other, pareto
+from openneutron.compiler.search.pareto import one_after_the_other
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.report.pareto import budget_kib, pareto_svg, pareto_table
 
@@ -39,9 +41,10 @@ def show_pareto(
         model, _ = compiled(asked, steps, for_figures=True)
         graphs = model.graphs
         fronts = []
-        for index, graph in enumerate(graphs):
-            steps("Searching", index, len(graphs))
-            fronts.append(pareto(graph, asked.target, asked.options))
+        with caching(None if asked.cache is None else opened(asked.cache)):
+            for index, graph in enumerate(graphs):
+                steps("Searching", index, len(graphs))
+                fronts.append(front(graph, asked.target, asked.options))
     if not fronts:
         raise InvalidModelError(f"'{source}': none of it runs on the NPU. `openneutron explain` gives the reasons.")
     points = one_after_the_other(fronts)

@@ -109,7 +109,8 @@ def identity(asked: GivenModel, metric: str | None) -> dict[str, str]:
 
 
 def _words(data: DataParameters) -> str:
-    parts = (data.path, data.preprocess, data.sample_rate, data.limit)
+    options = data.options
+    parts = (data.path, options.preprocess, options.sample_rate, options.calibration_samples)
     return ", ".join(str(part) for part in parts if part is not None)
 
 

@@ -25,7 +25,7 @@ from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor
 from openneutron.pytorch.graph.program import Constants
 from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal
 from openneutron.pytorch.lower.units import find_units
-from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, all_compiled, user_inputs
+from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, all_compiled, graph_name, user_inputs
 from openneutron.pytorch.partition.gather import HANDOVER, Handover
 
 core_aten_ops_exception_list = [torch.ops.aten.prelu.default]
@@ -181,8 +181,8 @@ class NeutronBackend(BackendDetails):
         converter = converters.get(delegate.options.converter)
         conversion = converter.convert(lowered.graph, delegate.options, delegate.dump_kernel_selection_code, trial)
         interface = Interface.of(edge_program, lowered)
-        payload = interface.payload(conversion)
-        partition = CompiledPartition(name, lowered, conversion, interface, trial)
+        partition = CompiledPartition(name, lowered.graph, conversion, interface, trial)
+        payload = partition.payload
         if folder is not None:
             files.write(partition.intermediates(folder))
         if conversion.kernel_selection is not None:
@@ -260,7 +260,7 @@ def lower_program(
         result = lowering if isinstance(lowering, Refusal) else lowering.finished("", inputs, outputs)
         assert not isinstance(result, Refusal), f"{result.node.name} was delegated: {result.reject.reason}"
         lowered = result
-    name = " ".join(filter(None, (delegate.name, _tag(program))))
+    name = graph_name(delegate, _tag(program))
     return delegate, replace(lowered, graph=replace(lowered.graph, name=name)), trial
 
 
