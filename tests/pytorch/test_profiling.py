@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from executorch.devtools import Inspector, parse_etrecord
 from executorch.devtools.inspector import TimeScale
-from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.runtime import Runtime
 
 from openneutron import pte
@@ -27,16 +27,22 @@ from tests.pytorch.small_models import IMAGE, Around
 SPEC = NeutronTargetSpec("imxrt700")
 
 
-@pytest.mark.parametrize("profiling", [True, False])
-def test_kernel_calls_reach_the_inspector(profiling: bool, tmp_path: Path) -> None:
+def lowered(profiling: bool, etrecord: bool = False) -> tuple[EdgeProgramManager, tuple[torch.Tensor]]:
+    """Return a small quantized network with its delegate call, and its input."""
     torch.manual_seed(3)
     inputs = (torch.randn(IMAGE),)
     model = Around(lambda m, x: F.max_pool2d(F.relu(m.conv(x)), 2)).eval()
     module = calibrate_and_quantize(torch.export.export(model, inputs), [inputs], NeutronQuantizer(SPEC))
     spec = generate_neutron_compile_spec("imxrt700", use_profiling=profiling)
     edge = to_edge_transform_and_lower(
-        torch.export.export(module, inputs), partitioner=[NeutronPartitioner(spec, SPEC)]
+        torch.export.export(module, inputs), partitioner=[NeutronPartitioner(spec, SPEC)], generate_etrecord=etrecord
     )
+    return edge, inputs
+
+
+@pytest.mark.parametrize("profiling", [True, False])
+def test_kernel_calls_reach_the_inspector(profiling: bool, tmp_path: Path) -> None:
+    edge, inputs = lowered(profiling)
     buffer = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False)).buffer
     (found,) = pte.delegates(buffer)
     with Simulator(payload.parse(found.payload).program) as simulator:
@@ -58,14 +64,7 @@ def test_kernel_calls_reach_the_inspector(profiling: bool, tmp_path: Path) -> No
 def test_an_etrecord_with_profiling_names_each_delegated_operator(tmp_path: Path) -> None:
     """The delegate call has the debug handles of its operators, and each handle is a node of the Edge program with its
     module and source line."""
-    torch.manual_seed(3)
-    inputs = (torch.randn(IMAGE),)
-    model = Around(lambda m, x: F.max_pool2d(F.relu(m.conv(x)), 2)).eval()
-    module = calibrate_and_quantize(torch.export.export(model, inputs), [inputs], NeutronQuantizer(SPEC))
-    spec = generate_neutron_compile_spec("imxrt700", use_profiling=True)
-    edge = to_edge_transform_and_lower(
-        torch.export.export(module, inputs), partitioner=[NeutronPartitioner(spec, SPEC)], generate_etrecord=True
-    )
+    edge, _ = lowered(True, etrecord=True)
     edge.to_executorch().get_etrecord().save(str(tmp_path / "etrecord.bin"))
     record = parse_etrecord(str(tmp_path / "etrecord.bin"))
     handles = max(
