@@ -19,10 +19,13 @@ from openneutron.compiler.search.fit import budget_bytes, over_budget
 from openneutron.compiler.select.select import Trial
 from openneutron.converter import Conversion
 from openneutron.errors import BudgetError
+from openneutron.isa.facts import facts_of
 from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.pytorch.backend.compile_spec import DelegateOptions
 from openneutron.pytorch.lower.lower import Lowered
+from openneutron.pytorch.lower.units import Unit
+from openneutron.pytorch.partition.origins import Origin, debug_handle_map, origins_of, with_origins
 from openneutron.timings import advance, step
 
 
@@ -70,7 +73,7 @@ class Interface:
 class CompiledPartition:
     """A compiled partition; it travels with the lowered module as ``_delegate_info_meta``.
 
-    ``interface`` and ``first_stages`` are the same for all options of the compiler.
+    ``interface``, ``first_stages`` and ``units`` are the same for all options of the compiler.
     """
 
     name: str
@@ -78,6 +81,7 @@ class CompiledPartition:
     conversion: Conversion = field(repr=False)
     interface: Interface = field(repr=False)
     first_stages: Trial | Prepared | None = field(repr=False)
+    units: tuple[Unit, ...] = field(default=(), repr=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledPartition:
         # Nothing in it ever changes, and ExecuTorch copies the modules it hangs on several times.
@@ -90,6 +94,18 @@ class CompiledPartition:
         return self.conversion.compiled
 
     @cached_property
+    def _origins(self) -> Mapping[str, Origin]:
+        return origins_of(self.units, self.lowered)
+
+    def profiled(self) -> tuple[CompiledPartition, dict[int | str, tuple[int, ...]]]:
+        """Return the partition with the origins of its kernel calls in the program, and the debug handles of the events that a
+        run logs; itself and nothing where it was compiled without profiling."""
+        if self.conversion.compiled is None or not facts_of(self.conversion.program):
+            return self, {}
+        conversion = with_origins(self.conversion, self._origins)
+        return replace(self, conversion=conversion), debug_handle_map(self.conversion.program, self._origins)
+
+    @cached_property
     def _prepared(self) -> Prepared:
         """Return the first stages, which keep what each search finds for the next compile."""
         known = self.first_stages
@@ -99,7 +115,7 @@ class CompiledPartition:
         """Return the partition compiled with other options of the compiler. Raises as ``Converter.convert`` does."""
         converter = converters.get(delegate.options.converter)
         conversion = converter.convert(self.lowered.graph, delegate.options, trial=self._prepared)
-        return replace(self, conversion=conversion, first_stages=self._prepared)
+        return replace(self, conversion=conversion, first_stages=self._prepared).profiled()[0]
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
         """Return the partition's files for ``folder``: its ``.tflite`` before and after compiling."""
