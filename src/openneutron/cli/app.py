@@ -22,6 +22,7 @@ example inputs), a .pt2 file, or an int8 .tflite file.
 COMMANDS = {
     "compile": "compile.compile_model",
     "run": "run_file.run_file",
+    "profile": "profile.profile_file",
     "explain": "explain.explain",
     "export": "export.export_model",
     "pareto": "pareto.show_pareto",
