@@ -25,13 +25,13 @@ def profiled(openneutron: Command) -> Command:
 def recorded(file: str, runs: int = 1, time: int = 100) -> str:
     """What the example of a bundle prints: each kernel call with its time."""
     rows = [
-        f"{index},{program.header['microcode_crc']},{step.operator},0,{time + step.operator}"
+        f"{index},{program.header['microcode_crc']},{call},0,{time + step.operator}"
         for index, (_, program) in enumerate(package.load(file).programs)
-        for step in calls(decode(program))
+        for call, step in enumerate(calls(decode(program)))
     ] * runs
     body = "".join(f"{row}\n" for row in rows)
     return (
-        f"mixed\nopenneutron-profile,1,cycles\nprogram,checksum,operator,kernel,time\n{body}"
+        f"mixed\nopenneutron-profile,1,cycles\nprogram,checksum,call,kernel,time\n{body}"
         f"openneutron-profile,end,{len(rows)}\npassed\n"
     )
 
@@ -110,8 +110,12 @@ def test_a_csv_of_another_build(profiled: Command, refused: Callable[..., str], 
             "'openneutron-profile,end,'.",
         ),
         (
+            lambda text: text.replace(",0,0,100\n", ",9,0,100\n", 1),
+            "--from run.csv: line 4 has kernel call 9 of a program that makes 2 calls a run. Record it again.",
+        ),
+        (
             lambda text: text.replace(",0,0,100\n", ",0,0,1e2\n", 1),
-            "--from run.csv: line 4 is '@,1e2'; a row has 5 numbers: program, checksum, operator, kernel, time. Record it again.",
+            "--from run.csv: line 4 is '@,1e2'; a row has 5 numbers: program, checksum, call, kernel, time. Record it again.",
         ),
     ],
 )

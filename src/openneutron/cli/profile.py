@@ -125,7 +125,7 @@ def _recorded(profile: Profile, loaded: LoadedFile, source: Path) -> Profile:
     data = source.read_bytes()
     if data[8:12] == ETDUMP_IDENTIFIER:
         return _of_etdump(profile, loaded, str(source), data)
-    clock, times = read_device_csv(str(source), data.decode(errors="replace"))
+    clock, times = read_device_csv(str(source), data.decode(errors="replace"), loaded.programs)
     check_times(str(source), profile.file, "the profile", loaded.programs, times)
     return measured(profile, loaded.programs, clock, times)
 

@@ -8,18 +8,23 @@ It begins with ``openneutron-profile,1,UNIT`` and the columns' names, has one ro
 from __future__ import annotations
 
 from openneutron.errors import InvalidProgramError
-from openneutron.profiling.profile import Key, Measurement, summed
+from openneutron.isa import decode
+from openneutron.isa.steps import calls
+from openneutron.profiling.profile import Key, Measurement, Programs, checksum, summed
+from openneutron.report.text import plural
 
 BEGIN = "openneutron-profile,1,"
 END = "openneutron-profile,end,"
-COLUMNS = ("program", "checksum", "operator", "kernel", "time")
+COLUMNS = ("program", "checksum", "call", "kernel", "time")
 
 
-def read_device_csv(name: str, text: str) -> tuple[str, dict[Key, Measurement]]:
-    """Return the unit of the times, ``cycles`` or ``instructions``, and the times by the program's checksum and the operator.
+def read_device_csv(name: str, text: str, programs: Programs) -> tuple[str, dict[Key, Measurement]]:
+    """Return the unit of the times, ``cycles`` or ``instructions``, and the times of the operators of these programs.
 
-    ``name`` is the file's. Raises InvalidProgramError where the text has no profile, or a damaged or incomplete one.
+    ``name`` is the file's. Times of a program that is not among them count for its operator 0. Raises InvalidProgramError
+    where the text has no profile, or a damaged or incomplete one.
     """
+    operators = {checksum(program): [step.operator for step in calls(decode(program))] for _, program in programs}
     lines = [line.strip() for line in text.splitlines()]
     begun = next((at for at, line in enumerate(lines) if line.startswith(BEGIN)), None)
     if begun is None:
@@ -42,6 +47,12 @@ def read_device_csv(name: str, text: str) -> tuple[str, dict[Key, Measurement]]:
                 f"--from {name}: line {number} is '{row}'; a row has {len(COLUMNS)} numbers: {', '.join(COLUMNS)}. Record it "
                 "again."
             )
-        _, checksum, operator, _, time = map(int, fields)
-        times.append((checksum, operator, time))
+        _, program, call, _, time = map(int, fields)
+        known = operators.get(program, [])
+        if program in operators and call >= len(known):
+            raise InvalidProgramError(
+                f"--from {name}: line {number} has kernel call {call} of a program that makes {plural(len(known), 'call')} a run. "
+                "Record it again."
+            )
+        times.append((program, known[call] if known else 0, time))
     return lines[begun].removeprefix(BEGIN), summed(times)
