@@ -4,7 +4,8 @@
 //
 // A program compiled with profiling has a line for each operator in its kernels blob (src/openneutron/isa/facts.py): "facts ",
 // the layer's name, a tab, JSON. An event is then named "INDEX LAYER", and its metadata are an EventFacts and the JSON. The
-// events of other programs have the index and one byte of metadata, as those of ExecuTorch's NXP delegate.
+// events of other programs have the index and one byte of metadata, the call's number from 1 on, for the viewer of ExecuTorch's
+// NXP backend.
 #pragma once
 
 #include <cinttypes>
@@ -150,9 +151,9 @@ class RunProfile {
         log_named(index, event, last);
         last = notes_[index].stop;
       } else {
+        const auto number = static_cast<uint8_t>(index % UINT8_MAX + 1); // 0 is the end of a run's events in NXP's viewer
         executorch::runtime::event_tracer_log_profiling_delegate(
-            context_.event_tracer(), nullptr, index, event.start.time, event.stop.time, &event.stop.functionCode,
-            sizeof event.stop.functionCode);
+            context_.event_tracer(), nullptr, index, event.start.time, event.stop.time, &number, sizeof number);
       }
     }
   }

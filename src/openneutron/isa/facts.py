@@ -63,8 +63,8 @@ def event_name(index: int, layer: str) -> str:
 
 
 def with_facts(program: Program, facts: Sequence[OperatorFacts]) -> Program:
-    """Return the program with these facts in place of those it has, one for each operator."""
-    assert len(facts) == program.header["operator_count"], "each operator has its facts"
+    """Return the program with these facts in place of those it has: one for each operator, or none."""
+    assert len(facts) in (0, program.header["operator_count"]), "each operator has its facts"
     kept = [line for line in _lines(program) if not line.startswith(MARK)]
     text = ("\n".join([*kept, *(item.line() for item in facts)]) + "\n").encode()
     words = np.frombuffer(program.microcode, "<u4").copy()
