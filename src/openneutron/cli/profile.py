@@ -22,8 +22,10 @@ from openneutron.mixed import FileSimulator, Times
 from openneutron.profiling.chrome_trace import chrome_trace
 from openneutron.profiling.device_csv import read_device_csv
 from openneutron.profiling.profile import (
-    BY,
     HOST,
+    KERNEL,
+    LAYER,
+    MODULE,
     CpuProfile,
     Key,
     Measurement,
@@ -40,7 +42,13 @@ from openneutron.third_party import needs_pytorch, suppressed
 ETDUMP_IDENTIFIER = b"ED00"
 """At byte 8: the file is a flatbuffer behind its size."""
 
-By = StrEnum("By", {name.upper(): name for name in BY})  # type: ignore[misc]  # typer shows the values as choices
+
+class By(StrEnum):
+    """The rows of the table."""
+
+    LAYER = LAYER
+    MODULE = MODULE
+    KERNEL = KERNEL
 
 
 def profile_file(
@@ -85,7 +93,7 @@ def profile_file(
     if source is not None:
         if inputs or seed is not None:
             raise InvalidOptionError("--from: its times are those of an earlier run. Leave out --input and --random.")
-        result = _recorded(result, loaded, existing(source))
+        result = _recorded(result, loaded, existing(str(source)))
     else:
         result = _run(result, loaded, path, inputs or [], seed, etdump)
     if trace is not None:

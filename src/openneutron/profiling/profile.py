@@ -18,7 +18,6 @@ from openneutron.report.text import plural
 from openneutron.targets import Target
 
 LAYER, MODULE, KERNEL = "layer", "module", "kernel"
-BY = (LAYER, MODULE, KERNEL)
 
 HOST = "host nanoseconds"
 """The unit of times on the host; those of a device are its counter's, ``cycles`` or ``instructions``."""

@@ -58,7 +58,7 @@ def _computed(graph: Graph, layers: Sequence[str]) -> list[list[int]]:
             return place if place in own else None
         node = graph.nodes[place]
         table: Mapping[str, int] = readers if onwards else makers
-        near = (table[tensor] for tensor in (node.outputs if onwards else node.inputs) if tensor in table)
+        near = (table[name] for name in (node.outputs if onwards else node.inputs) if name and name in table)
         results = (stands_for(other, onwards, seen | {place}) for other in near)
         return next((result for result in results if result is not None), None)
 

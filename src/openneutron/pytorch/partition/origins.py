@@ -106,5 +106,7 @@ def debug_handle_map(program: Program, origins: Mapping[str, Origin]) -> dict[in
     titles = [_traced(item, origins).layer for item in facts]
     events = [step.operator for step in calls(decode(program))]
     numbered: dict[int | str, tuple[int, ...]] = {index: handles[call] for index, call in enumerate(events)}
-    named = {event_name(index, titles[call]): handles[call] for index, call in enumerate(events)}
+    named: dict[int | str, tuple[int, ...]] = {
+        event_name(index, titles[call]): handles[call] for index, call in enumerate(events)
+    }
     return {**numbered, len(events): (), **named}
