@@ -54,11 +54,11 @@ class CachedModel:
 def has_key(model: Unquantized, options: CompileOptions, delegation: DelegationOptions) -> bool:
     """Return whether all that the entry of a model depends on is known.
 
-    It is not known of operators of users, random operators, control flow and extents that are no numbers, of training, and
-    of what NXP's converter compiles.
+    It is not known of operators of users, random operators, control flow and extents that are no numbers, of training, of
+    what NXP's converter compiles, and with a profile, which names the nodes of the exported program.
     """
     source, quantization = model.source, model.options
-    if options.converter != OPEN or quantization.train_fn is not None or source.extents:
+    if options.converter != OPEN or options.profile or quantization.train_fn is not None or source.extents:
         return False
     if not model.is_quantized and model.samples is None:
         return False
@@ -78,7 +78,6 @@ def key_of(model: Unquantized, options: CompileOptions, delegation: DelegationOp
         "channels_last": quantization.channels_last,
         "observer": quantization.observer,
         "facts": model.calibrated.facts,
-        "profile": options.profile,
         **{item.name: _plain(getattr(delegation, item.name)) for item in fields(delegation)},
     }
     asked = {name: value for name, value in asked.items() if name not in READ_AT_THE_END}

@@ -40,6 +40,7 @@ class Command:
 COMMANDS = {
     "compile": Command("compile.compile_model", "Compile models to .pte or .tflite files."),
     "run": Command("run_file.run_file", "Run a compiled file on the simulated NPU."),
+    "profile": Command("profile.profile_file", "Run a compiled file and show where its time goes."),
     "explain": Command("explain.explain", "Show the operators on the NPU and on the CPU, with costs and reasons."),
     "export": Command("export.export_model", "Write a compiled model as a folder that firmware is built from."),
     "evaluate": Command(

@@ -89,11 +89,12 @@ class InputTensor:
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """A file that is ready to run. ``where`` names the part that runs on the NPU."""
+    """A file that is ready to run. ``where`` names the part that runs on the NPU. ``etdump`` returns the events of the runs."""
 
     inputs: Sequence[InputTensor]
     where: str
     run: Callable[[Sequence[np.ndarray]], Sequence[Any]] = field(repr=False)
+    etdump: Callable[[], bytes] | None = field(default=None, repr=False)
 
 
 def run_file(
@@ -119,7 +120,7 @@ def run_file(
     path = existing(file)
     with suppressed():
         runnable = _open(path)
-        values = _inputs(path, runnable.inputs, inputs or [], seed)
+        values = given_inputs(path, runnable.inputs, inputs or [], seed)
         results = [np.asarray(result) for result in runnable.run(values)]
     if folder is not None:
         files.write({folder / f"output{index}.npy": _npy(result) for index, result in enumerate(results)}, folder)
@@ -138,15 +139,25 @@ def _open(path: Path) -> Runnable:
 
 def _open_tflite(path: Path) -> Runnable:
     simulator = FileSimulator(path)
-    inputs = []
-    for tensor in simulator.inputs:
-        quant = None if tensor.quant is None or tensor.quant.per_channel else tensor.quant
-        inputs.append(InputTensor(tensor.name, tensor.shape, tensor.dtype.numpy, quant))
-    return Runnable(inputs, _where(len(simulator.nodes), "NeutronGraph"), simulator.run)
+    return Runnable(tflite_inputs(simulator), _where(len(simulator.nodes), "NeutronGraph"), simulator.run)
 
 
-def open_pte(path: Path) -> Runnable:
-    """Return the program in ExecuTorch's runtime, with its delegates on the simulated NPU.
+def tflite_inputs(simulator: FileSimulator) -> list[InputTensor]:
+    """Return the inputs of a ``.tflite``."""
+    return [
+        InputTensor(
+            tensor.name,
+            tensor.shape,
+            tensor.dtype.numpy,
+            None if tensor.quant is None or tensor.quant.per_channel else tensor.quant,
+        )
+        for tensor in simulator.inputs
+    ]
+
+
+def open_pte(path: Path, traced: bool = False) -> Runnable:
+    """Return the program in ExecuTorch's runtime, with its delegates on the simulated NPU; with ``traced``, its runs leave
+    events.
 
     Raises InvalidModelError where ExecuTorch refuses the file, MissingToolError where the delegate can't be built.
     """
@@ -155,9 +166,9 @@ def open_pte(path: Path) -> Runnable:
     with needs_pytorch("Running a .pte takes"):
         from openneutron.pytorch.run import method
 
-        simple = method.opened(data, path.name)
+        simple = None if traced else method.opened(data, path.name)
         if simple is None:
-            return _open_with_bindings(path, data, where)
+            return _open_with_bindings(path, data, where, traced)
     inputs = [
         InputTensor(f"argument {index}", tensor.shape, np.dtype(tensor.dtype), below=below)
         for index, (tensor, below) in enumerate(zip(simple.tensors, simple.table_sizes, strict=True))
@@ -170,11 +181,11 @@ def open_pte(path: Path) -> Runnable:
     return Runnable(inputs, where, run)
 
 
-def _open_with_bindings(path: Path, data: bytes, where: str) -> Runnable:
+def _open_with_bindings(path: Path, data: bytes, where: str, traced: bool = False) -> Runnable:
     """Return the program in ExecuTorch's own bindings, which take torch."""
     from openneutron.pytorch.run.runner import Runner
 
-    runner = Runner(path.name, data)
+    runner = Runner(path.name, data, traced)
     inputs = []
     for index, ((shape, dtype), below) in enumerate(zip(runner.inputs, runner.table_sizes, strict=True)):
         try:
@@ -184,7 +195,7 @@ def _open_with_bindings(path: Path, data: bytes, where: str) -> Runnable:
                 f"'{path.name}': argument {index} is {dtype}, which NumPy has no type for. Run it with Runner.run."
             ) from error
         inputs.append(InputTensor(f"argument {index}", shape, kind, below=below))
-    return Runnable(inputs, where, runner.run)
+    return Runnable(inputs, where, runner.run, runner.etdump if traced else None)
 
 
 def _where(count: int, kind: str) -> str:
@@ -193,7 +204,10 @@ def _where(count: int, kind: str) -> str:
     return f"{plural(count, kind.split()[-1])} on the simulated NPU"
 
 
-def _inputs(path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], seed: int | None) -> list[np.ndarray]:
+def given_inputs(
+    path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], seed: int | None
+) -> list[np.ndarray]:
+    """Return the arrays of ``--input``, or random ones. Raises InvalidOptionError where they are not those of the file."""
     wanted = "; ".join(
         f"{index}: {tensor.name} {describe(tensor.dtype, tensor.shape)}" for index, tensor in enumerate(tensors)
     )

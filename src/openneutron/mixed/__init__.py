@@ -2,6 +2,6 @@
 """LiteRT files that run partly on the NPU: compiled, and run."""
 
 from openneutron.mixed.compiled_file import CompiledFile, compile_file, part_name
-from openneutron.mixed.run import FileSimulator
+from openneutron.mixed.run import FileSimulator, Times
 
-__all__ = ["CompiledFile", "FileSimulator", "compile_file", "part_name"]
+__all__ = ["CompiledFile", "FileSimulator", "Times", "compile_file", "part_name"]

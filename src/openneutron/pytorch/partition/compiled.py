@@ -20,10 +20,12 @@ from openneutron.compiler.select.select import Trial
 from openneutron.converter import Conversion
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
+from openneutron.isa.facts import facts_of
 from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.pytorch.backend.compile_spec import DelegateOptions
 from openneutron.pytorch.lower.lower import Lowered
+from openneutron.pytorch.partition.origins import Origin, Origins, debug_handle_map, with_origins
 from openneutron.timings import advance, step
 
 
@@ -91,7 +93,8 @@ def graph_name(delegate: DelegateOptions, partition: str) -> str:
 class CompiledPartition:
     """A compiled partition; it travels with the lowered module as ``_delegate_info_meta``.
 
-    ``graph``, ``interface`` and ``first_stages`` are the same for all options of the compiler.
+    ``graph``, ``interface``, ``first_stages`` and ``origins`` are the same for all options of the compiler. ``origins`` returns
+    those of the graph's nodes in the model; a model from a cache has none.
     """
 
     name: str
@@ -99,6 +102,7 @@ class CompiledPartition:
     conversion: Conversion = field(repr=False)
     interface: Interface = field(repr=False)
     first_stages: Trial | Prepared | None = field(repr=False)
+    origins: Origins = field(default=dict, repr=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledPartition:
         # Nothing in it ever changes, and ExecuTorch copies the modules it hangs on several times.
@@ -116,6 +120,18 @@ class CompiledPartition:
         return self.conversion.compiled
 
     @cached_property
+    def _origins(self) -> Mapping[str, Origin]:
+        return self.origins()
+
+    def profiled(self) -> tuple[CompiledPartition, dict[int | str, tuple[int, ...]]]:
+        """Return the partition with the origins of its kernel calls in the program, and the debug handles of the events that a
+        run logs; itself and nothing where it was compiled without profiling."""
+        if self.conversion.compiled is None or not facts_of(self.conversion.program):
+            return self, {}
+        conversion = with_origins(self.conversion, self._origins)
+        return replace(self, conversion=conversion), debug_handle_map(self.conversion.program, self._origins)
+
+    @cached_property
     def _prepared(self) -> Prepared:
         """Return the first stages, which keep what each search finds for the next compile."""
         known = self.first_stages
@@ -125,7 +141,7 @@ class CompiledPartition:
         """Return the partition compiled with other options of the compiler. Raises as ``Converter.convert`` does."""
         converter = converters.get(delegate.options.converter)
         conversion = converter.convert(self.graph, delegate.options, trial=self._prepared)
-        return replace(self, conversion=conversion, first_stages=self._prepared)
+        return replace(self, conversion=conversion, first_stages=self._prepared).profiled()[0]
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
         """Return the partition's files for ``folder``: its ``.tflite`` before and after compiling."""
