@@ -13,8 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from openneutron.errors import ConverterError, OpenNeutronError
-from openneutron.python_function import said
+from openneutron.errors import ConverterError, OpenNeutronError, said
 
 DONE = 0
 USER_FAULT = 2
