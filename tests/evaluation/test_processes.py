@@ -15,7 +15,7 @@ from openneutron.api.evaluate import inputs
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.cache.digests import LIBRARIES, code
 from openneutron.errors import InvalidOptionError
-from openneutron.evaluation import Evaluation
+from openneutron.evaluation import Evaluation, processes
 from openneutron.evaluation.job import Job, evaluated
 from openneutron.evaluation.processes import _Pool
 from openneutron.evaluation.records import Failure, Record
@@ -32,9 +32,9 @@ def as_bytes(evaluation: Evaluation) -> str:
 
 
 def test_the_results_do_not_depend_on_the_number_of_processes(program: CompiledLiteRTModel, folder: Path) -> None:
-    found = [openneutron.evaluate(program, folder / "labelled.npz", workers=count) for count in (1, 3)]
-    assert as_bytes(found[0]) == as_bytes(found[1])
-    (evaluation, _) = found
+    found = [openneutron.evaluate(program, folder / "labelled.npz", workers=count) for count in (1, 3, None)]
+    assert as_bytes(found[0]) == as_bytes(found[1]) == as_bytes(found[2])
+    evaluation = found[0]
     assert (evaluation.samples, evaluation.metric) == (SAMPLES, "top1")
     (pair,) = evaluation.pairs
     assert (pair.sides, pair.agreeing, pair.identical, pair.sqnr_db) == (("int8", "npu"), SAMPLES, SAMPLES, None)
@@ -103,6 +103,14 @@ def test_a_process_that_is_killed_loses_no_shard(job: Job) -> None:
     assert {place: facts(answer) for place, answer in found.items()} == {
         place: facts(answer) for place, answer in expected.items()
     }
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.1, 0), (9, 0), (10, 1), (24, 3), (1000, 7)])
+def test_processes_are_started_where_they_save_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, expected: int
+) -> None:
+    monkeypatch.setattr(processes, "cores", lambda: 8)
+    assert processes.helpers(seconds) == expected
 
 
 def test_another_version_is_no_worker(job: Job) -> None:

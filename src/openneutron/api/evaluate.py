@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from openneutron.api.litert import CompiledLiteRTModel
-from openneutron.cache.digests import LIBRARIES, code
+from openneutron.cache.digests import LIBRARIES, Digest, code
 from openneutron.data import ModelInput, Sample, Source
 from openneutron.data import source as source_of
 from openneutron.errors import InvalidOptionError
@@ -21,7 +22,7 @@ from openneutron.evaluation.metrics import usual
 from openneutron.evaluation.records import Failure, Record
 from openneutron.evaluation.results import Evaluation, pair_results, side_results, worst_classes
 from openneutron.evaluation.samples import DataSet, Shard, absolute, shards
-from openneutron.evaluation.sides import EXPORTED, FLOAT, INT8, NPU, PTE, TFLITE, Side, cores
+from openneutron.evaluation.sides import EXPORTED, FLOAT, INT8, NPU, PTE, TFLITE, Side
 from openneutron.litert.write import pack
 from openneutron.options import Progress, silent
 from openneutron.python_function import parsed
@@ -65,7 +66,7 @@ def evaluate(
         preprocess: The steps from a picture or sound to the model's input, as text, ``file.py:function`` or a function.
         sample_rate: The rate in Hz that WAV files are resampled to.
         data_samples: At most so many samples, evenly spread over all of them.
-        workers: The number of processes, this one included; None: one for each processor core.
+        workers: The number of processes, this one included; None: one for each processor core, or fewer for little work.
         scheduler: The address of a Dask scheduler, such as ``tcp://localhost:8786``, whose workers do the work.
         progress: A function that is called with the name of a step, the number of its finished samples, and the number of all.
 
@@ -191,7 +192,7 @@ def _records(
     if scheduler is not None:
         found = cluster.answers(_for_another_folder(job).to_bytes(), parts, scheduler)
     else:
-        found = processes.answers(job.to_bytes(), parts, workers or cores())
+        found = processes.answers(job.to_bytes(), parts, workers)
     answers: list[tuple[Record, ...]] = [()] * len(parts)
     done = 0
     progress(STEP, 0, job.count)
@@ -207,3 +208,19 @@ def _records(
 def _for_another_folder(job: Job) -> Job:
     metric = absolute(job.metric) if job.metric is not None and parsed(job.metric) else job.metric
     return dataclasses.replace(job, metric=metric, data=None if job.data is None else job.data.absolute())
+
+
+PROBES = 4
+"""The samples whose outputs tell programs apart that need evaluations of their own."""
+
+
+def outputs_digest(program: CompiledModel | CompiledLiteRTModel, data: DataSet) -> str:
+    """Return a hash of the simulated NPU's outputs for a few samples: equal for programs that compute the same."""
+    suffix = TFLITE if isinstance(program, CompiledLiteRTModel) else PTE
+    run = Side(NPU, suffix, program.buffer).opened(program.name)
+    digest = Digest(program.name)
+    for sample in itertools.islice(data.open(), PROBES):
+        for output in run(sample.arrays):
+            digest.add(repr((output.dtype.str, output.shape)).encode())
+            digest.add(output.tobytes())
+    return digest.hex()

@@ -25,6 +25,7 @@ COMMANDS = {
     "explain": "explain.explain",
     "export": "export.export_model",
     "evaluate": "evaluate.evaluate_model",
+    "sweep": "sweep.sweep",
     "pareto": "pareto.show_pareto",
     "disasm": "disasm.disasm",
     "kernels": "kernels.app",

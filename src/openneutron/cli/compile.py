@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError
-from openneutron.options import OutputOptions
+from openneutron.options import CompileOptions, OutputOptions, QuantizationOptions
 from openneutron.report.text import summary_table, timings_table
 from openneutron.third_party import needs_pytorch, suppressed
 from openneutron.timings import Timings, measured, step
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from openneutron.api.litert import CompiledLiteRTModel
     from openneutron.api.pytorch import CompiledModel
+    from openneutron.cli.pytorch_source import Loaded
 
 ON_EXAMPLES = (
     "Calibrated on the example inputs alone: what runs where, memory and latency are as they will be, but the result's accuracy "
@@ -134,33 +136,64 @@ def compiled_with_model(
     data the example inputs calibrate it, since scales have no cost. Raises the errors of ``openneutron.compile``, and
     MissingToolError where a package of the PyTorch extra is not installed.
     """
-    source, delegation = asked.source, asked.delegation
+    ready = prepared(asked, steps, for_figures)
+    return ready.compiled(asked.options, asked.quantization, asked.cache, steps), ready.model, ready.timings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ready:
+    """A model on the command line that is loaded, with its calibration samples; a ``.tflite`` is only named."""
+
+    asked: GivenModel
+    for_figures: bool
+    loaded: Loaded | None = None
+    samples: Iterable[Any] | None = None
+    timings: Timings = field(default_factory=Timings)
+
+    @property
+    def model(self) -> nn.Module | ExportedProgram | None:
+        """Return the float model; None of a ``.tflite``."""
+        return None if self.loaded is None else self.loaded.model
+
+    def compiled(
+        self, options: CompileOptions, quantization: QuantizationOptions, cache: Path | None, steps: output.Steps
+    ) -> CompiledModel | CompiledLiteRTModel:
+        """Return the model compiled with these options. Raises the errors of ``openneutron.compile``."""
+        source, delegation = self.asked.source, self.asked.delegation
+        if isinstance(source, LiteRTFile):
+            delegation = dataclasses.replace(delegation, must_delegate=not self.for_figures)
+            return openneutron.compile(source.path, options=options, delegation=delegation, cache=cache, progress=steps)
+        assert self.loaded is not None
+        with suppressed():
+            from openneutron.api.pytorch import analyse
+
+            result: CompiledModel = (analyse if self.for_figures else openneutron.compile)(
+                self.loaded.model,
+                self.loaded.call.args,
+                example_kwargs=self.loaded.call.kwargs,
+                calibration=self.samples,
+                options=options,
+                quantization=quantization,
+                delegation=delegation,
+                cache=cache,
+                progress=steps,
+                name=str(source),
+            )
+        return result
+
+
+def prepared(asked: GivenModel, steps: output.Steps, for_figures: bool = False) -> Ready:
+    """Return the model, loaded. Raises as ``compiled_with_model`` does."""
+    source = asked.source
     if isinstance(source, LiteRTFile):
-        delegation = dataclasses.replace(delegation, must_delegate=not for_figures)
-        made = openneutron.compile(
-            source.path, options=asked.options, delegation=delegation, cache=asked.cache, progress=steps
-        )
-        return made, None, Timings()
-    with suppressed():
-        with measured(steps) as clock:
-            with needs_pytorch("PyTorch models take"), step(LOADING):
-                from openneutron.api.pytorch import analyse
-                from openneutron.cli import pytorch_source
-            with step("Loading the model"):
-                loaded = pytorch_source.load(source, asked.weights)
-                samples: Iterable[Any] = [loaded.call.as_sample()]
-                if asked.data.path is not None or not for_figures:
-                    samples = pytorch_source.samples(source, loaded, asked.data, asked.weights)
-        result: CompiledModel = (analyse if for_figures else openneutron.compile)(
-            loaded.model,
-            loaded.call.args,
-            example_kwargs=loaded.call.kwargs,
-            calibration=samples,
-            options=asked.options,
-            quantization=asked.quantization,
-            delegation=delegation,
-            cache=asked.cache,
-            progress=steps,
-            name=str(source),
-        )
-        return result, loaded.model, clock.timings
+        return Ready(asked, for_figures)
+    with suppressed(), measured(steps) as clock:
+        with needs_pytorch("PyTorch models take"), step(LOADING):
+            from openneutron.api import pytorch  # noqa: F401  (the imports of the compile, which take seconds)
+            from openneutron.cli import pytorch_source
+        with step("Loading the model"):
+            loaded = pytorch_source.load(source, asked.weights)
+            samples: Iterable[Any] = [loaded.call.as_sample()]
+            if asked.data.path is not None or not for_figures:
+                samples = pytorch_source.samples(source, loaded, asked.data, asked.weights)
+    return Ready(asked, for_figures, loaded, samples, clock.timings)

@@ -31,7 +31,10 @@ Metric = Annotated[
         help="top1, top5, mse or file.py:function; default: top1 for classes, mse for arrays, none without labels.",
     ),
 ]
-Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Processes; default: one for each core.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Processes; default: one for each core, or fewer for little work."),
+]
 Scheduler = Annotated[
     str | None,
     typer.Option(

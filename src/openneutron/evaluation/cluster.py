@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ def answers(job: bytes, shards: Sequence[Shard], address: str) -> Iterator[tuple
     no workers, or its workers can't run this package.
     """
     try:
-        import distributed
+        distributed: Any = importlib.import_module("distributed")
     except ModuleNotFoundError as error:
         raise MissingToolError(
             "scheduler: a Dask cluster takes the package 'distributed', which is not installed. In the checkout: "

@@ -9,6 +9,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -16,13 +17,23 @@ from openneutron.errors import MissingToolError
 from openneutron.evaluation import worker
 from openneutron.evaluation.job import Answer, evaluated
 from openneutron.evaluation.samples import Shard
+from openneutron.evaluation.sides import cores
 
 MOST_LOSSES = 3
 """The processes that may end while they evaluate one and the same shard."""
 
 
-def answers(job: bytes, shards: Sequence[Shard], workers: int) -> Iterator[tuple[int, Answer]]:
-    """Yield the place of each shard with its answer, as they are finished, with ``workers`` processes.
+STARTING_SECONDS = 5
+"""The CPU time in which a process loads PyTorch and ExecuTorch. Without a number of processes, no process is started to save
+less."""
+
+MEASURED = 2
+"""The shards that this process evaluates before it decides; the first one also prepares what all others use."""
+
+
+def answers(job: bytes, shards: Sequence[Shard], workers: int | None) -> Iterator[tuple[int, Answer]]:
+    """Yield the place of each shard with its answer, as they are finished, with ``workers`` processes; None: with as many as
+    there are cores, or fewer where so many would take longer to start than to evaluate.
 
     This process is one of them: it begins at once, while the others still load their libraries. A shard whose process ends
     is evaluated again.
@@ -31,17 +42,27 @@ def answers(job: bytes, shards: Sequence[Shard], workers: int) -> Iterator[tuple
     """
     pool = _Pool(job, shards)
     try:
-        for _ in range(min(workers, len(shards)) - 1):
+        for _ in range(min(workers or 1, len(shards)) - 1):
             pool.start()
-        missing = len(shards)
+        missing, measured = len(shards), 0
         while missing:
+            start = time.perf_counter()
             place = pool.next_place()
             here = [] if place is None else [(place, evaluated(job, shards[place]))]
+            measured += 1
+            if workers is None and measured == MEASURED:
+                for _ in range(helpers((time.perf_counter() - start) * missing)):
+                    pool.start()
             ready = [*here, *pool.finished(wait=not here)]
             missing -= len(ready)
             yield from ready
     finally:
         pool.close()
+
+
+def helpers(seconds: float) -> int:
+    """Return the number of further processes for work that takes one process so many seconds."""
+    return max(0, min(cores() - 1, int(seconds / STARTING_SECONDS) - 1))
 
 
 class _Pool:

@@ -75,8 +75,8 @@ def _pairs(evaluation: Evaluation) -> Table:
 def _worst(evaluation: Evaluation) -> Table:
     table = _table("worst classes")
     table.add_column("samples", justify="right")
-    for item in evaluation.sides:
-        table.add_column(f"right, {item.side}", justify="right", no_wrap=True)
+    for side in evaluation.sides:
+        table.add_column(f"right, {side.side}", justify="right", no_wrap=True)
     table.add_column(f"taken for, {evaluation.sides[-1].side}", overflow="fold")
     for item in evaluation.worst:
         table.add_row(item.name, str(item.samples), *map(str, item.right), _taken(item))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from rich.console import Group, RenderableType
@@ -44,11 +44,13 @@ WIDTH, HEIGHT, MARGIN = 640, 400, 60
 MOST_STEPS = 8
 
 
-def pareto_svg(name: str, points: Sequence[Point], target: Target) -> str:
-    """Return the same as a drawing: SRAM to the right, time upwards, both from 0; a budget between two points takes the
-    left one."""
-    sizes = ticks(max(point.sram_bytes for point in points) / 1024)
-    times = ticks(max(target.milliseconds(point.cycles) for point in points))
+Place = Callable[[float, float], tuple[float, float]]
+
+
+def frame(title: str, most_kib: float, most_ms: float) -> tuple[list[str], Place]:
+    """Return the lines of a drawing with axes for SRAM and time, both from 0, and a function that gives the place of a
+    size in KiB and a time in milliseconds."""
+    sizes, times = ticks(most_kib), ticks(most_ms)
 
     def place(size_kib: float, time: float) -> tuple[float, float]:
         across = MARGIN + (WIDTH - 2 * MARGIN) * size_kib / sizes[-1]
@@ -57,7 +59,7 @@ def pareto_svg(name: str, points: Sequence[Point], target: Target) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="11">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<text x="{WIDTH / 2}" y="24" text-anchor="middle" font-size="14">{escape(name)} on {escape(target.name)}</text>',
+        f'<text x="{WIDTH / 2}" y="24" text-anchor="middle" font-size="14">{escape(title)}</text>',
         f'<text x="{WIDTH / 2}" y="{HEIGHT - 12}" text-anchor="middle">SRAM, KiB</text>',
         f'<text x="16" y="{HEIGHT / 2}" text-anchor="middle" transform="rotate(-90 16 {HEIGHT / 2})">modelled time, ms</text>',
     ]
@@ -69,6 +71,14 @@ def pareto_svg(name: str, points: Sequence[Point], target: Target) -> str:
         _, up = place(0, time)
         lines.append(f'<path d="M{MARGIN} {up:.1f}H{WIDTH - MARGIN}" stroke="#ddd"/>')
         lines.append(f'<text x="{MARGIN - 6}" y="{up + 4:.1f}" text-anchor="end">{time:g}</text>')
+    return lines, place
+
+
+def pareto_svg(name: str, points: Sequence[Point], target: Target) -> str:
+    """Return the same as a drawing: SRAM to the right, time upwards, both from 0; a budget between two points takes the
+    left one."""
+    most_ms = max(target.milliseconds(point.cycles) for point in points)
+    lines, place = frame(f"{name} on {target.name}", max(point.sram_bytes for point in points) / 1024, most_ms)
     path = ""
     for point in points:
         across, up = place(point.sram_bytes / 1024, target.milliseconds(point.cycles))
