@@ -146,7 +146,7 @@ class Ready:
     asked: GivenModel
     for_figures: bool
     loaded: Loaded | None = None
-    samples: Any = None
+    samples: Iterable[Any] | None = None
     timings: Timings = field(default_factory=Timings)
 
     @property
@@ -192,7 +192,7 @@ def prepared(asked: GivenModel, steps: output.Steps, for_figures: bool = False) 
             from openneutron.cli import pytorch_source
         with step("Loading the model"):
             loaded = pytorch_source.load(source, asked.weights)
-            samples: Any = [loaded.call.as_sample()]
+            samples: Iterable[Any] = [loaded.call.as_sample()]
             if asked.data.path is not None or not for_figures:
                 samples = pytorch_source.samples(source, loaded, asked.data, asked.weights)
     return Ready(asked, for_figures, loaded, samples, clock.timings)

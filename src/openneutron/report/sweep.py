@@ -14,6 +14,9 @@ from rich.text import Text
 from openneutron.report.pareto import MARGIN, WIDTH, frame
 from openneutron.report.text import duration_text, size_text
 
+SHARES = ("top1", "top5")
+"""The metrics that are shown in per cent."""
+
 COLOURS = ("#06c", "#c50", "#083", "#92c", "#a71", "#444", "#0aa", "#c06")
 
 Facts = Mapping[str, Any]
@@ -39,12 +42,20 @@ def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
                 duration_text(point["modelled_ms"]),
                 size_text(point["file_bytes"]),
             ]
-            cells += [f"{point.get('metrics', {}).get(side, float('nan')):.6g}" for side in sides]
+            cells += [metric_text(point, side) for side in sides]
             cells.append("")
         else:
             cells += [""] * (3 + len(sides)) + [_reason(point)]
         table.add_row(*cells)
     return Group(Text(title, "bold"), table)
+
+
+def metric_text(point: Facts, side: str) -> str:
+    """Return the metric of a side, in per cent where it is a share; empty where there is none."""
+    value = point.get("metrics", {}).get(side)
+    if value is None:
+        return ""
+    return f"{100 * value:.2f} %" if point["metric"] in SHARES else f"{value:.6g}"
 
 
 def _reason(point: Facts) -> str:
@@ -91,7 +102,10 @@ def sweep_svg(title: str, points: Sequence[Facts]) -> str:
         path = "".join(f"{'H' if k else 'M'}{x:.1f}{'V' if k else ' '}{y:.1f}" for k, (x, y) in enumerate(places))
         lines.append(f'<path d="{path}" fill="none" stroke="{colour}"/>')
         lines += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
-        metrics = sorted({f"{item['metrics']['npu']:.4g}" for item in items if "npu" in item.get("metrics", {})})
+        values = {
+            item["metrics"]["npu"]: metric_text(item, "npu") for item in items if "npu" in item.get("metrics", {})
+        }
+        metrics = [values[value] for value in sorted(values)]
         words = ": ".join(filter(None, [label, " to ".join(metrics[:: max(1, len(metrics) - 1)])]))
         if words:
             lines.append(
