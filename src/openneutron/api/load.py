@@ -31,8 +31,8 @@ class LoadedFile:
     """The result of ``openneutron.load``: a compiled ``.pte`` or ``.tflite``.
 
     ``buffer`` is the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
-    the operators that run on the CPU. The file stores neither the reasons for CPU fallbacks nor the operator of the
-    model behind each kernel call.
+    the operators that run on the CPU. The file does not store the reasons for CPU fallbacks. It stores the operator of the
+    model behind each kernel call where it was compiled with ``profile``: ``openneutron profile`` shows these operators.
 
     >>> import openneutron
     >>> for call in openneutron.load("net.pte").profile():  # doctest: +SKIP
