@@ -32,8 +32,8 @@ class LoadedFile:
 
     ``buffer`` is the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
     the operators that run on the CPU. ``preprocessing`` states the steps from a picture or sound to the inputs that the model was
-    calibrated with; empty where the file has none. The file stores neither the reasons for CPU fallbacks nor the operator of the
-    model behind each kernel call.
+    calibrated with; empty where the file has none. The file does not store the reasons for CPU fallbacks. It stores the operator
+    of the model behind each kernel call where it was compiled with ``profile``: ``openneutron profile`` shows these operators.
 
     >>> import openneutron
     >>> for call in openneutron.load("net.pte").profile():  # doctest: +SKIP
