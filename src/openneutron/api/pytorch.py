@@ -46,7 +46,7 @@ from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
-from openneutron.third_party import suppressed
+from openneutron.third_party import older_objects_kept, suppressed
 from openneutron.timings import Timings, measured, step
 
 
@@ -117,7 +117,7 @@ class CompiledModel:
         """
         options = with_changes(self.options, changes, "recompile")
         spec = NeutronTargetSpec(options.target)
-        with measured() as clock, suppressed():
+        with measured() as clock, suppressed(), older_objects_kept():
             specs = _compile_spec(options, self.delegation_options, self.name)
             parts = recompiled(self.parts, decode(specs))
             with in_words(self.name, "write"), step("Writing"):

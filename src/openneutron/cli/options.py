@@ -103,7 +103,7 @@ class ModelParameters:
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep calibrated ranges and compiled partitions here, and take those of earlier compiles; at most 1 GiB.",
+            help="Keep what compiles have found here, and take that of earlier ones; at most 1 GiB.",
         ),
     ] = None
 
