@@ -16,6 +16,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from openneutron.pytorch.graph.rewriting import is_state
 from openneutron.pytorch.source.exporting import ModelInputs, export
 from openneutron.third_party import suppressed
 
@@ -66,7 +67,8 @@ def written(model: nn.Module | ExportedProgram, inputs: ModelInputs, name: str) 
     finally:
         for child, training in modes.items():
             child.training = training
-    return stream.getvalue(), bool(program.graph_signature.buffers_to_mutate)
+    graph = program.module(check_guards=False).graph
+    return stream.getvalue(), any(is_state(node) for node in graph.find_nodes(op="get_attr"))
 
 
 class ExportedRunner:
