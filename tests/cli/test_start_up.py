@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from openneutron import litert
 from tests.support.litert_files import mixed_file
 
 REPORTING = """

@@ -23,16 +23,17 @@ def explain(
     memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
+    verbose: output.Verbose = False,
 ) -> None:
     """Show the operators on the NPU and on the CPU, with costs and reasons.
 
     The output has every kernel call with its modelled cycles, and every operator on the CPU with its reason. No file is
     written.
     """
-    with output.Steps(quiet) as steps:
+    with output.Steps(quiet, verbose) as steps:
         model, _ = compiled(asked, steps, for_figures=True)
         summary = dataclasses.replace(model.report, file_bytes=None)
-    output.show(explanation(summary, memory), summary.to_dict(details=True), as_json)
+    output.show(explanation(summary, memory), "explain", summary.to_dict(details=True), as_json)
 
 
 def explanation(summary: Summary, memory: bool) -> RenderableType:

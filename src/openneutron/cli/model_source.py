@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openneutron.cli import calibration
+from openneutron.cli.standard_input import DASH, from_standard_input
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.files import existing, nearest, obstacle
 from openneutron.pytorch.source.file_kind import what_it_is
@@ -89,6 +90,11 @@ def parse(model: str) -> ModelSource:
     Raises InvalidModelError, with the nearest existing name, where MODEL has none of the forms or its file does not
     exist.
     """
+    if model == DASH:
+        read = from_standard_input()
+        if read.suffix != ".tflite":
+            raise InvalidModelError("standard input is no .tflite; models of other forms have to be files.")
+        return LiteRTFile(read)
     file, colon, function = model.rpartition(":")
     if colon and file.endswith(".py"):
         if not function.isidentifier():

@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
-import typer
-
 
 def without_conversions(command: Any) -> None:
     """Let the parameters of a command, and of a group's commands, take plain values as they are; all other values go
