@@ -19,13 +19,13 @@ from openneutron.ir import Graph
 from openneutron.mixed import CompiledFile, FileSimulator, compile_file
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions, with_changes
 from openneutron.report import Summary, of_compiled_file
-from openneutron.report.text import plain, summary_table
+from openneutron.report.notebook import ShownModel
 from openneutron.targets import Target
 from openneutron.timings import Timings, measured, step
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledLiteRTModel:
+class CompiledLiteRTModel(ShownModel):
     """The result of ``openneutron.compile`` for a ``.tflite``, with the interface of ``CompiledModel``.
 
     ``buffer`` is the compiled file: a ``.tflite`` with NeutronGraph operators. ``compiled`` has the partitions, and the
@@ -59,10 +59,6 @@ class CompiledLiteRTModel:
     def report(self) -> Summary:
         """Return the figures of the compile as data; ``report.to_dict()`` is the output of ``--json``."""
         return of_compiled_file(self.compiled, None, len(self.buffer))
-
-    def summary(self) -> str:
-        """Return the figures as text."""
-        return plain(summary_table(self.report))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the ``.tflite``, completely or not at all.

@@ -46,14 +46,14 @@ from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, first_line, restore, samples
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
-from openneutron.report.text import plain, summary_table
+from openneutron.report.notebook import ShownModel
 from openneutron.targets import Target
 from openneutron.third_party import suppressed
 from openneutron.timings import Timings, advance, measured, step
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledModel:
+class CompiledModel(ShownModel):
     """The result of ``openneutron.compile`` for a PyTorch model.
 
     ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
@@ -170,10 +170,6 @@ class CompiledModel:
             file_bytes=len(self.buffer),
             converted=tuple(ConvertedSummary.of(part.name, part.conversion.program) for part in self.converted),
         )
-
-    def summary(self) -> str:
-        """Return the figures as text."""
-        return plain(summary_table(self.report))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the ``.pte``, completely or not at all.
