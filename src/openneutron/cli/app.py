@@ -114,6 +114,7 @@ def run(arguments: Sequence[str] | None) -> int:
         return _complete()
     command: Any = typer.main.get_command(application(_named(given)))
     without_conversions(command)
+    gc.freeze()
     gc.enable()
     try:
         with command.make_context(NAME, list(given), **_from_file(given)) as context:

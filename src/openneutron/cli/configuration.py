@@ -61,7 +61,7 @@ def found(folder: Path) -> Configuration | None:
             if not path.is_file():
                 continue
             text = path.read_text(encoding="utf-8", errors="replace")
-            if table and "openneutron" not in text:
+            if table and table not in text:
                 continue  # the file may be broken for reasons that do not concern this command
             values = _parsed(path, text)
             for part in table.split(".") if table else ():

@@ -12,7 +12,6 @@ from openneutron.cli import calibration
 from openneutron.cli.standard_input import DASH, from_standard_input
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.files import existing, nearest, obstacle
-from openneutron.pytorch.source.file_kind import what_it_is
 
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
 BUILT_IN = (
@@ -109,8 +108,11 @@ def parse(model: str) -> ModelSource:
         raise InvalidModelError(
             f"'{model}' names no function. Write {model}:function; it returns a module and example inputs."
         )
-    if path.suffix in (".pt", ".pth") and obstacle(path) is None and "TorchScript" in (kind := what_it_is(path)):
-        raise InvalidModelError(f"'{model}' {kind}; TorchScript has no graph to quantize. MODEL is {FORMS}.")
+    if path.suffix in (".pt", ".pth") and obstacle(path) is None:
+        from openneutron.pytorch.source.file_kind import what_it_is
+
+        if "TorchScript" in (kind := what_it_is(path)):
+            raise InvalidModelError(f"'{model}' {kind}; TorchScript has no graph to quantize. MODEL is {FORMS}.")
     if path.suffix in OTHER_SUFFIXES:
         raise InvalidModelError(f"'{model}': {OTHER_SUFFIXES[path.suffix]}. MODEL is {FORMS}.")
     if not path.suffix and path.name == model:
