@@ -149,7 +149,8 @@ def functions_table() -> str:
         for target in targets:
             of_rules.setdefault(target.rpartition(".")[0], []).append(ops.BY_NAME[name].litert or name)
     rows = [
-        (f"`{name}`", f"{_code(of_rules[name])}, or a table" if name in of_rules else "a table") for name in functions()
+        (f"`{name}`", f"{_code(sorted(set(of_rules[name])))}, or a table" if name in of_rules else "a table")
+        for name in functions()
     ]
     return _table(("PyTorch operator", "becomes"), rows)
 
