@@ -148,6 +148,6 @@ def test_targets_and_version(openneutron: Command) -> None:
     ended = openneutron("targets")
     row = " ".join(ended.out.splitlines()[1].split())
     assert row == "imxrt700 NXP i.MX RT700, eIQ Neutron N3-64 64 324 MHz 7,680 KiB yes"
-    said = json.loads(openneutron("targets", "--json").out)
+    said = json.loads(openneutron("targets", "--json").out)["targets"]
     assert [target["name"] for target in said if target["compiled_for"]] == ["imxrt700"]
     assert said[0]["numbers"]["clock"]["source"].startswith("published")

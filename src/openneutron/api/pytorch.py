@@ -11,6 +11,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import openneutron.pytorch  # noqa: F401  # isort: skip  (before torch and ExecuTorch, whose warnings on import it turns off)
 import torch  # noqa: F401  # isort: skip  (a message names the first package that is not installed)
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of inputs and outputs)
 from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -44,14 +45,14 @@ from openneutron.pytorch.source.calibration_data import Calibrated
 from openneutron.pytorch.source.exporting import aten_graph, export
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
-from openneutron.report.text import plain, summary_table
+from openneutron.report.notebook import ShownModel
 from openneutron.targets import Target
 from openneutron.third_party import older_objects_kept, suppressed
 from openneutron.timings import Timings, measured, step
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledModel:
+class CompiledModel(ShownModel):
     """The result of ``openneutron.compile`` for a PyTorch model.
 
     ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
@@ -178,10 +179,6 @@ class CompiledModel:
             file_bytes=len(self.buffer),
             converted=tuple(ConvertedSummary.of(part.name, part.conversion.program) for part in self.converted),
         )
-
-    def summary(self) -> str:
-        """Return the figures as text."""
-        return plain(summary_table(self.report))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the ``.pte``, completely or not at all.

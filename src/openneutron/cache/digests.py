@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -22,6 +20,8 @@ class Digest:
     """A SHA-256 of a sequence of parts. Each part goes in with its length, so that no two sequences are the same bytes."""
 
     def __init__(self, *parts: str) -> None:
+        import hashlib  # here, since it loads OpenSSL, which most compiles do without
+
         self._hash = hashlib.sha256()
         for part in parts:
             self.add(part.encode())
@@ -38,6 +38,8 @@ class Digest:
 @cache
 def code(*libraries: str) -> str:
     """Return a text that is another one where this package's code, Python or one of these packages is another."""
+    import platform
+
     digest = Digest(platform.python_version(), platform.machine())
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.add(path.relative_to(PACKAGE).as_posix().encode())

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -80,7 +81,7 @@ def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": list(HELPS)},
     )
     app.callback()(_every_command)
     for name, command in COMMANDS.items():
@@ -126,9 +127,10 @@ def run(arguments: Sequence[str] | None) -> int:
         return _complete()
     command: Any = typer.main.get_command(application(_named(given)))
     without_conversions(command)
+    gc.freeze()
     gc.enable()
     try:
-        with command.make_context(NAME, list(given)) as context:
+        with command.make_context(NAME, list(given), **_from_file(given)) as context:
             command.invoke(context)
     except typer.Exit as leaving:
         return leaving.exit_code
@@ -145,6 +147,28 @@ def run(arguments: Sequence[str] | None) -> int:
 def _named(words: Sequence[str]) -> list[str]:
     """Return the command that is the first word; empty where it is none."""
     return [word for word in words[:1] if word in COMMANDS]
+
+
+TAKE_A_MODEL = ("compile", "explain", "evaluate", "pareto")
+"""The commands with the options of a compile, which a configuration file may set."""
+
+HELPS = ("-h", "--help")
+
+
+def _from_file(words: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of click's context for the configuration file: its options as the defaults of the command.
+
+    Raises InvalidOptionError for an unusable file.
+    """
+    if not words or words[0] not in TAKE_A_MODEL or set(HELPS) & set(words):
+        return {}
+    from openneutron.cli import configuration
+    from openneutron.cli.options import configurable
+
+    file = configuration.found(Path.cwd())
+    if file is None:
+        return {}
+    return {"obj": file, "default_map": {words[0]: configuration.defaults(file, configurable())}}
 
 
 def _complete() -> int:

@@ -60,7 +60,7 @@ def demo(
         "summary": summary.to_dict(),
     }
     shown = (_head(outcome), "", _accuracy(outcome), "", summary_table(summary), "", _next_steps(outcome, to))
-    output.show(Group(*shown), data, as_json)
+    output.show(Group(*shown), "demo", data, as_json)
 
 
 def _head(outcome: Outcome) -> Text:

@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from openneutron.cli import output
+from openneutron.cli.ending import PART_MISSING
 from openneutron.errors import OpenNeutronError
 from openneutron.options import Progress
 
@@ -54,21 +55,22 @@ WORDS = {State.FINE: ("ok", "green"), State.LACKING: ("lacking", "yellow"), Stat
 def doctor(
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
+    verbose: output.Verbose = False,
 ) -> None:
     """Check the installation, and print instructions for missing parts.
 
     Exit code 0: PyTorch models can be compiled and run. 1: a part is missing.
     """
-    with output.Steps(quiet or as_json) as steps:
+    with output.Steps(quiet or as_json, verbose) as steps:
         checks = all_checks(steps)
     broken = [check for check in checks if check.state is State.BROKEN]
     rows = [
         {"what": c.what, "state": WORDS[c.state][0], "found": c.found, "wanted": c.wanted, "to_do": c.to_do}
         for c in checks
     ]
-    output.show(_findings(checks), {"works": not broken, "checks": rows}, as_json)
+    output.show(_findings(checks), "doctor", {"works": not broken, "checks": rows}, as_json)
     if broken:
-        raise typer.Exit(1)
+        raise typer.Exit(PART_MISSING)
 
 
 def _findings(checks: list[Check]) -> RenderableType:

@@ -26,6 +26,7 @@ def show_pareto(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: a .svg.")] = None,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
+    verbose: output.Verbose = False,
 ) -> None:
     """Show the modelled time for each amount of SRAM.
 
@@ -37,7 +38,7 @@ def show_pareto(
     if plot is not None and plot.suffix != ".svg":
         raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
     source = asked.source
-    with output.Steps(quiet) as steps:
+    with output.Steps(quiet, verbose) as steps:
         model, _ = compiled(asked, steps, for_figures=True)
         graphs = model.graphs
         fronts = []
@@ -61,4 +62,4 @@ def show_pareto(
         for p in points
     ]
     facts = {"model": str(source), "target": asked.target.name, "prefetch_constants": asked.options.prefetch_constants}
-    output.show(pareto_table(title, points, asked.target), facts | {"points": rows}, as_json)
+    output.show(pareto_table(title, points, asked.target), "pareto", facts | {"points": rows}, as_json)

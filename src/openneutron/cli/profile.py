@@ -98,7 +98,7 @@ def profile_file(
         result = _run(result, loaded, path, inputs or [], seed, etdump)
     if trace is not None:
         files.write({trace: chrome_trace(path.name, result.slices, target)})
-    output.show(profile_table(result, by.value), result.to_dict(by.value), as_json)
+    output.show(profile_table(result, by.value), "profile", result.to_dict(by.value), as_json)
 
 
 def _run(

@@ -19,14 +19,15 @@ from rich.text import Text
 
 from openneutron import files, pte
 from openneutron.cli import output
+from openneutron.cli.standard_input import given_file
 from openneutron.data.arrays import load_array
 from openneutron.data.samples import describe
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.files import existing
 from openneutron.ir import QuantParams
 from openneutron.mixed import FileSimulator
 from openneutron.report.text import plural
 from openneutron.third_party import needs_pytorch, suppressed
+from openneutron.timings import measured, step
 
 SHOWN_VALUES = 8
 """An output of at most so many values is printed whole."""
@@ -99,7 +100,11 @@ class Runnable:
 
 def run_file(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A compiled .pte or .tflite; any other .tflite runs too.")
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A compiled .pte or .tflite, or - for one on standard input; any other .tflite runs too.",
+        ),
     ],
     inputs: Annotated[
         list[Path] | None,
@@ -112,21 +117,25 @@ def run_file(
         int | None, typer.Option("--random", metavar="SEED", min=0, help="Run on random inputs, the same for a seed.")
     ] = None,
     as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
+    verbose: output.Verbose = False,
 ) -> None:
     """Run a compiled file on the simulated NPU.
 
     Operators on the CPU run in ExecuTorch for a .pte, in LiteRT's reference kernels for a .tflite.
     """
-    path = existing(file)
-    with suppressed():
-        runnable = _open(path)
+    path = given_file(file)
+    with suppressed(), output.Steps(quiet, verbose) as steps, measured(steps):
+        with step("Loading"):
+            runnable = _open(path)
         values = given_inputs(path, runnable.inputs, inputs or [], seed)
-        results = [np.asarray(result) for result in runnable.run(values)]
+        with step("Running"):
+            results = [np.asarray(result) for result in runnable.run(values)]
     if folder is not None:
         files.write({folder / f"output{index}.npy": _npy(result) for index, result in enumerate(results)}, folder)
     rows = [_row(result, index, folder) for index, result in enumerate(results)]
     data = {"file": str(path), "npu": runnable.where, "outputs": rows}
-    output.show(_table(path, runnable.where, results, folder), data, as_json)
+    output.show(_table(path, runnable.where, results, folder), "run", data, as_json)
 
 
 def _open(path: Path) -> Runnable:

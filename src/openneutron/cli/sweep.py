@@ -76,7 +76,7 @@ def sweep(
     if plot is not None:
         files.write({plot: sweep_svg(str(asked.source), found).encode()})
     data = {"model": str(asked.source), "table": str(path), "points": found}
-    output.show(sweep_table(title, found), data, as_json)
+    output.show(sweep_table(title, found), "sweep", data, as_json)
     if (
         not quiet
         and asked.evaluated.path is not None

@@ -188,6 +188,12 @@ class Summary:
         """Return the bytes of the microcode of all partitions."""
         return sum(part.report.microcode_bytes for part in self.partitions)
 
+    def _repr_html_(self) -> str:
+        # Imported here: the texts are made of this class.
+        from openneutron.report.notebook import summary_html
+
+        return summary_html(self)
+
     def to_dict(self, details: bool = False) -> dict[str, Any]:
         """Return the figures as data. With ``details``, every kernel call and buffer of each partition too."""
         return {
