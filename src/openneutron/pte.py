@@ -89,6 +89,8 @@ CALL_INDEX = 0
 CALL_ARGUMENTS = 1
 TENSOR_TYPE = 0
 TENSOR_SIZES = 2
+TENSOR_DIM_ORDER = 3
+TENSOR_SHAPE_DYNAMISM = 8
 
 SCALAR_TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 6: "float32", 7: "float64", 11: "bool"}
 """The types of scalar_type.fbs that inputs and outputs of our delegates can have; others keep their number."""
@@ -96,10 +98,13 @@ SCALAR_TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 6: "f
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor. The delegate's payload has its order in memory (``payload.Format``)."""
+    """A tensor. ``order`` has its axes in memory order, the innermost last. ``free`` is True where the shape is an upper
+    bound. Inputs and outputs of a delegate have their order in memory in its payload, too (``payload.Format``)."""
 
     dtype: str
     shape: tuple[int, ...]
+    order: tuple[int, ...] = field(default=(), compare=False)
+    free: bool = field(default=False, compare=False)
 
 
 Value = TensorValue | int | float | str | None
@@ -231,6 +236,8 @@ def _value(table: Table) -> Value:
     return TensorValue(
         dtype=SCALAR_TYPES.get(number, f"type {number}"),
         shape=tensor.numbers(TENSOR_SIZES, "<i"),
+        order=tensor.numbers(TENSOR_DIM_ORDER, "<B"),
+        free=tensor.number(TENSOR_SHAPE_DYNAMISM, "<b") != 0,
     )
 
 

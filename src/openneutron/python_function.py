@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openneutron.errors import InvalidModelError, OpenNeutronError
+from openneutron.errors import InvalidModelError, OpenNeutronError, said
 from openneutron.files import nearest
 
 MADE_WHILE_IT_RUNS = ("globals", "vars", "locals", "exec", "eval", "setattr")
@@ -141,19 +141,3 @@ def _search(folder: Path) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(str(folder))
-
-
-def said(error: BaseException) -> str:
-    """Return an exception's type and the first line of its message, followed by those of its cause."""
-    text = _head(error)
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return f"{text} (caused by {_head(cause)})" if cause is not None and _head(cause) != text else text
-
-
-def _head(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception as odd:  # a class of the user's
-        text = f"its text can't be had ({type(odd).__name__})"
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__

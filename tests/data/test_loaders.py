@@ -135,6 +135,15 @@ def broken():
     yield VALUES
     raise KeyError("seven")
 
+class Broken:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, place):
+        raise OSError("no disk")
+
+missing = Broken()
+
 def number():
     return 3
 
@@ -178,6 +187,7 @@ def test_loaders_of_python_files(file: Path) -> None:
     ("name", "words"),
     [
         ("broken", "'data.py:broken', line 15: KeyError: 'seven'"),
+        ("missing", "'data.py:missing', line 22: OSError: no disk"),
         ("number", "'data.py:number' returned int; it must yield samples."),
         ("nothing", "--calibration: 'data.py:nothing' yields no samples."),
         ("loder", "'data.py' has no function 'loder'. Did you mean 'loader' or 'loudness'?"),
@@ -211,6 +221,10 @@ def test_what_is_known_before_the_code_runs(file: Path) -> None:
             "it is float32[4,3]; the model takes float32[1,2], one sample or several along the first axis",
         ),
         ((VALUES, LABELS[:2]), "it has 7 samples and labels of shape [2]; they must be as many"),
+        (
+            torch.zeros(1, 2, dtype=torch.bfloat16),
+            "it is Tensor, which is no array: Got unsupported ScalarType BFloat16",
+        ),
         ("text", "it is str; an array or a tensor is needed"),
         ({"a": VALUES, "b": VALUES}, "it is a dict of a, b; an array or a tensor is needed"),
     ],
@@ -259,7 +273,7 @@ def test_wrong_preprocessing_functions(file: Path, tmp_path: Path) -> None:
     for name, words in {
         "squeezed": f"--calibration: '{picture}': it is float32[2,2]; the model takes float32[1,3,2,2], one sample or several along "
         "the first axis.",
-        "raising": f"--preprocess: on '{picture}': 'data.py:raising', line 36: ValueError: no such filter",
+        "raising": f"--preprocess: on '{picture}': 'data.py:raising', line 45: ValueError: no such filter",
     }.items():
         with pytest.raises(InvalidOptionError) as caught:
             list(source(tmp_path / "pictures", [ModelInput((1, 3, 2, 2), FLOAT)], preprocess=f"{file}:{name}"))

@@ -27,7 +27,7 @@ from openneutron.options import (
     silent,
     suggestion,
 )
-from openneutron.third_party import needs_pytorch
+from openneutron.third_party import needs_pytorch, older_objects_kept
 from openneutron.timings import measured, step
 
 if TYPE_CHECKING:
@@ -116,9 +116,10 @@ def compile(
         loading: Code and modules that the loading of a ``.pt2`` may need.
         outputs: Files to write beside the result.
         name: The model's name in messages; None: the file's name, or "model".
-        cache: A folder that keeps calibrated ranges and compiled partitions for later compiles, up to 1 GiB of them; it is
-            made where it is absent. Compiles have the same result with it. Several processes may use it at once. Its
-            entries are data: nothing in them is executed. With a cache, all calibration samples are in memory at once.
+        cache: A folder that keeps calibrated ranges, models before their compile and compiled partitions for later
+            compiles, up to 1 GiB of them; it is made where it is absent. Compiles have the same result with it. Several
+            processes may use it at once. Its entries are data: nothing in them is executed. With a cache, all calibration
+            samples are in memory at once, and the quantized module of a model from it is made when it is first read.
         progress: A function that is called with the name of a step, the number of its finished parts, and the number of
             all, where a step begins, goes on and ends. A step may be inside another.
         unknown: Refused, with the parameter or the object that the keyword belongs to.
@@ -181,17 +182,18 @@ def compile(
                 with step("Reading"):
                     program = load_exported(path, loading.trust, loading.imports)
             default = "model" if path is None else path.name
-            result = compile_module(
-                program,
-                example_inputs,
-                example_kwargs,
-                calibration,
-                data,
-                options,
-                quantization,
-                delegation,
-                name or default,
-            )
+            with older_objects_kept():
+                result = compile_module(
+                    program,
+                    example_inputs,
+                    example_kwargs,
+                    calibration,
+                    data,
+                    options,
+                    quantization,
+                    delegation,
+                    name or default,
+                )
     result = dataclasses.replace(result, timings=clock.timings)
     if written := output_files(result, outputs):
         files.write(written, folder)

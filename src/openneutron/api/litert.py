@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,16 +16,19 @@ from openneutron import files, litert
 from openneutron.api.compile import check_for_tflite
 from openneutron.converter import kernel_selections
 from openneutron.ir import Graph
-from openneutron.mixed import CompiledFile, FileSimulator, compile_file
+from openneutron.mixed import CompiledFile, compile_file
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions, with_changes
 from openneutron.report import Summary, of_compiled_file
-from openneutron.report.text import plain, summary_table
+from openneutron.report.notebook import ShownModel
 from openneutron.targets import Target
 from openneutron.timings import Timings, measured, step
 
+if TYPE_CHECKING:
+    from openneutron.mixed import FileSimulator
+
 
 @dataclass(frozen=True, eq=False)
-class CompiledLiteRTModel:
+class CompiledLiteRTModel(ShownModel):
     """The result of ``openneutron.compile`` for a ``.tflite``, with the interface of ``CompiledModel``.
 
     ``buffer`` is the compiled file: a ``.tflite`` with NeutronGraph operators. ``compiled`` has the partitions, and the
@@ -59,10 +62,6 @@ class CompiledLiteRTModel:
     def report(self) -> Summary:
         """Return the figures of the compile as data; ``report.to_dict()`` is the output of ``--json``."""
         return of_compiled_file(self.compiled, None, len(self.buffer))
-
-    def summary(self) -> str:
-        """Return the figures as text."""
-        return plain(summary_table(self.report))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the ``.tflite``, completely or not at all.
@@ -117,6 +116,8 @@ class CompiledLiteRTModel:
 
     @cached_property
     def _simulator(self) -> FileSimulator:
+        from openneutron.mixed import FileSimulator
+
         return FileSimulator(self.buffer)
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:

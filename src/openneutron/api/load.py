@@ -22,8 +22,8 @@ from openneutron.litert.neutron_graph import OPERATOR_NAME, find
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 from openneutron.mixed import FileSimulator
 from openneutron.pte import KernelCall, methods
-from openneutron.report.loaded import CallProfile, LoadedSummary, ProgramFigures, loaded_table
-from openneutron.report.text import plain
+from openneutron.report.loaded import CallProfile, LoadedSummary, ProgramFigures
+from openneutron.report.notebook import loaded_html, loaded_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +32,8 @@ class LoadedFile:
 
     ``buffer`` is the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
     the operators that run on the CPU. ``preprocessing`` states the steps from a picture or sound to the inputs that the model was
-    calibrated with; empty where the file has none. The file stores neither the reasons for CPU fallbacks nor the operator of the
-    model behind each kernel call.
+    calibrated with; empty where the file has none. The file does not store the reasons for CPU fallbacks. It stores the operator
+    of the model behind each kernel call where it was compiled with ``profile``: ``openneutron profile`` shows these operators.
 
     >>> import openneutron
     >>> for call in openneutron.load("net.pte").profile():  # doctest: +SKIP
@@ -59,8 +59,11 @@ class LoadedFile:
         )
 
     def summary(self) -> str:
-        """Return the figures as text."""
-        return plain(loaded_table(self.report))
+        """Return the figures as text; a notebook shows them as a table."""
+        return loaded_text(self.report)
+
+    def _repr_html_(self) -> str:
+        return loaded_html(self.report)
 
     def profile(self) -> tuple[CallProfile, ...]:
         """Return every operator of the NPU with its kernel, its kernel calls and its modelled cycles, in program

@@ -79,7 +79,7 @@ def show_accuracy(
         return
     with output.Steps(quiet) as steps:
         report = openneutron.accuracy(**arguments(asked, data, steps))
-    output.show(accuracy_table(report, None if everything else SHOWN), report.to_dict(), as_json)
+    output.show(accuracy_table(report, None if everything else SHOWN), "accuracy", report.to_dict(), as_json)
     if not quiet and data is None and asked.on_examples:
         output.note(ON_EXAMPLES)
 
@@ -94,7 +94,7 @@ def _repair(
     with output.Steps(quiet) as steps:
         report = openneutron.repair(**arguments(asked, data, steps), target_db=target_db, journal=journal)
     files.write({path: (json.dumps(report.quantization, indent=2) + "\n").encode()})
-    output.show(repair_table(report), {**report.to_dict(), "file": str(path)}, as_json)
+    output.show(repair_table(report), "accuracy", {**report.to_dict(), "file": str(path)}, as_json)
     if not quiet:
         output.note(f"{path} has the measures: openneutron compile {asked.source} --quantization {path}")
 

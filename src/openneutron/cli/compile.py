@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 
 import openneutron
 from openneutron import files
 from openneutron.api.compile import LOADING, output_files
 from openneutron.cli import output
+from openneutron.cli.ending import told
 from openneutron.cli.model_source import LiteRTFile
-from openneutron.cli.options import GivenModel, takes_a_model
+from openneutron.cli.options import AskedModel, GivenModel, takes_a_model
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError
 from openneutron.options import CompileOptions, OutputOptions, QuantizationOptions
@@ -39,18 +40,25 @@ ON_EXAMPLES = (
 )
 
 
-@takes_a_model()
+@takes_a_model(several=True)
 def compile_model(
     *,
     result: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="OUT", help="The result; MODEL's name with .pte or _neutron.tflite."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="OUT",
+            help="The result; MODEL's name with .pte or _neutron.tflite. Of several models their folder.",
+        ),
     ] = None,
-    asked: GivenModel,
+    asked: list[AskedModel],
     intermediates: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Keep each partition here, as a stock .tflite and as a listing of its program."
+            metavar="DIR",
+            help="Keep each partition here, as a stock .tflite and as a listing of its program; of several models in a folder for "
+            "each.",
         ),
     ] = None,
     dump_kernel_selection: Annotated[
@@ -61,62 +69,151 @@ def compile_model(
             "name with _kernel_selection.c; and one for each partition, OUT_<partition>_kernel_selection.c.",
         ),
     ] = False,
-    kernel_selection: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, under this name.")] = None,
+    kernel_selection: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same, under this name (one model).")
+    ] = None,
     timings: Annotated[
         bool, typer.Option("--timings", help="Print the time of each step below the summary; --json has it always.")
     ] = False,
     as_json: output.AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, and JSON with --json.")] = False,
+    verbose: output.Verbose = False,
 ) -> None:
-    """Compile a model to a .pte or .tflite.
+    """Compile models to .pte or .tflite files.
 
     A PyTorch model becomes a .pte for ExecuTorch, an int8 .tflite becomes a .tflite with NeutronGraph operators. A summary
     shows the operators on the NPU, the operators on the CPU with their reasons, latency and memory. With --json, "timings"
     has the wall_seconds and cpu_seconds of the whole and, in "steps", of each step, without those of the steps inside it.
+
+    Of several models each is compiled, whatever happens to the others. The exit code is 0 if all are compiled.
 
     Calibration data are pictures (.png, .jpg, .jpeg, .bmp) or WAV files, flat or with a folder for each class, with the steps of
     --preprocess; or the model's inputs themselves: .npy files, each with one sample or several along the first axis (for a
     model of several inputs, NAME_0.npy, NAME_1.npy ... belong together), a .npz file with arrays input0, input1 ... in the
     same way, or what a loader in a Python file yields.
     """
-    path, outputs = _results(asked, result, intermediates, kernel_selection, dump_kernel_selection)
-    with output.Steps(quiet) as steps:
-        made, before = compiled(asked, steps)
-        with measured(steps) as clock, step("Saving"):
-            files.write({path: made.buffer, **output_files(made, outputs)}, intermediates)
-    spent = before + made.timings + clock.timings
-    selection = None if outputs.kernel_selection is None else str(outputs.kernel_selection)
-    summary = dataclasses.replace(made.report, file=str(path), kernel_selection=selection)
+    wanted = Wanted(result, intermediates, kernel_selection, dump_kernel_selection)
+    shown = Shown(timings, as_json, quiet, verbose)
+    if len(asked) > 1:
+        compile_several(asked, wanted, shown)
+        return
+    model = asked[0].given()
+    table, data = _written(model, wanted, shown)
     if as_json or not quiet:
-        table = summary_table(summary)
-        shown = Group(table, "", timings_table(spent)) if timings else table
-        output.show(shown, {**summary.to_dict(), "timings": spent.to_dict()}, as_json)
-    if not quiet and not isinstance(asked.source, LiteRTFile) and asked.on_examples:
+        output.show(table, "compile", data, as_json)
+    if not quiet and _is_on_examples(model):
         output.note(ON_EXAMPLES)
 
 
-def _results(
-    asked: GivenModel, result: Path | None, intermediates: Path | None, selection: Path | None, dump_selection: bool
-) -> tuple[Path, OutputOptions]:
+def _is_on_examples(asked: GivenModel) -> bool:
+    return not isinstance(asked.source, LiteRTFile) and asked.on_examples
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The files that a compile writes, as the command line names them."""
+
+    result: Path | None = None
+    intermediates: Path | None = None
+    kernel_selection: Path | None = None
+    dump_kernel_selection: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The amount of output of a compile."""
+
+    timings: bool = False
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+
+def compile_several(asked: Sequence[AskedModel], wanted: Wanted, shown: Shown) -> None:
+    """Compile models into a folder, one after the other, and print the summary or the error of each.
+
+    Raises InvalidOptionError for an option that names one file, and typer.Exit with the highest exit code of a model.
+    """
+    if wanted.kernel_selection is not None:
+        raise InvalidOptionError(
+            f"--kernel-selection: it names one file for {len(asked)} models. Use --dump-kernel-selection."
+        )
+    folder = wanted.result or Path()
+    files.make_folder(folder)
+    written: dict[Path, str] = {}
+    results: list[dict[str, Any]] = []
+    codes = []
+    for model in asked:
+        try:
+            given = model.given()
+            path = folder / default_path(given)
+            if path in written:
+                raise InvalidOptionError(
+                    f"its result would replace that of '{written[path]}', '{path}'. Compile it alone, with --output."
+                )
+            inside = None if wanted.intermediates is None else wanted.intermediates / given.source.name
+            own = dataclasses.replace(wanted, result=path, intermediates=inside)
+            table, data = _written(given, own, shown)
+            written[path] = model.name
+        except Exception as error:  # whatever happens to one model, the others are compiled
+            codes.append(told(error, model.name))
+            results.append({"model": model.name, "error": str(error)})
+            continue
+        results.append(data)
+        if not shown.as_json and not shown.quiet:
+            output.show(Group(table, ""), "compile", {}, False)
+        if not shown.quiet and _is_on_examples(given):
+            output.note(f"{model.name}: {ON_EXAMPLES}")
+    if shown.as_json:
+        output.show("", "compile", {"models": results}, True)
+    if codes:
+        raise typer.Exit(max(codes))
+
+
+def _written(asked: GivenModel, wanted: Wanted, shown: Shown) -> tuple[RenderableType, dict[str, Any]]:
+    """Compile a model, write its files, and return its summary as a table and as data."""
+    path, outputs = _results(asked, wanted)
+    with output.Steps(shown.quiet, shown.verbose) as steps:
+        made, before = compiled(asked, steps)
+        with measured(steps) as clock, step("Saving"):
+            files.write({path: made.buffer, **output_files(made, outputs)}, wanted.intermediates)
+    spent = before + made.timings + clock.timings
+    selection = None if outputs.kernel_selection is None else str(outputs.kernel_selection)
+    summary = dataclasses.replace(made.report, file=str(path), kernel_selection=selection)
+    table = summary_table(summary)
+    data = {**summary.to_dict(), "timings": spent.to_dict()}
+    return Group(table, "", timings_table(spent)) if shown.timings else table, data
+
+
+def default_path(asked: GivenModel) -> Path:
+    """Return the name of the compiled file where none is given."""
+    return Path(f"{asked.source.name}{_suffix(asked)}")
+
+
+def _suffix(asked: GivenModel) -> str:
+    return ".tflite" if isinstance(asked.source, LiteRTFile) else ".pte"
+
+
+def _results(asked: GivenModel, wanted: Wanted) -> tuple[Path, OutputOptions]:
     """Return the path of the compiled file, and the other results. Raises InvalidOptionError where a name has the wrong
     suffix or can't be written."""
-    source = asked.source
-    suffix = ".tflite" if isinstance(source, LiteRTFile) else ".pte"
-    path = result if result is not None else Path(f"{source.name}{suffix}")
+    source, suffix = asked.source, _suffix(asked)
+    path = wanted.result if wanted.result is not None else default_path(asked)
     if path.suffix != suffix:
         what = "a .tflite" if isinstance(source, LiteRTFile) else "a PyTorch model"
         raise InvalidOptionError(f"--output: {what} compiles to a {suffix}; '{path}' is named otherwise.")
     files.check(path)
     if isinstance(source, LiteRTFile) and path.exists() and path.samefile(source.path):
         raise InvalidOptionError(f"--output: '{path}' is the model itself. Choose another name.")
-    if selection is None and dump_selection:
+    selection = wanted.kernel_selection
+    if selection is None and wanted.dump_kernel_selection:
         selection = kernel_selections.default_path(path)
     if selection is not None:
         kernel_selections.check(selection, asked.options.converter)
         files.check(selection)
-    if intermediates is not None:
-        files.check_folder(intermediates)
-    return path, OutputOptions(intermediates_dir=intermediates, kernel_selection=selection)
+    if wanted.intermediates is not None:
+        files.check_folder(wanted.intermediates)
+    return path, OutputOptions(intermediates_dir=wanted.intermediates, kernel_selection=selection)
 
 
 def compiled(

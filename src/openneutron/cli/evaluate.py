@@ -72,7 +72,7 @@ def evaluate_model(
     with output.Steps(quiet) as steps:
         program, model, _ = compiled_with_model(asked, steps)
         found = evaluated(program, data_set(asked, program), model, metric, workers, scheduler, steps)
-    output.show(evaluation_table(found), found.to_dict(), as_json)
+    output.show(evaluation_table(found), "evaluate", found.to_dict(), as_json)
     if not quiet and not isinstance(asked.source, LiteRTFile) and asked.on_examples:
         output.note(ON_EXAMPLES)
 

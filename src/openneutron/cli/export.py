@@ -63,7 +63,7 @@ def export_model(
         "files": list(bundle.files),
         "memory": bundle.memory,
     }
-    output.show(_summary(bundle, PORTS[port]), data, as_json)
+    output.show(_summary(bundle, PORTS[port]), "export", data, as_json)
 
 
 def _summary(bundle: Bundle, port: Port) -> Group:

@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from openneutron.cli.standard_input import DASH, from_standard_input
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.files import existing, nearest, obstacle
 from openneutron.options import DataOptions, changed
 from openneutron.python_function import PythonFunction
-from openneutron.pytorch.source.file_kind import what_it_is
 
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
 BUILT_IN = (
@@ -85,6 +85,11 @@ def parse(model: str) -> ModelSource:
     Raises InvalidModelError, with the nearest existing name, where MODEL has none of the forms or its file does not
     exist.
     """
+    if model == DASH:
+        read = from_standard_input()
+        if read.suffix != ".tflite":
+            raise InvalidModelError("standard input is no .tflite; models of other forms have to be files.")
+        return LiteRTFile(read)
     file, colon, function = model.rpartition(":")
     if colon and file.endswith(".py"):
         if not function.isidentifier():
@@ -99,8 +104,11 @@ def parse(model: str) -> ModelSource:
         raise InvalidModelError(
             f"'{model}' names no function. Write {model}:function; it returns a module and example inputs."
         )
-    if path.suffix in (".pt", ".pth") and obstacle(path) is None and "TorchScript" in (kind := what_it_is(path)):
-        raise InvalidModelError(f"'{model}' {kind}; TorchScript has no graph to quantize. MODEL is {FORMS}.")
+    if path.suffix in (".pt", ".pth") and obstacle(path) is None:
+        from openneutron.pytorch.source.file_kind import what_it_is
+
+        if "TorchScript" in (kind := what_it_is(path)):
+            raise InvalidModelError(f"'{model}' {kind}; TorchScript has no graph to quantize. MODEL is {FORMS}.")
     if path.suffix in OTHER_SUFFIXES:
         raise InvalidModelError(f"'{model}': {OTHER_SUFFIXES[path.suffix]}. MODEL is {FORMS}.")
     if not path.suffix and path.name == model:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from enum import StrEnum
+from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import MappingProxyType
@@ -16,19 +17,41 @@ import typer
 from openneutron import targets
 from openneutron.api.compile import check_for_tflite
 from openneutron.cache import opened
-from openneutron.cli import model_source
+from openneutron.cli import model_source, output
 from openneutron.cli.model_source import BuiltInModel, DataParameters, ExportedFile, LiteRTFile, ModelSource
+from openneutron.cli.standard_input import DASH
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import Flag, flags_of
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
 from openneutron.targets import Target
+
+OF_PYTORCH = (
+    "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "keep_float", "io_dtype", "observer",
+    "channels_last", "any_runtime", "converter", "converter_flags",
+)  # fmt: skip
+"""The options that a ``.tflite`` does not have."""
+
+
+MODELS = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL...",
+        help="Built-in name, file.py:function, .pt2, .tflite, or - for a .tflite on standard input; or several of these.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelParameters:
     """MODEL and its parameters on the command line, beside the flags of CompileOptions and QuantizationOptions."""
 
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, file.py:function, .pt2 or .tflite.")]
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Built-in name, file.py:function, .pt2, .tflite, or - for a .tflite on standard input.",
+        ),
+    ]
     calibration: Annotated[
         str | None,
         typer.Option(
@@ -102,7 +125,7 @@ class ModelParameters:
     any_runtime: Annotated[
         bool,
         typer.Option(
-            "--any-runtime",
+            "--any-runtime/--no-any-runtime",
             help="Write a .pte even if operators on the CPU have no kernel in the installed ExecuTorch runtime, for another "
             "runtime (PyTorch models).",
         ),
@@ -111,7 +134,7 @@ class ModelParameters:
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep calibrated ranges and compiled partitions here, and take those of earlier compiles; at most 1 GiB.",
+            help="Keep what compiles have found here, and take that of earlier ones; at most 1 GiB.",
         ),
     ] = None
 
@@ -221,10 +244,19 @@ OPTIONS = (CompileOptions, QuantizationOptions)
 """The classes whose flags are parameters of commands that take a model."""
 
 
+@dataclass(frozen=True, slots=True)
+class AskedModel:
+    """One of several MODELs; ``given`` returns it with its options, and raises as ``given_model`` does."""
+
+    name: str
+    given: Callable[[], GivenModel] = field(repr=False)
+
+
 def takes_a_model(
-    *, without: Collection[str] = (), evaluates: bool = False, varies: bool = False
+    *, without: Collection[str] = (), evaluates: bool = False, varies: bool = False, several: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator for a command with a parameter ``asked``, which gets the GivenModel.
+    """Return a decorator for a command with a parameter ``asked``, which gets the GivenModel; with ``several`` a list of
+    AskedModel.
 
     On the command line the ModelParameters and the flags of CompileOptions and QuantizationOptions replace ``asked``; those in
     ``without`` are left out and keep their defaults. With ``evaluates`` the EvaluationParameters join them. With ``varies``
@@ -234,38 +266,78 @@ def takes_a_model(
     compiler, quantizer = (_flags(options, varies) for options in OPTIONS)
     evaluation = _fields(EvaluationParameters) if evaluates else {}
     taken = {"model": model.pop("model"), **evaluation, **compiler, **model, **quantizer}
+    if several:
+        taken["model"] = taken["model"].replace(annotation=MODELS)
     assert set(without) < set(taken), without
     taken = {name: parameter for name, parameter in taken.items() if name not in without}
 
     def decorator(command: Callable[..., None]) -> Callable[..., None]:
         own = signature(command, eval_str=True).parameters.values()
 
-        def run(**given: Any) -> None:
+        def run(context: typer.Context, **given: Any) -> None:
             values = {name: given.pop(name) for name in taken}
+            model = values.pop("model")
             data = EvaluationParameters(**{name: values.pop(name) for name in evaluation})
-            flags = {name: values.pop(name) for name in (*compiler, *quantizer) if name in values}
-            plain = {name: value.value if isinstance(value, StrEnum) else value for name, value in flags.items()}
-            plain = {name: value for name, value in plain.items() if value is not None}
             if varies:
-                asked = given_model(ModelParameters(**values), evaluation=data)
-                command(asked=asked, texts=plain, **given)
+                texts = _plain(values, (*compiler, *quantizer))
+                command(asked=given_model(ModelParameters(model, **values), evaluation=data), texts=texts, **given)
                 return
-            chosen = CompileOptions.from_dict({name: value for name, value in plain.items() if name in compiler})
-            quantized = {name: value for name, value in plain.items() if name in quantizer}
-            command(asked=given_model(ModelParameters(**values), chosen, quantized, data), **given)
+
+            def one(name: str) -> GivenModel:
+                own = {**values, **_without_those_of_pytorch(context, name, taken)}
+                chosen, quantized = _plain(own, compiler), _plain(own, quantizer)
+                return given_model(ModelParameters(name, **own), CompileOptions.from_dict(chosen), quantized, data)
+
+            if context.obj is not None and given.get("verbose"):
+                output.detail(f"options of {context.obj.path}: {', '.join(context.obj.values)}")
+            command(asked=[AskedModel(name, partial(one, name)) for name in model] if several else one(model), **given)
 
         run.__doc__ = command.__doc__
         run.__signature__ = Signature(  # type: ignore[attr-defined]  # what typer reads
             [
-                parameter
-                for one in own
-                if one.name != "texts"
-                for parameter in (taken.values() if one.name == "asked" else [one])
+                Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
+                *(
+                    parameter
+                    for one in own
+                    if one.name != "texts"
+                    for parameter in (taken.values() if one.name == "asked" else [one])
+                ),
             ]
         )
         return run
 
     return decorator
+
+
+def _plain(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Take the flags of these names out of the values, and return those that are given, in plain types."""
+    taken = {name: values.pop(name) for name in names if name in values}
+    plain = {name: value.value if isinstance(value, StrEnum) else value for name, value in taken.items()}
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+FROM_FILE = "DEFAULT_MAP"
+"""click's name of the source of a value that the configuration file has set."""
+
+
+def _without_those_of_pytorch(
+    context: typer.Context, model: str, parameters: Mapping[str, Parameter]
+) -> dict[str, Any]:
+    """Return the defaults of options for PyTorch models that the configuration file sets, where MODEL is a ``.tflite``. On the
+    command line such an option is an error."""
+    if model != DASH and Path(model).suffix != ".tflite":
+        return {}
+    sources = {name: context.get_parameter_source(name) for name in OF_PYTORCH if name in parameters}
+    return {
+        name: parameters[name].default
+        for name, source in sources.items()
+        if source is not None and source.name == FROM_FILE
+    }
+
+
+def configurable() -> dict[str, Parameter]:
+    """Return the parameters that a configuration file may set, and those on the command line alone, by name."""
+    return {**parameters_of(CompileOptions), **_fields(ModelParameters), **parameters_of(QuantizationOptions)}
 
 
 def _flags(options: type, varies: bool) -> dict[str, Parameter]:
@@ -305,7 +377,8 @@ def parameters_of(options: type) -> dict[str, Parameter]:
 def _parameter(flag: Flag) -> Parameter:
     declared, default = flag.declared, flag.default
     kind: Any = bool if flag.is_switch else str
-    made = typer.Option(flag.name, help=declared.help, metavar=declared.metavar or None)
+    spelled = f"{flag.name}/--no-{flag.name.removeprefix('--')}" if flag.is_switch else flag.name
+    made = typer.Option(spelled, help=declared.help, metavar=declared.metavar or None, show_default=not flag.is_switch)
     if declared.choices:
         choices = StrEnum("Choice", {choice.upper(): choice for choice in declared.choices})  # type: ignore[misc]
         default = None if default is None else choices(default)

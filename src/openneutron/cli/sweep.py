@@ -76,7 +76,7 @@ def sweep(
     if plot is not None:
         files.write({plot: sweep_svg(str(asked.source), found).encode()})
     data = {"model": str(asked.source), "table": str(path), "points": found}
-    output.show(sweep_table(title, found), data, as_json)
+    output.show(sweep_table(title, found), "sweep", data, as_json)
     if (
         not quiet
         and asked.evaluated.path is not None
@@ -109,7 +109,8 @@ def identity(asked: GivenModel, metric: str | None) -> dict[str, str]:
 
 
 def _words(data: DataParameters) -> str:
-    parts = (data.path, data.options.preprocess, data.options.sample_rate, data.options.calibration_samples)
+    options = data.options
+    parts = (data.path, options.preprocess, options.sample_rate, options.calibration_samples)
     return ", ".join(str(part) for part in parts if part is not None)
 
 

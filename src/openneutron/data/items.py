@@ -35,7 +35,10 @@ def as_array(value: Any) -> np.ndarray:
     if isinstance(value, (list, tuple)) and len(value) == 1:
         return as_array(value[0])
     detach = getattr(value, "detach", None)
-    found = np.asarray(value if detach is None else detach().cpu().numpy())
+    try:
+        found = np.asarray(value if detach is None else detach().cpu().numpy())
+    except (TypeError, ValueError) as error:  # a type that NumPy has not, rows of several lengths
+        raise UnusableError(f"it is {type(value).__name__}, which is no array: {str(error).splitlines()[0]}") from error
     if found.dtype.kind not in "biuf":
         raise UnusableError(f"it is {type(value).__name__}; an array or a tensor is needed")
     return found

@@ -54,15 +54,12 @@ class FileReader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemReader:
-    """A dataset: items by their places, each with one sample."""
+    """A dataset: items by their places, each with one sample. ``get`` returns an item."""
 
-    dataset: Any = field(repr=False)
+    count: int
+    get: Callable[[int], Any] = field(repr=False)
     items: Items
     complaint: Complaint
-
-    @property
-    def count(self) -> int:
-        return len(self.dataset)
 
     def read(self, places: Sequence[int] | None) -> Iterator[Sample]:
         for place in range(self.count) if places is None else places:
@@ -70,7 +67,7 @@ class ItemReader:
                 return
             name = f"item {place}"
             try:
-                found = list(self.items.samples(self.dataset[place], name))
+                found = list(self.items.samples(self.get(place), name))
                 if len(found) != 1:
                     raise UnusableError(f"it has {len(found)} samples; an item of a dataset is one sample")
             except UnusableError as error:

@@ -113,7 +113,10 @@ class Source:
             if place.step is not None and place.step < 1:
                 raise ValueError("a source is read forwards: the step of a slice is at least 1")
             return replace(self, places=places[place])
-        return next(self.reader.read([places[place]]))
+        found = next(self.reader.read([places[place]]), None)
+        if found is None:
+            raise IndexError(f"'{self.name}' has no sample {place}")
+        return found
 
     def limited(self, limit: int | None) -> Source:
         """Return a source of at most ``limit`` samples, evenly spread over all of them: a folder with class folders keeps its

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -249,7 +250,9 @@ class Asked:
         items = Items(inputs, self._item_steps(inputs))
         complaint = Complaint(self.option, title, 1)
         if _is_dataset(given):
-            return Source(title, ItemReader(given, items, complaint), _classes(given), self.preprocessing)
+            get = given.__getitem__ if named is None else partial(_item, named, given)
+            reader = ItemReader(len(given), get, items, complaint)
+            return Source(title, reader, _classes(given), self.preprocessing)
         if named is None and not isinstance(given, Iterable):
             raise InvalidOptionError(
                 f"{self.option}: it is of type {title}; it is {FORMS}, a Dataset or DataLoader, or an iterable."
@@ -338,6 +341,11 @@ def _once(given: Iterable[Any], option: str) -> Callable[[], Iterable[Any]]:
         return given
 
     return begin
+
+
+def _item(named: PythonFunction, dataset: Any, place: int) -> Any:
+    """Return an item of a user's dataset; its exceptions are messages."""
+    return named.run(lambda: dataset[place], "it must return a sample", InvalidOptionError)
 
 
 def _guarded(named: PythonFunction, given: Any) -> Iterator[Any]:

@@ -22,8 +22,8 @@ from torch.export import export
 from torch.fx import GraphModule
 
 from openneutron import files, targets
-from openneutron.api.executorch_passes import in_words
-from openneutron.api.recompiling import delegate_calls
+from openneutron.api.frame import delegate_calls
+from openneutron.api.lowering import in_words
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError, MissingToolError, OpenNeutronError
 from openneutron.examples import networks

@@ -98,7 +98,8 @@ def preprocessing_words(preprocessing: str) -> str:
 
 def memory(deployment: Deployment) -> dict[str, int]:
     """Return the bytes of a deployment's memory beside code and stack."""
-    others = sum(aligned_sizes(deployment)) + deployment.largest("profile_size") + CONTEXT_BYTES * len(deployment.calls)
+    others = sum(aligned_sizes(deployment))
+    others += (deployment.largest("profile_size") + CONTEXT_BYTES) * len(deployment.calls)
     return {
         "microcode": sum(len(call.program.microcode) for call in deployment.calls),
         "weights": sum(len(call.program.weights) for call in deployment.calls),

@@ -21,6 +21,7 @@ from openneutron.ir import Graph
 from openneutron.layer_accuracy.twins import is_activation
 from openneutron.options import CALLER, CompileOptions
 from openneutron.pytorch.graph.program import CHANNELS_LAST
+from openneutron.pytorch.lower.lower import Lowered
 from openneutron.pytorch.operators.rules.results import Value
 from openneutron.pytorch.partition.compiled import CompiledPartition
 from openneutron.pytorch.source.exporting import ModelInputs
@@ -84,12 +85,18 @@ def observed(
     places = _places(partitions, quantized, names)
     found = []
     for part, here in zip(partitions, places, strict=True):
-        sources = [_source(part, number, quantized, names) for number in range(len(part.lowered.inputs))]
+        sources = [_source(part, number, quantized, names) for number in range(len(lowered_of(part).inputs))]
         if here and all(source is not None for source in sources):
-            made = _programs(part.lowered.graph, here, target)
-            last = tuple(item.channels_last for item in part.lowered.inputs)
+            made = _programs(part.graph, here, target)
+            last = tuple(item.channels_last for item in lowered_of(part).inputs)
             found.append(Observed(tuple(item for item in sources if item is not None), last, here, made))
     return found
+
+
+def lowered_of(part: CompiledPartition) -> Lowered:
+    """Return the nodes behind a partition's tensors, which a model that was compiled here has."""
+    assert part.lowered is not None, "a model from a cache has no nodes"
+    return part.lowered
 
 
 def _names(quantized: GraphModule, inputs: ModelInputs) -> Mapping[str, Node]:
@@ -127,8 +134,8 @@ def _places(
     rest: dict[Signature, list[tuple[int, Value]]] = defaultdict(list)
     taken: set[Node] = set()
     for number, part in enumerate(partitions):
-        graph = part.lowered.graph
-        for name, value in part.lowered.values.items():
+        graph = part.graph
+        for name, value in lowered_of(part).values.items():
             quant = graph[value.tensor].quant
             if quant is None or graph[value.tensor].is_constant or value.tensor in graph.inputs:
                 continue
@@ -152,8 +159,8 @@ def _places(
 
 def _source(part: CompiledPartition, number: int, quantized: GraphModule, names: Mapping[str, Node]) -> Node | None:
     """Return the node of a partition's input; None where several nodes may be the one."""
-    item = part.lowered.inputs[number]
-    tensor = part.lowered.graph[item.tensor]
+    item = lowered_of(part).inputs[number]
+    tensor = part.graph[item.tensor]
     named = names.get(item.node.name)
     if tensor.quant is None:
         return named

@@ -99,12 +99,17 @@ class LoadedSummary:
 
 def loaded_table(summary: LoadedSummary) -> RenderableType:
     """Return the figures of a compiled file as a table."""
+    return Group(Text(summary.file, "bold"), facts(loaded_rows(summary)))
+
+
+def loaded_rows(summary: LoadedSummary) -> list[tuple[str, str]]:
+    """Return labels and values of the figures, in words."""
     runs = sum(call.calls for call in summary.calls)
     time = f"{summary.cycles:,} cycles"
     if summary.target is not None and summary.milliseconds is not None:
         time = f"{duration_text(summary.milliseconds)} at {summary.target.clock.value:g} MHz, {time}"
     operators = ", ".join(f"{count} {name}" for name, count in summary.on_cpu)
-    rows = [
+    return [
         ("Target", summary.target.title if summary.target is not None else "not known to this version"),
         ("NPU", f"{plural(len(summary.programs), 'delegate call')}, {plural(runs, 'kernel call')}"),
         ("CPU", operators or "nothing"),
@@ -115,4 +120,3 @@ def loaded_table(summary: LoadedSummary) -> RenderableType:
         *([("Calibrated", f"on data after {summary.preprocessing}")] if summary.preprocessing else []),
         ("File", f"{summary.file}, {size_text(summary.file_bytes)}"),
     ]
-    return Group(Text(summary.file, "bold"), facts(rows))

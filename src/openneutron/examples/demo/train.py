@@ -23,7 +23,7 @@ class Course:
     learning_rate: float
 
     def steps(self, pictures: int) -> int:
-        """Batches in the whole course."""
+        """Return the batches in the whole course."""
         return self.epochs * -(-pictures // BATCH)
 
 
@@ -40,7 +40,7 @@ def train(
     progress: Callable[[], None],
     course: Course = FROM_NOTHING,
 ) -> None:
-    """Trains a model that ends in a softmax, in place, and leaves it in eval mode. ``progress`` is called after each batch."""
+    """Train a model that ends in a softmax, in place, and leave it in eval mode. ``progress`` is called after each batch."""
     generator = torch.Generator().manual_seed(seed)
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=course.learning_rate)

@@ -25,9 +25,9 @@ class Digits:
 
 
 def load(seed: int) -> Digits:
-    """All 1,797 digits, a fifth of them for testing, each class in proportion."""
+    """Return all 1,797 digits, a fifth of them for testing, each class in proportion."""
     digits = load_digits()
-    # 8x8 pictures of grey levels 0 to 16, alike in all three colours
+    # 8x8 pictures of grey levels 0 to 16, the same in all three colours
     grey = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 8 - 1
     pictures = functional.interpolate(grey, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
     pictures = pictures.repeat(1, 3, 1, 1).contiguous()
