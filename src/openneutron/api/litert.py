@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from openneutron import files, litert
+from openneutron import litert
 from openneutron.api.compile import check_for_tflite
+from openneutron.api.result import CompiledResult
 from openneutron.converter import kernel_selections
 from openneutron.ir import Graph
 from openneutron.mixed import CompiledFile, FileSimulator, compile_file
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions, with_changes
 from openneutron.report import Summary, of_compiled_file
-from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
 from openneutron.timings import Timings, measured, step
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledLiteRTModel:
+class CompiledLiteRTModel(CompiledResult):
     """The result of ``openneutron.compile`` for a ``.tflite``, with the interface of ``CompiledModel``.
 
     ``buffer`` is the compiled file: a ``.tflite`` with NeutronGraph operators. ``compiled`` has the partitions, and the
@@ -60,20 +59,10 @@ class CompiledLiteRTModel:
         """Return the figures of the compile as data; ``report.to_dict()`` is the output of ``--json``."""
         return of_compiled_file(self.compiled, None, len(self.buffer))
 
-    def summary(self) -> str:
-        """Return the figures as text."""
-        return plain(summary_table(self.report))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ``.tflite``, completely or not at all.
-
-        Args:
-            path: The file's path; an existing file is replaced.
-
-        Raises:
-            InvalidOptionError: The file can't be written.
-        """
-        files.write({Path(path): self.buffer})
+    @property
+    def compile_options(self) -> CompileOptions:
+        """Return the options of the compiler."""
+        return self.compiled.options
 
     def recompile(self, **changes: Any) -> CompiledLiteRTModel:
         """Return the same file compiled with other options of the compiler, without reading, folding and partitioning it again.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
 import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sized
@@ -24,9 +23,9 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from openneutron import files
 from openneutron.api.compile import compile
 from openneutron.api.recompiling import PlannedProgram, backend_config
+from openneutron.api.result import CompiledResult
 from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
@@ -46,14 +45,13 @@ from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, first_line, restore, samples
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
-from openneutron.report.text import plain, summary_table
 from openneutron.targets import Target
 from openneutron.third_party import suppressed
 from openneutron.timings import Timings, advance, measured, step
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledModel:
+class CompiledModel(CompiledResult):
     """The result of ``openneutron.compile`` for a PyTorch model.
 
     ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
@@ -171,20 +169,10 @@ class CompiledModel:
             converted=tuple(ConvertedSummary.of(part.name, part.conversion.program) for part in self.converted),
         )
 
-    def summary(self) -> str:
-        """Return the figures as text."""
-        return plain(summary_table(self.report))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ``.pte``, completely or not at all.
-
-        Args:
-            path: The file's path; an existing file is replaced.
-
-        Raises:
-            InvalidOptionError: The file can't be written.
-        """
-        files.write({Path(path): self.buffer})
+    @property
+    def compile_options(self) -> CompileOptions:
+        """Return ``options``."""
+        return self.options
 
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Run the model in ExecuTorch's runtime, with the delegates on the simulated NPU.

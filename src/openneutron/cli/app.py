@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "run_file.run_file",
     "explain": "explain.explain",
     "export": "export.export_model",
+    "report": "report.report_model",
     "pareto": "pareto.show_pareto",
     "disasm": "disasm.disasm",
     "kernels": "kernels.app",

@@ -59,6 +59,13 @@ def compile_model(
     timings: Annotated[
         bool, typer.Option("--timings", help="Print the time of each step below the summary; --json has it always.")
     ] = False,
+    facts: Annotated[
+        bool,
+        typer.Option(
+            "--facts", help="Append the figures of the compile, which `openneutron report OUT` shows, to OUT."
+        ),
+    ] = False,
+    plot: output.Plot = None,
     as_json: output.AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, and JSON with --json.")] = False,
 ) -> None:
@@ -72,10 +79,12 @@ def compile_model(
     inputs, NAME_0.npy, NAME_1.npy ... belong together. A .npz file has arrays input0, input1 ... in the same way.
     """
     path, outputs = _results(asked, result, intermediates, kernel_selection, dump_kernel_selection)
+    output.check_plot(plot)
     with output.Steps(quiet) as steps:
         made, before = compiled(asked, steps)
         with measured(steps) as clock, step("Saving"):
-            files.write({path: made.buffer, **output_files(made, outputs)}, intermediates)
+            file = made.with_facts() if facts else made.buffer
+            files.write({path: file, **output.plotted(plot, made), **output_files(made, outputs)}, intermediates)
     spent = before + made.timings + clock.timings
     selection = None if outputs.kernel_selection is None else str(outputs.kernel_selection)
     summary = dataclasses.replace(made.report, file=str(path), kernel_selection=selection)

@@ -157,12 +157,36 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
     return GivenModel(source, options, delegation, quantization, given.calibration, given.weights, given.cache)
 
 
-def takes_a_model(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The parameters of a command that opens one or more models itself, with the same options."""
+
+    parameters: ModelParameters
+    options: CompileOptions
+
+    def given(self, model: str) -> GivenModel:
+        """Return a model of this name. Raises as ``given_model`` does."""
+        return given_model(replace(self.parameters, model=model), self.options)
+
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def takes_a_model(*, without: Collection[str] = ()) -> Decorator:
     """Return a decorator for a command with a parameter ``asked``, which gets the GivenModel.
 
     On the command line the ModelParameters and the flags of CompileOptions replace ``asked``; those in ``without`` are
     left out and keep their defaults.
     """
+    return _with_parameters(given_model, without)
+
+
+def takes_models(*, without: Collection[str] = ()) -> Decorator:
+    """Return the decorator of ``takes_a_model`` for a command whose ``asked`` is an Asked."""
+    return _with_parameters(Asked, without)
+
+
+def _with_parameters(opens: Callable[[ModelParameters, CompileOptions], Any], without: Collection[str]) -> Decorator:
     model = _model_parameters()
     taken = {**{"model": model.pop("model")}, **parameters_of(CompileOptions), **model}
     assert set(without) < set(taken), without
@@ -176,7 +200,7 @@ def takes_a_model(*, without: Collection[str] = ()) -> Callable[[Callable[..., N
             options = {name: values.pop(name) for name in flags_of(CompileOptions) if name in values}
             plain = {name: value.value if isinstance(value, StrEnum) else value for name, value in options.items()}
             chosen = CompileOptions.from_dict({name: value for name, value in plain.items() if value is not None})
-            command(asked=given_model(ModelParameters(**values), chosen), **given)
+            command(asked=opens(ModelParameters(**values), chosen), **given)
 
         run.__doc__ = command.__doc__
         run.__signature__ = Signature(  # type: ignore[attr-defined]  # what typer reads

@@ -7,8 +7,9 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 from rich.console import Console, RenderableType
@@ -26,8 +27,15 @@ from rich.text import Text
 
 from openneutron.report.text import plain
 
+if TYPE_CHECKING:
+    from openneutron.api.result import CompiledResult
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with all details.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Plot = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Draw latency by layer and memory over time: a .png or .svg."),
+]
 
 WIDE = 200
 """The columns of output that is not shown on a terminal: tables in a file are not wrapped."""
@@ -46,6 +54,25 @@ def show(renderable: RenderableType, data: Any, as_json: bool) -> None:
 def note(text: str) -> None:
     """Print an important note on stderr, in bold where stderr is a terminal."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(f"note: {text}", style="bold", markup=False)
+
+
+def check_plot(path: Path | None) -> None:
+    """Raise InvalidOptionError early for a picture that can't be written, MissingToolError where none can be drawn."""
+    if path is not None:
+        from openneutron import files
+        from openneutron.report.page.draw import check_format
+
+        check_format(path, "--plot")
+        files.check(path)
+
+
+def plotted(path: Path | None, model: CompiledResult) -> dict[Path, bytes]:
+    """Return the picture of a compiled model, to be written; nothing without a path."""
+    if path is None:
+        return {}
+    from openneutron.report.page.page import pictures
+
+    return {path: pictures(model.report_data(pareto=False), path.suffix)}
 
 
 WORTH_TELLING_SECONDS = 0.5

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from openneutron.cli import output
+from openneutron.cli.options import Asked, takes_models
+from openneutron.report.text import size_text
+
+if TYPE_CHECKING:
+    from openneutron.report.page.data import ReportData
+
+DEFAULT = Path("report.html")
+
+STORED = (".pte", ".html", ".htm")
+"""The suffixes of files that have the data of a report inside; a ``.tflite`` may have it."""
+
+
+@takes_models(without=("check", "profile", "io_dtype", "converter", "converter_flags", "any_runtime"))
+def report_model(
+    *,
+    asked: Asked,
+    other: Annotated[
+        str | None, typer.Argument(metavar="[OTHER]", help="A second model or file, to show both side by side.")
+    ] = None,
+    result: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="OUT", help=f"The page; default: {DEFAULT}.")
+    ] = None,
+    pareto: Annotated[bool, typer.Option(help="Show memory against latency, which takes a search of its own.")] = True,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
+) -> None:
+    """Write a page with charts of a compile.
+
+    MODEL is compiled for its report; MODEL may also be a .pte or .tflite that was compiled with --facts, or a report that was
+    written before. The page has the summary, suggestions, the graph, latency by layer, memory over time, memory against
+    latency, a roofline, the weights, and the operators on the CPU with their reasons. It opens without a network. With OTHER,
+    the page compares the two. With --json and without --output, no page is written.
+    """
+    from openneutron.api.reporting import check_report, write_report
+    from openneutron.report.page.compare import compared
+
+    path = result if result is not None else None if as_json else DEFAULT
+    if path is not None:
+        check_report(path)
+    with output.Steps(quiet) as steps:
+        data = _data(asked, asked.parameters.model, pareto, steps)
+        shown = data if other is None else compared(data, _data(asked, other, pareto, steps))
+    if path is not None:
+        write_report(shown, path)
+    said = "" if path is None else f"{path}, {size_text(path.stat().st_size)}"
+    if as_json or not quiet:
+        output.show(Text(said), shown.to_dict(), as_json)
+
+
+def _data(asked: Asked, name: str, with_pareto: bool, steps: output.Steps) -> ReportData:
+    """Return the data of a model, compiled here, or of a file that has it inside."""
+    from openneutron.api.reporting import data_of, stored_data
+    from openneutron.cli.compile import compiled
+    from openneutron.files import existing
+    from openneutron.report.page.stored import has_facts
+    from openneutron.timings import measured
+
+    path = Path(name)
+    if path.suffix in STORED or (path.suffix == ".tflite" and has_facts(existing(name).read_bytes())):
+        return stored_data(existing(name))
+    model, _ = compiled(asked.given(name), steps, for_figures=True)
+    with measured(steps):
+        return data_of(model, with_pareto)
