@@ -171,7 +171,7 @@ def _latency(data: ReportData, shown: Iterable[int]) -> Spec:
         "mark": {"type": "bar", "cornerRadiusEnd": 2},
         "encoding": {
             "x": axis("us", "microseconds", stack="zero"),
-            "color": _part_colour(),
+            "color": _part_colour(bars),
             "order": {"field": "rank", "type": "quantitative"},
             "tooltip": tooltip,
         },
@@ -179,7 +179,7 @@ def _latency(data: ReportData, shown: Iterable[int]) -> Spec:
     said = {
         "data": values(totals),
         "mark": {"type": "text", "align": "left", "dx": 4, "fontSize": 10, "aria": False},
-        "encoding": {"x": axis("us", None), "text": {"field": "said"}},
+        "encoding": {"x": axis("us", "microseconds"), "text": {"field": "said"}},
     }
     return spec(
         "Time of each layer in microseconds, split into compute, memory, dispatch and copies",
@@ -189,8 +189,11 @@ def _latency(data: ReportData, shown: Iterable[int]) -> Spec:
     )
 
 
-def _part_colour() -> Spec:
-    scale = {"domain": list(PARTS), "range": list(PART_COLOURS)}
+def _part_colour(rows: Iterable[Spec]) -> Spec:
+    """Return the colours of the parts that occur."""
+    there = {row["part"] for row in rows}
+    known = [(part, colour) for part, colour in zip(PARTS, PART_COLOURS, strict=True) if part in there]
+    scale = {"domain": [part for part, _ in known], "range": [colour for _, colour in known]}
     return {"field": "part", "type": "nominal", "title": None, "scale": scale, "legend": {"orient": "top"}}
 
 
@@ -214,7 +217,7 @@ def _by_kernel(data: ReportData) -> Spec:
         encoding={
             "y": names_axis(order),
             "x": axis("us", "microseconds", stack="zero"),
-            "color": _part_colour(),
+            "color": _part_colour(rows),
             "order": {"field": "rank", "type": "quantitative"},
             "tooltip": [tip("label", "kernel"), tip("part", "part"), tip("us", "us", "quantitative", format=",.1f")],
         },

@@ -179,11 +179,21 @@ def _buffers(number: int, part: PartitionSummary) -> list[Buffer]:
 
 
 def _live_bytes(buffers: Iterable[Buffer], steps: int) -> list[int]:
-    live = [0] * steps
+    """Return the bytes of the arena that hold values in each step. A result in place of an operand counts once."""
+    live: list[list[tuple[int, int]]] = [[] for _ in range(steps)]
     for buffer in buffers:
         for step in range(buffer.first, min(buffer.last + 1, steps)):
-            live[step] += buffer.size_bytes
-    return live
+            live[step].append((buffer.offset, buffer.offset + buffer.size_bytes))
+    return [_covered(spans) for spans in live]
+
+
+def _covered(spans: Iterable[tuple[int, int]]) -> int:
+    """Return the number of addresses in the union of spans."""
+    covered = end = 0
+    for start, stop in sorted(spans):
+        covered += max(stop - max(start, end), 0)
+        end = max(end, stop)
+    return covered
 
 
 def _steps(number: int, part: PartitionSummary, first: int, live: Sequence[int]) -> Iterable[Step]:

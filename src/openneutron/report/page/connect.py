@@ -12,10 +12,12 @@ from openneutron.report.page.data import INPUT, ON_CPU, ON_NPU, OUTPUT, GraphNod
 from openneutron.report.page.flow import Call, Flow
 from openneutron.report.summary import PartitionSummary, Summary
 
-CONVERTS = "it converts between int8 and the type of an operator on the CPU, or of the model's inputs and outputs"
-"""The reason of operators in the file that are none of the model's."""
-
-CONVERSIONS = ("quantize", "to_dim_order", "_clone_dim_order")
+CONVERSIONS = {
+    "dequantize": "int8 from the NPU becomes float",
+    "quantize": "float becomes int8 for the NPU",
+    "dim_order": "the values get another order in memory",
+}
+"""The reasons of operators in a file that are none of the model's, by a part of their names."""
 
 
 def connected(summary: Summary, flow: Flow, layers: Sequence[Layer]) -> tuple[GraphNode, ...]:
@@ -28,7 +30,8 @@ def connected(summary: Summary, flow: Flow, layers: Sequence[Layer]) -> tuple[Gr
     for call in flow.calls:
         if call.program is None:
             item = reasons.of(call)
-            name, operator = (call.name, call.operator) if item is None else (item.name, item.operator)
+            own = call.name.removeprefix("quantized_decomposed.")
+            name, operator = (own, call.operator) if item is None else (item.name, item.operator)
             reason = _reason(call) if item is None else item.reason
             node = GraphNode(ON_CPU, name, operator, drawing.sources(call.reads), reason=reason)
             drawing.add(node, writes=call.writes)
@@ -46,7 +49,7 @@ def connected(summary: Summary, flow: Flow, layers: Sequence[Layer]) -> tuple[Gr
 
 
 def _reason(call: Call) -> str:
-    return CONVERTS if any(word in call.operator for word in CONVERSIONS) else ""
+    return next((reason for word, reason in CONVERSIONS.items() if word in call.operator), "")
 
 
 @dataclass(slots=True)

@@ -137,7 +137,8 @@ class Buffer:
 class Step:
     """A step of a partition: its layers, its iterations, and the cycles from its start to its end.
 
-    ``live_bytes`` is the sum of the buffers that are live in the step.
+    ``live_bytes`` are the bytes of the arena that hold values in the step. Where an operator writes its result over its operand,
+    these bytes count once.
     """
 
     partition: int

@@ -81,9 +81,8 @@ def _row(data: ReportData, node: GraphNode, slot: Slot, width: int) -> str:
     said = node.reason if node.kind == ON_CPU else ""
     return (
         f'<tr class="{colour}" title="{escape(hint, quote=True)}"><td class="lanes">{_drawing(slot, width, node.kind)}</td>'
-        f'<td class="where">{where}</td><th scope="row">{escape(node.name)}'
-        f"{f'<small>{escape(said)}</small>' if said else ''}</th>"
-        f'<td class="operator">{escape(node.operator)}</td><td class="number">{time}</td></tr>'
+        f'<td class="where">{where}</td><th scope="row">{escape(node.name)}</th>'
+        f'<td class="operator">{escape(node.operator)}</td><td class="number">{time}</td><td class="why">{escape(said)}</td></tr>'
     )
 
 

@@ -29,6 +29,9 @@ MOST_PARTITIONS = 6
 KINDS = (TENSOR, ROLLING, CONSTANTS)
 KIND_COLOURS = (PART_COLOURS[0], "#2a9d8f", PART_COLOURS[3])
 
+STEP = "step"
+"""The title of an axis of steps."""
+
 LABELLED_HEIGHT, LABELLED_WIDTH = 0.055, 0.12
 """The shares of the chart from which a buffer is large enough for its name."""
 
@@ -62,8 +65,8 @@ def memory(data: ReportData) -> Chart:
     headings = ("partition", "buffer", "kind", "address", "bytes", "first step", "last step", "rows held")
     text = (
         "Each rectangle is a buffer: upwards its addresses in the arena, across the steps in which it holds a value. A rolling "
-        "buffer holds some rows of its tensor; shaded columns are steps that compute several layers in stripes. The outlined "
-        "step has the most live bytes."
+        "buffer holds some rows of its tensor; shaded columns are steps that compute several layers in stripes. Where two overlap, "
+        "a result is written over bytes that are not needed any more. The outlined step has the most live bytes."
     )
     notes = tuple(_peak_text(data, peak) for peak in data.peaks)
     return Chart("memory", "Memory over time", text, tuple(views), Table(headings, rows), notes)
@@ -117,12 +120,12 @@ def _memory(data: ReportData, part: int, steps: Sequence[Step], by_time: bool) -
             "to": right(peak.step),
             "bottom": 0,
             "top": height,
-            "said": f"peak: {size_text(peak.live_bytes)} live in step {peak.step}",
+            "said": f"peak: {size_text(peak.live_bytes)}",
         }
         for peak in data.peaks
         if peak.partition == part
     ]
-    x_title = "microseconds" if by_time else "step"
+    x_title = "microseconds" if by_time else STEP
     return spec(
         f"Addresses and live ranges of the buffers of {data.partitions[part].name}",
         height=380,
@@ -145,22 +148,28 @@ def _rectangle(item: Buffer, left: float, right: float) -> Spec:
     }
 
 
+_SIDE = "datum.from > {} / 2 ? 'right' : 'left'"
+"""The side of the outlined step that its text is on, so that the text stays inside the chart."""
+
+
 def _layers(
     rows: list[Spec], named: list[Spec], loops: list[Spec], peaks: list[Spec], x_title: str, width: float, height: float
 ) -> list[Spec]:
+    ticks = {"grid": False} if x_title != STEP else {"grid": False, "tickMinStep": 1, "format": "d"}
     place: dict[str, Any] = {
-        "x": axis("from", x_title, scale={"domain": [0, width], "nice": False}, axis={"grid": False}),
+        "x": axis("from", x_title, scale={"domain": [0, width], "nice": False}, axis=ticks),
         "x2": {"field": "to"},
         "y": axis("bottom", "address, KiB", scale={"domain": [0, height], "nice": False}),
         "y2": {"field": "top"},
     }
     tooltip = [tip("name", "buffer"), tip("kind", "kind"), tip("size", "size"), tip("address", "address")]
     tooltip += [tip("steps", "live in steps"), tip("rows", "rows held")]
+    there = [index for index, kind in enumerate(KINDS) if any(row["kind"] == kind for row in rows)]
     colour = {
         "field": "kind",
         "type": "nominal",
         "title": None,
-        "scale": {"domain": list(KINDS), "range": list(KIND_COLOURS)},
+        "scale": {"domain": [KINDS[index] for index in there], "range": [KIND_COLOURS[index] for index in there]},
         "legend": {"orient": "top"},
     }
     middle = {"x": {**place["x"], "field": "x"}, "y": {**place["y"], "field": "y"}, "text": {"field": "said"}}
@@ -182,6 +191,11 @@ def _layers(
             "encoding": middle,
         },
         {"data": values(peaks), "mark": peak, "encoding": {**place, "tooltip": [tip("said", "peak")]}},
+        {
+            "data": values(peaks),
+            "mark": {"type": "text", "align": {"expr": _SIDE.format(width)}, "dy": -8, "color": ACCENT, "aria": False},
+            "encoding": {**middle, "x": place["x"], "y": {**place["y"], "field": "top"}},
+        },
     ]
 
 
@@ -211,10 +225,12 @@ def roofline(data: ReportData) -> Chart:
     most, ridge = data.target.macs_per_cycle, data.target.macs_per_cycle / (data.target.moved_bytes_per_cycle or 1)
     low = min([0.1, *(row["intensity"] for row in rows)])
     high = max([10 * ridge, *(2 * row["intensity"] for row in rows)])
+    slow = min([0.5, *(row["rate"] / 2 for row in rows)])
     roof = [{"intensity": x, "rate": min(most, x * data.target.moved_bytes_per_cycle)} for x in (low, ridge, high)]
     log = {"type": "log", "nice": False}
-    x = axis("intensity", "multiply-accumulates per byte moved", scale={**log, "domain": [low, high]})
-    y = axis("rate", "multiply-accumulates per cycle", scale={**log, "domain": [0.01, 2 * most], "clamp": True})
+    ticks = {"labelOverlap": "greedy", "labelSeparation": 8}
+    x = axis("intensity", "multiply-accumulates per byte moved", scale={**log, "domain": [low, high]}, axis=ticks)
+    y = axis("rate", "multiply-accumulates per cycle", scale={**log, "domain": [slow, 2 * most]}, axis=ticks)
     tooltip = [tip("layer", "layer"), tip("kernel", "kernel"), tip("intensity", "MACs per byte", "quantitative")]
     tooltip += [tip("rate", "MACs per cycle", "quantitative"), tip("us", "us", "quantitative", format=",.1f")]
     tooltip += [tip("bound", "bound by"), tip("why", "because")]

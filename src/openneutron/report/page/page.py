@@ -178,7 +178,14 @@ def _graph(data: ReportData) -> str:
     )
     headings = "".join(
         f'<th scope="col"{kind}>{name}</th>'
-        for name, kind in (("", ""), ("where", ""), ("name", ""), ("operator", ""), ("time", ' class="number"'))
+        for name, kind in (
+            ("", ""),
+            ("where", ""),
+            ("name", ""),
+            ("operator", ""),
+            ("time", ' class="number"'),
+            ("why", ""),
+        )
     )
     return (
         f'<p class="about">{about}</p><div class="scroll" tabindex="0" role="region" aria-label="Graph">'

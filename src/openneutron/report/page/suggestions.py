@@ -22,6 +22,9 @@ WORTH_BYTES = 0.1
 LOW_DB = 20.0
 """The signal-to-quantization-noise ratio below which a layer is suggested to stay float."""
 
+AT_THE_END = 0.1
+"""The share of the layers behind one that is at the end of the model."""
+
 NAMED = 3
 """The layers that a suggestion names."""
 
@@ -48,15 +51,20 @@ def _names(layers: list[Layer]) -> str:
 
 
 def _on_one_pipeline(data: ReportData) -> Iterator[Suggestion]:
-    for layer in data.layers:
-        if layer.parallel == "nothing" and _is_worth(data, layer.cycles):
-            yield Suggestion(
-                f"Leave '{short_name(layer.name)}' to the CPU",
-                f"{layer.kernel} over {max(layer.output[-1], 1):,} values takes {_share(data, layer.cycles)} of the time, "
-                f"{duration_text(data.milliseconds(layer.cycles))}, on one pipeline. At the end of the model, the host may "
-                "compute it, or do without it where only the largest value counts: --operators-not-to-delegate.",
-                cycles=layer.cycles,
-            )
+    for index, layer in enumerate(data.layers):
+        if layer.parallel != "nothing" or not _is_worth(data, layer.cycles):
+            continue
+        taken = (
+            f"{layer.kernel} over {max(layer.output[-1], 1):,} values takes {_share(data, layer.cycles)} of the time, "
+            f"{duration_text(data.milliseconds(layer.cycles))}, on one pipeline."
+        )
+        if len(data.layers) - 1 - index <= AT_THE_END * len(data.layers):
+            title = f"Leave '{short_name(layer.name)}' to the CPU"
+            advice = "At the end of the model, the host may compute it: --operators-not-to-delegate."
+        else:
+            title = f"Make the {layer.kernel} of '{short_name(layer.name)}' smaller"
+            advice = "On the CPU it would part the delegate call; fewer values, or another function, take less time."
+        yield Suggestion(title, f"{taken} {advice}", cycles=layer.cycles)
 
 
 def _idle(data: ReportData) -> Iterator[Suggestion]:
@@ -82,7 +90,7 @@ def _remedy(reason: str) -> str:
     if reason.startswith("a depthwise"):
         return "A dense convolution with few channels may be as fast; try one where the channels are few."
     if "fill" in reason:
-        return f"Counts up to the next multiple of {8} cost nothing more: use that, or fewer."
+        return "Counts up to the next multiple of 8 cost nothing more: use that, or fewer."
     return "A larger SRAM budget lets more rows be computed at once."
 
 
