@@ -56,7 +56,7 @@ LAYERS: dict[str, set[str]] = {
 }
 """The parts of the package that each part may import; every part may import itself. Unlisted parts are above all of these."""
 
-ABOVE = {"__main__", "api", "cli", "compat", "examples", "pytorch", "report"}
+ABOVE = {"__main__", "api", "cli", "compat", "examples", "model_explorer", "pytorch", "report"}
 
 BELOW_PYTORCH = ("torch", "torchao", "executorch")
 ALLOWED_OUTSIDE: dict[str, set[str]] = {

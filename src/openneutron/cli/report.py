@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.options import Asked, takes_models
 from openneutron.report.text import size_text
@@ -33,6 +34,12 @@ def report_model(
         Path | None, typer.Option("-o", "--output", metavar="OUT", help=f"The page; default: {DEFAULT}.")
     ] = None,
     pareto: Annotated[bool, typer.Option(help="Show memory against latency, which takes a search of its own.")] = True,
+    node_data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write latency, memory and accuracy as node data files of Model Explorer too."
+        ),
+    ] = None,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
 ) -> None:
@@ -49,9 +56,16 @@ def report_model(
     path = result if result is not None else None if as_json else DEFAULT
     if path is not None:
         check_report(path)
+    if node_data is not None:
+        files.check_folder(node_data)
     with output.Steps(quiet) as steps:
         data = _data(asked, asked.parameters.model, pareto, steps)
         shown = data if other is None else compared(data, _data(asked, other, pareto, steps))
+    if node_data is not None:
+        from openneutron.model_explorer.nodes import nodes_of_report
+        from openneutron.model_explorer.overlays import node_data_files
+
+        files.write(node_data_files(node_data, nodes_of_report(data)), node_data)
     if path is not None:
         write_report(shown, path)
     said = "" if path is None else f"{path}, {size_text(path.stat().st_size)}"

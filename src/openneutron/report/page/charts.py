@@ -103,8 +103,10 @@ def latency(data: ReportData) -> Chart:
     slowest = sorted(order, key=lambda index: (-_all_cycles(data.layers[index]), index))[:SHOWN]
     views = [(f"{len(slowest)} slowest" if len(slowest) < len(order) else "slowest first", _latency(data, slowest))]
     views += [("in order", _latency(data, order)), ("by kernel", _by_kernel(data))]
-    headings = ("layer", "kernel", "output", "MACs", "cycles", "us", "compute", "memory", "dispatch", "copies")
-    headings += ("stripes", "used, %", "bound by")
+    headings = (
+        *("layer", "kernel", "output", "MACs", "cycles", "us", "compute", "memory", "dispatch", "copies"),
+        *("stripes", "used, %", "bound by"),
+    )
     rows = tuple(
         (
             label(data, index),
@@ -161,8 +163,8 @@ def _latency(data: ReportData, shown: Iterable[int]) -> Spec:
         for rank, (part, cycles) in enumerate(parts_of(layer).items()):
             if cycles:
                 bars.append({**facts, "part": part, "rank": rank, "us": microseconds(data, cycles), "cycles": cycles})
-        said = f"{100 * layer.utilisation:.0f}%" if layer.macs else ""
-        totals.append({"label": name, "us": microseconds(data, _all_cycles(layer)), "said": said})
+        used = f"{100 * layer.utilisation:.0f}%" if layer.macs else ""
+        totals.append({"label": name, "us": microseconds(data, _all_cycles(layer)), "said": used})
     tooltip = [tip("layer", "layer"), tip("kernel", "kernel"), tip("output", "output"), tip("part", "part")]
     tooltip += [tip("us", "us", "quantitative", format=",.1f"), tip("cycles", "cycles", "quantitative", format=",")]
     tooltip += [tip("stripes", "stripes"), tip("used", "multipliers used"), tip("why", "because")]
@@ -231,7 +233,7 @@ def weights(data: ReportData) -> Chart:
     """Return the constants of the layers, the largest first."""
     order = sorted(range(len(data.layers)), key=lambda index: (-data.layers[index].weights_bytes, index))
     order = [index for index in order if data.layers[index].weights_bytes]
-    rows = [
+    rows: list[Spec] = [
         {
             "label": label(data, index),
             "layer": data.layers[index].name,
@@ -324,7 +326,7 @@ def accuracy(data: ReportData) -> Chart:
 
     ordered = sorted(data.accuracy, key=lowest)
     shown = ordered[: 2 * SHOWN]
-    rows = [
+    rows: list[Spec] = [
         {"label": short_name(item.name, LABEL_WIDTH), "way": way, "db": round(value, 2)}
         for item in shown
         for way, value in ((LOCAL, item.local_db), (ACCUMULATED, item.accumulated_db))

@@ -101,8 +101,8 @@ def compared(a: ReportData, b: ReportData) -> Comparison:
     spent = [_by_name(data) for data in (a, b)]
     layers = []
     for name in dict.fromkeys((*spent[0], *spent[1])):
-        one, other = (each.get(name) for each in spent)
-        layers.append(LayerChange(name, one, other, (other or 0) - (one or 0)))
+        before, after = (each.get(name) for each in spent)
+        layers.append(LayerChange(name, before, after, (after or 0) - (before or 0)))
     layers.sort(key=lambda item: -abs(item.cycles))
     left = [[f"{item.operator} '{item.name}': {item.reason}" for item in data.fallbacks] for data in (a, b)]
     only_a, only_b = (tuple(item for item in one if item not in other) for one, other in (left, left[::-1]))
@@ -163,7 +163,7 @@ def _figures(both: Comparison) -> str:
 def _layers(both: Comparison) -> Chart:
     shown = [item for item in both.layers if item.cycles][:SHOWN] or list(both.layers[:SHOWN])
     sides = ((both.names[0], both.a, "a_cycles"), (both.names[1], both.b, "b_cycles"))
-    rows = [
+    rows: list[Spec] = [
         {
             "label": short_name(item.name, LABEL_WIDTH),
             "layer": item.name,

@@ -288,7 +288,7 @@ Kind = TypeVar("Kind")
 def _read(kind: type[Kind], values: Any) -> Kind:
     if not isinstance(values, dict):
         raise TypeError(kind.__name__)
-    hints = _hints(kind)
+    hints: dict[str, Any] = _hints(kind)  # type: ignore[arg-type]  # a class is hashable
     unknown = set(values) - set(hints)
     if unknown:
         raise KeyError(str(unknown))

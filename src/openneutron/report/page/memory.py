@@ -204,7 +204,8 @@ def _layers(
 
 def roofline(data: ReportData) -> Chart:
     """Return multiply-accumulates per cycle against those per byte, for layers that multiply, below the limits of the chip."""
-    rows, table = [], []
+    rows: list[Spec] = []
+    table = []
     for index, layer in enumerate(data.layers):
         moved = layer.read_bytes + layer.written_bytes + layer.weights_bytes
         if not layer.macs or not moved or not layer.cycles:
