@@ -70,8 +70,10 @@ class _Drawing:
     def add_partition(
         self, call: Call, part: PartitionSummary, partition: int, layers: Sequence[Layer], first_layer: int
     ) -> None:
-        """Add the kernel calls of a delegate call. Its storages are values of their own; inputs and outputs are also values of
-        the file."""
+        """Add the kernel calls of a delegate call.
+
+        Its storages are values of their own; inputs and outputs are also values of the file.
+        """
         prefix = f"partition {partition}:"
         for storage, value in zip(part.report.inputs, call.reads, strict=False):
             self.writers[prefix + storage] += self.writers.get(value, [])
@@ -79,6 +81,8 @@ class _Drawing:
             layer = layers[first_layer + index]
             reads = self.sources(prefix + storage for storage in operator.reads)
             node = GraphNode(ON_NPU, layer.name, layer.kernel, reads, partition=partition, layer=first_layer + index)
+            for storage in set(operator.reads) & set(operator.writes):  # a result in place of its operand
+                self.writers[prefix + storage] = []
             self.add(node, (prefix + storage for storage in operator.writes))
         for storage, value in zip(part.report.outputs, call.writes, strict=False):
             self.writers[value] += self.writers.get(prefix + storage, [])
