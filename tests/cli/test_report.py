@@ -53,7 +53,7 @@ def test_two_are_shown_side_by_side(openneutron: Command, folder: Path) -> None:
     )
     assert change["b"] > change["a"]
     assert {item["cycles"] for item in said["layers"]} == {0}
-    assert "<title>A and B - OpenNeutron report</title>" in (folder / "both.html").read_text()
+    assert "<title>mixed.tflite: A and B - OpenNeutron report</title>" in (folder / "both.html").read_text()
 
 
 def test_plots_are_pictures(openneutron: Command, folder: Path) -> None:

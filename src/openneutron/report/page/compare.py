@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -41,7 +42,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class LayerChange:
-    """A layer of both compiles, by name; None where a compile does not have it. Layers of one name are added up."""
+    """A layer of both compiles, by module or name; None where a compile does not have it. The kernel calls of one layer, which
+    may be pieces and patches, are added up."""
 
     name: str
     a_cycles: int | None
@@ -112,8 +114,12 @@ def compared(a: ReportData, b: ReportData) -> Comparison:
 def _by_name(data: ReportData) -> dict[str, int]:
     spent: dict[str, int] = defaultdict(int)
     for layer in data.layers:
-        spent[layer.name] += layer.cycles + layer.copy_cycles
+        spent[layer.module or PIECE.sub("", layer.name)] += layer.cycles + layer.copy_cycles
     return spent
+
+
+PIECE = re.compile(r"(/(\d+|left|middle|right))+$")
+"""The ends of names by which the compiler tells pieces and patches of one operator apart."""
 
 
 def comparison_page(both: Comparison) -> str:
@@ -138,17 +144,24 @@ def comparison_page(both: Comparison) -> str:
             _tile("On the NPU", both, "operators_on_npu"),
         )
     )
-    return document(f"{one} and {other}", subtitle, head, parts, drawn, both.to_dict())
+    title = f"{one} and {other}" if both.a.model != both.b.model else f"{both.a.model}: {one} and {other}"
+    return document(title, subtitle, head, parts, drawn, both.to_dict())
+
+
+NEGLIGIBLE = 0.0005
+"""Changes below this are shown as none."""
 
 
 def _change(item: Change) -> str:
-    return "" if item.change is None else "no change" if not item.change else f"{100 * item.change:+.1f} %"
+    return (
+        "" if item.change is None else "no change" if abs(item.change) < NEGLIGIBLE else f"{100 * item.change:+.1f} %"
+    )
 
 
 def _tile(label: str, both: Comparison, name: str) -> tuple[str, str, str]:
     said = dict(COMPARED)[name]
     item = next(item for item in both.figures if item.name == name)
-    return label, said(item.b), f"{said(item.a)} before, {_change(item)}" if item.change else f"{said(item.a)} too"
+    return label, said(item.b), f"{said(item.a)} before, {_change(item)}" if item.a != item.b else f"{said(item.a)} too"
 
 
 def _figures(both: Comparison) -> str:
@@ -176,7 +189,7 @@ def _layers(both: Comparison) -> Chart:
     order = list(dict.fromkeys(row["label"] for row in rows))
     drawn = charts.spec(
         "Time of the layers that differ most, in microseconds",
-        height={"step": 2 * BAR_STEP},
+        height={"step": 2 * BAR_STEP, "for": "position"},
         data=values(rows),
         mark={"type": "bar", "cornerRadiusEnd": 2},
         encoding={

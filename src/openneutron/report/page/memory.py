@@ -202,27 +202,33 @@ def _layers(
 # -- roofline ------------------------------------------------------------------------------------------------------------
 
 
-def roofline(data: ReportData) -> Chart:
-    """Return multiply-accumulates per cycle against those per byte, for layers that multiply, below the limits of the chip."""
+def _points(data: ReportData) -> tuple[list[Spec], list[tuple[str | int | float, ...]]]:
+    """Return the layers that multiply as marks of the roofline, and as rows of its table."""
     rows: list[Spec] = []
-    table = []
+    table: list[tuple[str | int | float, ...]] = []
     for index, layer in enumerate(data.layers):
         moved = layer.read_bytes + layer.written_bytes + layer.weights_bytes
         if not layer.macs or not moved or not layer.cycles:
             continue
-        per_byte, per_cycle = layer.macs / moved, layer.macs / layer.cycles
-        table.append((label(data, index), layer.macs, moved, round(per_byte, 3), round(per_cycle, 3), layer.bottleneck))
+        per_byte, per_cycle = (float(f"{layer.macs / amount:.4g}") for amount in (moved, layer.cycles))
+        table.append((label(data, index), layer.macs, moved, per_byte, per_cycle, layer.bottleneck))
         rows.append(
             {
                 "layer": layer.name,
                 "kernel": layer.kernel,
-                "intensity": round(per_byte, 4),
-                "rate": round(per_cycle, 4),
+                "intensity": per_byte,
+                "rate": per_cycle,
                 "us": microseconds(data, layer.cycles),
                 "bound": layer.bottleneck,
                 "why": layer.idle,
             }
         )
+    return rows, table
+
+
+def roofline(data: ReportData) -> Chart:
+    """Return multiply-accumulates per cycle against those per byte, for layers that multiply, below the limits of the chip."""
+    rows, table = _points(data)
     most, ridge = data.target.macs_per_cycle, data.target.macs_per_cycle / (data.target.moved_bytes_per_cycle or 1)
     low = min([0.1, *(row["intensity"] for row in rows)])
     high = max([10 * ridge, *(2 * row["intensity"] for row in rows)])
