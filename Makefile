@@ -165,8 +165,12 @@ $(VENV)/.dev: $(VENV)/.torch $(PACKAGE)
 	@touch $@ $(VENV)/.demo
 
 # The peers' own packages have builds for some machines only: without them the bench leaves their columns out. What
-# ExecuTorch's Cortex-M backend imports pins other versions than ours, so it gets a folder of its own.
+# ExecuTorch's Cortex-M backend imports pins other versions than ours, so it gets a folder of its own. So does litert-torch,
+# as an environment on top of this one.
 $(VENV)/.bench: $(VENV)/.demo
 	-$(INSTALL) --constraint constraints.txt --only-binary ethos-u-vela ethos-u-vela
 	-$(INSTALL) --no-deps --upgrade --only-binary :all: --target build/peers tosa-tools==2026.5.0
+	-$(BIN)/python -m venv build/litert_torch && \
+	    $(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > "$$(echo build/litert_torch/lib/python3*/site-packages)/ours.pth" && \
+	    build/litert_torch/bin/python -m pip --disable-pip-version-check install --constraint constraints.txt litert-torch
 	@touch $@

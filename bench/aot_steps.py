@@ -74,7 +74,6 @@ def run(backend: str, make: Callable[[], tuple[Any, Any, Any]] | None = None) ->
     """
     steps = Steps()
     with steps.step("import"):
-        import executorch.kernels.quantized  # noqa: F401  (the out variants of the borders' operators)
         import torch
         from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
         from torch.export import export
@@ -119,6 +118,8 @@ def run(backend: str, make: Callable[[], tuple[Any, Any, Any]] | None = None) ->
 
 def backend_flow(name: str) -> tuple[Any, Any, Any, Any]:
     """Quantizer, edge compile configuration, arguments of to_edge_transform_and_lower, and what follows it."""
+    import executorch.kernels.quantized  # noqa: F401  (the out variants of the operators of inputs and outputs)
+
     if name == "openneutron":
         from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
         from openneutron.pytorch.neutron_partitioner import NeutronPartitioner

@@ -65,9 +65,9 @@ def interleaved(commands: Mapping[str, Sequence[str]], repeats: int) -> dict[str
     }
 
 
-def module_json(module: str, *arguments: str) -> Any:
-    """Return the last line that ``python -m module arguments`` prints, read as JSON."""
-    _, output = run([sys.executable, "-m", module, *arguments])
+def module_json(module: str, *arguments: str, python: str | Path = sys.executable) -> Any:
+    """Return the last line that ``python -m module arguments`` prints, read as JSON. ``python``: the interpreter."""
+    _, output = run([str(python), "-m", module, *arguments])
     return json.loads(output.strip().splitlines()[-1])
 
 

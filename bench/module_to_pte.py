@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""CPU seconds and peak memory from a module in memory to a saved .pte, for our backend and ExecuTorch's own."""
+"""CPU seconds and peak memory from a module in memory to a saved .pte, for our backend and ExecuTorch's own.
+
+litert-torch makes a .tflite, which AI Edge Quantizer quantizes to int8 with the same sample.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,12 @@ from typing import Any
 from bench import child
 from bench.aot_steps import PEERS, backend_flow
 
-TITLE = "Module in memory to saved .pte: CPU seconds without imports, one calibration sample"
+TITLE = "Module in memory to saved .pte (litert-torch: .tflite): CPU seconds without imports, one calibration sample"
 REPEATS = 3
-BACKENDS = ("openneutron", "cortex_m", "xnnpack")
+LITERT_TORCH = "litert_torch"
+BACKENDS = ("openneutron", "cortex_m", "xnnpack", LITERT_TORCH)
+PYTHONS = {LITERT_TORCH: Path(__file__).parents[1] / "build" / LITERT_TORCH / "bin" / "python"}
+"""The interpreters of backends that have an environment of their own, since they pin other versions than ours."""
 
 
 def _mobilenet_v2() -> tuple[Any, Any]:
@@ -76,7 +82,10 @@ def measure() -> dict[str, Any]:
         runs: dict[str, list[dict[str, float]]] = {backend: [] for backend in BACKENDS}
         for _ in range(REPEATS):
             for backend, measured in runs.items():
-                figures = child.module_json("bench.module_to_pte", backend, name)
+                python = PYTHONS.get(backend, Path(sys.executable))
+                figures = (
+                    child.module_json("bench.module_to_pte", backend, name, python=python) if python.exists() else None
+                )
                 if figures is not None:
                     measured.append(figures)
         found[name] = {
@@ -102,16 +111,16 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
     return heads, lines
 
 
-def run(backend: str, name: str) -> dict[str, float]:
+def measured(backend: str, make: Callable[[], tuple[Any, Any]]) -> dict[str, float]:
     """Return the figures of one compile in this process, after a compile of one convolution that does all imports."""
     import torch
     from torch import nn
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    to_pte = _ours if backend == "openneutron" else _executorch(backend)
+    to_pte = {"openneutron": _ours, LITERT_TORCH: _litert_torch}.get(backend) or _executorch(backend)
     to_pte(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval(), (torch.randn(1, 3, 8, 8),))
-    model, example = MODELS[name]()
+    model, example = make()
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
         buffer = to_pte(model, tuple(example))
@@ -130,9 +139,25 @@ def _ours(model: Any, example: tuple[Any, ...]) -> bytes:
     return openneutron.compile(model, example, calibration=[example]).buffer
 
 
+def _litert_torch(model: Any, example: tuple[Any, ...]) -> bytes:
+    import litert_torch
+    from ai_edge_litert.interpreter import Interpreter
+    from ai_edge_quantizer import quantizer, recipe
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "float.tflite")
+        litert_torch.convert(model, example).export(file)
+        signatures = Interpreter(file).get_signature_list()
+        samples = {
+            name: [dict(zip(signature["inputs"], (tensor.numpy() for tensor in example), strict=True))]
+            for name, signature in signatures.items()
+        }
+        quantizing = quantizer.Quantizer(file, recipe.static_wi8_ai8())
+        return bytes(quantizing.quantize(quantizing.calibrate(samples)).quantized_model)
+
+
 def _executorch(backend: str) -> Callable[[Any, tuple[Any, ...]], bytes]:
     """Return ExecuTorch's own steps for a backend, as one function."""
-    import executorch.kernels.quantized  # noqa: F401  (the out variants of the operators of inputs and outputs)
     import torch
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
     from torch.export import export
@@ -162,7 +187,7 @@ if __name__ == "__main__":
     sys.path.append(str(PEERS))
     chosen, network = sys.argv[1:]
     try:
-        print(json.dumps(run(chosen, network)))
+        print(json.dumps(measured(chosen, MODELS[network])))
     except Exception as error:  # a peer's or a missing package's; ours must not fail
         if chosen == "openneutron" and not isinstance(error, ModuleNotFoundError):
             raise

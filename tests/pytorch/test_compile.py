@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -173,6 +174,12 @@ class Sorted(nn.Module):
         return torch.topk(x, 12)[0]
 
 
+def dynamic() -> torch.export.ExportedProgram:
+    """Return a program of a linear layer and a ReLU, for any number of rows."""
+    model, example = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), (torch.zeros(4, 8),)
+    return torch.export.export(model, example, dynamic_shapes=({0: torch.export.Dim("rows", max=8)},))
+
+
 class DataDependent(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x if x.sum() > 0 else -x
@@ -252,6 +259,15 @@ def test_refusals(what: str, options: dict[str, Any], kind: type[OpenNeutronErro
     with pytest.raises(kind) as caught:
         openneutron.compile(**arguments)
     assert str(caught.value) == message
+
+
+def test_the_reason_is_that_of_the_operator_which_the_others_follow() -> None:
+    with pytest.raises(InvalidModelError) as caught:
+        openneutron.compile(dynamic(), calibration=[(torch.zeros(4, 8),)], name="rows")
+    assert re.sub(r"s\d+", "s0", str(caught.value)) == (
+        "'rows': none of its 3 operators can run on the NPU. For one, linear (aten.addmm) '0' stays on the CPU: its shape is "
+        "['s0', '8']; every extent must be a fixed number."
+    )
 
 
 def test_a_model_that_can_not_be_exported() -> None:

@@ -89,7 +89,8 @@ def test_the_whole_flow(remove_io: bool, tmp_path: Path, monkeypatch: pytest.Mon
     ]
     assert [n.op for n in litert.read(tmp_path / "tag0_neutron.et.tflite").graph.nodes] == ["CUSTOM NeutronGraph"]
     delegate.load()
-    method = Runtime.get().load_program(program.buffer).load_method("forward")
+    loaded = Runtime.get().load_program(program.buffer)  # holds the bytes that the method reads
+    method = loaded.load_method("forward")
     given = inputs[0]
     if remove_io:
         names = {name: manager._config_methods[f"input0_{name}"] for name in ("scale", "zp")}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -37,12 +38,18 @@ class Calls(torch.nn.Module):
 
 
 class Loaded:
-    """A method together with its program, which holds the bytes that the method reads."""
+    """A method together with its program, which holds the bytes that the method reads.
+
+    ExecuTorch's own method does not keep its program: ``execute`` is a method here, so that a call holds both.
+    """
 
     def __init__(self, pte: bytes) -> None:
         self.pte = pte
         self.program = Runtime.get().load_program(pte)
-        self.execute = self.program.load_method("forward").execute
+        self.method = self.program.load_method("forward")
+
+    def execute(self, inputs: Sequence[Any]) -> Any:
+        return self.method.execute(inputs)
 
 
 def method(

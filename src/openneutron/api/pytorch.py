@@ -246,8 +246,8 @@ def compile_module(
         keywords=tuple(source.inputs.kwargs),
     )
     if delegation.must_delegate and not result.parts:
-        cpu = result.delegation.on_cpu
-        first = f" For one, {cpu[0]}" if cpu else ""
+        cpu, cause = result.delegation.on_cpu, result.delegation.cause
+        first = f" For one, {cause}" if cause else ""
         raise InvalidModelError(f"'{name}': none of its {len(cpu)} operators can run on the NPU.{first}")
     return result
 

@@ -61,7 +61,7 @@ def written(made: Compiled) -> bytes:
 
 
 def read(data: bytes, graph: Graph) -> Compiled | None:
-    """Return the compiled graph of an entry, or None where the entry is none of this version."""
+    """Return the compiled graph of an entry; None where the entry cannot be read by this version."""
     start = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
     try:
         facts = json.loads(data[LENGTH_BYTES:start])

@@ -42,7 +42,7 @@ class Store:
     limit_bytes: int = LIMIT_BYTES
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """Return the content of an entry; None where there is none, or none that is whole.
+        """Return the content of an entry; None where the entry is absent or damaged.
 
         Args:
             kind: What the entry is, a word.

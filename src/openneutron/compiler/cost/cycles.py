@@ -116,9 +116,13 @@ def _output_elements(call: KernelCall, rows: int) -> int:
     return batches * rows * cols * channels
 
 
+def _output_bytes(call: KernelCall, rows: int) -> int:
+    return _output_elements(call, rows) * call.views["output"].element_bytes
+
+
 def _moved(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
     assert target.costs is not None
-    return Cost(-(-_output_elements(call, rows) // int(target.costs.elementwise_bytes.value)))
+    return Cost(-(-_output_bytes(call, rows) // int(target.costs.elementwise_bytes.value)))
 
 
 def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:

@@ -246,7 +246,7 @@ class _Run:
             here = np.arange(operator[f"{key}_offset"], operator[f"{key}_offset"] + len(blob))
             if not self._is_outside(f"{who}: {key}", operator[f"{key}_base"], here):
                 self._constant(f"{who}: {key}", operator[f"{key}_base"], here, blob)
-        written = self._places(operator["output"], window)
+        written = self._places(operator["output"], window, operator.row.element_bytes("output"))
         output_word = self._buffer(operator["output"])["base"]
         if self._is_outside(f"{who}: output", output_word, written):
             return
@@ -254,7 +254,8 @@ class _Run:
             if name == "output":
                 continue
             read = read_window(call, name, window)
-            here, word = self._places(operator[name], read), self._buffer(operator[name])["base"]
+            here = self._places(operator[name], read, operator.row.element_bytes(name))
+            word = self._buffer(operator[name])["base"]
             within = _places_in_storage(view, read)
             if self._is_outside(f"{who}: {name}", word, here):
                 continue
@@ -274,16 +275,17 @@ class _Run:
     def _buffer(self, index: int) -> Record:
         return self.microcode.buffers[index]
 
-    def _places(self, index: int, window: Window) -> Ids:
-        """Return the bytes of a window of a buffer, from its base."""
+    def _places(self, index: int, window: Window, element_bytes: int) -> Ids:
+        """Return the bytes of a window of a buffer, from its base: [batch, row, column, channel, byte of the element]."""
         buffer = self._buffer(index)
         n, r, c, k = (np.arange(*span, dtype=np.int64) for span in window)
         return np.asarray(
             buffer["offset"]
-            + (n * buffer["batch_pitch"])[:, None, None, None]
-            + (r % buffer["ring"] * buffer["row_pitch"])[:, None, None]
-            + ((c - buffer["col0"]) * buffer["col_pitch"])[:, None]
-            + (k - buffer["channel0"]) * buffer["channel_pitch"]
+            + (n * buffer["batch_pitch"])[:, None, None, None, None]
+            + (r % buffer["ring"] * buffer["row_pitch"])[:, None, None, None]
+            + ((c - buffer["col0"]) * buffer["col_pitch"])[:, None, None]
+            + ((k - buffer["channel0"]) * buffer["channel_pitch"])[:, None]
+            + np.arange(element_bytes)
         )
 
     def _is_outside(self, who: str, word: int, here: Ids) -> bool:
@@ -355,7 +357,8 @@ def _window_of(instruction: Record, iteration: int, call: KernelCall) -> Window 
 
 def _places_in_storage(view: View, window: Window) -> Ids:
     n, r, c, k = (np.arange(*span, dtype=np.int64) * pitch for span, pitch in zip(window, view.pitches, strict=True))
-    return np.asarray(view.offset + n[:, None, None, None] + r[:, None, None] + c[:, None] + k)
+    places = view.offset + n[:, None, None, None, None] + r[:, None, None, None] + c[:, None, None] + k[:, None]
+    return np.asarray(places + np.arange(view.element_bytes))
 
 
 def _is_safe(call: KernelCall, read: Ids, written: Ids) -> bool:

@@ -119,10 +119,8 @@ def _parts(runs: Sequence[tuple[int, Sequence[KernelCall]]], storages: Storages)
 
 def _one_batch_each(view: View, size_bytes: int, count: int) -> bool:
     """Return whether the view's batches are in as many equal parts of a storage, each in its own."""
-    reach = view.offset + sum(
-        (extent - 1) * pitch for extent, pitch in zip(view.extents[1:], view.pitches[1:], strict=True)
-    )
-    return size_bytes % count == 0 and view.pitches[0] == size_bytes // count and reach < view.pitches[0]
+    end = view.offset + view.reach(1)
+    return size_bytes % count == 0 and view.pitches[0] == size_bytes // count and end <= view.pitches[0]
 
 
 def _unused(name: str, taken: set[str]) -> str:

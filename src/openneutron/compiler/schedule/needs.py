@@ -5,7 +5,6 @@ One rule for each access pattern. Unread regions, and outputs that take the memo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -171,7 +170,7 @@ def _has_unread_region(call: KernelCall, storages: Storages, written: set[str]) 
     for name, view in call.views.items():
         if name == "output" or storages.of[view.tensor] not in written:
             continue
-        if math.prod(view.extents) < storages[view.tensor].size_bytes:
+        if view.size_bytes < storages[view.tensor].size_bytes:
             return True
         if any(_skips(call, name, axis) for axis in (1, 2)):
             return True
@@ -323,7 +322,7 @@ def _is_mergeable(call: KernelCall, target: Target) -> bool:
     if window is None:
         return False
     channels, width, view = p[window.summed], p[window.kernel[1]], call.views[only_input(call)]
-    dense = view.extents[3] == channels and view.pitches[2:] == (channels, 1)
+    dense = view.extents[3] == channels and view.has_dense_channels and view.pitches[2] == channels * view.element_bytes
     undilated = window.dilation is None or p[window.dilation[1]] == 1
     return dense and undilated and -(-channels * width // target.macs) < width * -(-channels // target.macs)
 

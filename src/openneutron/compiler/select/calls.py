@@ -7,9 +7,8 @@ multiplier shift, output], tables; positions of a resize are ``Maps``.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -121,19 +120,41 @@ class View:
     extents: Extents
     pitches: Extents
     offset: int = 0
+    element_bytes: int = 1
 
     def __post_init__(self) -> None:
         assert min(*self.pitches, self.offset) >= 0 < min(self.extents), self
 
     @property
-    def place(self) -> tuple[Extents, Extents, int]:
+    def place(self) -> tuple[Extents, Extents, int, int]:
         """Return the view without its tensor."""
-        return self.extents, self.pitches, self.offset
+        return self.extents, self.pitches, self.offset, self.element_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all elements; one that is read again and again counts each time."""
+        return math.prod(self.extents) * self.element_bytes
+
+    @property
+    def is_dense(self) -> bool:
+        """Return whether the elements lie side by side, channels innermost."""
+        return self.pitches == dense_pitches(self.extents, self.element_bytes)
+
+    @property
+    def has_dense_channels(self) -> bool:
+        """Return whether the channels of a column lie side by side."""
+        return self.pitches[3] == self.element_bytes
+
+    def reach(self, first_axis: int) -> int:
+        """Return the bytes from the first element to the end of the last one along this axis and those behind it."""
+        pairs = zip(self.extents[first_axis:], self.pitches[first_axis:], strict=True)
+        return sum((extent - 1) * pitch for extent, pitch in pairs) + self.element_bytes
 
     def __str__(self) -> str:
         extents = "x".join(str(extent) for extent in self.extents)
-        plain = self.pitches == dense_pitches(self.extents) and not self.offset
-        return f"%{self.tensor}[{extents}]" + ("" if plain else f"@{self.offset} pitch {self.pitches}")
+        plain = self.is_dense and not self.offset
+        size = "" if self.element_bytes == 1 else f" of {self.element_bytes} B"
+        return f"%{self.tensor}[{extents}]{size}" + ("" if plain else f"@{self.offset} pitch {self.pitches}")
 
 
 def four(numbers: Sequence[int]) -> Extents:
@@ -142,10 +163,11 @@ def four(numbers: Sequence[int]) -> Extents:
     return batch, row, col, channel
 
 
-def dense_pitches(extents: Extents) -> Extents:
+def dense_pitches(extents: Extents, element_bytes: int = 1) -> Extents:
     """Return the pitches of a tensor in memory without gaps, channels innermost."""
     _, height, width, channels = extents
-    return height * width * channels, width * channels, channels, 1
+    col = channels * element_bytes
+    return height * width * col, width * col, col, element_bytes
 
 
 def extents_of(shape: tuple[int, ...]) -> Extents:
@@ -167,6 +189,12 @@ def whole(tensor: Tensor) -> View:
     """Return the whole tensor, dense, byte by byte."""
     extents = extents_of(shape_in_bytes(tensor))
     return View(tensor.name, extents, dense_pitches(extents))
+
+
+def elements(tensor: Tensor) -> View:
+    """Return the whole tensor, dense, element by element."""
+    extents, size = extents_of(tensor.shape), tensor.dtype.size_bytes
+    return View(tensor.name, extents, dense_pitches(extents, size), element_bytes=size)
 
 
 def quant_of(tensor: Tensor) -> QuantParams:
@@ -226,6 +254,11 @@ class KernelCall:
         given += [f"{stem}_{part}" for stem in self.constants for part in ("base", "offset")]
         wanted = sorted(column.name for column in row.fields)
         assert sorted(given) == wanted, f"{self.kernel} '{self.name}': {sorted(set(given) ^ set(wanted))}"
+        for name, view in self.views.items():
+            size = row.element_bytes(name)
+            assert view.element_bytes == size, (
+                f"{self.kernel} '{self.name}': {name} has elements of {size} B, not {view}"
+            )
         low, high = self.params.get("clamp_min", -128), self.params.get("clamp_max", 127)
         assert -128 <= low <= high <= 127, f"{self.kernel} '{self.name}': bounds {low} and {high}"
 
@@ -297,92 +330,3 @@ def selects(*ops: str) -> Callable[[SelectRule], SelectRule]:
         return rule
 
     return register
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """The way through a tensor: a pitch in bytes for each dimension of the box, and the start."""
-
-    tensor: str
-    pitches: tuple[int, ...]
-    offset: int = 0
-
-
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the pitches of a tensor without gaps, the last dimension innermost."""
-    pitches = [1]
-    for extent in reversed(shape[1:]):
-        pitches.append(pitches[-1] * extent)
-    return tuple(reversed(pitches))[: len(shape)]
-
-
-def dense(tensor: Tensor) -> Walk:
-    """Return the whole tensor, byte after byte."""
-    return Walk(tensor.name, row_major(shape_in_bytes(tensor)))
-
-
-def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[str, View]]:
-    """Yield views that together walk the box once, each of at most four dimensions.
-
-    Up to rank 4 that is one set of views with the box's own extents. Above it, dimensions that all tensors walk as one are
-    merged; where more than four are left, there is a set for each index into the leading ones.
-    """
-    if len(extents) > 4:
-        extents, walks = merged(extents, walks)
-    leading = max(0, len(extents) - 4)
-    inner = tuple(extents[leading:])
-    padded = (1,) * (4 - len(inner)) + inner
-    for index in itertools.product(*map(range, extents[:leading])):
-        views = {}
-        for name, walk in walks.items():
-            outer, pitches = walk.pitches[:leading], walk.pitches[leading:]
-            offset = walk.offset + sum(i * pitch for i, pitch in zip(index, outer, strict=True))
-            whole = (pitches[0] if pitches else 1) * (inner[0] if inner else 1)
-            full = (whole,) * (4 - len(inner)) + tuple(pitches)
-            views[name] = View(walk.tensor, four(padded), four(full), offset)
-        yield views
-
-
-def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int, ...], Mapping[str, Walk]]:
-    """Return the same walk without dimensions of one element, and with neighbours joined that every tensor walks as one."""
-    kept: list[int] = []
-    pitches: dict[str, list[int]] = {name: [] for name in walks}
-    for axis, extent in enumerate(extents):
-        if extent == 1:
-            continue
-        here = {name: walk.pitches[axis] for name, walk in walks.items()}
-        if kept and all(pitches[name][-1] == here[name] * extent for name in walks):
-            kept[-1] *= extent
-            for name in walks:
-                pitches[name][-1] = here[name]
-        else:
-            kept.append(extent)
-            for name in walks:
-                pitches[name].append(here[name])
-    return tuple(kept), {name: Walk(walk.tensor, tuple(pitches[name]), walk.offset) for name, walk in walks.items()}
-
-
-def with_rows(
-    extents: Sequence[int], walks: Mapping[str, Walk], side: str, rows: int, pitch: int
-) -> tuple[tuple[int, ...], Mapping[str, Walk]] | None:
-    """Return the same walk of a plane or a box with the rows of one of its tensors as its first dimension, and two behind it.
-
-    ``rows`` and ``pitch`` (bytes) are of the tensor that ``walks[side]`` goes through; None where no dimension holds all its
-    rows, or there are more dimensions than that.
-    """
-    for axis, (extent, step) in enumerate(zip(extents, walks[side].pitches, strict=True)):
-        if rows == 1 or extent * step != rows * pitch or pitch % step:
-            continue
-        inside = pitch // step
-        kept = [other for other in range(len(extents)) if other != axis]
-        if len(kept) + (inside > 1) != 2:
-            return None
-        within = sorted([*kept, axis]) if inside > 1 else kept
-        new = {
-            name: Walk(
-                walk.tensor, (walk.pitches[axis] * inside, *(walk.pitches[other] for other in within)), walk.offset
-            )
-            for name, walk in walks.items()
-        }
-        return (rows, *(inside if other == axis else extents[other] for other in within)), new
-    return None

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from openneutron import ops
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select import rules
-from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, dense_pitches, whole
+from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, whole
 from openneutron.errors import OpenNeutronError
 from openneutron.ir import Graph, Node
 from openneutron.isa.kernels.row import Function
@@ -95,7 +95,7 @@ def _fold(work: _Calls, place: int, readers: Sequence[Use]) -> bool:
             return True
     # Kernels that sum channels read them as fast as from a tensor of its own only where they are side by side.
     moving = all(call is not None and call.traits.function is not None for call in reading)
-    if writer.traits.function is Function.IDENTITY and (moving or writer.views["input"].pitches[3] == 1):
+    if writer.traits.function is Function.IDENTITY and (moving or writer.views["input"].has_dense_channels):
         for at, name in readers:
             call = work.calls[at]
             assert call is not None
@@ -111,7 +111,7 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
     moves = writer.traits.function is not None
     if reader.traits.function is Function.IDENTITY:
         # Other kernels write channels that are not side by side one by one.
-        return replace(writer, views=views) if moves or views["output"].pitches[3] == 1 else None
+        return replace(writer, views=views) if moves or views["output"].has_dense_channels else None
     if reader.traits.function is not Function.TABLE:
         return None
     table = reader.constants["table"]
@@ -119,7 +119,9 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
     if not moves:
         params = with_table(writer, table)
         return (
-            None if params is None or views["output"].pitches[3] != 1 else replace(writer, views=views, params=params)
+            None
+            if params is None or not views["output"].has_dense_channels
+            else replace(writer, views=views, params=params)
         )
     before = writer.constants["table"] if writer.traits.function is Function.TABLE else None
     if isinstance(before, np.ndarray):
@@ -134,7 +136,7 @@ def _seen_as(reader: KernelCall, between: View) -> KernelCall:
         return reader
     if math.prod(source.extents) != math.prod(between.extents):
         return reader
-    if any(view.pitches != dense_pitches(view.extents) for view in (source, result, between)):
+    if not all(view.is_dense for view in (source, result, between)):
         return reader
     seen = {
         name: replace(view, extents=between.extents, pitches=between.pitches)
@@ -192,8 +194,8 @@ def _without(storages: Storages, calls: Sequence[KernelCall], copy: KernelCall) 
     piece = storages.storages[name]
     if not piece.is_scratch:
         return None
-    whole = math.prod(source.extents) == piece.size_bytes and source.pitches == dense_pitches(source.extents)
-    if not whole or source.offset or storages.of[result.tensor] == name or result.pitches[3] != 1:
+    whole = source.size_bytes == piece.size_bytes and source.is_dense
+    if not whole or source.offset or storages.of[result.tensor] == name or not result.has_dense_channels:
         return None
     at = next(index for index, call in enumerate(calls) if call is copy)
     moved = []
@@ -227,7 +229,7 @@ def _seen(view: View, source: View, result: View) -> View | None:
         start += index * result.pitches[axis]
         pitches.append(result.pitches[axis])
     batch, row, col, channel = pitches
-    return None if left else View(result.tensor, view.extents, (batch, row, col, channel), start)
+    return None if left else replace(view, tensor=result.tensor, pitches=(batch, row, col, channel), offset=start)
 
 
 def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:

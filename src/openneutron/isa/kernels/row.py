@@ -166,12 +166,14 @@ def of_one_input(
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One little-endian 32-bit word. ``refers`` is "buffer" where the value is an index into the buffer table."""
+    """One little-endian 32-bit word. ``refers`` is "buffer" where the value is an index into the buffer table; ``element_bytes``
+    are then those of an element that the kernel reads or writes there."""
 
     name: str
     doc: str
     signed: bool = True
     refers: str = ""
+    element_bytes: int = 1
 
     def check(self, value: int) -> None:
         low, high = (-(2**31), 2**31) if self.signed else (0, 2**32)
@@ -240,6 +242,10 @@ class Row:
         """Return the layout of a constant."""
         return next((packing for name, packing in self.packings if name == key), Packing.AS_IT_IS)
 
+    def element_bytes(self, buffer: str) -> int:
+        """Return the bytes of an element of a buffer field."""
+        return self.fields[self.index(buffer)].element_bytes
+
     def index(self, field: str) -> int:
         return next(i for i, candidate in enumerate(self.fields) if candidate.name == field)
 
@@ -254,9 +260,9 @@ def signed(name: str, doc: str) -> Field:
     return Field(name, doc)
 
 
-def buffer(name: str, doc: str) -> Field:
+def buffer(name: str, doc: str, element_bytes: int = 1) -> Field:
     """A buffer's number in the table."""
-    return Field(name, doc, signed=False, refers="buffer")
+    return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes)
 
 
 def constant(name: str, doc: str) -> tuple[Field, Field]:

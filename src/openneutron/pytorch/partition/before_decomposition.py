@@ -25,7 +25,7 @@ from torch.fx import GraphModule, Node
 
 from openneutron.pytorch.graph.program import Reject, is_functional
 from openneutron.pytorch.lower.lower import kept_float
-from openneutron.pytorch.partition.gather import UNITS
+from openneutron.pytorch.partition.delegation import UNITS
 
 HISTORY = "from_node"
 """The key under which torch.export keeps the nodes that a node came from."""

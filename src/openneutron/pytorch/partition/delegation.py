@@ -42,6 +42,9 @@ from openneutron.pytorch.graph.program import (
 from openneutron.pytorch.lower.units import Groups, components
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 
+UNITS = "units"
+"""The rule of a node that stays on the CPU since it exchanges values with one that does."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeOnCpu(OnCpu):
@@ -74,6 +77,11 @@ class Delegation:
     on_npu: tuple[NodeOnNpu, ...] = ()
     on_cpu: tuple[NodeOnCpu, ...] = ()
     partitions: int = 0
+
+    @property
+    def cause(self) -> NodeOnCpu | None:
+        """Return the first operator that stays on the CPU for a reason of its own, before those that follow another one."""
+        return next((item for item in self.on_cpu if item.rule != UNITS), next(iter(self.on_cpu), None))
 
     def __add__(self, later: Delegation) -> Delegation:
         """Return both, with the delegate calls of ``later`` numbered after those of this one."""

@@ -109,9 +109,8 @@ def mirrored(made: Network) -> Network:
 def in_row(view: View, row_pitch: int) -> tuple[int, bool]:
     """Return the storage's row that contains the view's row 0, and whether each row of the view is within one row of the storage."""
     offset, inside = divmod(view.offset, row_pitch)
-    batches, rows, cols, channels = view.extents
-    last = inside + (cols - 1) * view.pitches[2] + (channels - 1) * view.pitches[3]
-    return offset, batches == 1 and (view.pitches[1] == row_pitch or rows == 1) and last < row_pitch
+    batches, rows, *_ = view.extents
+    return offset, batches == 1 and (view.pitches[1] == row_pitch or rows == 1) and inside + view.reach(2) <= row_pitch
 
 
 def network(

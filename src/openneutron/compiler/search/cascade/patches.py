@@ -28,7 +28,7 @@ from openneutron.compiler.schedule.needs import (
 )
 from openneutron.compiler.search.cascade.network import AFTER, CallRows, Network, Piece, Segment, segment
 from openneutron.compiler.search.effort import Effort
-from openneutron.compiler.select.calls import KernelCall, Storage, View, dense_pitches
+from openneutron.compiler.select.calls import KernelCall, Storage, dense_pitches
 from openneutron.isa import aligned
 from openneutron.isa.rows import LANES
 from openneutron.targets import Target
@@ -188,7 +188,8 @@ def _with_storages(calls: Sequence[KernelCall], number: int) -> tuple[KernelCall
     named = [replace(call, name=f"{call.name}/{number}") for call in calls]
     for index in range(len(named) - 1):
         output = named[index].views["output"]
-        view = View(f"{output.tensor}#{number}", output.extents, dense_pitches(output.extents))
+        pitches = dense_pitches(output.extents, output.element_bytes)
+        view = replace(output, tensor=f"{output.tensor}#{number}", pitches=pitches, offset=0)
         for at, name in ((index, "output"), (index + 1, only_input(named[index + 1]))):
             named[at] = replace(named[at], views={**named[at].views, name: view})
     return tuple(named)
@@ -317,7 +318,7 @@ def _handed_on(network: Network, reader: int, by_channels: bool) -> RowNeeds | N
     if (
         written.extents != read.extents
         or written.pitches != read.pitches
-        or written.extents[2] * written.extents[3] != piece.row_pitch
+        or written.extents[2] * written.extents[3] * written.element_bytes != piece.row_pitch
     ):
         return None
     return call.reads[piece.name]

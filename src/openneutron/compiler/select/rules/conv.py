@@ -15,16 +15,14 @@ import numpy.typing as npt
 from openneutron.compiler.select.calls import (
     KernelCall,
     View,
-    Walk,
     dense_pitches,
     extents_of,
-    merged,
     quant_of,
     requantization,
-    row_major,
     selects,
     whole,
 )
+from openneutron.compiler.select.walks import Walk, merged, row_major
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.conv import BIAS, DATA, WEIGHTS, cropped, explicit_padding, matrices
 from openneutron.ops.rescaling import (

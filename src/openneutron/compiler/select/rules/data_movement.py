@@ -13,20 +13,15 @@ from openneutron.compiler.select.calls import (
     KernelCall,
     Maps,
     View,
-    Walk,
-    boxes,
     call_on_whole,
-    dense,
     dense_pitches,
     extents_of,
     four,
-    merged,
     quant_of,
-    row_major,
     selects,
     shape_in_bytes,
-    with_rows,
 )
+from openneutron.compiler.select.walks import Walk, boxes, dense, merged, row_major, with_rows
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.indexed import INDEXED, Indexed, bilinear_positions, gathers_by_maps, kernel_axes, merged_axes
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis

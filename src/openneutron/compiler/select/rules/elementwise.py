@@ -10,19 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.graph.partition import signed_quant
-from openneutron.compiler.select.calls import (
-    KernelCall,
-    View,
-    Walk,
-    boxes,
-    call_on_whole,
-    dense,
-    dense_pitches,
-    quant_of,
-    row_major,
-    selects,
-)
+from openneutron.compiler.select.calls import KernelCall, View, call_on_whole, dense_pitches, quant_of, selects
 from openneutron.compiler.select.tables import TABLES
+from openneutron.compiler.select.walks import Walk, boxes, dense, row_major
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, per_tensor
 from openneutron.ops.choice import COMPARISONS, arg_axis
 from openneutron.ops.elementwise import prelu_factors, squared_difference_factor, sum_factor

@@ -16,12 +16,12 @@ from openneutron.compiler.select.calls import (
     dense_pitches,
     extents_of,
     quant_of,
-    row_major,
     selects,
     whole,
 )
 from openneutron.compiler.select.rules.conv import clamp_of, convolution
 from openneutron.compiler.select.tables import Ints, doubling_high_mul, rounding_shift_right
+from openneutron.compiler.select.walks import row_major
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.ops.conv import explicit_padding
 from openneutron.ops.reductions import (
