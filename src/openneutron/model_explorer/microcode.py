@@ -51,7 +51,7 @@ def program_calls(program: Program) -> tuple[tuple[ProgramCall, ...], tuple[tupl
     calls = []
     for index, (operator, cost) in enumerate(zip(microcode.operators, profile(program), strict=True)):
         buffers = {column.name: microcode.buffers[operator[column.name]] for column in _buffer_fields(operator)}
-        spans = {name: _span(buffer) for name, buffer in buffers.items()}
+        spans = {name: _span(buffer, operator.row.element_bytes(name)) for name, buffer in buffers.items()}
         reads = {source for name, span in spans.items() if name != "output" for source in _writers(written, span)}
         shape = tuple(buffers["output"][axis] for axis in ("batches", "rows", "cols", "channels"))
         calls.append(ProgramCall(cost.name, cost.kernel, cost.cycles, cost.calls, shape, tuple(sorted(reads))))
@@ -82,11 +82,11 @@ def _bound(binding: Record) -> _Span:
     return _Span(binding["base"], binding["offset"], binding["offset"] + binding["size"], True)
 
 
-def _span(buffer: Record) -> _Span:
+def _span(buffer: Record, element_bytes: int) -> _Span:
     extents = (buffer["batches"], min(buffer["rows"], buffer["ring"]), buffer["cols"], buffer["channels"])
     pitches = tuple(buffer[f"{axis}_pitch"] for axis in ("batch", "row", "col", "channel"))
-    reach = sum((extent - 1) * pitch for extent, pitch in zip(extents, pitches, strict=True)) + 1
-    touched = 1
+    reach = sum((extent - 1) * pitch for extent, pitch in zip(extents, pitches, strict=True)) + element_bytes
+    touched = element_bytes
     for extent, pitch in zip(extents, pitches, strict=True):
         touched *= extent if pitch else 1
     return _Span(buffer["base"], buffer["offset"], buffer["offset"] + reach, touched >= reach)

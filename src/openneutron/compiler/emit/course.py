@@ -90,7 +90,8 @@ def traffic(call: KernelCall, storages: Storages) -> Traffic:
 
 def view_bytes(view: View) -> int:
     """Return the bytes of a tensor that a view covers; repeated ones count once."""
-    return math.prod(extent for extent, pitch in zip(view.extents, view.pitches, strict=True) if pitch)
+    distinct = (extent for extent, pitch in zip(view.extents, view.pitches, strict=True) if pitch)
+    return math.prod(distinct) * view.element_bytes
 
 
 def rows_held(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, int]]:
