@@ -136,13 +136,16 @@ def tiles(items: Iterable[tuple[str, str, str]]) -> str:
 def _tiles(data: ReportData) -> str:
     figures = data.figures
     low, high = figures.expected_milliseconds
+    latency = (
+        "Latency",
+        duration_text(figures.modelled_milliseconds),
+        f"{duration_text(low)} to {duration_text(high)} expected on the chip",
+    )
+    if not data.partitions:
+        latency = ("Latency", "not known", "nothing runs on the NPU")
     return tiles(
         (
-            (
-                "Latency",
-                duration_text(figures.modelled_milliseconds),
-                f"{duration_text(low)} to {duration_text(high)} expected on the chip",
-            ),
+            latency,
             ("Peak SRAM", size_text(figures.peak_sram_bytes), f"of {size_text(figures.sram_budget_bytes)}"),
             (
                 "On the NPU",
