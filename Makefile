@@ -6,6 +6,8 @@
 # make soak    the suites of models and operators that others wrote, random graphs at random budgets, and faults put in one
 #              at a time that tests must notice, hand-made and random (COUNT=faults, SEED=which): hours
 # make bench   measures compile cost, memory and speed beside the peers
+# make wheel   a wheel for this computer, with the ExecuTorch delegate, into dist
+# make dist    the sdist, and from it the wheels for this computer and, where its compiler is installed, for aarch64
 # make docs    the documentation site, into build/site; a warning is an error
 # make lib     the host library into the source tree, for work with PYTHONPATH=src
 # make generate   writes every generated file anew
@@ -27,17 +29,19 @@ PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
     $(shell find src runtime -type f -not -path '*/__pycache__/*' -not -name '*.so*')
 
 # git: the house rules ask it for the project's files. clang: a second compiler's warnings, and the fuzzer's sanitizers.
-# qemu-system-arm: the Cortex-M33 build runs too. cmake and ninja come with the Python packages.
-TOOLS := ca-certificates clang g++ gcc gcc-arm-none-eabi git libclang-rt-dev libnewlib-arm-none-eabi qemu-system-arm
+# qemu-system-arm: the Cortex-M33 build runs too; qemu-user: so does the host library for aarch64. cmake and ninja come with
+# the Python packages.
+TOOLS := ca-certificates clang g++ g++-aarch64-linux-gnu gcc gcc-aarch64-linux-gnu gcc-arm-none-eabi git libclang-rt-dev \
+    libnewlib-arm-none-eabi qemu-system-arm qemu-user
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help demo check test soak tools lint warnings cortex_m33 bench docs lib generate clean distclean
+.PHONY: help demo check test soak tools lint warnings cortex_m33 bench docs wheel dist lib generate clean distclean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 demo: $(VENV)/.demo
-	$(BIN)/python -W ignore -m demo $(if $(QAT),--qat)
+	$(BIN)/openneutron demo $(if $(QAT),--qat)
 
 # Each process has half of the tests, in order, so that they share what fixtures built, and one that has ended takes half
 # of what another has left. One thread each: there are as many processes as processors. No test sees the jobs of `make`.
@@ -122,6 +126,12 @@ soak: $(VENV)/.suites
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/python -m mkdocs build --strict --quiet
 
+wheel: $(VENV)/.dev
+	$(ALONE) PYTHONPATH=src $(BIN)/python -m scripts.distribution dist
+
+dist: $(VENV)/.dev
+	$(ALONE) PYTHONPATH=src $(BIN)/python -m scripts.distribution dist --all
+
 lib: $(VENV)/.dev
 	$(CMAKE) -S . -B build/develop -G Ninja -DOPENNEUTRON_WERROR=ON
 	$(CMAKE) --build build/develop --target develop
@@ -132,7 +142,7 @@ generate: $(VENV)/.dev
 clean:
 	rm -rf build dist demo_output bench/results .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	rm -f src/openneutron/simulator/*.so $(VENV)/.demo $(VENV)/.dev $(VENV)/.bench
-	find src tests bench demo -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
 	rm -rf $(VENV)

@@ -17,12 +17,13 @@ from bench import child
 TITLE = "Calibration: CPU seconds (with the choice of scales) and SQNR of the result before softmax, dB"
 MODELS = ("mobilenet_v2", "resnet8", "ds_cnn", "autoencoder", "demo")
 OBSERVERS = ("ours", "torchao histogram", "min-max", "percentile 99.99", "entropy")
+NAMES = {"ours": "histogram", "min-max": "minmax", "percentile 99.99": "percentile", "entropy": "entropy"}
+"""The names of observers in QuantizationOptions."""
+
 SAMPLES = {"mobilenet_v2": 8}
 """Calibration samples where they are not ``USUAL_SAMPLES``."""
 USUAL_SAMPLES = 64
 TESTED = 16
-BINS_OF_ENTROPY = 128
-"""Values that one side of a distribution is reduced to (Migacz, "8-bit Inference with TensorRT", GTC 2017)."""
 
 
 def measure() -> dict[str, Any]:
@@ -98,8 +99,8 @@ def _demo(count: int) -> tuple[Any, list[tuple[Any, ...]]]:
     """The demo's network, trained for a while, and its images."""
     import torch
 
-    from demo import digits
-    from demo.train import Course, train
+    from openneutron.examples.demo import digits
+    from openneutron.examples.demo.train import Course, train
     from openneutron.pytorch.source.models.small import CifarNet
 
     torch.manual_seed(0)
@@ -110,65 +111,11 @@ def _demo(count: int) -> tuple[Any, list[tuple[Any, ...]]]:
 
 
 def _observer(name: str) -> Any:
-    import numpy as np
-    from torchao.quantization.pt2e import HistogramObserver, MinMaxObserver
+    from torchao.quantization.pt2e import HistogramObserver
 
-    from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
+    from openneutron.pytorch.quantizer.range_observers import OBSERVER
 
-    class Percentile(HistogramRangeObserver):
-        """Leaves out 0.01 % of the values, half of it at each end."""
-
-        def best_range(self) -> tuple[float, float]:
-            low, high = float(self.min_val), float(self.max_val)
-            counts = np.maximum(self.histogram.numpy(), 0)
-            if not high > low or not counts.any():
-                return low, high
-            share = np.cumsum(counts) / counts.sum()
-            edges = np.linspace(low, high, len(counts) + 1)
-            first, last = (int(np.searchsorted(share, part)) for part in (0.00005, 0.99995))
-            return min(0.0, float(edges[first])), max(0.0, float(edges[min(last + 1, len(counts))]))
-
-    class Entropy(HistogramRangeObserver):
-        """The symmetric range whose distribution, reduced to int8, is nearest by Kullback and Leibler's measure."""
-
-        def best_range(self) -> tuple[float, float]:
-            low, high = float(self.min_val), float(self.max_val)
-            counts = np.maximum(self.histogram.numpy(), 0)
-            if not high > low or not counts.any():
-                return low, high
-            centres = low + (np.arange(len(counts)) + 0.5) * (high - low) / len(counts)
-            top = max(-low, high)
-            sizes, _ = np.histogram(np.abs(centres), len(counts), (0, top), weights=counts)
-            best = min(range(BINS_OF_ENTROPY, len(sizes) + 1, 16), key=lambda end: _divergence(sizes, end))
-            limit = top * best / len(sizes)
-            return max(low, -limit), min(high, limit)
-
-    return {
-        "ours": HistogramRangeObserver,
-        "torchao histogram": HistogramObserver,
-        "min-max": MinMaxObserver,
-        "percentile 99.99": Percentile,
-        "entropy": Entropy,
-    }[name]
-
-
-def _divergence(sizes: Any, end: int) -> float:
-    """Of the first ``end`` bins, with what lies above in the last of them, from the same in ``BINS_OF_ENTROPY`` steps."""
-    import numpy as np
-
-    kept = sizes[:end].copy()
-    kept[-1] += sizes[end:].sum()
-    groups = np.arange(end) * BINS_OF_ENTROPY // end
-    full = sizes[:end] > 0
-    totals = np.bincount(groups, sizes[:end], BINS_OF_ENTROPY)
-    filled = np.bincount(groups, full, BINS_OF_ENTROPY)
-    reduced = np.where(full, totals[groups] / np.maximum(filled[groups], 1), 0)
-    if not reduced.any():
-        return math.inf
-    wanted, got = kept / kept.sum(), reduced / reduced.sum()
-    both = (wanted > 0) & (got > 0)
-    missing = float(wanted[(wanted > 0) & (got == 0)].sum())
-    return float((wanted[both] * np.log(wanted[both] / got[both])).sum()) + missing * 20
+    return HistogramObserver if name == "torchao histogram" else OBSERVER[NAMES[name]]
 
 
 if __name__ == "__main__":

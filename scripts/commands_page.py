@@ -11,6 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from openneutron.cli import ending
 from openneutron.cli.app import application
 
 HEAD = """\
@@ -30,10 +31,28 @@ MODEL is one of
 """
 
 
+EXIT_CODES = """\
+## Exit codes
+
+| code | meaning | on stderr |
+| --- | --- | --- |
+"""
+
+
 def text() -> str:
     """Return the page."""
     root = typer.main.get_command(application())
-    return "\n".join([HEAD, *(_section(name, command) for name, command in commands(root))])
+    return "\n".join([HEAD, *(_section(name, command) for name, command in commands(root)), exit_codes()])
+
+
+def exit_codes() -> str:
+    """Return the table of the exit codes."""
+    rows = (f"| {code} | {_piped(meaning)} | {_piped(output)} |\n" for code, (meaning, output) in ending.EXITS.items())
+    return EXIT_CODES + "".join(rows)
+
+
+def _piped(words: str) -> str:
+    return words.replace("|", "\\|")
 
 
 def commands(group: Any, prefix: str = "openneutron") -> Iterator[tuple[str, Any]]:

@@ -9,7 +9,16 @@ from pathlib import Path
 from openneutron.isa import c_header
 from openneutron.isa import document as microcode_page
 from openneutron.report import supported_ops
-from scripts import commands_page, drawings, errors_page, firmware_page, options_page, pictures, targets_page
+from scripts import (
+    commands_page,
+    drawings,
+    errors_page,
+    firmware_page,
+    json_schema,
+    options_page,
+    pictures,
+    targets_page,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,6 +30,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "docs/options.md": options_page.text,
     "docs/targets.md": targets_page.text,
     "docs/reference/commands.md": commands_page.text,
+    "docs/reference/json.schema.json": json_schema.text,
     "docs/reference/errors.md": errors_page.text,
     "docs/assets/terminal.svg": pictures.terminal_svg,
     "docs/assets/memory.svg": pictures.memory_svg,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The demo's parts, on a few images and without the training that takes a minute."""
+"""The demo's parts, on a few images and without the training that takes a minute, and what its command prints of them."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +12,18 @@ import numpy as np
 import pytest
 import torch
 
-from demo import digits, main_job
-from demo.digits import Digits
-from demo.train import train
 from openneutron.cli import main as openneutron_command
-from openneutron.cli.output import Steps
+from openneutron.examples.demo import digits, main_job
+from openneutron.examples.demo.digits import Digits
+from openneutron.examples.demo.main_job import Outcome
+from openneutron.examples.demo.train import train
 from openneutron.pytorch.source.models.small import CifarNet
 
 TRAINED, TESTED = 64, 12
+
+
+def silent(step: str, done: int, total: int) -> None:
+    pass
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +33,16 @@ def data() -> Digits:
     return Digits(whole.train[:TRAINED], whole.train_labels[:TRAINED], whole.test[:TESTED], whole.test_labels[:TESTED])
 
 
-def test_it_starts(root: Path) -> None:
-    command = [sys.executable, "-m", "demo", "--help"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    assert "--qat" in done.stdout and done.stderr == ""
+@pytest.fixture(scope="module")
+def outcome(data: Digits) -> Outcome:
+    """The outcome of the job on a few images."""
+    torch.manual_seed(0)
+    model = CifarNet()
+    batches = []
+    train(model, data.train, data.train_labels, 0, lambda: batches.append(1))
+    assert batches and not model.training
+    program = main_job.compiled(model, data, silent)
+    return Outcome(data, program, main_job.classify(model, program, data, silent))
 
 
 def test_images_are_of_the_networks_size(data: Digits) -> None:
@@ -39,23 +50,39 @@ def test_images_are_of_the_networks_size(data: Digits) -> None:
     assert float(data.train.min()) == -1 and float(data.train.max()) == 1
 
 
-def test_every_way_of_running_it(data: Digits, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.manual_seed(0)
-    model = CifarNet()
-    batches = []
-    train(model, data.train, data.train_labels, 0, lambda: batches.append(1))
-    assert batches and not model.training
-    steps = Steps(quiet=True)
-    program = main_job.compiled(model, data, steps)
-    classes = main_job.classify(model, program, data, steps)
-    assert {len(found) for found in classes.values()} == {TESTED}
-    assert torch.equal(classes[main_job.INT8], classes[main_job.NPU])
+def test_every_way_of_running_it(outcome: Outcome) -> None:
+    assert {len(found) for found in outcome.classes.values()} == {TESTED}
+    assert torch.equal(outcome.classes[main_job.INT8], outcome.classes[main_job.NPU])
+    assert outcome.alike() == TESTED
 
-    # The command that the demo prints, on the files that it writes.
-    program.save(tmp_path / "cifarnet.pte")
-    np.save(tmp_path / "x.npy", data.test[:1].numpy())
-    result = tmp_path / "result"
-    command = ["run", str(tmp_path / "cifarnet.pte"), "--input", str(tmp_path / "x.npy"), "--output", str(result)]
-    assert openneutron_command(command) == 0
-    written = np.load(result / "output0.npy")
-    np.testing.assert_array_equal(written, program.run(data.test[:1])[0].numpy())
+
+def test_the_command_writes_the_network_and_names_the_next_commands(
+    outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main_job, "run", lambda qat, progress: outcome)
+    assert openneutron_command(["demo", "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert "int8 on the simulated NPU" in shown and f"{TESTED} of {TESTED} with the same class on NPU and CPU" in shown
+    (line,) = (line for line in shown.splitlines() if "run demo_output" in line)
+    command = line[line.index("run demo_output") :].split()
+    assert openneutron_command([*command, "--output", "result"]) == 0
+    written = np.load("result/output0.npy")
+    np.testing.assert_array_equal(written, outcome.program.run(outcome.data.test[:1])[0].numpy())
+
+    capsys.readouterr()
+    assert openneutron_command(["demo", "--json", "--to", "elsewhere"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["test_images"], said["alike_on_npu_and_cpu"]) == (TESTED, TESTED)
+    assert said["correct"] == outcome.correct() and said["summary"]["file"] == "elsewhere/cifarnet.pte"
+
+
+def test_without_scikit_learn_it_says_what_to_install(tmp_path: Path) -> None:
+    program = "import sys\nsys.modules['sklearn'] = None\nfrom openneutron.cli import main\nsys.exit(main(['demo']))\n"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: openneutron demo takes torch, torchao, executorch, sklearn; 'sklearn.datasets' is not installed: "
+        "pip install 'openneutron[demo]'.\n"
+    )
+    assert list(tmp_path.iterdir()) == []

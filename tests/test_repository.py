@@ -35,10 +35,12 @@ LAYERS: dict[str, set[str]] = {
     "ops": {"errors", "ir", "targets"},
     "litert": {"errors", "ir", "ops", "isa"},
     "compiler": {"errors", "options", "diagnostics", "ir", "targets", "ops", "isa"},
+    "python_function": {"errors", "files"},
+    "data": {"errors", "files", "ir", "python_function"},
     "cache": {"errors", "files", "options", "ir", "isa", "targets", "compiler"},
     "converter": {"errors", "flags", "options", "ir", "targets", "isa", "litert", "compiler", "cache", "__version__"},
     "simulator": {"errors", "isa"},
-    "export": {"errors", "files", "ir", "isa", "pte", "litert", "simulator", "__version__"},
+    "export": {"errors", "files", "options", "data", "ir", "isa", "pte", "litert", "simulator", "__version__"},
     "mixed": {
         "errors",
         "options",
@@ -53,10 +55,24 @@ LAYERS: dict[str, set[str]] = {
         "cache",
         "simulator",
     },
+    "evaluation": {
+        "errors",
+        "files",
+        "flags",
+        "ir",
+        "data",
+        "python_function",
+        "third_party",
+        "cache",
+        "mixed",
+        "pytorch",
+        "report",
+    },
+    "sweep": {"errors", "files", "flags", "options"},
 }
 """The parts of the package that each part may import; every part may import itself. Unlisted parts are above all of these."""
 
-ABOVE = {"__main__", "api", "cli", "compat", "examples", "model_explorer", "pytorch", "report"}
+ABOVE = {"__main__", "api", "cli", "compat", "examples", "model_explorer", "profiling", "pytorch", "report"}
 
 BELOW_PYTORCH = ("torch", "torchao", "executorch")
 ALLOWED_OUTSIDE: dict[str, set[str]] = {
@@ -67,6 +83,7 @@ ALLOWED_OUTSIDE: dict[str, set[str]] = {
     "pte": set(),
     "litert": {"ai_edge_litert", "flatbuffers", "numpy"},
     "compiler": {"numpy", "ortools"},
+    "data": {"PIL", "numpy", "scipy"},
     "cache": set(),
     "converter": {"eiq_neutron_sdk"},
     "simulator": {"numpy"},
@@ -235,7 +252,7 @@ def test_third_parties_stay_where_they_belong() -> None:
 def test_no_module_imports_a_test() -> None:
     """Code that several tests share is in tests/support, or in a module of their folder."""
     broken = []
-    for path in tracked("tests/**.py", "bench/**.py", "demo/**.py", "scripts/**.py"):
+    for path in tracked("tests/**.py", "bench/**.py", "scripts/**.py"):
         for module, line in imports(path):
             if module.startswith("tests.") and ".test_" in module:
                 broken.append(f"{path.relative_to(ROOT)}:{line}: it imports {module}")
@@ -356,6 +373,17 @@ def test_constraints_pin_what_the_package_asks_for() -> None:
         if name != "openneutron":
             assert name in pinned, f"{name} is not in constraints.txt"
             assert exact in (None, pinned[name]), f"{name}: pyproject.toml and constraints.txt differ"
+
+
+def test_the_hooks_before_a_commit_run_the_pinned_ruff() -> None:
+    pinned = re.findall(r"^ruff==.*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    asked = re.findall(r'additional_dependencies: \["(.*)"\]', (ROOT / ".pre-commit-config.yaml").read_text())
+    assert set(asked) == set(pinned)
+
+
+def test_the_workflow_runs_targets_of_the_makefile() -> None:
+    targets = re.findall(r"run: make (\w+)", (ROOT / ".github/workflows/ci.yml").read_text())
+    assert targets and all(f"\n{target}:" in (ROOT / "Makefile").read_text() for target in targets)
 
 
 def test_version_is_stated_once_and_the_same() -> None:

@@ -19,7 +19,7 @@ ROOT = HERE.parent
 ON_EVERY_MACHINE = ("gcc", "cc", "g++", "c++", "as", "ld", "ar", "nm", "git", "make", "sh", "env")
 """The C and C++ compilers that build the package, the programs that these call, and git, which made the checkout."""
 
-INSTALLED = re.compile(r"^(arm-none-eabi-\S+|clang(\+\+)?|qemu-system-\S+|cmake|ninja)$")
+INSTALLED = re.compile(r"^(a(rm-none-eabi|arch64-linux-gnu)-\S+|clang(\+\+)?|qemu-\S+|cmake|ninja)$")
 """Programs that a machine may lack."""
 
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A field above each table of a page with the class "filtered" shows only the rows that have all typed words.
+// Escape empties the field; screen readers are told the number of rows.
 for (const region of document.querySelectorAll(".filtered")) {
   const rows = [...region.querySelectorAll("tbody tr")];
   const field = document.createElement("input");
@@ -9,6 +10,7 @@ for (const region of document.querySelectorAll(".filtered")) {
   field.setAttribute("aria-label", field.placeholder);
   const count = document.createElement("span");
   count.className = "filter-count";
+  count.setAttribute("role", "status");
   const show = () => {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
@@ -20,6 +22,12 @@ for (const region of document.querySelectorAll(".filtered")) {
     count.textContent = `${shown} of ${rows.length} rows`;
   };
   field.addEventListener("input", show);
+  field.addEventListener("keydown", event => {
+    if (event.key === "Escape") {
+      field.value = "";
+      show();
+    }
+  });
   region.prepend(field, count);
   show();
 }

@@ -22,12 +22,12 @@
 #include <executorch/runtime/backend/interface.h>
 #include <executorch/runtime/core/error.h>
 #include <executorch/runtime/core/evalue.h>
-#include <executorch/runtime/core/event_tracer_hooks_delegate.h>
 #include <executorch/runtime/platform/log.h>
 
 #include "NeutronDriver.h"
 #include "neutron_isa.h"
 #include "payload.h"
+#include "profile.h"
 #include "tensors.h"
 
 #if __has_include(<executorch/runtime/backend/backend_options_map.h>)
@@ -56,6 +56,9 @@ struct Model {
   NeutronModelHandle handle = NEUTRON_INVALID_HANDLE;
   const NeutronHeader* header = nullptr;
   const NeutronBinding* bindings = nullptr;
+#ifdef ET_EVENT_TRACER_ENABLED
+  OperatorFacts facts;
+#endif
 };
 
 void log_driver(const char* step, NeutronError error, uint32_t detail) {
@@ -111,33 +114,6 @@ Error check_program(const Payload& payload, const NeutronModelConfig& config) {
   return Error::Ok;
 }
 
-void log_events(BackendExecutionContext& context, const uint8_t* profile, uint32_t size) {
-#ifdef ET_EVENT_TRACER_ENABLED
-  if (context.event_tracer() == nullptr) {
-    return;
-  }
-  for (uint32_t index = 0; index < size / sizeof(NeutronEvent); ++index) {
-    NeutronEvent event;
-    std::memcpy(&event, profile + index * sizeof event, sizeof event);
-    if (event.stop.opCode == 0) { // no kernel has this id: the run made fewer calls
-      return;
-    }
-    executorch::runtime::event_tracer_log_profiling_delegate(
-        context.event_tracer(),
-        nullptr,
-        index,
-        event.start.time,
-        event.stop.time,
-        &event.stop.functionCode,
-        sizeof event.stop.functionCode);
-  }
-#else
-  (void)context;
-  (void)profile;
-  (void)size;
-#endif
-}
-
 template <typename T>
 T* allocate(BackendExecutionContext& context, size_t count, const char* what) {
   void* memory = context.allocate(count * sizeof(T), kAlignment);
@@ -179,6 +155,9 @@ class NeutronBackend final : public BackendInterface {
     }
     model->header = static_cast<const NeutronHeader*>(config.microcode);
     model->bindings = reinterpret_cast<const NeutronBinding*>(payload.microcode + 4 * model->header->bindings_offset);
+#ifdef ET_EVENT_TRACER_ENABLED
+    ET_CHECK_OK_OR_RETURN_ERROR(find_facts(context, payload, *model->header, model->facts));
+#endif
     return model;
   }
 
@@ -223,8 +202,16 @@ class NeutronBackend final : public BackendInterface {
         }
       }
     }
+#ifdef ET_EVENT_TRACER_ENABLED
+    RunProfile profile(context, model->facts, header);
+    ET_CHECK_OK_OR_RETURN_ERROR(profile.begin(model->handle));
+    const Error ran = run(*model, data);
+    profile.end(model->handle);
+    ET_CHECK_OK_OR_RETURN_ERROR(ran);
+    profile.log(static_cast<const uint8_t*>(outputs[payload.outputs + 1]));
+#else
     ET_CHECK_OK_OR_RETURN_ERROR(run(*model, data));
-    log_events(context, static_cast<const uint8_t*>(outputs[payload.outputs + 1]), header.profile_size);
+#endif
     for (size_t i = 0; i < payload.outputs; ++i) {
       give_output(args[payload.arguments + payload.output_map[i]]->toTensor(), outputs[i]);
     }

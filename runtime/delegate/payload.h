@@ -40,6 +40,8 @@ struct Payload {
   size_t microcode_space = 0; // bytes up to the payload's end
   const uint8_t* weights = nullptr;
   size_t weights_space = 0;
+  const uint8_t* kernels = nullptr; // text for profiles, unaligned; NULL where the payload ends before it
+  size_t kernels_size = 0;
 };
 
 inline uint32_t word_at(const uint8_t* bytes, size_t index) {
@@ -130,6 +132,12 @@ inline Error parse(const uint8_t* data, size_t size, Payload& payload) {
   }
   payload.weights = data + weights_at;
   payload.weights_space = size - static_cast<size_t>(weights_at);
+  const uint64_t kernels_at = weights_at + aligned(weights_size);
+  const uint64_t kernels_size = word_at(payload.microcode, offsetof(NeutronHeader, kernels_size) / 4);
+  if (kernels_size > 0 && kernels_at + kernels_size <= size) {
+    payload.kernels = data + kernels_at;
+    payload.kernels_size = static_cast<size_t>(kernels_size);
+  }
   return Error::Ok;
 }
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from openneutron.api.compile import compile as compile
+    from openneutron.api.evaluate import evaluate as evaluate
     from openneutron.api.load import load as load
     from openneutron.export import export_bundle as export_bundle
     from openneutron.options import CompileOptions as CompileOptions
+    from openneutron.options import DataOptions as DataOptions
     from openneutron.options import DelegationOptions as DelegationOptions
     from openneutron.options import LoadingOptions as LoadingOptions
     from openneutron.options import OutputOptions as OutputOptions
@@ -28,9 +30,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "compile": "openneutron.api.compile",
     "load": "openneutron.api.load",
+    "evaluate": "openneutron.api.evaluate",
     "CompileOptions": "openneutron.options",
     "QuantizationOptions": "openneutron.options",
     "DelegationOptions": "openneutron.options",
+    "DataOptions": "openneutron.options",
     "LoadingOptions": "openneutron.options",
     "OutputOptions": "openneutron.options",
     "export_bundle": "openneutron.export",

@@ -63,3 +63,19 @@ class ConverterError(OpenNeutronError, RuntimeError):
         super().__init__(message)
         self.output = output
         self.exit_code = exit_code
+
+
+def said(error: BaseException) -> str:
+    """Return an exception's type and the first line of its message, followed by those of its cause."""
+    text = _head(error)
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return f"{text} (caused by {_head(cause)})" if cause is not None and _head(cause) != text else text
+
+
+def _head(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as odd:  # a class of the user's
+        text = f"its text can't be had ({type(odd).__name__})"
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__

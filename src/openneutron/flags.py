@@ -32,7 +32,8 @@ SHOWN_CHARACTERS = 24
 class Declaration:
     """The properties of an option beside its name, type and default.
 
-    ``read`` turns the text of a flag into a value and raises InvalidOptionError for an unreadable one. ``check`` gets the
+    ``read`` turns the text of a flag into a value and raises InvalidOptionError for an unreadable one; ``span`` turns
+    ``A..B`` or ``A..B..STEP`` into values where the option has a range of them. ``check`` gets the
     option's name and a value and raises InvalidOptionError for an unusable one. ``eiq`` has the values that NXP's
     converter accepts beside the default, None where it accepts all. ``in_text`` is True where texts have the flag, not
     only the command line.
@@ -42,6 +43,7 @@ class Declaration:
     metavar: str = ""
     choices: tuple[str, ...] = ()
     read: Callable[[str], Any] | None = None
+    span: Callable[[str], Sequence[Any]] | None = None
     check: Callable[[str, Any], None] | None = None
     eiq: tuple[Any, ...] | None = None
     in_text: bool = True
@@ -91,9 +93,11 @@ class Flag:
 
 
 def flags_of(options: type) -> dict[str, Flag]:
-    """Return the flags of a dataclass whose fields were made by ``option``, by the names of the fields."""
+    """Return the flags of a dataclass's fields that were made by ``option``, by the names of the fields."""
     return {
-        item.name: Flag(item.name, item.default, item.metadata[_DECLARATION]) for item in dataclasses.fields(options)
+        item.name: Flag(item.name, item.default, item.metadata[_DECLARATION])
+        for item in dataclasses.fields(options)
+        if _DECLARATION in item.metadata
     }
 
 
@@ -112,6 +116,29 @@ def size_in_bytes(text: str) -> int:
             f"'{shown}' is no size above 0 and up to {LARGEST_KIB} in whole KiB. Write 287, 287KiB or 1.5MiB."
         )
     return int(size) * 1024
+
+
+MOST_STEPS = 16
+"""The values of a range without a step, at most."""
+
+
+def sizes_between(text: str) -> tuple[int, ...]:
+    """Return the sizes in bytes of a range of whole KiB: ``100..1500`` or ``100..1500..50``, both ends included. Without a step
+    it is a round one that gives at most 16 sizes, except the last.
+
+    >>> [size // 1024 for size in sizes_between("100..400..100")]
+    [100, 200, 300, 400]
+    """
+    first, last, *steps = text.split("..")
+    if len(steps) > 1:
+        raise InvalidOptionError(f"'{text}' is no range. Write 100..1500 or 100..1500..50.")
+    low, high = size_in_bytes(first), size_in_bytes(last)
+    if high < low:
+        raise InvalidOptionError(f"'{text}' ends below its beginning. Write the smaller size first.")
+    rounds = (1024 * factor * 10**power for power in range(8) for factor in (1, 2, 5))
+    step = size_in_bytes(steps[0]) if steps else next(size for size in rounds if (high - low) < MOST_STEPS * size)
+    sizes = list(range(low, high + 1, step))
+    return tuple(sizes if sizes[-1] == high else [*sizes, high])
 
 
 def split_flags(flags: str | Sequence[str] | None) -> tuple[str, ...]:

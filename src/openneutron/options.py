@@ -14,7 +14,7 @@ from typing import Any, Self, SupportsIndex
 
 from openneutron import targets
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import check_choice, did_you_mean, flags_of, option, size_in_bytes, split_flags
+from openneutron.flags import did_you_mean, flags_of, option, size_in_bytes, sizes_between, split_flags
 
 ARENA = "arena"
 CALLER = "caller"
@@ -76,6 +76,7 @@ class CompileOptions:
         "SRAM that a run may take, such as 287 or 1.5MiB; default: the target's.",
         metavar="KIB",
         read=size_in_bytes,
+        span=sizes_between,
         check=_check_budget,
         eiq=(),
     )
@@ -175,6 +176,10 @@ FLOAT32, INT8 = "float32", "int8"
 IO_DTYPES = (FLOAT32, INT8)
 """The types of a compiled PyTorch model's inputs and outputs."""
 
+HISTOGRAM = "histogram"
+OBSERVERS = (HISTOGRAM, "minmax", "percentile", "entropy")
+"""The observers, which choose the ranges of activations from calibration."""
+
 Progress = Callable[[str, int, int], None]
 """A function that is called with the name of a step, the number of its finished parts, and the number of all."""
 
@@ -187,7 +192,7 @@ def silent(_step: str, _done: int, _total: int) -> None:
 class QuantizationOptions:
     """The quantization of a PyTorch model.
 
-    Raises InvalidOptionError for an unknown ``io_dtype``.
+    Raises InvalidOptionError for an unknown ``io_dtype`` or ``observer``.
 
     >>> QuantizationOptions(io_dtype="int8", keep_float=["classifier.*"]).io_dtype
     'int8'
@@ -201,15 +206,25 @@ class QuantizationOptions:
     training mode; int8 scales come from the values it sees there, and ``calibration`` is not needed. The original model stays as it
     is."""
 
-    io_dtype: str = FLOAT32
+    io_dtype: str = option(FLOAT32, "Type of the .pte's inputs and outputs (PyTorch models).", choices=IO_DTYPES)
     """The type of inputs and outputs: ``float32``, with quantization on the CPU, or ``int8``."""
+
+    observer: str = option(
+        HISTOGRAM, "Observer that chooses the ranges of activations (PyTorch models).", choices=OBSERVERS
+    )
+    """The observer that chooses the ranges of activations from calibration: ``histogram`` has the smallest squared error,
+    ``minmax`` the smallest and the largest value, ``percentile`` all but 0.01 % of the values, ``entropy`` the smallest
+    divergence. Training has ranges of its own."""
 
     channels_last: bool | None = None
     """True: the program takes and returns images with the channels innermost, which saves a transpose at each input and
     output. None: as the example inputs are in memory. ``run`` accepts either."""
 
     def __post_init__(self) -> None:
-        check_choice("io_dtype", self.io_dtype, IO_DTYPES)
+        for name, flag in flags_of(type(self)).items():
+            flag.check(getattr(self, name))
+        if self.train_fn is not None and self.observer != HISTOGRAM:
+            raise InvalidOptionError("observer: training has ranges of its own. Leave observer out with train_fn.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +255,25 @@ class DelegationOptions:
     any_runtime: bool = False
     """True permits CPU fallbacks for which ExecuTorch's runtime on this machine has no kernel, for another runtime that
     has one. Otherwise such a program is an error, since it would not load here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataOptions:
+    """The way from calibration data, such as a folder of pictures, to a PyTorch model's inputs.
+
+    >>> DataOptions(preprocess="resize=256,crop=224,mean=0.485:0.456:0.406,std=0.229:0.224:0.225").sample_rate is None
+    True
+    """
+
+    preprocess: str | Callable[[Any], Any] | None = None
+    """The steps from a picture or a sound to the model's input, as the text above; or ``file.py:function``, or a function, that takes
+    a picture of Pillow, or a sound's values, and returns the input. docs/data.md has the steps."""
+
+    sample_rate: int | None = None
+    """The rate in Hz that WAV files are resampled to. None: as they are."""
+
+    calibration_samples: int | None = None
+    """At most so many samples, evenly spread over the data. None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +325,7 @@ GROUPS: Mapping[str, type] = {
     "options": CompileOptions,
     "quantization": QuantizationOptions,
     "delegation": DelegationOptions,
+    "data": DataOptions,
     "loading": LoadingOptions,
     "outputs": OutputOptions,
 }

@@ -83,12 +83,14 @@ UNION_TYPE = 0
 UNION_VALUE = 1
 KERNEL_CALL, DELEGATE_CALL = 1, 2
 """Members of the union InstructionArguments; those behind them are moves, jumps and frees."""
-INT, BOOL, DOUBLE, TENSOR = 2, 3, 4, 5
+INT, BOOL, DOUBLE, TENSOR, STRING = 2, 3, 4, 5, 6
 """Members of the union KernelTypes that are read."""
 CALL_INDEX = 0
 CALL_ARGUMENTS = 1
 TENSOR_TYPE = 0
 TENSOR_SIZES = 2
+TENSOR_DIM_ORDER = 3
+TENSOR_SHAPE_DYNAMISM = 8
 
 SCALAR_TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 6: "float32", 7: "float64", 11: "bool"}
 """The types of scalar_type.fbs that inputs and outputs of our delegates can have; others keep their number."""
@@ -96,13 +98,16 @@ SCALAR_TYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 6: "f
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor. The delegate's payload has its order in memory (``payload.Format``)."""
+    """A tensor. ``order`` has its axes in memory order, the innermost last. ``free`` is True where the shape is an upper
+    bound. Inputs and outputs of a delegate have their order in memory in its payload, too (``payload.Format``)."""
 
     dtype: str
     shape: tuple[int, ...]
+    order: tuple[int, ...] = field(default=(), compare=False)
+    free: bool = field(default=False, compare=False)
 
 
-Value = TensorValue | int | float | None
+Value = TensorValue | int | float | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method of the program. Values that are neither tensors nor numbers are None."""
+    """One method of the program. Values that are neither tensors, numbers nor texts are None."""
 
     name: str
     values: tuple[Value, ...]
@@ -167,6 +172,19 @@ def methods(data: bytes, name: str = "model.pte") -> list[Method]:
         raise InvalidProgramError(
             f"'{name}' is damaged: its flatbuffer can't be read. Compile the model again."
         ) from error
+
+
+PREPROCESSING = "preprocessing"
+"""The method that returns the preprocessing of the calibration data as text."""
+
+
+def preprocessing(found: list[Method]) -> str:
+    """Return the preprocessing that a file states among its methods; empty where it states none."""
+    for method in found:
+        if method.name == PREPROCESSING and len(method.outputs) == 1 and not method.inputs:
+            value = method.values[method.outputs[0]]
+            return value if isinstance(value, str) else ""
+    return ""
 
 
 def _method(program: Table, plan: Table, segment_base: int) -> Method:
@@ -209,6 +227,8 @@ def _value(table: Table) -> Value:
         return table.table(UNION_VALUE).number(0, "<B")
     if kind == DOUBLE:
         return table.table(UNION_VALUE).real(0)
+    if kind == STRING:
+        return table.table(UNION_VALUE).content(0).decode()
     if kind != TENSOR:
         return None
     tensor = table.table(UNION_VALUE)
@@ -216,6 +236,8 @@ def _value(table: Table) -> Value:
     return TensorValue(
         dtype=SCALAR_TYPES.get(number, f"type {number}"),
         shape=tensor.numbers(TENSOR_SIZES, "<i"),
+        order=tensor.numbers(TENSOR_DIM_ORDER, "<B"),
+        free=tensor.number(TENSOR_SHAPE_DYNAMISM, "<b") != 0,
     )
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Packages of third parties: their warnings, and their absence."""
+"""Packages of third parties: their warnings, their absence, and the many objects that they make."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import warnings
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from openneutron.errors import MissingToolError
 
 PACKAGES = ("torch", "torchao", "executorch")
+DEMO_PACKAGES = (*PACKAGES, "sklearn")
+"""sklearn is the module of the package scikit-learn."""
 
 
 @contextmanager
@@ -27,15 +30,45 @@ def suppressed() -> Iterator[None]:
 
 
 @contextmanager
+def older_objects_kept() -> Iterator[None]:
+    """Exempt the objects that exist already from garbage collection while the block runs.
+
+    An imported torch is a million objects. A full collection goes through all of them, and finds nothing. Nothing changes
+    where the process has exempted objects itself.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextmanager
 def needs_pytorch(what: str) -> Iterator[None]:
     """Raise MissingToolError where an import in the block fails because a package of the PyTorch extra is not
     installed."""
+    with _needs(what, PACKAGES, "pip install 'openneutron[pytorch]'. An int8 .tflite compiles and runs without."):
+        yield
+
+
+@contextmanager
+def needs_demo(what: str) -> Iterator[None]:
+    """Raise MissingToolError where an import in the block fails because a package of the extra ``demo`` is not
+    installed."""
+    with _needs(what, DEMO_PACKAGES, "pip install 'openneutron[demo]'."):
+        yield
+
+
+@contextmanager
+def _needs(what: str, packages: tuple[str, ...], suggestion: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in PACKAGES:
+        if error.name is None or error.name.split(".")[0] not in packages:
             raise
         raise MissingToolError(
-            f"{what} {', '.join(PACKAGES)}; '{error.name}' is not installed. In the checkout: "
-            "pip install '.[pytorch]'. An int8 .tflite compiles and runs without."
+            f"{what} {', '.join(packages)}; '{error.name}' is not installed: {suggestion}"
         ) from error

@@ -129,7 +129,7 @@ def test_a_model_in_memory_is_not_loaded() -> None:
 
 def test_the_parameters_are_those_of_the_front_end() -> None:
     parameters = list(inspect.signature(openneutron.compile).parameters)
-    assert len(parameters) - len(["model", "unknown"]) == 11
+    assert len(parameters) - len(["model", "unknown"]) == 12
     assert [*inspect.signature(compile_module).parameters] == [
         name for name in parameters if name not in ("loading", "outputs", "cache", "progress", "unknown")
     ]
@@ -178,6 +178,7 @@ def test_options_that_a_tflite_has_no_use_for(options: dict[str, object], said: 
         ("sram_budget", " Pass options=CompileOptions(sram_budget=...)."),
         ("keep_float", " Pass quantization=QuantizationOptions(keep_float=...)."),
         ("must_delegate", " Pass delegation=DelegationOptions(must_delegate=...)."),
+        ("preprocess", " Pass data=DataOptions(preprocess=...)."),
         ("trust", " Pass loading=LoadingOptions(trust=...)."),
         ("kernel_selection", " Pass outputs=OutputOptions(kernel_selection=...)."),
         ("fetch_constants_to_sram", " Did you mean options=CompileOptions(prefetch_constants=...)?"),

@@ -14,6 +14,7 @@ import openneutron
 EXPORTS = {
     "CompileOptions",
     "CustomDelegationOptions",
+    "DataOptions",
     "DelegationOptions",
     "LoadingOptions",
     "NeutronCompileSpecBuilder",
@@ -24,6 +25,7 @@ EXPORTS = {
     "QuantizationOptions",
     "calibrate_and_quantize",
     "compile",
+    "evaluate",
     "export_bundle",
     "generate_neutron_compile_spec",
     "load",

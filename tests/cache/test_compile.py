@@ -15,10 +15,11 @@ import pytest
 
 import openneutron
 from openneutron import CompileOptions, litert
-from openneutron.cache import programs
+from openneutron.cache import fronts, programs
 from openneutron.cache.programs import key_of, read, written
 from openneutron.cli import main
 from openneutron.compiler import compile_graph
+from openneutron.compiler.search.pareto import Point
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import Graph
 from openneutron.targets import get
@@ -171,3 +172,31 @@ def test_the_command_keeps_a_cache_and_two_may_use_it_at_once(tmp_path: Path) ->
 def test_the_command_refuses_a_file_as_cache(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", str(model), "-q", "-o", str(tmp_path / "out.tflite"), "--cache", str(model)]) == 2
     assert capsys.readouterr().err == f"error: cache: '{model}' can't be used as a folder: File exists.\n"
+
+
+def test_pareto_searches_a_model_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, searched = tmp_path / "net.tflite", []
+    path.write_bytes(litert.write(cifarnet()))
+    inner = fronts.pareto
+
+    def counted(graph: Graph, *others: Any) -> Any:
+        searched.append(graph.name)
+        return inner(graph, *others)
+
+    monkeypatch.setattr(fronts, "pareto", counted)
+    command, cached = ["pareto", str(path), "--json"], ["--cache", str(tmp_path / "cache")]
+    texts = []
+    for arguments in (command, [*command, *cached], [*command, *cached], [*command, *cached, "--effort", "high"]):
+        assert main(arguments) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] == texts[2]
+    assert len(searched) == 3
+
+
+def test_points_survive_their_entry() -> None:
+    points = (Point(1024, 50), Point(2048, 40))
+    assert fronts.read(fronts.written(points)) == points
+    for wrong in (b"", b"[[1]]", b"[1]", b"{}}"):
+        assert fronts.read(wrong) is None

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.cli.model_source import PythonFunction, check_early
+from openneutron.cli.model_source import DataParameters, check_early
 from openneutron.errors import InvalidModelError
+from openneutron.python_function import PythonFunction
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ from openneutron.errors import InvalidModelError
 )
 def test_a_function_that_may_be_there(tmp_path: Path, text: str) -> None:
     (tmp_path / "m.py").write_bytes(text.encode("latin-1"))
-    check_early(PythonFunction(tmp_path / "m.py", "net"), None, None)
+    check_early(PythonFunction(tmp_path / "m.py", "net"), DataParameters(), None)
 
 
 @pytest.mark.parametrize(
@@ -47,5 +48,5 @@ def test_a_function_that_may_be_there(tmp_path: Path, text: str) -> None:
 def test_a_function_that_is_not_there(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "m.py").write_text(text)
     with pytest.raises(InvalidModelError) as caught:
-        check_early(PythonFunction(tmp_path / "m.py", "net"), None, None)
+        check_early(PythonFunction(tmp_path / "m.py", "net"), DataParameters(), None)
     assert str(caught.value) == message

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import sys
 from pathlib import Path
@@ -44,9 +45,9 @@ def test_a_missing_package_and_a_wrong_version_say_what_to_do() -> None:
     wanted = [Requirement("no-such-package", ">=1", ""), Requirement("numpy", "==1.0", "pytorch")]
     missing, wrong = map(checks.package_check, wanted)
     assert (missing.state, missing.found) == (State.BROKEN, "not installed")
-    assert missing.to_do == "in the checkout: pip install ., or this alone: pip install 'no-such-package>=1'"
+    assert missing.to_do == "pip install openneutron, or this alone: pip install 'no-such-package>=1'"
     assert wrong.state is State.BROKEN
-    assert wrong.to_do == "in the checkout: pip install '.[pytorch]', or this alone: pip install 'numpy==1.0'"
+    assert wrong.to_do == "pip install 'openneutron[pytorch]', or this alone: pip install 'numpy==1.0'"
 
 
 def test_a_missing_compiler_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -59,6 +60,34 @@ def test_a_missing_compiler_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch,
         "Install one (Debian: apt install g++), or set CXX to yours."
     )
     assert checks.delegate_check(found).found == "needs a C++ compiler"
+
+
+def test_a_package_with_the_delegate_takes_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from openneutron.pytorch.run import delegate
+    from openneutron.pytorch.run.compile_delegate import file_name
+
+    monkeypatch.setattr(delegate, "INCLUDED", tmp_path)
+    monkeypatch.setattr(checks, "delegate_check", lambda compiler: FINE if compiler is None else compiler)
+    package = delegate.executorch_package()
+    (tmp_path / file_name("0.1", package)).touch()
+    assert not checks.delegate_is_included()
+    (tmp_path / file_name(importlib.metadata.version("executorch"), package)).touch()
+    assert checks.delegate_is_included()
+    found = [check.what for check in checks.all_checks(lambda *_: None)]
+    assert found.count("C++ compiler") == 1 and found[-1] == "C++ compiler" and "cache for the delegate" not in found
+
+
+def test_headers_of_another_build_have_another_delegate(tmp_path: Path) -> None:
+    from openneutron.pytorch.run.compile_delegate import HEADERS, file_name
+
+    headers = tmp_path / "include" / HEADERS
+    headers.mkdir(parents=True)
+    (headers / "a.h").write_text("int a;")
+    first = file_name("1.5.1", tmp_path)
+    (headers / "a.h").write_text("long a;")
+    changed = file_name("1.5.1", tmp_path)
+    (headers / "a.h").rename(headers / "b.h")
+    assert len({first, changed, file_name("1.5.1", tmp_path), file_name("1.5.2", tmp_path)}) == 4
 
 
 def test_a_driver_that_was_not_built_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -119,6 +148,6 @@ def test_targets_and_version(openneutron: Command) -> None:
     ended = openneutron("targets")
     row = " ".join(ended.out.splitlines()[1].split())
     assert row == "imxrt700 NXP i.MX RT700, eIQ Neutron N3-64 64 324 MHz 7,680 KiB yes"
-    said = json.loads(openneutron("targets", "--json").out)
+    said = json.loads(openneutron("targets", "--json").out)["targets"]
     assert [target["name"] for target in said if target["compiled_for"]] == ["imxrt700"]
     assert said[0]["numbers"]["clock"]["source"].startswith("published")

@@ -70,7 +70,7 @@ class Odd(Exception):
         (
             ModuleNotFoundError("no", name="rich.table"),
             2,
-            "error: the package 'rich.table' is not installed. In the checkout: pip install .",
+            "error: the package 'rich.table' is not installed. Install the package again: pip install openneutron.",
         ),
         (
             ModuleNotFoundError("no", name="openneutron.gone"),
@@ -270,11 +270,13 @@ def test_what_can_be_refused_is_refused_before_pytorch_is_loaded(folder: Path) -
         ("explain", "broken.py:net"): "'broken.py:net', line 1: SyntaxError: invalid syntax",
         ("explain", "cifarnett"): "there is no built-in model 'cifarnett'. Did you mean 'cifarnet'?",
         ("compile", "net.py:net", "--calibration", "none"): "--calibration: 'none' does not exist.",
-        ("compile", "net.py:net", "--calibration", "empty"): "--calibration: there are no .npy files in 'empty'.",
+        ("compile", "net.py:net", "--calibration", "empty"): (
+            "--calibration: there are no samples in 'empty': no .png, .jpg, .jpeg, .bmp, .wav, .npy files, nor class folders of them."
+        ),
         ("compile", "net.py:net", "--weights", "w.pt"): "--weights: 'w.pt' does not exist.",
         ("compile", "net.py:net", "-o", "no/x.pte"): "'no/x.pte' can't be written: No such file or directory.",
         ("compile", "net.py:net", "--intermediates", "net.py"): "'net.py' can't be used as a folder: File exists.",
-        ("explain", "net.py:net"): "PyTorch models take torch, torchao, executorch; 'torch' is not installed.",
+        ("explain", "net.py:net"): "PyTorch models take torch, torchao, executorch; 'torch' is not installed: pip",
     }
     program = (
         "import sys, json\n"

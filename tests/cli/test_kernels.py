@@ -102,6 +102,8 @@ def test_the_list_has_variants(openneutron: Command, folder: Path) -> None:
     selection = KernelSelection(US, ("softmax_s8", "compare_s8:equal", "compare_s8:less"))
     (folder / "two.c").write_text(selection.text())
     assert json.loads(openneutron("kernels", "list", "two.c", "--json").out) == {
+        "schema_version": 1,
+        "command": "kernels list",
         "file": "two.c",
         "compiler": US,
         "microcode_format": "0x4F4E0002",

@@ -148,5 +148,5 @@ def test_without_pytorch_it_says_what_to_install(command: str, what: str, folder
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: {what} torch, torchao, executorch; '")
     assert done.stderr.endswith(
-        "' is not installed. In the checkout: pip install '.[pytorch]'. An int8 .tflite compiles and runs without.\n"
+        "' is not installed: pip install 'openneutron[pytorch]'. An int8 .tflite compiles and runs without.\n"
     )

@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from openneutron.cli.model_source import BUILT_IN, BuiltInModel, ExportedFile, PythonFunction, check_early, parse
+from openneutron.cli.model_source import BUILT_IN, BuiltInModel, DataParameters, ExportedFile, check_early, parse
 from openneutron.cli.pytorch_source import Loaded, load, samples
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.python_function import PythonFunction
 from openneutron.pytorch.source import models
 from openneutron.pytorch.source.exporting import ModelInputs, aten_graph
 
@@ -89,12 +90,12 @@ def test_a_built_in_model_and_its_samples() -> None:
     source = BuiltInModel("autoencoder")
     loaded = load(source)
     assert [tuple(value.shape) for value in loaded.call.args] == [(1, 640)]
-    assert len(samples(source, loaded, None, None)) == 32
+    assert len(samples(source, loaded, DataParameters(), None)) == 32
 
 
 def test_an_unknown_built_in_model_names_the_nearest() -> None:
     with pytest.raises(InvalidModelError) as caught:
-        check_early(BuiltInModel("mobilnet-v2"), None, None)
+        check_early(BuiltInModel("mobilnet-v2"), DataParameters(), None)
     assert str(caught.value) == (
         "there is no built-in model 'mobilnet-v2'. Did you mean 'mobilenet_v2' or 'mobilenet_v1'? There are autoencoder, "
         "cifarnet, ds_cnn, mobilenet_v1, mobilenet_v2, mobilenet_v3_small, resnet8, tcn, unet, transformer_encoder, vww."
@@ -155,7 +156,7 @@ def test_numbers_and_keywords_of_an_exported_program_are_part_of_it(tmp_path: Pa
     source = ExportedFile(tmp_path / "net.pt2")
     loaded = load(source)
     np.savez(tmp_path / "set.npz", input0=np.ones((4, 2), np.float32), input1=np.zeros((4, 2), np.float32))
-    found = samples(source, loaded, tmp_path / "set.npz", None)
+    found = list(samples(source, loaded, DataParameters(str(tmp_path / "set.npz")), None))
     assert [(args[1], list(kwargs)) for args, kwargs in found] == [(3.0, ["y"])] * 4
     assert torch.equal(found[0][0][0], torch.ones(1, 2)) and torch.equal(found[0][1]["y"], torch.zeros(1, 2))
 
@@ -193,7 +194,7 @@ def test_weights_that_do_not_fit(file: Path, tmp_path: Path, content: object, me
 
 def test_weights_that_are_none(file: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError) as caught:
-        check_early(PythonFunction(file, "net"), None, tmp_path / "absent.pt")
+        check_early(PythonFunction(file, "net"), DataParameters(), tmp_path / "absent.pt")
     assert str(caught.value) == f"--weights: '{tmp_path / 'absent.pt'}' does not exist."
     (tmp_path / "w.pt").write_bytes(b"text")
     with pytest.raises(InvalidOptionError) as caught:
@@ -207,14 +208,14 @@ def test_weights_that_are_none(file: Path, tmp_path: Path) -> None:
 def test_calibration_samples_become_tensors(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", np.ones((4, 3), np.float32))
     loaded = Loaded(nn.Linear(3, 2), ModelInputs((torch.zeros(1, 3),), {}))
-    found = samples(PythonFunction(tmp_path, "net"), loaded, tmp_path / "set.npz", None)
+    found = samples(PythonFunction(tmp_path, "net"), loaded, DataParameters(str(tmp_path / "set.npz")), None)
     assert [tuple(value.shape) for (value,) in found] == [(1, 3)] * 4
 
 
 def test_without_a_calibration_set_the_example_inputs_do(file: Path, tmp_path: Path) -> None:
     loaded = Loaded(nn.Linear(3, 2), ModelInputs((torch.zeros(1, 3),), {}))
     for source, weights in ((PythonFunction(file, "net"), None), (BuiltInModel("cifarnet"), tmp_path / "w.pt")):
-        assert samples(source, loaded, None, weights) == [loaded.call.args]
+        assert samples(source, loaded, DataParameters(), weights) == [loaded.call.args]
 
 
 def test_the_names_known_without_pytorch_are_the_built_in_models() -> None:

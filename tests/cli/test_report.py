@@ -20,7 +20,8 @@ def test_the_page_has_the_numbers_of_json_and_of_explain(openneutron: Command, f
     ended = openneutron("report", "mixed.tflite", "-o", "r.html", "--json")
     assert (ended.code, ended.err) == (0, "")
     said = json.loads(ended.out)
-    assert data_of((folder / "r.html").read_text(), "r.html").to_dict() == said
+    data = data_of((folder / "r.html").read_text(), "r.html").to_dict()
+    assert said == {"schema_version": 1, "command": "report", **data}
     explained = json.loads(openneutron("explain", "mixed.tflite", "--json").out)
     for name, value in said["figures"].items():
         if name != "file_bytes":  # explain writes no file

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,8 @@ import numpy as np
 import torch
 
 from openneutron import litert, pte
-from openneutron.isa import kernel_selection, payload
+from openneutron.isa import decode, kernel_selection, payload
+from openneutron.isa.steps import calls
 from openneutron.mixed import FileSimulator
 from openneutron.pytorch.run.runner import Runner
 from tests.support.oracle import random_inputs, reference_outputs
@@ -45,6 +48,12 @@ def test_cifarnet(tmp_path: Path) -> None:
     again, ours = (pte.delegates((tmp_path / f"{name}.pte").read_bytes()) for name in ("again", "ours"))
     assert [item.payload for item in again] == [call.payload]
     assert payload.parse(ours[0].payload).program.header["profile_size"] == 0
+    # The backend makes its map of debug handles of the converter's log: each kernel call, and the end of a run's events.
+    (logged,) = re.findall(r"Neutron to Edge map was created: (.*)", (tmp_path / "backend.log").read_text())
+    handles = ast.literal_eval(logged)
+    events = len(calls(decode(payload.parse(call.payload).program)))
+    assert list(handles) == list(range(events + 1)) and handles[events] == ()
+    assert len([entry for entry in handles.values() if entry]) > events / 2
     runner = Runner("model.pte", buffer)
     for given, want in zip(np.load(tmp_path / "inputs.npy"), np.load(tmp_path / "outputs.npy"), strict=True):
         (got,) = runner.run((torch.from_numpy(given),))

@@ -10,6 +10,7 @@ openneutron.compile in the same process, and again.pte, of the other front end a
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import sys
@@ -64,7 +65,9 @@ def main(folder: Path) -> None:
         edge = edge.transform(NeutronEdgePassManager([RemoveAdditionalQDQClustersPass()]))
         return bytes(edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False)).buffer)
 
+    logging.basicConfig(filename=folder / "backend.log", level=logging.INFO, force=True)
     (folder / "model.pte").write_bytes(lowered())
+    logging.basicConfig(level=logging.WARNING, force=True)
     (pure,) = folder.glob("tag*_pure.et.tflite")
     multiprocessing.set_start_method("spawn", force=True)
     spawned = NeutronConverterManager().convert(pure.read_bytes(), "imxrt700", "tag", use_profiling=True)

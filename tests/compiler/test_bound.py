@@ -14,6 +14,7 @@ from openneutron.compiler import CompileOptions
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.schedule.needs import in_place
 from openneutron.compiler.search.cascade.network import Network, network, segment
+from openneutron.compiler.search.cascade.progress import Paced, Pacing, cycles_of, rounds
 from openneutron.compiler.search.cascade.search import PlanSearch
 from openneutron.compiler.search.cascade.stripes import evaluate
 from openneutron.compiler.search.effort import DEFAULT
@@ -65,6 +66,21 @@ def all_plans(made: Network) -> list[Point]:
         }
         fronts.append(front(points))
     return fronts[-1]
+
+
+@pytest.mark.parametrize("seed", SMALL)
+def test_a_longer_segment_goes_on_with_the_progress_of_a_shorter_one(seed: int) -> None:
+    made = network_of(seed)
+    kept: dict[tuple[int, Pacing], Paced] = {}
+    for end in range(1, len(made.calls) + 1):
+        for first in reversed(range(end)):
+            run = segment(made, first, end)
+            for each in product(range(first, end), (1, 2, 3, 5), (False, True)) if run is not None else ():
+                pacing = Pacing(*each)
+                paced = kept.setdefault((end, pacing), Paced.of(run, pacing))
+                alone = rounds(run, *pacing)
+                assert [*alone[first]][-len(paced.reaching(run)[first]) :] == paced.done[first]
+                assert paced.cycles[first] == cycles_of(run, alone)
 
 
 @pytest.mark.parametrize("seed", SMALL)

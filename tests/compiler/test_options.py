@@ -122,7 +122,7 @@ def test_one_declaration_makes_an_option() -> None:
         print(given["unroll"], given["fuse"])
 
     command.__signature__ = Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    application = typer.Typer()
+    application = typer.Typer(rich_markup_mode=None)
     application.command()(command)
     assert CliRunner().invoke(application, ["--unroll", "6", "--fuse"]).output == "6 True\n"
     assert "Iterations to unroll." in CliRunner().invoke(application, ["--help"]).output

@@ -12,7 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
+import numpy as np
+
+from openneutron.errors import DriverError
 from openneutron.isa import Program, decode
+from openneutron.simulator import Simulator
 from tests.cortex_m33.firmware import Image, execute
 
 FAULT = 254
@@ -123,12 +127,34 @@ class Done:
 def run(image: Image, cases: Sequence[Case], *, count: bool = False) -> list[Done]:
     """Return the result of each case. ``count``: ticks are multiples of INSTRUCTIONS_PER_TICK instructions. Fails where the program
     faults or leaves anything out."""
-    done = execute(image.elf, {"cases": b"".join(case.encoded() for case in cases)}, count=count)
+    done = execute(image.elf, {"cases": encoded(cases)}, count=count)
     assert done.exit_code == 0, (done.exit_code, done.console)
-    reader = _Reader(done.files["results"])
+    return decoded(cases, done.files["results"])
+
+
+def encoded(cases: Sequence[Case]) -> bytes:
+    """Return the file that runner.c reads."""
+    return b"".join(case.encoded() for case in cases)
+
+
+def decoded(cases: Sequence[Case], written: bytes) -> list[Done]:
+    """Return the result of each case, from the file that runner.c writes. Fails where the file has anything else."""
+    reader = _Reader(written)
     results = [_done(case, reader) for case in cases]
     assert reader.at == len(reader.data)
     return results
+
+
+def inputs_and_outputs(program: Program, random: np.random.Generator) -> tuple[bytes, bytes]:
+    """Return random inputs, zeros where those can't be the indices that some are, and the host's outputs."""
+    with Simulator(program) as simulator:
+        inputs = [random.integers(0, 256, item["size"], np.uint8) for item in simulator.microcode.inputs]
+        try:
+            outputs = simulator.run(inputs)
+        except DriverError:
+            inputs = [np.zeros_like(values) for values in inputs]
+            outputs = simulator.run(inputs)
+    return b"".join(data.tobytes() for data in inputs), b"".join(data.tobytes() for data in outputs)
 
 
 class _Reader:

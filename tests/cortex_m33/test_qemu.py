@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.errors import DriverError
 from openneutron.isa import Program
 from openneutron.options import CALLER
-from openneutron.simulator import Simulator
-from tests.cortex_m33.cases import MOST_STACK, Case, Flag, run
+from tests.cortex_m33.cases import MOST_STACK, Case, Flag, inputs_and_outputs, run
 from tests.cortex_m33.firmware import SIZE, SPEED, image, library
 from tests.cortex_m33.instructions import BUILDS
 from tests.support import random_graphs
@@ -21,18 +19,6 @@ from tests.support.fuzz_seeds import seeds
 from tests.support.oracle import TARGET
 
 FETCH = CompileOptions(io_place=CALLER, prefetch_constants=True)
-
-
-def inputs_and_outputs(program: Program, random: np.random.Generator) -> tuple[bytes, bytes]:
-    """Random inputs, zeros where those can't be the indices that some are, and what the host makes of them."""
-    with Simulator(program) as simulator:
-        inputs = [random.integers(0, 256, item["size"], np.uint8) for item in simulator.microcode.inputs]
-        try:
-            outputs = simulator.run(inputs)
-        except DriverError:
-            inputs = [np.zeros_like(values) for values in inputs]
-            outputs = simulator.run(inputs)
-    return b"".join(data.tobytes() for data in inputs), b"".join(data.tobytes() for data in outputs)
 
 
 def run_like_the_host(

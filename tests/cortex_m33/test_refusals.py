@@ -10,35 +10,10 @@ import pytest
 from openneutron.isa import Program
 from tests.cortex_m33.cases import Case, Misuse, run
 from tests.cortex_m33.firmware import image, library
+from tests.cortex_m33.misuse import CHECK_AND_PREPARE, RUN
 from tests.cortex_m33.models import model, on_the_host, random_inputs
 from tests.support.altered_programs import CODES
 from tests.support.refusals import REFUSALS, code
-
-CHECK_AND_PREPARE = {
-    Misuse.NULL_CONFIG: ("NULL", "NULL"),
-    Misuse.NULL_MICROCODE: ("NULL", "NULL"),
-    Misuse.NULL_WEIGHTS: ("NULL", "NULL"),
-    Misuse.NULL_HANDLE: ("accepted", "NULL"),
-    Misuse.NULL_CONTEXT: ("accepted", "NULL"),
-    Misuse.ODD_MICROCODE: ("ALIGNMENT", "ALIGNMENT"),
-    Misuse.ODD_WEIGHTS: ("ALIGNMENT", "ALIGNMENT"),
-    Misuse.ODD_CONTEXT: ("accepted", "ALIGNMENT"),
-    Misuse.NOT_INITIALISED: ("accepted", "STATE"),
-}
-RUN = {
-    Misuse.SUSPENDED: "STATE",
-    Misuse.UNPREPARED: "HANDLE",
-    Misuse.NO_HANDLE: "HANDLE",
-    Misuse.NULL_DATA: "NULL",
-    Misuse.NULL_INPUTS: "NULL",
-    Misuse.NULL_INPUT: "NULL",
-    Misuse.NULL_OUTPUTS: "NULL",
-    Misuse.NULL_OUTPUT: "NULL",
-    Misuse.NULL_SCRATCH: "NULL",
-    Misuse.NULL_PREFETCH: "NULL",
-    Misuse.ODD_SCRATCH: "ALIGNMENT",
-    Misuse.ODD_PREFETCH: "ALIGNMENT",
-}
 
 
 @pytest.fixture(scope="module")

@@ -272,4 +272,4 @@ def test_profile_reaches_the_inspector(tmp_path: Path) -> None:
     )
     events = [event for block in inspector.event_blocks for event in block.events if event.is_delegated_op]
     assert [(event.delegate_debug_identifier, event.perf_data.raw) for event in events] == [(0, [100]), (1, [50])]
-    assert [event.delegate_debug_metadatas for event in events] == [[b"\0"], [b"\1"]]
+    assert [event.delegate_debug_metadatas for event in events] == [[b"\1"], [b"\2"]]

@@ -53,10 +53,11 @@ def built(folder: Path, *options: str) -> str:
     return said
 
 
-def execute(program: Path) -> subprocess.CompletedProcess[str]:
+def execute(program: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """A program for mps2-an505 in QEMU."""
     quiet = ["-display", "none", "-monitor", "none", "-serial", "none"]
-    command = [required("qemu-system-arm"), "-M", "mps2-an505", *quiet, *SEMIHOSTING, "-kernel", str(program)]
+    command = [required("qemu-system-arm"), "-M", "mps2-an505", *quiet, *SEMIHOSTING, *options]
+    command += ["-kernel", str(program)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 

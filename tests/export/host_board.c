@@ -7,3 +7,6 @@
 void board_init(void) {}
 void board_print(const char *text) { fputs(text, stdout); }
 uint32_t board_stack_used(void) { return 0; }
+#if OPENNEUTRON_PROFILE_BYTES > 0
+const char *board_counter(void) { return "modelled cycles"; }
+#endif

@@ -11,7 +11,7 @@ static uint8_t results[OPENNEUTRON_OUTPUT_BYTES];
 
 int main(void) {
     void *outputs[] = {results};
-    const NeutronEvent *events = openneutron_profile_events();
+    const NeutronEvent *events = openneutron_profile_events(0);
     if (events == NULL || openneutron_init() != ENONE) return 1;
     if (openneutron_run(openneutron_golden_inputs, outputs) != ENONE) return 1;
     for (uint32_t i = 0; i < OPENNEUTRON_PROFILE_BYTES / sizeof *events && events[i].start.opCode != 0; ++i) {

@@ -11,9 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from openneutron import targets
 from openneutron.cli import main
+from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.export import export_bundle
-from tests.export.bundles import built, compiled_tflite, run
+from openneutron.isa.facts import facts_of
+from scripts.published_networks import cifarnet
+from tests.export.bundles import built, compiled_tflite, execute, run
+from tests.support.litert_files import graph_file
 from tests.support.tools import required
 
 KWS_TENSORS = 16000
@@ -87,3 +92,24 @@ def test_constants_are_fetched_from_flash(shared_models: Path, tmp_path: Path) -
     assert memory["arena and prefetch buffer"] == bundle.memory["arena"] + bundle.memory["prefetch"]
     done = run(tmp_path / "bundle")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_profiled_example_prints_what_the_command_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """QEMU counts instructions, the same in each run."""
+    required("arm-none-eabi-gcc")
+    required("qemu-system-arm")
+    graph = cifarnet()
+    program = compile_graph(graph, targets.get("imxrt700"), CompileOptions(profile=True)).program
+    model, csv = tmp_path / "cifarnet.tflite", tmp_path / "run.csv"
+    model.write_bytes(graph_file(graph, program))
+    export_bundle(model, tmp_path / "bundle")
+    built(tmp_path / "bundle", "-DOPENNEUTRON_WERROR=ON")
+    said = [execute(tmp_path / "bundle" / "build" / "example.elf", "-icount", "shift=0") for _ in range(2)]
+    assert said[0].returncode == 0 and said[0].stderr == said[1].stderr
+    csv.write_text(said[0].stdout + said[0].stderr)
+    assert main(["profile", "--from", str(csv), str(model), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["unit_of_time"] == "instructions"
+    times = {row["name"]: row["time"] for row in data["rows"]}
+    assert list(times) == [item.layer for item in facts_of(program)]
+    assert max(times, key=lambda layer: times[layer]) == "conv_2d_2"

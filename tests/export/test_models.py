@@ -23,6 +23,7 @@ from openneutron.export.deployment import Place, Where
 from openneutron.export.read import read_pte
 from openneutron.ir import Node
 from openneutron.isa.payload import Format, Payload
+from openneutron.profiling.device_csv import read_device_csv
 from openneutron.simulator import Simulator
 from scripts.published_networks import cifarnet
 from tests.export.bundles import checked_on_the_host, host_program, piped
@@ -179,6 +180,11 @@ def test_a_profile(tmp_path: Path) -> None:
     wanted = "".join(f"{event.kernel} {event.stop_cycles - event.start_cycles}\n" for event in events)
     assert wanted.count("\n") > 5
     assert piped(built, [], b"").decode() == wanted
+    printed = checked_on_the_host(tmp_path / "bundle", tmp_path).stdout
+    unit, times = read_device_csv("stdout", printed, [("program", program)])
+    assert unit == "modelled cycles"
+    assert sum(item.time for item in times.values()) == program.header["cycles_low"]
+    assert sorted(times) == [(program.header["microcode_crc"], index) for index in range(len(times))]
 
 
 def test_the_header_is_cpp_too(tmp_path: Path) -> None:

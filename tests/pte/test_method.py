@@ -40,7 +40,7 @@ def value(theirs: Any) -> Any:
         return TensorValue(
             {"CHAR": "int8", "FLOAT": "float32", "LONG": "int64"}[theirs.scalar_type.name], tuple(theirs.sizes)
         )
-    field = {"Int": "int_val", "Bool": "bool_val", "Double": "double_val"}.get(kind)
+    field = {"Int": "int_val", "Bool": "bool_val", "Double": "double_val", "String": "string_val"}.get(kind)
     return None if field is None else getattr(theirs, field)
 
 

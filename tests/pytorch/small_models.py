@@ -47,7 +47,7 @@ class Compiled:
         """The graphs' operators, partition by partition, without the transposes at their borders."""
         return [
             node.op
-            for graph in (part.lowered.graph for part in self.program.partitions)
+            for graph in (part.graph for part in self.program.partitions)
             for node in graph.nodes
             if node.op != "transpose" or (node.inputs[0] not in graph.inputs and node.name not in graph.outputs)
         ]
@@ -72,10 +72,10 @@ def compiled(
 def assert_same_as_litert(program: CompiledModel) -> None:
     """Every partition's program computes LiteRT's bytes."""
     for part in program.partitions:
-        inputs = random_inputs(part.lowered.graph, 3)
-        wanted = reference_outputs(part.lowered.graph, inputs)
+        inputs = random_inputs(part.graph, 3)
+        wanted = reference_outputs(part.graph, inputs)
         for got, want in zip(simulated_outputs(part.compiled, inputs), wanted, strict=True):
-            np.testing.assert_array_equal(got, want, str(part.lowered.graph))
+            np.testing.assert_array_equal(got, want, str(part.graph))
 
 
 def outputs_of(result: Any) -> tuple[torch.Tensor, ...]:
@@ -85,9 +85,7 @@ def outputs_of(result: Any) -> tuple[torch.Tensor, ...]:
 def steps_apart(small: Compiled) -> np.ndarray:
     """Distances, in steps of the outputs' scales, of what ExecuTorch runs from the quantized PyTorch module."""
     program = small.program
-    scales = [
-        part.lowered.graph[border.tensor].quant.scale for part in program.partitions for border in part.lowered.outputs
-    ]
+    scales = [part.graph[name].quant.scale for part in program.partitions for name in part.graph.outputs]
     apart = []
     for inputs in small.inputs:
         with torch.no_grad():

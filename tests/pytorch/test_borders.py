@@ -95,7 +95,7 @@ def test_int8_borders_are_for_what_is_quantized(channels_last: bool) -> None:
     assert torch.equal(real(program, 0, outputs[0]), wanted[0])
     for got, want in zip(outputs[1:], wanted[1:], strict=True):
         assert torch.equal(got, want)
-    graphs = [part.lowered.graph for part in program.partitions]
+    graphs = [part.graph for part in program.partitions]
     moves = [node for graph in graphs for node in graph.nodes if node.op == "transpose"]
     # Channels-last images are passed as they lie; others are moved on the way in and out.
     assert len(moves) == (0 if channels_last else 2)

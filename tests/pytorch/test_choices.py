@@ -126,7 +126,7 @@ def _compiled(
 
 
 def _operators(program: CompiledModel) -> list[str]:
-    nodes = [node for part in program.partitions for node in part.lowered.graph.nodes]
+    nodes = [node for part in program.partitions for node in part.graph.nodes]
     return [node.op for node in nodes if node.op != "transpose"]
 
 

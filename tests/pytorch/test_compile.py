@@ -56,9 +56,9 @@ def test_partly_delegated_models_compute_the_same_in_any_layout(channels_last: b
     (output,) = program.run(*EXAMPLE)
     layout = torch.channels_last if channels_last else torch.contiguous_format
     (wanted,) = outputs_of(program.quantized(EXAMPLE[0].contiguous(memory_format=layout)))
-    step = program.partitions[1].lowered.graph[program.partitions[1].lowered.outputs[0].tensor].quant.scale
+    step = program.partitions[1].graph[program.partitions[1].graph.outputs[0]].quant.scale
     assert float((output - wanted).abs().max()) <= 2.01 * step
-    transposes = [n for part in program.partitions for n in part.lowered.graph.nodes if n.op == "transpose"]
+    transposes = [n for part in program.partitions for n in part.graph.nodes if n.op == "transpose"]
     assert len(transposes) == (4 if on_npu and not channels_last else 0)
 
 
@@ -66,7 +66,7 @@ def test_int8_borders() -> None:
     program = openneutron.compile(
         whole(), EXAMPLE, calibration=[EXAMPLE], quantization=QuantizationOptions(io_dtype="int8")
     )
-    graph = program.partitions[0].lowered.graph
+    graph = program.partitions[0].graph
     quant = graph[graph.inputs[0]].quant
     stored = torch.clamp(torch.round(EXAMPLE[0] / quant.scale) + quant.zero_point, -128, 127).to(torch.int8)
     (output,) = program.run(stored)

@@ -110,7 +110,7 @@ def test_what_depends_on_constants_alone_is_computed_once() -> None:
     program = analyse(Constants().eval(), inputs[0], calibration=inputs)
     assert program.delegation.on_cpu == ()
     assert len(program.partitions) == 1
-    operators = [node.op for node in program.partitions[0].lowered.graph.nodes]
+    operators = [node.op for node in program.partitions[0].graph.nodes]
     assert "broadcast_to" not in operators and operators.count("fully_connected") + operators.count("batch_matmul") == 1
     assert_same_as_litert(program)
 

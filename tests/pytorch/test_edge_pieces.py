@@ -55,7 +55,7 @@ def test_pieces_of_a_quantized_model(apart: Callable[[Tensor], Sequence[Tensor]]
     program = analyse(torch.export.export(model, (x,)))
     assert not program.delegation.on_cpu
     (part,) = program.partitions
-    assert sorted(node.op for node in part.lowered.graph.nodes) == sorted(operators.split())
+    assert sorted(node.op for node in part.graph.nodes) == sorted(operators.split())
     assert_same_as_litert(program)
     (got,) = program.run(x)
     assert np.rint(((got - model(x)).abs() / SCALE).max().item()) <= 1

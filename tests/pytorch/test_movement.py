@@ -39,7 +39,7 @@ def test_a_filler_out_of_all_ranges_saturates_in_the_results(filler: float) -> N
     _pad(small.program.quantized, filler)
     program = analyse(torch.export.export(small.program.quantized, small.inputs[0]))
     assert not program.delegation.on_cpu
-    graph = program.partitions[0].lowered.graph
+    graph = program.partitions[0].graph
     quant = graph[graph.outputs[0]].quant
     assert quant is not None
     stored = 127 if filler > 0 else -128
@@ -61,7 +61,7 @@ def test_a_filler_that_only_the_result_holds_is_padded_there() -> None:
     program = analyse(torch.export.export(small.program.quantized, small.inputs[0]))
     assert not program.delegation.on_cpu
     assert_same_as_litert(program)
-    quant = program.partitions[0].lowered.graph[program.partitions[0].lowered.graph.outputs[0]].quant
+    quant = program.partitions[0].graph[program.partitions[0].graph.outputs[0]].quant
     assert quant is not None
     wanted = small.program.quantized(*small.inputs[0])
     wanted = wanted if isinstance(wanted, torch.Tensor) else wanted[0]

@@ -63,7 +63,7 @@ def test_signal_to_noise(small: Compiled) -> None:
 
 
 def scales_of(small: Compiled, operator: str) -> list[float]:
-    graphs = [part.lowered.graph for part in small.program.partitions]
+    graphs = [part.graph for part in small.program.partitions]
     return [graph[node.name].quant.scale for graph in graphs for node in graph.nodes if node.op == operator]
 
 
@@ -83,7 +83,7 @@ def test_a_logarithm_below_the_fixed_scale_widens_it() -> None:
         "near": lambda m, x: torch.log_softmax(x, -1),
     }
     small = assert_delegated(functions, ((2, 5, 6),), most=0.01)
-    graphs = [part.lowered.graph for part in small.program.partitions]
+    graphs = [part.graph for part in small.program.partitions]
     assert sorted(node.op for graph in graphs for node in graph.nodes if node.op in ("log_softmax", "sub")) == [
         *["log_softmax"] * 3,
         *["sub"] * 2,

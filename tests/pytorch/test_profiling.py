@@ -10,33 +10,41 @@ import torch
 import torch.nn.functional as F
 from executorch.devtools import Inspector, parse_etrecord
 from executorch.devtools.inspector import TimeScale
-from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.runtime import Runtime
 
 from openneutron import pte
-from openneutron.isa import payload
+from openneutron.isa import decode, payload
+from openneutron.profiling import delegate_time_scale_converter, parse_delegate_metadata
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.utils import calibrate_and_quantize
 from openneutron.pytorch.run import delegate
+from openneutron.pytorch.run.runner import Runner
 from openneutron.simulator import Simulator
 from tests.pytorch.small_models import IMAGE, Around
 
 SPEC = NeutronTargetSpec("imxrt700")
 
 
-@pytest.mark.parametrize("profiling", [True, False])
-def test_kernel_calls_reach_the_inspector(profiling: bool, tmp_path: Path) -> None:
+def lowered(profiling: bool, etrecord: bool = False) -> tuple[EdgeProgramManager, tuple[torch.Tensor]]:
+    """Return a small quantized network with its delegate call, and its input."""
     torch.manual_seed(3)
     inputs = (torch.randn(IMAGE),)
     model = Around(lambda m, x: F.max_pool2d(F.relu(m.conv(x)), 2)).eval()
     module = calibrate_and_quantize(torch.export.export(model, inputs), [inputs], NeutronQuantizer(SPEC))
     spec = generate_neutron_compile_spec("imxrt700", use_profiling=profiling)
     edge = to_edge_transform_and_lower(
-        torch.export.export(module, inputs), partitioner=[NeutronPartitioner(spec, SPEC)]
+        torch.export.export(module, inputs), partitioner=[NeutronPartitioner(spec, SPEC)], generate_etrecord=etrecord
     )
+    return edge, inputs
+
+
+@pytest.mark.parametrize("profiling", [True, False])
+def test_kernel_calls_reach_the_inspector(profiling: bool, tmp_path: Path) -> None:
+    edge, inputs = lowered(profiling)
     buffer = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False)).buffer
     (found,) = pte.delegates(buffer)
     with Simulator(payload.parse(found.payload).program) as simulator:
@@ -55,17 +63,58 @@ def test_kernel_calls_reach_the_inspector(profiling: bool, tmp_path: Path) -> No
     assert [event.perf_data.raw for event in logged] == [[e.stop_cycles - e.start_cycles] for e in events]
 
 
+def test_the_inspector_names_each_kernel_call(tmp_path: Path) -> None:
+    """Each event has its module and source line, and the Edge program's operators that it computes."""
+    edge, inputs = lowered(True, etrecord=True)
+    program = edge.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=False))
+    program.get_etrecord().save(str(tmp_path / "etrecord.bin"))
+    runner = Runner("net.pte", bytes(program.buffer), traced=True)
+    runner.run(inputs)
+    inspector = Inspector(
+        etdump_data=runner.etdump(),
+        etrecord=str(tmp_path / "etrecord.bin"),
+        delegate_metadata_parser=parse_delegate_metadata,
+        delegate_time_scale_converter=delegate_time_scale_converter(),
+    )
+    logged = [event for block in inspector.event_blocks for event in block.events if event.is_delegated_op]
+    stated = [event.delegate_debug_metadatas for event in logged]
+    found = [(event.name, data["kernel"], data["module"]) for event, data in zip(logged, stated, strict=True)]
+    assert found == [
+        ("0 quantized_decomposed_quantize_per_tensor_default_nhwc", "copy_s8", ""),
+        ("1 conv", "conv_2d_s8", "conv"),
+        ("2 aten_max_pool2d_with_indices_default", "max_pool_2d_s8", ""),
+        ("3 aten_max_pool2d_with_indices_default_transposed", "copy_s8", ""),
+    ]
+    assert [event.op_types for event in logged[1:]] == [
+        ["aten.convolution.default", "aten.relu.default"],
+        *[["aten.max_pool2d_with_indices.default"]] * 2,
+    ]
+    modules = [list(event.module_hierarchy["aten_convolution_default_"].values())[-1][0] for event in logged[1:2]]
+    assert [module.rpartition(".")[2] for module in modules] == ["conv"]
+    assert {data["source"].partition(":")[0] for data in stated} == {"small_models.py"}
+    (delegate_call,) = pte.payloads(bytes(program.buffer))
+    cycles = decode(delegate_call[1].program).cycles
+    assert sum(data["npu_cycles"] for data in stated) == cycles
+    assert sum(event.perf_data.raw[0] for event in logged) == pytest.approx(cycles / 324e3)
+    assert all(data["host_us"] > 0 for data in stated)
+
+
+def test_the_debug_handles_have_numbers_and_names(tmp_path: Path) -> None:
+    """NXP's delegate logs the numbers, and one event more at the end; this project's delegate logs the names."""
+    edge, _ = lowered(True)
+    (part,) = (child for child in edge.exported_program().graph_module.children() if hasattr(child, "meta"))
+    handles = part.meta["debug_handle_map"]
+    numbers, names = list(handles)[:5], list(handles)[5:]
+    assert numbers == [0, 1, 2, 3, 4] and handles[4] == ()
+    assert [name.split(" ")[0] for name in names] == ["0", "1", "2", "3"]
+    assert [handles[name] for name in names] == [handles[number] for number in numbers[:4]]
+    assert all(handles[number] for number in numbers[:4])
+
+
 def test_an_etrecord_with_profiling_names_each_delegated_operator(tmp_path: Path) -> None:
     """The delegate call has the debug handles of its operators, and each handle is a node of the Edge program with its
     module and source line."""
-    torch.manual_seed(3)
-    inputs = (torch.randn(IMAGE),)
-    model = Around(lambda m, x: F.max_pool2d(F.relu(m.conv(x)), 2)).eval()
-    module = calibrate_and_quantize(torch.export.export(model, inputs), [inputs], NeutronQuantizer(SPEC))
-    spec = generate_neutron_compile_spec("imxrt700", use_profiling=True)
-    edge = to_edge_transform_and_lower(
-        torch.export.export(module, inputs), partitioner=[NeutronPartitioner(spec, SPEC)], generate_etrecord=True
-    )
+    edge, _ = lowered(True, etrecord=True)
     edge.to_executorch().get_etrecord().save(str(tmp_path / "etrecord.bin"))
     record = parse_etrecord(str(tmp_path / "etrecord.bin"))
     handles = max(

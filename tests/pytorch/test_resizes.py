@@ -105,8 +105,8 @@ def test_a_model_that_ends_in_a_pixel_shuffle_is_delegated_whole() -> None:
     assert small.reasons == []
     assert [str(node.target) for node in small.program.quantized.graph.nodes if "pixel" in str(node.target)] == []
     (part,) = small.program.partitions
-    assert part.lowered.graph[part.lowered.graph.outputs[0]].shape == (1, 2, 24, 24)
-    assert part.lowered.graph[part.lowered.graph.outputs[0]].quant is not None
+    assert part.graph[part.graph.outputs[0]].shape == (1, 2, 24, 24)
+    assert part.graph[part.graph.outputs[0]].quant is not None
 
 
 def test_windows_as_columns() -> None:

@@ -90,7 +90,7 @@ def test_training_folds_batch_norms() -> None:
     assert small.operators == ["transpose_conv", "slice", "transpose_conv", "transpose_conv"]
     assert_one_call(small, "trained")
     (part,) = small.program.partitions
-    weights = [part.lowered.graph[str(node.inputs[1])] for node in part.lowered.graph.nodes if "conv" in node.op]
+    weights = [part.graph[str(node.inputs[1])] for node in part.graph.nodes if "conv" in node.op]
     assert [len(tensor.quant.scales) for tensor in weights if tensor.quant is not None] == [6, 5, 5]
 
 

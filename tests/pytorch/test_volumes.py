@@ -82,5 +82,5 @@ def test_one_convolution_of_volumes_is_one_of_images() -> None:
     small = compiled(lambda m, x: F.relu(F.conv3d(x, weight)), ((2, 3, 4, 6, 5),))
     assert small.operators.count("conv_2d") == 1
     (part,) = small.program.partitions
-    (shape,) = (part.lowered.graph[node.name].shape for node in part.lowered.graph.nodes if node.op == "conv_2d")
+    (shape,) = (part.graph[node.name].shape for node in part.graph.nodes if node.op == "conv_2d")
     assert shape == (2 * 3, 4, 3, 6)

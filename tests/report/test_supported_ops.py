@@ -9,6 +9,7 @@ from openneutron import ops
 from openneutron.pytorch.operators.decompositions import DECOMPOSITIONS
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.report import supported_ops
+from openneutron.report.lowered_by import lowered_by
 
 
 def test_every_operator_has_its_row_and_every_limit_its_words() -> None:
@@ -45,3 +46,22 @@ def test_functions_and_composites_are_named() -> None:
     assert not {"aten.bernoulli", "aten.relu_", "aten.maximum"} & set(functions)
     table = supported_ops.composites_table()
     assert all(f"`{name}`" in table for name in DECOMPOSITIONS)
+
+
+def test_the_pytorch_operators_of_a_row_are_those_whose_rules_emit_it() -> None:
+    found = lowered_by()
+    assert found["conv_2d"] == ["aten.conv1d.default", "aten.conv2d.default", "aten.convolution.default"]
+    assert found["softmax"] == ["aten._softmax.default", "aten.softmax.int"]
+    assert found["tanh"] == ["aten.tanh.default"]  # and not gelu, whose rule compares with this word
+    assert "aten.relu6.default" in found["relu6"]
+    assert found["hard_swish"] == ["aten.hardswish.default"]
+    rows = {line.split("`")[1]: line for line in supported_ops.litert_table().splitlines()[2:]}
+    assert rows["CONV_2D"].endswith(" `aten.conv1d.default`, `aten.conv2d.default`, `aten.convolution.default` |")
+    assert rows["UNPACK"].endswith(" | - |")
+
+
+def test_pointwise_functions_have_rows_to_filter() -> None:
+    rows = supported_ops.functions_table().splitlines()
+    assert "| `aten.sigmoid` | `LOGISTIC`, or a table |" in rows
+    assert "| `aten.erf` | a table |" in rows
+    assert len(rows) == len(supported_ops.functions()) + 2

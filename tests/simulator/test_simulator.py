@@ -130,3 +130,13 @@ def test_imports_numpy_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_timed_run_has_a_time_for_each_kernel_call() -> None:
+    x = random_bytes(90)
+    with Simulator(programs.inverted_twice()) as simulator:
+        outputs, calls = simulator.timed([x])
+        (want,) = simulator.run([x])
+    np.testing.assert_array_equal(outputs[0], want)
+    assert [call.operator for call in calls] == [0, 1]
+    assert all(call.nanoseconds > 0 for call in calls)

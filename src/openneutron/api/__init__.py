@@ -1,4 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The API of ``import openneutron``: compile a model or file with one call, and open compiled files."""
-
-import openneutron.pytorch  # noqa: F401  (before torch and ExecuTorch, whose warnings on import it turns off)

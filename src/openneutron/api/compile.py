@@ -17,6 +17,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.options import (
     OPEN,
     CompileOptions,
+    DataOptions,
     DelegationOptions,
     LoadingOptions,
     OutputOptions,
@@ -26,7 +27,7 @@ from openneutron.options import (
     silent,
     suggestion,
 )
-from openneutron.third_party import needs_pytorch
+from openneutron.third_party import needs_pytorch, older_objects_kept
 from openneutron.timings import measured, step
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class Arguments(TypedDict, total=False):
     """The keywords of ``compile``, for type checkers."""
 
     example_kwargs: Mapping[str, Any] | None
-    calibration: Iterable[Any] | None
+    calibration: Iterable[Any] | str | os.PathLike[str] | None
+    data: DataOptions
     options: CompileOptions
     quantization: QuantizationOptions
     delegation: DelegationOptions
@@ -82,7 +84,8 @@ def compile(
     example_inputs: Any = None,
     *,
     example_kwargs: Mapping[str, Any] | None = None,
-    calibration: Iterable[Any] | None = None,
+    calibration: Iterable[Any] | str | os.PathLike[str] | None = None,
+    data: DataOptions = DataOptions(),
     options: CompileOptions = CompileOptions(),
     quantization: QuantizationOptions = QuantizationOptions(),
     delegation: DelegationOptions = DelegationOptions(),
@@ -103,17 +106,20 @@ def compile(
             which become part of the program, alone or in tuples, lists and dicts.
         example_kwargs: The arguments that the module takes by keyword.
         calibration: Typical inputs of a model that is not quantized, each a tensor or a tuple as ``example_inputs``, or
-            (tuple, dict) where there are keywords. Larger batches than the example's are split. The int8 scales come
-            from these inputs.
+            (tuple, dict) where there are keywords. Larger batches than the example's are split. Or data as it is stored: the path of
+            a folder of pictures, WAV files or ``.npy`` files, of a ``.npy`` or ``.npz`` file, ``file.py:loader``, a PyTorch
+            Dataset or DataLoader, whose labels are not used. The int8 scales come from these inputs.
+        data: The preprocessing of pictures and sounds, and the number of samples.
         options: The target, the SRAM budget in bytes and the other options of the compiler.
         quantization: Layers that stay float, training, and type and layout of inputs and outputs (PyTorch models).
         delegation: Operators that stay on the CPU, and programs without operators for the NPU.
         loading: Code and modules that the loading of a ``.pt2`` may need.
         outputs: Files to write beside the result.
         name: The model's name in messages; None: the file's name, or "model".
-        cache: A folder that keeps calibrated ranges and compiled partitions for later compiles, up to 1 GiB of them; it is
-            made where it is absent. Compiles have the same result with it. Several processes may use it at once. Its
-            entries are data: nothing in them is executed. With a cache, all calibration samples are in memory at once.
+        cache: A folder that keeps calibrated ranges, models before their compile and compiled partitions for later
+            compiles, up to 1 GiB of them; it is made where it is absent. Compiles have the same result with it. Several
+            processes may use it at once. Its entries are data: nothing in them is executed. With a cache, all calibration
+            samples are in memory at once, and the quantized module of a model from it is made when it is first read.
         progress: A function that is called with the name of a step, the number of its finished parts, and the number of
             all, where a step begins, goes on and ends. A step may be inside another.
         unknown: Refused, with the parameter or the object that the keyword belongs to.
@@ -159,7 +165,12 @@ def compile(
             from openneutron.api.litert import compile_litert
 
             name = name or path.name
-            inputs = {"example_inputs": example_inputs, "example_kwargs": example_kwargs, "calibration": calibration}
+            inputs: dict[str, object] = {
+                "example_inputs": example_inputs,
+                "example_kwargs": example_kwargs,
+                "calibration": calibration,
+            }
+            inputs |= dict.fromkeys(changed(data), True)
             check_for_tflite(name, inputs, options, quantization, delegation)
             result = compile_litert(path, name, options, delegation)
         else:
@@ -171,16 +182,18 @@ def compile(
                 with step("Reading"):
                     program = load_exported(path, loading.trust, loading.imports)
             default = "model" if path is None else path.name
-            result = compile_module(
-                program,
-                example_inputs,
-                example_kwargs,
-                calibration,
-                options,
-                quantization,
-                delegation,
-                name or default,
-            )
+            with older_objects_kept():
+                result = compile_module(
+                    program,
+                    example_inputs,
+                    example_kwargs,
+                    calibration,
+                    data,
+                    options,
+                    quantization,
+                    delegation,
+                    name or default,
+                )
     result = dataclasses.replace(result, timings=clock.timings)
     if written := output_files(result, outputs):
         files.write(written, folder)

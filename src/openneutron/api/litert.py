@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,11 +16,14 @@ from openneutron.api.compile import check_for_tflite
 from openneutron.api.result import CompiledResult
 from openneutron.converter import kernel_selections
 from openneutron.ir import Graph
-from openneutron.mixed import CompiledFile, FileSimulator, compile_file
+from openneutron.mixed import CompiledFile, compile_file
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions, with_changes
 from openneutron.report import Summary, of_compiled_file
 from openneutron.targets import Target
 from openneutron.timings import Timings, measured, step
+
+if TYPE_CHECKING:
+    from openneutron.mixed import FileSimulator
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +109,8 @@ class CompiledLiteRTModel(CompiledResult):
 
     @cached_property
     def _simulator(self) -> FileSimulator:
+        from openneutron.mixed import FileSimulator
+
         return FileSimulator(self.buffer)
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:

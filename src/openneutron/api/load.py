@@ -22,8 +22,8 @@ from openneutron.litert.neutron_graph import OPERATOR_NAME, find
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 from openneutron.mixed import FileSimulator
 from openneutron.pte import KernelCall, methods
-from openneutron.report.loaded import CallProfile, LoadedSummary, ProgramFigures, loaded_table
-from openneutron.report.text import plain
+from openneutron.report.loaded import CallProfile, LoadedSummary, ProgramFigures
+from openneutron.report.notebook import loaded_html, loaded_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +31,9 @@ class LoadedFile:
     """The result of ``openneutron.load``: a compiled ``.pte`` or ``.tflite``.
 
     ``buffer`` is the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
-    the operators that run on the CPU. The file stores neither the reasons for CPU fallbacks nor the operator of the
-    model behind each kernel call.
+    the operators that run on the CPU. ``preprocessing`` states the steps from a picture or sound to the inputs that the model was
+    calibrated with; empty where the file has none. The file does not store the reasons for CPU fallbacks. It stores the operator
+    of the model behind each kernel call where it was compiled with ``profile``: ``openneutron profile`` shows these operators.
 
     >>> import openneutron
     >>> for call in openneutron.load("net.pte").profile():  # doctest: +SKIP
@@ -43,6 +44,7 @@ class LoadedFile:
     buffer: bytes = field(repr=False)
     programs: tuple[tuple[str, Program], ...] = field(repr=False)
     on_cpu: Counter[str] = field(repr=False)
+    preprocessing: str = ""
 
     @property
     def report(self) -> LoadedSummary:
@@ -53,11 +55,15 @@ class LoadedFile:
             tuple(ProgramFigures(title, program.header) for title, program in self.programs),
             tuple(self.on_cpu.items()),
             self.profile(),
+            self.preprocessing,
         )
 
     def summary(self) -> str:
-        """Return the figures as text."""
-        return plain(loaded_table(self.report))
+        """Return the figures as text; a notebook shows them as a table."""
+        return loaded_text(self.report)
+
+    def _repr_html_(self) -> str:
+        return loaded_html(self.report)
 
     def profile(self) -> tuple[CallProfile, ...]:
         """Return every operator of the NPU with its kernel, its kernel calls and its modelled cycles, in program
@@ -164,10 +170,6 @@ def _tflite(path: Path, data: bytes) -> LoadedFile:
 
 def _pte(path: Path, data: bytes) -> LoadedFile:
     programs = tuple((title, item.program) for title, item in pte.own_payloads(data, path.name))
-    on_cpu = Counter(
-        item.operator
-        for method in methods(data, path.name)
-        for item in method.instructions
-        if isinstance(item, KernelCall)
-    )
-    return LoadedFile(path.name, data, programs, on_cpu)
+    found = methods(data, path.name)
+    on_cpu = Counter(item.operator for method in found for item in method.instructions if isinstance(item, KernelCall))
+    return LoadedFile(path.name, data, programs, on_cpu, pte.preprocessing(found))

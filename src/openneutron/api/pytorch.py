@@ -3,51 +3,50 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import re
-import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import openneutron.pytorch  # noqa: F401  # isort: skip  (before torch and ExecuTorch, whose warnings on import it turns off)
 import torch  # noqa: F401  # isort: skip  (a message names the first package that is not installed)
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of inputs and outputs)
-from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from openneutron.api import cached_model
 from openneutron.api.compile import compile
-from openneutron.api.recompiling import PlannedProgram, backend_config
+from openneutron.api.frame import Frame, backend_config
+from openneutron.api.lowering import in_words, keep_state, lowered
 from openneutron.api.result import CompiledResult
+from openneutron.api.unquantized import Unquantized
+from openneutron.cache import current
 from openneutron.compiler.search.fit import budget_bytes
 from openneutron.converter import kernel_selections
-from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import Graph
-from openneutron.options import INT8, CompileOptions, DelegationOptions, QuantizationOptions, with_changes
+from openneutron.options import INT8, CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, with_changes
+from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
-from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
-from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, generate_neutron_compile_spec
-from openneutron.pytorch.partition.compiled import CompiledPartition
+from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
+from openneutron.pytorch.partition.compiled import CompiledPartition, recompiled
 from openneutron.pytorch.partition.delegation import Delegation, check_kernels
-from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
-from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.run.runner import Runner
-from openneutron.pytorch.source.exporting import AtenGraph, aten_graph, export, first_line, restore, samples
+from openneutron.pytorch.source.calibration_data import Calibrated
+from openneutron.pytorch.source.exporting import aten_graph, export
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
 from openneutron.targets import Target
-from openneutron.third_party import suppressed
-from openneutron.timings import Timings, advance, measured, step
+from openneutron.third_party import older_objects_kept, suppressed
+from openneutron.timings import Timings, measured, step
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +55,8 @@ class CompiledModel(CompiledResult):
 
     ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
     ``partitions`` are the delegate calls with programs of this project's compiler, ``converted`` those of NXP's converter.
-    ``quantized`` is the quantized module in PyTorch's own arithmetic, ``planned`` the program after ExecuTorch's passes. ``timings`` has the times of the compile's steps.
+    ``frame`` is the program after ExecuTorch's passes, without payloads; ``quantizing`` returns ``quantized``. ``calibrated`` has
+    the preprocessing of the calibration data and their first sample, ``timings`` the times of the compile's steps.
 
     >>> import openneutron
     >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
@@ -69,13 +69,22 @@ class CompiledModel(CompiledResult):
     buffer: bytes = field(repr=False)
     delegation: Delegation = field(repr=False)
     partitions: tuple[CompiledPartition, ...] = field(repr=False)
-    quantized: GraphModule = field(repr=False)
     budget_bytes: int
-    planned: PlannedProgram = field(repr=False)
+    frame: Frame = field(repr=False)
+    quantizing: Callable[[], GraphModule] = field(repr=False)
     delegation_options: DelegationOptions = field(default=DelegationOptions(), repr=False)
     converted: tuple[CompiledPartition, ...] = field(default=(), repr=False)
     keywords: tuple[str, ...] = ()
+    calibrated: Calibrated = field(default=Calibrated(), repr=False)
     timings: Timings = field(default=Timings(), repr=False)
+
+    @property
+    def quantized(self) -> GraphModule:
+        """Return the quantized module in PyTorch's own arithmetic. It is made here where the model came from a cache.
+
+        Raises InvalidModelError where the weights or the calibration samples have changed since such a compile.
+        """
+        return self.quantizing()
 
     @property
     def parts(self) -> tuple[CompiledPartition, ...]:
@@ -107,18 +116,18 @@ class CompiledModel(CompiledResult):
         """
         options = with_changes(self.options, changes, "recompile")
         spec = NeutronTargetSpec(options.target)
-        with measured() as clock, suppressed():
-            planned = self.planned.recompiled(_compile_spec(options, self.delegation_options, self.name))
+        with measured() as clock, suppressed(), older_objects_kept():
+            specs = _compile_spec(options, self.delegation_options, self.name)
+            parts = recompiled(self.parts, decode(specs))
             with in_words(self.name, "write"), step("Writing"):
-                buffer = planned.to_bytes()
+                buffer = self.frame.to_bytes([part.payload for part in parts], specs)
         made = dataclasses.replace(
             self,
             target=spec.neutron_target,
             options=options,
             buffer=buffer,
-            planned=planned,
             budget_bytes=budget_bytes(options.sram_budget, spec.neutron_target),
-            **_parts(planned),
+            **_parts(parts),
         )
         return dataclasses.replace(made, timings=clock.timings)
 
@@ -205,7 +214,8 @@ def compile_module(
     model: nn.Module | ExportedProgram,
     example_inputs: Any,
     example_kwargs: Mapping[str, Any] | None,
-    calibration: Iterable[Any] | None,
+    calibration: Any,
+    data: DataOptions,
     options: CompileOptions,
     quantization: QuantizationOptions,
     delegation: DelegationOptions,
@@ -213,43 +223,91 @@ def compile_module(
 ) -> CompiledModel:
     """Return the model, quantized to int8 and compiled. Parameters and errors are those of ``openneutron.compile``."""
     spec = NeutronTargetSpec(options.target)
-    partitioner = _partitioner(spec, options, delegation, name)
+    specs = _compile_spec(options, delegation, name)
     with suppressed(), step("Exporting"):
         source = aten_graph(model, example_inputs, example_kwargs, quantization.channels_last, name)
-    module = _int8(source, name, spec, calibration, quantization)
-    with suppressed(), step("Exporting the quantized model"):
-        program = lifted(module, source.inputs) or export(module, source.inputs, name, source.extents)
-    partitioner.post_quantization_state_dict = module.state_dict()
-    with suppressed(), in_words(name, "lower"), step("Running ExecuTorch's passes"):
-        edge, partitioner = lowered(program, partitioner)
-        if quantization.io_dtype == INT8:
-            edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
-    with suppressed(), in_words(name, "write"), step("Writing"):
-        keep_state(edge.exported_program())
-        executorch = edge.to_executorch(backend_config())
-        buffer = bytes(executorch.buffer)
+    asked = Unquantized.of(source, name, spec, calibration, data, quantization)
+    made = _made_with_cache(asked, specs, options, delegation)
     if not delegation.any_runtime:
         with step("Checking kernels"):
-            check_kernels(executorch.executorch_program, partitioner.delegations[-1], name)
-    planned = PlannedProgram.of(executorch)
+            check_kernels(made.frame.file.program, made.delegation, name)
     result = CompiledModel(
         name=name,
         target=spec.neutron_target,
         options=options,
-        buffer=buffer,
-        delegation=partitioner.delegations[-1],
-        quantized=module,
+        buffer=made.buffer,
+        delegation=made.delegation,
         budget_bytes=budget_bytes(options.sram_budget, spec.neutron_target),
-        planned=planned,
+        frame=made.frame,
+        quantizing=made.quantizing,
         delegation_options=delegation,
-        **_parts(planned),
+        **_parts(made.parts),
         keywords=tuple(source.inputs.kwargs),
+        calibrated=asked.calibrated,
     )
     if delegation.must_delegate and not result.parts:
         cpu, cause = result.delegation.on_cpu, result.delegation.cause
         first = f" For one, {cause}" if cause else ""
         raise InvalidModelError(f"'{name}': none of its {len(cpu)} operators can run on the NPU.{first}")
     return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    """The compiled file and its parts; see ``CompiledModel``."""
+
+    buffer: bytes
+    delegation: Delegation
+    frame: Frame
+    parts: Sequence[CompiledPartition]
+    quantizing: Callable[[], GraphModule]
+
+
+def _made_with_cache(
+    asked: Unquantized, specs: list[CompileSpec], options: CompileOptions, delegation: DelegationOptions
+) -> _Made:
+    """Return the compiled model, with the work that the cache of the compile that runs has."""
+    store = current()
+    if store is None or not cached_model.has_key(asked, options, delegation):
+        return _made(asked, specs, delegation)
+    with step("Looking up the model"):
+        asked = asked.with_all_samples()
+        key = cached_model.key_of(asked, options, delegation)
+        found = cached_model.load(store, key)
+    if found is None:
+        made = _made(asked, specs, delegation)
+        with suppressed(), step("Writing"):
+            cached_model.save(store, key, made.delegation, made.frame, made.parts, specs, made.buffer)
+        return made
+    parts = recompiled(found.partitions, decode(specs))
+    with suppressed(), in_words(asked.name, "write"), step("Writing"):
+        buffer = found.frame.to_bytes([part.payload for part in parts], specs)
+    quantizing = partial(cached_model.quantized_later, store, key, asked, options, delegation)
+    return _Made(buffer, found.delegation, found.frame, parts, cache(quantizing))
+
+
+def _made(asked: Unquantized, specs: list[CompileSpec], delegation: DelegationOptions) -> _Made:
+    """Return the compiled model: quantized, partitioned, compiled and written."""
+    name, inputs = asked.name, asked.source.inputs
+    partitioner = NeutronPartitioner(
+        specs,
+        asked.target,
+        CustomDelegationOptions(delegation.allow_no_op_partitions),
+        preserve_ops=list(delegation.preserve_ops),
+    )
+    module = asked.quantized()
+    with suppressed(), step("Exporting the quantized model"):
+        program = lifted(module, inputs) or export(module, inputs, name, asked.source.extents)
+    partitioner.post_quantization_state_dict = module.state_dict()
+    with suppressed(), in_words(name, "lower"), step("Running ExecuTorch's passes"):
+        edge, partitioner = lowered(program, partitioner, asked.calibrated.facts)
+        if asked.options.io_dtype == INT8:
+            edge = edge.transform([RemoveIOQuantOpsPass(edge_program_manager=edge)])
+    with suppressed(), in_words(name, "write"), step("Writing"):
+        keep_state(edge.exported_program())
+        executorch = edge.to_executorch(backend_config())
+        frame, parts = Frame.of(executorch)
+        return _Made(bytes(executorch.buffer), partitioner.delegations[-1], frame, parts, lambda: module)
 
 
 def analyse(
@@ -274,115 +332,10 @@ def _compile_spec(options: CompileOptions, delegation: DelegationOptions, name: 
     )
 
 
-def _partitioner(
-    spec: NeutronTargetSpec, options: CompileOptions, delegation: DelegationOptions, name: str
-) -> NeutronPartitioner:
-    return NeutronPartitioner(
-        _compile_spec(options, delegation, name),
-        spec,
-        CustomDelegationOptions(delegation.allow_no_op_partitions),
-        preserve_ops=list(delegation.preserve_ops),
-    )
-
-
-def _int8(
-    source: AtenGraph,
-    name: str,
-    target: NeutronTargetSpec,
-    calibration: Iterable[Any] | None,
-    options: QuantizationOptions,
-) -> GraphModule:
-    """Return the quantized module: the given module itself where it is not trained, unchanged where it is quantized already."""
-    module, train_fn = source.module, options.train_fn
-    quantizer = NeutronQuantizer(target, is_qat=train_fn is not None).keep_float(*options.keep_float)
-    if any(is_quantize(node) for node in module.graph.nodes):
-        if options.keep_float or train_fn is not None:
-            option = "keep_float" if options.keep_float else "train_fn"
-            raise InvalidOptionError(f"{option}: '{name}' is quantized already. Pass the float model.")
-    elif train_fn is not None:
-        # A copy: an exported module's parameters are the model's own.
-        module = calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
-    elif calibration is None:
-        raise InvalidOptionError(
-            "calibration: there are no samples; int8 scales come from typical inputs. "
-            "Pass calibration=[...], each item a tuple of the model's arguments (--calibration on the command line)."
-        )
-    else:
-        total = len(calibration) if isinstance(calibration, Sized) else 0
-        module = calibrate_and_quantize(
-            module,
-            samples(calibration, source.inputs),
-            quantizer,
-            after_sample=lambda done: advance(done, total if done <= total else done + 1),
-        )
-    restore(module, source.state)
-    return module
-
-
-PACKAGE = Path(__file__).parents[2]
-
-
-def lowered(program: ExportedProgram, partitioner: NeutronPartitioner) -> tuple[EdgeProgramManager, NeutronPartitioner]:
-    """Return the program with its delegate calls, and the partitioner of the last attempt: an operator that was kept whole,
-    but is not delegated, is decomposed in another attempt where the CPU can't run it whole."""
-    while True:
-        edge = to_edge_transform_and_lower(
-            program,
-            partitioner=[partitioner],
-            compile_config=EdgeCompileConfig(
-                _core_aten_ops_exception_list=list(core_aten_ops_exception_list),
-                # ExecuTorch's runtime accepts or refuses operators that are no core operators or mix types.
-                _check_ir_validity=False,
-            ),
-        )
-        if not partitioner.left_whole:
-            return edge, partitioner
-        partitioner = partitioner.taking_apart(partitioner.left_whole)
-
-
-def _parts(planned: PlannedProgram) -> dict[str, Any]:
+def _parts(parts: Iterable[CompiledPartition]) -> dict[str, Any]:
     """Return the partitions of a program by the fields of ``CompiledModel``."""
-    parts = planned.partitions
+    parts = tuple(parts)
     return {
         "partitions": tuple(part for part in parts if part.conversion.compiled is not None),
         "converted": tuple(part for part in parts if part.conversion.compiled is None),
     }
-
-
-@contextmanager
-def in_words(name: str, doing: str) -> Iterator[None]:
-    """Raise an exception of ExecuTorch as an InvalidModelError with its first line. Exceptions from this project's code are
-    bugs and stay as they are."""
-    try:
-        yield
-    except OpenNeutronError:
-        raise
-    # ExecuTorch raises RuntimeErrors, SpecViolationErrors, InternalErrors, AssertionErrors and any other exception of
-    # its passes.
-    except Exception as error:
-        *_, (last, _) = traceback.walk_tb(error.__traceback__)
-        if Path(last.f_code.co_filename).is_relative_to(PACKAGE):  # a mistake of this package, no message
-            raise
-        said = f"{first_line(error)} ({type(error).__name__})"
-        for pattern, words in _PLAIN:
-            said = re.sub(pattern, words, said)
-        raise InvalidModelError(f"'{name}': ExecuTorch can't {doing} it: {said}.") from error
-
-
-_PLAIN = (
-    (r"Missing out variants: \{(.*)\}.*", r"it has no kernel for \1. Replace the operator in the model"),
-    (
-        r".*mem_offset \d+ does not fit.*",
-        "the size of a tensor is known only when the model runs. Give it a fixed shape",
-    ),
-)
-"""ExecuTorch's messages that name neither cause nor remedy, and their replacements."""
-
-
-def keep_state(program: ExportedProgram) -> None:
-    """Mark the program's initial state, so that ExecuTorch writes it to the file. Unmarked state is undefined at the start."""
-    signature = program.graph_signature
-    changed = set(signature.buffers_to_mutate.values())
-    for node in program.graph.nodes:
-        if node.op == "placeholder" and signature.inputs_to_buffers.get(node.name) in changed:
-            node.meta["et_init_buffer"] = True

@@ -12,7 +12,7 @@ from openneutron.compiler.search.pareto import one_after_the_other, pareto
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.report.page.collect import report_data
 from openneutron.report.page.compare import Comparison, comparison_page
-from openneutron.report.page.data import LayerAccuracy, ReportData
+from openneutron.report.page.data import Measured, ReportData
 from openneutron.report.page.draw import converter
 from openneutron.report.page.page import data_of as data_of_page
 from openneutron.report.page.page import page
@@ -36,7 +36,7 @@ def check_report(path: Path) -> Path:
     return path
 
 
-def data_of(model: CompiledResult, with_pareto: bool = True, accuracy: Sequence[LayerAccuracy] = ()) -> ReportData:
+def data_of(model: CompiledResult, with_pareto: bool = True, accuracy: Sequence[Measured] = ()) -> ReportData:
     """Return the data of a model's report; ``with_pareto``: with memory against latency, which takes a search of its own."""
     graphs = model.graphs if with_pareto else []
     points = []

@@ -11,22 +11,16 @@ from typing import TYPE_CHECKING
 from openneutron import files
 from openneutron.ir import Graph
 from openneutron.options import CompileOptions
-from openneutron.report import Summary
-from openneutron.report.text import plain, summary_table
+from openneutron.report.notebook import ShownModel
 
 if TYPE_CHECKING:
-    from openneutron.report.page.data import LayerAccuracy, ReportData
+    from openneutron.report.page.data import Measured, ReportData
 
 
-class CompiledResult:
+class CompiledResult(ShownModel):
     """A compiled model. ``buffer`` holds the bytes of the compiled file."""
 
     buffer: bytes
-
-    @property
-    def report(self) -> Summary:
-        """Return the figures of the compile as data."""
-        raise NotImplementedError
 
     @property
     def graphs(self) -> list[Graph]:
@@ -37,10 +31,6 @@ class CompiledResult:
     def compile_options(self) -> CompileOptions:
         """Return the options of the compiler."""
         raise NotImplementedError
-
-    def summary(self) -> str:
-        """Return the figures as text."""
-        return plain(summary_table(self.report))
 
     def save(self, path: str | os.PathLike[str], *, facts: bool = False) -> None:
         """Write the compiled file, completely or not at all.
@@ -61,7 +51,7 @@ class CompiledResult:
 
         return file_with_facts(self)
 
-    def report_data(self, *, pareto: bool = True, accuracy: Sequence[LayerAccuracy] = ()) -> ReportData:
+    def report_data(self, *, pareto: bool = True, accuracy: Sequence[Measured] = ()) -> ReportData:
         """Return the data of the report, as ``openneutron report --json`` prints it.
 
         Args:
@@ -73,7 +63,7 @@ class CompiledResult:
         return data_of(self, pareto, accuracy)
 
     def write_report(
-        self, path: str | os.PathLike[str], *, pareto: bool = True, accuracy: Sequence[LayerAccuracy] = ()
+        self, path: str | os.PathLike[str], *, pareto: bool = True, accuracy: Sequence[Measured] = ()
     ) -> None:
         """Write a page with charts of the compile, as ``openneutron report`` does. The page opens offline.
 

@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from openneutron.ir import Graph, Tensor
@@ -23,6 +20,8 @@ class Digest:
     """A SHA-256 of a sequence of parts. Each part goes in with its length, so that no two sequences are the same bytes."""
 
     def __init__(self, *parts: str) -> None:
+        import hashlib  # here, since it loads OpenSSL, which most compiles do without
+
         self._hash = hashlib.sha256()
         for part in parts:
             self.add(part.encode())
@@ -39,6 +38,8 @@ class Digest:
 @cache
 def code(*libraries: str) -> str:
     """Return a text that is another one where this package's code, Python or one of these packages is another."""
+    import platform
+
     digest = Digest(platform.python_version(), platform.machine())
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.add(path.relative_to(PACKAGE).as_posix().encode())
@@ -48,6 +49,9 @@ def code(*libraries: str) -> str:
 
 def versions(libraries: Iterable[str]) -> list[str]:
     """Return the installed versions; an empty text for a package that is not installed."""
+    # Imported here: most compiles have no cache, and the import takes as long as the compile of a small model.
+    from importlib.metadata import PackageNotFoundError, version
+
     found = []
     for name in libraries:
         try:

@@ -8,7 +8,6 @@ absent, and is made again. An entry that can't be written, for instance to a ful
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
@@ -22,7 +21,7 @@ from openneutron import files
 from openneutron.errors import InvalidOptionError
 
 MAGIC = b"openneutron cache 1\n"
-DIGEST_BYTES = hashlib.sha256().digest_size
+DIGEST_BYTES = 32
 
 LIMIT_BYTES = 1 << 30
 """The bytes of all entries, at most. The entries that were used least recently go first."""
@@ -55,7 +54,7 @@ class Store:
             return None
         start = len(MAGIC) + DIGEST_BYTES
         content = data[start:]
-        if data[:start] != MAGIC + hashlib.sha256(content).digest():
+        if data[:start] != MAGIC + _sha256(content):
             return None
         with suppress(OSError):
             os.utime(path)
@@ -63,7 +62,7 @@ class Store:
 
     def put(self, kind: str, key: str, content: bytes) -> None:
         """Write an entry, where the folder takes it, and remove those used least recently beyond the limit."""
-        data = MAGIC + hashlib.sha256(content).digest() + content
+        data = MAGIC + _sha256(content) + content
         with suppress(InvalidOptionError):
             files.write({self._path(kind, key): data})
         self._trim()
@@ -119,3 +118,9 @@ def caching(store: Store | None) -> Iterator[None]:
 def current() -> Store | None:
     """Return the cache of the compile that runs; None where it has none."""
     return _STORE.get()
+
+
+def _sha256(content: bytes) -> bytes:
+    import hashlib  # here, since it loads OpenSSL, which most compiles do without
+
+    return hashlib.sha256(content).digest()

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All commands under one name, and how they end."""
+"""All commands under one name. The module of a command is imported when that command runs."""
 
 from __future__ import annotations
 
+import gc
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import openneutron
 from openneutron.cli.ending import DONE
+from openneutron.cli.values import without_conversions
 
 HELP = """From PyTorch and LiteRT models to NXP eIQ Neutron class NPUs, with open parts alone.
 
@@ -19,40 +24,80 @@ MODEL is a built-in name (cifarnet, mobilenet_v2 ...), file.py:function (a funct
 example inputs), a .pt2 file, or an int8 .tflite file.
 """
 
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: its function, or its own commands, in openneutron.cli, and the first line of its help."""
+
+    place: str
+    help: str
+
+    def load(self) -> Any:
+        """Return the function, or the typer application of the command's own commands."""
+        module, _, attribute = self.place.partition(".")
+        return getattr(importlib.import_module(f"openneutron.cli.{module}"), attribute)
+
+
 COMMANDS = {
-    "compile": "compile.compile_model",
-    "run": "run_file.run_file",
-    "explain": "explain.explain",
-    "export": "export.export_model",
-    "report": "report.report_model",
-    "pareto": "pareto.show_pareto",
-    "disasm": "disasm.disasm",
-    "kernels": "kernels.app",
-    "targets": "targets.show_targets",
-    "doctor": "doctor.doctor",
+    "compile": Command("compile.compile_model", "Compile models to .pte or .tflite files."),
+    "run": Command("run_file.run_file", "Run a compiled file on the simulated NPU."),
+    "profile": Command("profile.profile_file", "Run a compiled file and show where its time goes."),
+    "explain": Command("explain.explain", "Show the operators on the NPU and on the CPU, with costs and reasons."),
+    "export": Command("export.export_model", "Write a compiled model as a folder that firmware is built from."),
+    "report": Command("report.report_model", "Write a page with charts of a compile."),
+    "evaluate": Command(
+        "evaluate.evaluate_model",
+        "Measure the accuracy on labelled data: in float, in int8 on the CPU, and on the simulated NPU.",
+    ),
+    "sweep": Command(
+        "sweep.sweep",
+        "Compile with every combination of options, and measure the accuracy of each where --data is given.",
+    ),
+    "pareto": Command("pareto.show_pareto", "Show the modelled time for each amount of SRAM."),
+    "disasm": Command("disasm.disasm", "List the programs in a compiled file."),
+    "kernels": Command("kernels.app", "Kernels that compiled models call."),
+    "targets": Command("targets.show_targets", "List the chips with their numbers."),
+    "doctor": Command("doctor.doctor", "Check the installation, and print instructions for missing parts."),
+    "demo": Command(
+        "demo.demo",
+        "Train a small network on handwritten digits, compile it, and run every test image on the simulated NPU.",
+    ),
 }
-"""The function of each command, or its own commands, in openneutron.cli, in the order of the help."""
+"""The commands, in the order of the help. Each states its first line here, so that the help of all imports none of them."""
+
+NAME = "openneutron"
+COMPLETING = "_OPENNEUTRON_COMPLETE"
+"""Environment variable that the script of a shell's completion sets."""
+COMPLETED_WORDS = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
+"""Environment variables with the words of the line that is completed: bash sets the first, zsh and fish the second."""
+COMPLETION_OPTIONS = ("--install-completion", "--show-completion")
+"""typer's own options; their callbacks end the process."""
 
 
 def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """Return the application with these commands; the modules of other commands are not imported."""
+    """Return the application with all commands. Those in ``names`` have their parameters; of the others, whose modules are
+    not imported, only the names and the first lines of the help are there."""
     app = typer.Typer(
         help=HELP,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": list(HELPS)},
     )
     app.callback()(_every_command)
-    for name in names:
-        module, _, attribute = COMMANDS[name].partition(".")
-        found = getattr(importlib.import_module(f"openneutron.cli.{module}"), attribute)
+    for name, command in COMMANDS.items():
+        found = command.load() if name in names else None
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
-        else:
+        elif found is not None:
             app.command(name)(found)
+        else:
+            app.command(name, help=command.help)(_not_loaded)
     return app
+
+
+def _not_loaded() -> None:
+    raise AssertionError("a command of another name is called")
 
 
 def _print_version(wanted: bool) -> None:
@@ -79,13 +124,60 @@ def run(arguments: Sequence[str] | None) -> int:
     Raises whatever the command raises: typer's own main would turn some exceptions into exit codes without a message.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    command: Any = typer.main.get_command(application(given[:1] if given[:1] and given[0] in COMMANDS else COMMANDS))
+    if COMPLETING in os.environ:
+        return _complete()
+    command: Any = typer.main.get_command(application(_named(given)))
+    without_conversions(command)
+    gc.freeze()
+    gc.enable()
     try:
-        with command.make_context("openneutron", given) as context:
+        with command.make_context(NAME, list(given), **_from_file(given)) as context:
             command.invoke(context)
     except typer.Exit as leaving:
         return leaving.exit_code
+    except SystemExit as leaving:
+        if given[:1] and given[0] in COMPLETION_OPTIONS and isinstance(leaving.code, int):
+            return leaving.code
+        raise
     except _ClickException as error:
         error.show()
         return int(error.exit_code)
+    return DONE
+
+
+def _named(words: Sequence[str]) -> list[str]:
+    """Return the command that is the first word; empty where it is none."""
+    return [word for word in words[:1] if word in COMMANDS]
+
+
+TAKE_A_MODEL = ("compile", "explain", "report", "evaluate", "pareto")
+"""The commands with the options of a compile, which a configuration file may set."""
+
+HELPS = ("-h", "--help")
+
+
+def _from_file(words: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of click's context for the configuration file: its options as the defaults of the command.
+
+    Raises InvalidOptionError for an unusable file.
+    """
+    if not words or words[0] not in TAKE_A_MODEL or set(HELPS) & set(words):
+        return {}
+    from openneutron.cli import configuration
+    from openneutron.cli.options import configurable
+
+    file = configuration.found(Path.cwd())
+    if file is None:
+        return {}
+    return {"obj": file, "default_map": {words[0]: configuration.defaults(file, configurable())}}
+
+
+def _complete() -> int:
+    """Print the completions of the line in COMP_WORDS for the shell that asks, and return the exit code."""
+    words = next((os.environ[name] for name in COMPLETED_WORDS if name in os.environ), "").split()
+    command: Any = typer.main.get_command(application(_named(words[1:])))
+    try:
+        command.main(args=[], prog_name=NAME, complete_var=COMPLETING)
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else DONE
     return DONE

@@ -4,28 +4,35 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 
 import openneutron
 from openneutron import files
 from openneutron.api.compile import LOADING, output_files
 from openneutron.cli import output
+from openneutron.cli.ending import told
 from openneutron.cli.model_source import LiteRTFile
-from openneutron.cli.options import GivenModel, takes_a_model
+from openneutron.cli.options import AskedModel, GivenModel, takes_a_model
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError
-from openneutron.options import OutputOptions
+from openneutron.options import CompileOptions, OutputOptions, QuantizationOptions
 from openneutron.report.text import summary_table, timings_table
 from openneutron.third_party import needs_pytorch, suppressed
 from openneutron.timings import Timings, measured, step
 
 if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
+
     from openneutron.api.litert import CompiledLiteRTModel
     from openneutron.api.pytorch import CompiledModel
+    from openneutron.cli.pytorch_source import Loaded
 
 ON_EXAMPLES = (
     "Calibrated on the example inputs alone: what runs where, memory and latency are as they will be, but the result's accuracy "
@@ -33,18 +40,25 @@ ON_EXAMPLES = (
 )
 
 
-@takes_a_model()
+@takes_a_model(several=True)
 def compile_model(
     *,
     result: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="OUT", help="The result; MODEL's name with .pte or _neutron.tflite."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="OUT",
+            help="The result; MODEL's name with .pte or _neutron.tflite. Of several models their folder.",
+        ),
     ] = None,
-    asked: GivenModel,
+    asked: list[AskedModel],
     intermediates: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Keep each partition here, as a stock .tflite and as a listing of its program."
+            metavar="DIR",
+            help="Keep each partition here, as a stock .tflite and as a listing of its program; of several models in a folder for "
+            "each.",
         ),
     ] = None,
     dump_kernel_selection: Annotated[
@@ -55,7 +69,9 @@ def compile_model(
             "name with _kernel_selection.c; and one for each partition, OUT_<partition>_kernel_selection.c.",
         ),
     ] = False,
-    kernel_selection: Annotated[Path | None, typer.Option(metavar="FILE", help="The same, under this name.")] = None,
+    kernel_selection: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same, under this name (one model).")
+    ] = None,
     timings: Annotated[
         bool, typer.Option("--timings", help="Print the time of each step below the summary; --json has it always.")
     ] = False,
@@ -68,94 +84,227 @@ def compile_model(
     plot: output.Plot = None,
     as_json: output.AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, and JSON with --json.")] = False,
+    verbose: output.Verbose = False,
 ) -> None:
-    """Compile a model to a .pte or .tflite.
+    """Compile models to .pte or .tflite files.
 
     A PyTorch model becomes a .pte for ExecuTorch, an int8 .tflite becomes a .tflite with NeutronGraph operators. A summary
     shows the operators on the NPU, the operators on the CPU with their reasons, latency and memory. With --json, "timings"
     has the wall_seconds and cpu_seconds of the whole and, in "steps", of each step, without those of the steps inside it.
 
-    A calibration folder has .npy files, each with one sample or several along the first axis; for a model of several
-    inputs, NAME_0.npy, NAME_1.npy ... belong together. A .npz file has arrays input0, input1 ... in the same way.
+    Of several models each is compiled, whatever happens to the others. The exit code is 0 if all are compiled.
+
+    Calibration data are pictures (.png, .jpg, .jpeg, .bmp) or WAV files, flat or with a folder for each class, with the steps of
+    --preprocess; or the model's inputs themselves: .npy files, each with one sample or several along the first axis (for a
+    model of several inputs, NAME_0.npy, NAME_1.npy ... belong together), a .npz file with arrays input0, input1 ... in the
+    same way, or what a loader in a Python file yields.
     """
-    path, outputs = _results(asked, result, intermediates, kernel_selection, dump_kernel_selection)
-    output.check_plot(plot)
-    with output.Steps(quiet) as steps:
-        made, before = compiled(asked, steps)
-        with measured(steps) as clock, step("Saving"):
-            file = made.with_facts() if facts else made.buffer
-            files.write({path: file, **output.plotted(plot, made), **output_files(made, outputs)}, intermediates)
-    spent = before + made.timings + clock.timings
-    selection = None if outputs.kernel_selection is None else str(outputs.kernel_selection)
-    summary = dataclasses.replace(made.report, file=str(path), kernel_selection=selection)
+    wanted = Wanted(result, intermediates, kernel_selection, dump_kernel_selection, facts, plot)
+    shown = Shown(timings, as_json, quiet, verbose)
+    if len(asked) > 1:
+        compile_several(asked, wanted, shown)
+        return
+    model = asked[0].given()
+    table, data = _written(model, wanted, shown)
     if as_json or not quiet:
-        table = summary_table(summary)
-        shown = Group(table, "", timings_table(spent)) if timings else table
-        output.show(shown, {**summary.to_dict(), "timings": spent.to_dict()}, as_json)
-    if not quiet and not isinstance(asked.source, LiteRTFile) and asked.on_examples:
+        output.show(table, "compile", data, as_json)
+    if not quiet and _is_on_examples(model):
         output.note(ON_EXAMPLES)
 
 
-def _results(
-    asked: GivenModel, result: Path | None, intermediates: Path | None, selection: Path | None, dump_selection: bool
-) -> tuple[Path, OutputOptions]:
+def _is_on_examples(asked: GivenModel) -> bool:
+    return not isinstance(asked.source, LiteRTFile) and asked.on_examples
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The files that a compile writes, as the command line names them."""
+
+    result: Path | None = None
+    intermediates: Path | None = None
+    kernel_selection: Path | None = None
+    dump_kernel_selection: bool = False
+    facts: bool = False
+    plot: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The amount of output of a compile."""
+
+    timings: bool = False
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+
+def compile_several(asked: Sequence[AskedModel], wanted: Wanted, shown: Shown) -> None:
+    """Compile models into a folder, one after the other, and print the summary or the error of each.
+
+    Raises InvalidOptionError for an option that names one file, and typer.Exit with the highest exit code of a model.
+    """
+    if wanted.kernel_selection is not None:
+        raise InvalidOptionError(
+            f"--kernel-selection: it names one file for {len(asked)} models. Use --dump-kernel-selection."
+        )
+    if wanted.plot is not None:
+        raise InvalidOptionError(f"--plot: it names one picture for {len(asked)} models. Compile each model alone.")
+    folder = wanted.result or Path()
+    files.make_folder(folder)
+    written: dict[Path, str] = {}
+    results: list[dict[str, Any]] = []
+    codes = []
+    for model in asked:
+        try:
+            given = model.given()
+            path = folder / default_path(given)
+            if path in written:
+                raise InvalidOptionError(
+                    f"its result would replace that of '{written[path]}', '{path}'. Compile it alone, with --output."
+                )
+            inside = None if wanted.intermediates is None else wanted.intermediates / given.source.name
+            own = dataclasses.replace(wanted, result=path, intermediates=inside)
+            table, data = _written(given, own, shown)
+            written[path] = model.name
+        except Exception as error:  # whatever happens to one model, the others are compiled
+            codes.append(told(error, model.name))
+            results.append({"model": model.name, "error": str(error)})
+            continue
+        results.append(data)
+        if not shown.as_json and not shown.quiet:
+            output.show(Group(table, ""), "compile", {}, False)
+        if not shown.quiet and _is_on_examples(given):
+            output.note(f"{model.name}: {ON_EXAMPLES}")
+    if shown.as_json:
+        output.show("", "compile", {"models": results}, True)
+    if codes:
+        raise typer.Exit(max(codes))
+
+
+def _written(asked: GivenModel, wanted: Wanted, shown: Shown) -> tuple[RenderableType, dict[str, Any]]:
+    """Compile a model, write its files, and return its summary as a table and as data."""
+    path, outputs = _results(asked, wanted)
+    output.check_plot(wanted.plot)
+    with output.Steps(shown.quiet, shown.verbose) as steps:
+        made, before = compiled(asked, steps)
+        with measured(steps) as clock, step("Saving"):
+            file = made.with_facts() if wanted.facts else made.buffer
+            results = {path: file, **output.plotted(wanted.plot, made), **output_files(made, outputs)}
+            files.write(results, wanted.intermediates)
+    spent = before + made.timings + clock.timings
+    selection = None if outputs.kernel_selection is None else str(outputs.kernel_selection)
+    summary = dataclasses.replace(made.report, file=str(path), kernel_selection=selection)
+    table = summary_table(summary)
+    data = {**summary.to_dict(), "timings": spent.to_dict()}
+    return Group(table, "", timings_table(spent)) if shown.timings else table, data
+
+
+def default_path(asked: GivenModel) -> Path:
+    """Return the name of the compiled file where none is given."""
+    return Path(f"{asked.source.name}{_suffix(asked)}")
+
+
+def _suffix(asked: GivenModel) -> str:
+    return ".tflite" if isinstance(asked.source, LiteRTFile) else ".pte"
+
+
+def _results(asked: GivenModel, wanted: Wanted) -> tuple[Path, OutputOptions]:
     """Return the path of the compiled file, and the other results. Raises InvalidOptionError where a name has the wrong
     suffix or can't be written."""
-    source = asked.source
-    suffix = ".tflite" if isinstance(source, LiteRTFile) else ".pte"
-    path = result if result is not None else Path(f"{source.name}{suffix}")
+    source, suffix = asked.source, _suffix(asked)
+    path = wanted.result if wanted.result is not None else default_path(asked)
     if path.suffix != suffix:
         what = "a .tflite" if isinstance(source, LiteRTFile) else "a PyTorch model"
         raise InvalidOptionError(f"--output: {what} compiles to a {suffix}; '{path}' is named otherwise.")
     files.check(path)
     if isinstance(source, LiteRTFile) and path.exists() and path.samefile(source.path):
         raise InvalidOptionError(f"--output: '{path}' is the model itself. Choose another name.")
-    if selection is None and dump_selection:
+    selection = wanted.kernel_selection
+    if selection is None and wanted.dump_kernel_selection:
         selection = kernel_selections.default_path(path)
     if selection is not None:
         kernel_selections.check(selection, asked.options.converter)
         files.check(selection)
-    if intermediates is not None:
-        files.check_folder(intermediates)
-    return path, OutputOptions(intermediates_dir=intermediates, kernel_selection=selection)
+    if wanted.intermediates is not None:
+        files.check_folder(wanted.intermediates)
+    return path, OutputOptions(intermediates_dir=wanted.intermediates, kernel_selection=selection)
 
 
 def compiled(
     asked: GivenModel, steps: output.Steps, for_figures: bool = False
 ) -> tuple[CompiledModel | CompiledLiteRTModel, Timings]:
-    """Return the compiled model, and the times of the steps before its compile.
+    """Return the compiled model, and the times of the steps before its compile. Raises as ``compiled_with_model`` does."""
+    made, _, before = compiled_with_model(asked, steps, for_figures)
+    return made, before
+
+
+def compiled_with_model(
+    asked: GivenModel, steps: output.Steps, for_figures: bool = False
+) -> tuple[CompiledModel | CompiledLiteRTModel, nn.Module | ExportedProgram | None, Timings]:
+    """Return the compiled model, the float model (None for a ``.tflite``), and the times of the steps before the compile.
 
     ``for_figures``: nothing of the model need run on the NPU, nor in ExecuTorch's runtime here, and without calibration
     data the example inputs calibrate it, since scales have no cost. Raises the errors of ``openneutron.compile``, and
     MissingToolError where a package of the PyTorch extra is not installed.
     """
-    source, delegation = asked.source, asked.delegation
+    ready = prepared(asked, steps, for_figures)
+    return ready.compiled(asked.options, asked.quantization, asked.cache, steps), ready.model, ready.timings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ready:
+    """A model on the command line that is loaded, with its calibration samples; a ``.tflite`` is only named."""
+
+    asked: GivenModel
+    for_figures: bool
+    loaded: Loaded | None = None
+    samples: Iterable[Any] | None = None
+    timings: Timings = field(default_factory=Timings)
+
+    @property
+    def model(self) -> nn.Module | ExportedProgram | None:
+        """Return the float model; None of a ``.tflite``."""
+        return None if self.loaded is None else self.loaded.model
+
+    def compiled(
+        self, options: CompileOptions, quantization: QuantizationOptions, cache: Path | None, steps: output.Steps
+    ) -> CompiledModel | CompiledLiteRTModel:
+        """Return the model compiled with these options. Raises the errors of ``openneutron.compile``."""
+        source, delegation = self.asked.source, self.asked.delegation
+        if isinstance(source, LiteRTFile):
+            delegation = dataclasses.replace(delegation, must_delegate=not self.for_figures)
+            return openneutron.compile(source.path, options=options, delegation=delegation, cache=cache, progress=steps)
+        assert self.loaded is not None
+        with suppressed():
+            from openneutron.api.pytorch import analyse
+
+            result: CompiledModel = (analyse if self.for_figures else openneutron.compile)(
+                self.loaded.model,
+                self.loaded.call.args,
+                example_kwargs=self.loaded.call.kwargs,
+                calibration=self.samples,
+                options=options,
+                quantization=quantization,
+                delegation=delegation,
+                cache=cache,
+                progress=steps,
+                name=str(source),
+            )
+        return result
+
+
+def prepared(asked: GivenModel, steps: output.Steps, for_figures: bool = False) -> Ready:
+    """Return the model, loaded. Raises as ``compiled_with_model`` does."""
+    source = asked.source
     if isinstance(source, LiteRTFile):
-        delegation = dataclasses.replace(delegation, must_delegate=not for_figures)
-        made = openneutron.compile(
-            source.path, options=asked.options, delegation=delegation, cache=asked.cache, progress=steps
-        )
-        return made, Timings()
-    with suppressed():
-        with measured(steps) as clock:
-            with needs_pytorch("PyTorch models take"), step(LOADING):
-                from openneutron.api.pytorch import analyse
-                from openneutron.cli import pytorch_source
-            with step("Loading the model"):
-                loaded = pytorch_source.load(source, asked.weights)
-                samples = [pytorch_source.as_sample(loaded.call)]
-                if asked.calibration is not None or not for_figures:
-                    samples = pytorch_source.samples(source, loaded, asked.calibration, asked.weights)
-        result: CompiledModel = (analyse if for_figures else openneutron.compile)(
-            loaded.model,
-            loaded.call.args,
-            example_kwargs=loaded.call.kwargs,
-            calibration=samples,
-            options=asked.options,
-            quantization=asked.quantization,
-            delegation=delegation,
-            cache=asked.cache,
-            progress=steps,
-            name=str(source),
-        )
-        return result, clock.timings
+        return Ready(asked, for_figures)
+    with suppressed(), measured(steps) as clock:
+        with needs_pytorch("PyTorch models take"), step(LOADING):
+            from openneutron.api import pytorch  # noqa: F401  (the imports of the compile, which take seconds)
+            from openneutron.cli import pytorch_source
+        with step("Loading the model"):
+            loaded = pytorch_source.load(source, asked.weights)
+            samples: Iterable[Any] = [loaded.call.as_sample()]
+            if asked.data.path is not None or not for_figures:
+                samples = pytorch_source.samples(source, loaded, asked.data, asked.weights)
+    return Ready(asked, for_figures, loaded, samples, clock.timings)

@@ -9,23 +9,35 @@ from typing import Annotated
 import typer
 
 from openneutron import litert, pte
+from openneutron.cli import output
+from openneutron.cli.standard_input import given_file
 from openneutron.errors import InvalidProgramError
-from openneutron.files import existing
 from openneutron.isa import Program, decode, listing, payload, rows
 from openneutron.litert.neutron_graph import find
 
 
 def disasm(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A compiled .tflite or .pte, or a delegate's payload.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A compiled .tflite or .pte, or a delegate's payload; - for one on standard input."
+        ),
+    ],
+    as_json: output.AsJson = False,
 ) -> None:
     """List the programs in a compiled file.
 
     The listing has the buffers, the operators with their parameters, and the instructions.
     """
-    path = existing(file)
-    for title, program in programs(path):
-        print(f"; {title}")
-        print(listing(decode(program)))
+    path = given_file(file)
+    listed = [(title, listing(decode(program))) for title, program in programs(path)]
+    if not as_json:
+        for title, text in listed:
+            print(f"; {title}")
+            print(text)
+        return
+    data = {"file": path.name, "programs": [{"name": title, "listing": text} for title, text in listed]}
+    output.show("", "disasm", data, as_json)
 
 
 def programs(path: Path) -> list[tuple[str, Program]]:

@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from openneutron.cli import output
+from openneutron.cli.ending import PART_MISSING
 from openneutron.errors import OpenNeutronError
 from openneutron.options import Progress
 
@@ -54,21 +55,22 @@ WORDS = {State.FINE: ("ok", "green"), State.LACKING: ("lacking", "yellow"), Stat
 def doctor(
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
+    verbose: output.Verbose = False,
 ) -> None:
     """Check the installation, and print instructions for missing parts.
 
     Exit code 0: PyTorch models can be compiled and run. 1: a part is missing.
     """
-    with output.Steps(quiet or as_json) as steps:
+    with output.Steps(quiet or as_json, verbose) as steps:
         checks = all_checks(steps)
     broken = [check for check in checks if check.state is State.BROKEN]
     rows = [
         {"what": c.what, "state": WORDS[c.state][0], "found": c.found, "wanted": c.wanted, "to_do": c.to_do}
         for c in checks
     ]
-    output.show(_findings(checks), {"works": not broken, "checks": rows}, as_json)
+    output.show(_findings(checks), "doctor", {"works": not broken, "checks": rows}, as_json)
     if broken:
-        raise typer.Exit(1)
+        raise typer.Exit(PART_MISSING)
 
 
 def _findings(checks: list[Check]) -> RenderableType:
@@ -104,8 +106,10 @@ def all_checks(progress: Progress) -> list[Check]:
     ]
     progress("Host library and compiler", 0, 1)
     checks += [host_library_check(), self_test()]
-    compiler = compiler_check()
-    checks += [compiler, cache_check()]
+    compiler = None
+    if not delegate_is_included():
+        compiler = compiler_check()
+        checks += [compiler, cache_check()]
     progress("Delegate", 0, 1)
     checks.append(delegate_check(compiler))
     return checks
@@ -169,8 +173,8 @@ def _declared(path: Path) -> list[str]:
 
 
 def package_check(requirement: Requirement) -> Check:
-    what = f"'.[{requirement.extra}]'" if requirement.extra else "."
-    to_do = f"in the checkout: pip install {what}, or this alone: pip install '{requirement.name}{requirement.bounds}'"
+    what = f"'openneutron[{requirement.extra}]'" if requirement.extra else "openneutron"
+    to_do = f"pip install {what}, or this alone: pip install '{requirement.name}{requirement.bounds}'"
     try:
         found = importlib.metadata.version(requirement.name)
     except importlib.metadata.PackageNotFoundError:
@@ -220,9 +224,19 @@ def self_test() -> Check:
     except (OpenNeutronError, OSError) as error:
         return Check(what, State.BROKEN, "does not run", "", str(error))
     if got.tobytes() != want.tobytes():
-        to_do = "Install the package again, in the checkout: pip install ."
-        return Check(what, State.BROKEN, "another result than LiteRT's", "", to_do)
+        return Check(what, State.BROKEN, "another result than LiteRT's", "", "Install the package again.")
     return Check(what, State.FINE, "the same bytes as LiteRT")
+
+
+def delegate_is_included() -> bool:
+    """Return whether the package has the delegate for the installed ExecuTorch; where none is installed, whether it has
+    any."""
+    from openneutron.pytorch.run import delegate
+
+    try:
+        return delegate.included(delegate.executorch_package()) is not None
+    except OpenNeutronError:
+        return delegate.INCLUDED.is_dir()
 
 
 def compiler_check() -> Check:
@@ -245,15 +259,15 @@ def cache_check() -> Check:
     return Check("cache for the delegate", State.BROKEN, str(folder), "writable", to_do)
 
 
-def delegate_check(compiler: Check, command: Sequence[str] = (sys.executable, "-c", LOAD_DELEGATE)) -> Check:
-    """Compile and load the ExecuTorch delegate in a process of its own, since a wrong ExecuTorch may end the
-    process."""
-    what, wanted = "ExecuTorch delegate", "builds and loads"
+def delegate_check(compiler: Check | None, command: Sequence[str] = (sys.executable, "-c", LOAD_DELEGATE)) -> Check:
+    """Load the ExecuTorch delegate in a process of its own, since a wrong ExecuTorch may end the process. ``compiler``:
+    the check of the compiler; None where the delegate is not compiled."""
+    what, wanted = "ExecuTorch delegate", "loads" if compiler is None else "builds and loads"
     try:
         importlib.metadata.version("executorch")
     except importlib.metadata.PackageNotFoundError:
         return Check(what, State.BROKEN, "needs executorch", wanted)
-    if compiler.state is not State.FINE:
+    if compiler is not None and compiler.state is not State.FINE:
         return Check(what, State.BROKEN, "needs a C++ compiler", wanted)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     try:

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from openneutron.errors import ConverterError, OpenNeutronError
+from openneutron.errors import ConverterError, OpenNeutronError, said
 
 DONE = 0
+PART_MISSING = 1
 USER_FAULT = 2
 """Also click's code for usage errors."""
 BUG = 70
@@ -24,6 +25,20 @@ INTERRUPTED = 130
 """128 plus the number of SIGINT, as in shells."""
 CLOSED_PIPE = 141
 """128 plus the number of SIGPIPE."""
+
+EXITS = {
+    DONE: ("done", "notes"),
+    PART_MISSING: ("`doctor` has found a part that is missing or does not work", "nothing"),
+    USER_FAULT: (
+        "a fault of the user or of the system: wrong usage, a model that can't be compiled, a file that can't be read or written, "
+        "too little memory",
+        "`error: ...`, one line; of several models one line each (usage errors of options: click's own lines)",
+    ),
+    BUG: ("a bug in OpenNeutron", "one line that reports the bug"),
+    INTERRUPTED: ("interrupted (Ctrl-C), also during imports", "`interrupted`"),
+    CLOSED_PIPE: ("the reader of the output closed the pipe (`openneutron targets | head -1`)", "nothing"),
+}
+"""Every exit code, with its meaning and what is on stderr."""
 
 TRACEBACK = "OPENNEUTRON_TRACEBACK"
 """Environment variable; where it is set, every error shows its traceback."""
@@ -39,29 +54,16 @@ def ended(command: Callable[[], int]) -> int:
         code = command()
         sys.stdout.flush()
     except BaseException as error:
-        code = _tell(error)
+        code = told(error)
     _flush()
     return code
 
 
-def said(error: BaseException) -> str:
-    """Return an exception's type and the first line of its message, followed by those of its cause."""
-    text = _head(error)
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return f"{text} (caused by {_head(cause)})" if cause is not None and _head(cause) != text else text
-
-
-def _head(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception as odd:  # a class of the user's
-        text = f"its text can't be had ({type(odd).__name__})"
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__
-
-
-def _tell(error: BaseException) -> int:
+def told(error: BaseException, subject: str = "") -> int:
+    """Print the line about an exception on stderr, with the subject first where there is one, and return the exit code."""
     message, code = _ending(error)
+    if subject:
+        message = message.replace("error: ", f"error: {_CONTROL.sub(_escaped, subject)}: ", 1)
     with suppress(OSError):
         if os.environ.get(TRACEBACK):
             traceback.print_exception(error, file=sys.stderr)
@@ -90,7 +92,10 @@ def _ending(error: BaseException) -> tuple[str, int]:
             USER_FAULT,
         )
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] != "openneutron":
-        return f"error: the package '{error.name}' is not installed. In the checkout: pip install .", USER_FAULT
+        return (
+            f"error: the package '{error.name}' is not installed. Install the package again: pip install openneutron.",
+            USER_FAULT,
+        )
     return (
         f"error: this is a mistake in openneutron: {said(error)} ({_place(error)}). {TRACEBACK}=1 in the environment shows the "
         "traceback; please report it with that.",

@@ -15,6 +15,7 @@ from rich.text import Text
 from openneutron.cli import output
 from openneutron.export import PORTS, Bundle, export_bundle
 from openneutron.export.readme import Port
+from openneutron.options import DataOptions
 
 WORDS = {
     "microcode": "microcode, flash",
@@ -35,6 +36,18 @@ def export_model(
     force: Annotated[
         bool, typer.Option("--force", help="Write into a folder with other files, and over changed files.")
     ] = False,
+    golden: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Data whose first sample the example runs on: a folder of pictures, WAV files or .npy files, a .npy or .npz file, "
+            "or file.py:loader; default: random values.",
+        ),
+    ] = None,
+    preprocess: Annotated[
+        str | None,
+        typer.Option(metavar="STEPS", help="The preprocessing of --golden; default: that of the calibration."),
+    ] = None,
     as_json: output.AsJson = False,
 ) -> None:
     """Write a compiled model as a folder that firmware is built from.
@@ -42,7 +55,7 @@ def export_model(
     The folder has the model, the kernels that it calls, the driver, a C API, an example that checks itself, and the files of
     the build system.
     """
-    bundle = export_bundle(model, to, port=port, force=force)
+    bundle = export_bundle(model, to, port=port, force=force, golden=golden, data=DataOptions(preprocess=preprocess))
     data = {
         "folder": str(bundle.folder),
         "port": bundle.port,
@@ -50,7 +63,7 @@ def export_model(
         "files": list(bundle.files),
         "memory": bundle.memory,
     }
-    output.show(_summary(bundle, PORTS[port]), data, as_json)
+    output.show(_summary(bundle, PORTS[port]), "export", data, as_json)
 
 
 def _summary(bundle: Bundle, port: Port) -> Group:

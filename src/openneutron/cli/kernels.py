@@ -14,8 +14,8 @@ from rich.text import Text
 from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.disasm import programs
+from openneutron.cli.standard_input import given_file
 from openneutron.converter import kernel_selections
-from openneutron.files import existing
 from openneutron.isa.kernel_selection import called_kernels
 from openneutron.isa.rows import FORMAT_VERSION
 from openneutron.report.fitted import facts
@@ -29,6 +29,7 @@ def merge(
         list[Path], typer.Argument(metavar="FILE...", help="Kernel selections that one version of OpenNeutron wrote.")
     ],
     result: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="The merged kernel selection.")],
+    as_json: output.AsJson = False,
 ) -> None:
     """Merge kernel selections into the one that an application with several models links.
 
@@ -36,13 +37,19 @@ def merge(
     nothing.
     """
     kernel_selections.check_path(result)
-    files.write({result: kernel_selections.merged(selections).text().encode()})
+    merged = kernel_selections.merged(selections)
+    files.write({result: merged.text().encode()})
+    if as_json:
+        output.show("", "kernels merge", {"file": str(result), "kernels": _by_kernel(merged.kernels)}, as_json)
 
 
 @app.command("list")
 def list_kernels(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A kernel selection (.c), or a compiled .pte or .tflite.")
+        str,
+        typer.Argument(
+            metavar="FILE", help="A kernel selection (.c), or a compiled .pte or .tflite, also on standard input (-)."
+        ),
     ],
     as_json: output.AsJson = False,
 ) -> None:
@@ -50,8 +57,8 @@ def list_kernels(
 
     A variant is the part of a kernel for some of its calls. Without a variant in parentheses, it is all of the kernel.
     """
-    listed = _listed(existing(file))
-    output.show(_table(listed), listed, as_json)
+    listed = _listed(given_file(file))
+    output.show(_table(listed), "kernels list", listed, as_json)
 
 
 def _listed(path: Path) -> dict[str, Any]:

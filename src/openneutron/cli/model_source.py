@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from openneutron.cli import calibration
+from openneutron.cli.standard_input import DASH, from_standard_input
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.files import existing, nearest, obstacle
-from openneutron.pytorch.source.file_kind import what_it_is
+from openneutron.options import DataOptions, changed
+from openneutron.python_function import PythonFunction
 
 FORMS = "a built-in name, file.py:function, a .pt2 file or a .tflite file"
 BUILT_IN = (
@@ -59,17 +58,6 @@ class ExportedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class PythonFunction:
-    """A function of a Python file; it takes nothing and returns a module and a tuple of example inputs."""
-
-    path: Path
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.path.name}:{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
 class BuiltInModel:
     """One of this project's own networks."""
 
@@ -77,6 +65,14 @@ class BuiltInModel:
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class DataParameters:
+    """Calibration data on the command line: ``path`` is a path or ``file.py:loader``, None without data."""
+
+    path: str | None = None
+    options: DataOptions = DataOptions()
 
 
 PyTorchModel = ExportedFile | PythonFunction | BuiltInModel
@@ -89,6 +85,11 @@ def parse(model: str) -> ModelSource:
     Raises InvalidModelError, with the nearest existing name, where MODEL has none of the forms or its file does not
     exist.
     """
+    if model == DASH:
+        read = from_standard_input()
+        if read.suffix != ".tflite":
+            raise InvalidModelError("standard input is no .tflite; models of other forms have to be files.")
+        return LiteRTFile(read)
     file, colon, function = model.rpartition(":")
     if colon and file.endswith(".py"):
         if not function.isidentifier():
@@ -103,8 +104,11 @@ def parse(model: str) -> ModelSource:
         raise InvalidModelError(
             f"'{model}' names no function. Write {model}:function; it returns a module and example inputs."
         )
-    if path.suffix in (".pt", ".pth") and obstacle(path) is None and "TorchScript" in (kind := what_it_is(path)):
-        raise InvalidModelError(f"'{model}' {kind}; TorchScript has no graph to quantize. MODEL is {FORMS}.")
+    if path.suffix in (".pt", ".pth") and obstacle(path) is None:
+        from openneutron.pytorch.source.file_kind import what_it_is
+
+        if "TorchScript" in (kind := what_it_is(path)):
+            raise InvalidModelError(f"'{model}' {kind}; TorchScript has no graph to quantize. MODEL is {FORMS}.")
     if path.suffix in OTHER_SUFFIXES:
         raise InvalidModelError(f"'{model}': {OTHER_SUFFIXES[path.suffix]}. MODEL is {FORMS}.")
     if not path.suffix and path.name == model:
@@ -114,11 +118,8 @@ def parse(model: str) -> ModelSource:
 
 # -- checks of a PyTorch model that run before PyTorch is loaded --------------------------------------------------------
 
-MADE_WHILE_IT_RUNS = ("globals", "vars", "locals", "exec", "eval", "setattr")
-"""A file that uses one of these may define names that its text does not show."""
 
-
-def check_early(source: PyTorchModel, samples: Path | None, weights: Path | None) -> None:
+def check_early(source: PyTorchModel, samples: DataParameters, weights: Path | None) -> None:
     """Check before PyTorch is loaded, which takes seconds, that the named files exist, and that the text of a model's file contains the function.
 
     Raises InvalidModelError where the built-in model or function does not exist, InvalidOptionError where ``samples``
@@ -129,42 +130,27 @@ def check_early(source: PyTorchModel, samples: Path | None, weights: Path | None
             f"there is no built-in model '{source}'.{nearest(source.name, BUILT_IN)} There are {', '.join(BUILT_IN)}."
         )
     if isinstance(source, PythonFunction):
-        _check_function(source)
+        source.check()
     if weights is not None and (problem := obstacle(weights)) is not None:
         raise InvalidOptionError(f"--weights: '{weights}' {problem}.")
-    if samples is not None:
-        calibration.files_in(samples)
+    check_data(samples)
 
 
-def _check_function(source: PythonFunction) -> None:
-    try:
-        tree = ast.parse(source.path.read_bytes())
-    except SyntaxError as error:
-        line = "" if error.lineno is None else f", line {error.lineno}"
-        raise InvalidModelError(f"'{source}'{line}: SyntaxError: {error.msg}") from error
-    except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes, nesting without end
-        raise InvalidModelError(f"'{source}' is no Python file: {str(error) or type(error).__name__}.") from error
-    nodes = list(ast.walk(tree))
-    used = {node.id for node in nodes if isinstance(node, ast.Name)}
-    elsewhere = any(isinstance(node, ast.Global) for node in nodes) or bool(used & set(MADE_WHILE_IT_RUNS))
-    names = set(_names(tree.body))
-    if source.name in names or names & {"*", "__getattr__"} or elsewhere:
+def check_data(samples: DataParameters, option: str = "--calibration") -> None:
+    """Check the data of an option as far as that is possible without the model.
+
+    Raises InvalidOptionError where the data can't be used, or an option of data is given without data, MissingToolError
+    where a package for its files is not installed.
+    """
+    options = samples.options
+    if samples.path is None:
+        for name in changed(options):
+            spelled = f"--{name.replace('_', '-')}"
+            raise InvalidOptionError(
+                f"{spelled}: there is no calibration data that it is about. Give --calibration too."
+            )
         return
-    functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef))
-    raise InvalidModelError(f"'{source.path.name}' has no function '{source.name}'.{nearest(source.name, functions)}")
+    from openneutron import data
 
-
-def _names(body: list[ast.stmt]) -> Iterator[str]:
-    """Return the names that a module's statements assign, including those in nested blocks; ``*`` for a wildcard
-    import."""
-    for statement in body:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield statement.name
-            continue
-        for node in ast.walk(statement):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                yield node.name
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                yield node.id
-            elif isinstance(node, ast.alias):
-                yield (node.asname or node.name).partition(".")[0]
+    assert not callable(options.preprocess)
+    data.check(samples.path, options.preprocess, options.sample_rate, options.calibration_samples, option)

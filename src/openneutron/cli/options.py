@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import MISSING, dataclass, fields, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from enum import StrEnum
+from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -15,33 +17,63 @@ import typer
 from openneutron import targets
 from openneutron.api.compile import check_for_tflite
 from openneutron.cache import opened
-from openneutron.cli import model_source
-from openneutron.cli.model_source import BuiltInModel, ExportedFile, LiteRTFile, ModelSource
+from openneutron.cli import model_source, output
+from openneutron.cli.model_source import BuiltInModel, DataParameters, ExportedFile, LiteRTFile, ModelSource
+from openneutron.cli.standard_input import DASH
 from openneutron.errors import InvalidOptionError
 from openneutron.flags import Flag, flags_of
-from openneutron.options import FLOAT32, INT8, CompileOptions, DelegationOptions, QuantizationOptions
+from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
 from openneutron.targets import Target
 
+OF_PYTORCH = (
+    "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "keep_float", "io_dtype", "observer",
+    "channels_last", "any_runtime", "converter", "converter_flags",
+)  # fmt: skip
+"""The options that a ``.tflite`` does not have."""
 
-class IoDtype(StrEnum):
-    """The type of a ``.pte``'s inputs and outputs."""
 
-    FLOAT32 = FLOAT32
-    INT8 = INT8
+MODELS = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL...",
+        help="Built-in name, file.py:function, .pt2, .tflite, or - for a .tflite on standard input; or several of these.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelParameters:
-    """MODEL and its parameters on the command line, beside the flags of CompileOptions."""
+    """MODEL and its parameters on the command line, beside the flags of CompileOptions and QuantizationOptions."""
 
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, file.py:function, .pt2 or .tflite.")]
-    calibration: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR_OR_NPZ",
-            help="Typical inputs, which determine the int8 scales: a folder of .npy files or a .npz file (PyTorch models); "
-            "default: the example inputs.",
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Built-in name, file.py:function, .pt2, .tflite, or - for a .tflite on standard input.",
         ),
+    ]
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Typical inputs, which determine the int8 scales: a folder of pictures, WAV files or .npy files, flat or with a "
+            "folder for each class, a .npy or .npz file, or file.py:loader (PyTorch models); default: the example inputs.",
+        ),
+    ] = None
+    preprocess: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STEPS",
+            help="From a picture or sound to the model's input: resize=256,crop=224,mean=0.485:0.456:0.406,"
+            "std=0.229:0.224:0.225, or file.py:function.",
+        ),
+    ] = None
+    sample_rate: Annotated[
+        int | None, typer.Option(metavar="HZ", help="Resample WAV files to this rate; default: as they are.")
+    ] = None
+    calibration_samples: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Calibrate with N samples, evenly spread over the data; default: all."),
     ] = None
     weights: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A state_dict to load first: .pt or .pth (PyTorch models).")
@@ -74,9 +106,6 @@ class ModelParameters:
             "separate names by commas.",
         ),
     ] = None
-    io_dtype: Annotated[
-        IoDtype | None, typer.Option(help="Type of the .pte's inputs and outputs (PyTorch models).")
-    ] = None
     channels_last: Annotated[
         bool | None,
         typer.Option(
@@ -88,7 +117,7 @@ class ModelParameters:
     any_runtime: Annotated[
         bool,
         typer.Option(
-            "--any-runtime",
+            "--any-runtime/--no-any-runtime",
             help="Write a .pte even if operators on the CPU have no kernel in the installed ExecuTorch runtime, for another "
             "runtime (PyTorch models).",
         ),
@@ -97,22 +126,41 @@ class ModelParameters:
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep calibrated ranges and compiled partitions here, and take those of earlier compiles; at most 1 GiB.",
+            help="Keep what compiles have found here, and take that of earlier ones; at most 1 GiB.",
         ),
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationParameters:
+    """The data of an evaluation on the command line; its preprocessing is that of the calibration data."""
+
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Samples with labels: a folder with a folder of pictures, WAV files or .npy files for each class, a .npz file with "
+            "an array labels, or file.py:loader.",
+        ),
+    ] = None
+    data_samples: Annotated[
+        int | None, typer.Option(metavar="N", help="Evaluate N samples, evenly spread over the data; default: all.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class GivenModel:
-    """A model as a command gets it, with its options. ``quantization``, ``calibration`` and ``weights`` apply to PyTorch models only."""
+    """A model as a command gets it, with its options. ``quantization``, ``data`` and ``weights`` apply to PyTorch models only.
+    ``evaluated`` is the data of an evaluation."""
 
     source: ModelSource
     options: CompileOptions
     delegation: DelegationOptions
     quantization: QuantizationOptions
-    calibration: Path | None
+    data: DataParameters
     weights: Path | None
     cache: Path | None = None
+    evaluated: DataParameters = field(default_factory=DataParameters)
 
     @property
     def target(self) -> Target:
@@ -122,11 +170,16 @@ class GivenModel:
     def on_examples(self) -> bool:
         """Return whether int8 scales come from the example inputs because no calibration data is given. Built-in models
         with random weights use random inputs of their own."""
-        return self.calibration is None and (not isinstance(self.source, BuiltInModel) or self.weights is not None)
+        return self.data.path is None and (not isinstance(self.source, BuiltInModel) or self.weights is not None)
 
 
-def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
-    """Return the model that the parameters describe.
+def given_model(
+    given: ModelParameters,
+    options: CompileOptions = CompileOptions(),
+    quantized: Mapping[str, Any] = MappingProxyType({}),
+    evaluation: EvaluationParameters = EvaluationParameters(),
+) -> GivenModel:
+    """Return the model that the parameters describe. ``quantized``: flags of QuantizationOptions.
 
     Raises InvalidModelError where MODEL names nothing, InvalidOptionError where a quantized file is given an option for
     PyTorch models, or the cache can't be used.
@@ -144,75 +197,153 @@ def given_model(given: ModelParameters, options: CompileOptions) -> GivenModel:
     )
     quantization = QuantizationOptions(
         keep_float=names(given.keep_float),
-        io_dtype=(given.io_dtype or IoDtype.FLOAT32).value,
         channels_last=given.channels_last,
+        **quantized,
     )
+    evaluated = DataParameters()
+    if evaluation.data is not None:
+        evaluated = _data(given, evaluation.data, evaluation.data_samples)
+        model_source.check_data(evaluated, "--data")
+        if given.calibration is None:
+            given = replace(given, preprocess=None, sample_rate=None)
+    data = _data(given, given.calibration, given.calibration_samples)
     if isinstance(source, LiteRTFile):
-        files = {"calibration": given.calibration, "weights": given.weights}
+        files = {
+            "calibration": given.calibration,
+            **asdict(data.options),
+            "weights": given.weights,
+        }
         check_for_tflite(
             str(source), files, options, quantization, delegation, lambda name: f"--{name.replace('_', '-')}"
         )
     else:
-        model_source.check_early(source, given.calibration, given.weights)
-    return GivenModel(source, options, delegation, quantization, given.calibration, given.weights, given.cache)
+        model_source.check_early(source, data, given.weights)
+    return GivenModel(source, options, delegation, quantization, data, given.weights, given.cache, evaluated)
+
+
+def _data(given: ModelParameters, path: str | None, limit: int | None) -> DataParameters:
+    return DataParameters(
+        path, DataOptions(preprocess=given.preprocess, sample_rate=given.sample_rate, calibration_samples=limit)
+    )
+
+
+OPTIONS = (CompileOptions, QuantizationOptions)
+"""The classes whose flags are parameters of commands that take a model."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The parameters of a command that opens one or more models itself, with the same options."""
+class AskedModel:
+    """One of several MODELs; ``given`` returns it with its options, and raises as ``given_model`` does."""
 
-    parameters: ModelParameters
-    options: CompileOptions
-
-    def given(self, model: str) -> GivenModel:
-        """Return a model of this name. Raises as ``given_model`` does."""
-        return given_model(replace(self.parameters, model=model), self.options)
+    name: str
+    given: Callable[[], GivenModel] = field(repr=False)
 
 
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+def takes_a_model(
+    *, without: Collection[str] = (), evaluates: bool = False, varies: bool = False, several: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator for a command with a parameter ``asked``, which gets the GivenModel; with ``several`` a list of
+    AskedModel.
 
-
-def takes_a_model(*, without: Collection[str] = ()) -> Decorator:
-    """Return a decorator for a command with a parameter ``asked``, which gets the GivenModel.
-
-    On the command line the ModelParameters and the flags of CompileOptions replace ``asked``; those in ``without`` are
-    left out and keep their defaults.
+    On the command line the ModelParameters and the flags of CompileOptions and QuantizationOptions replace ``asked``; those in
+    ``without`` are left out and keep their defaults. With ``evaluates`` the EvaluationParameters join them. With ``varies``
+    each flag takes a text with several values; the command gets the texts by the names of the fields as ``texts``.
     """
-    return _with_parameters(given_model, without)
-
-
-def takes_models(*, without: Collection[str] = ()) -> Decorator:
-    """Return the decorator of ``takes_a_model`` for a command whose ``asked`` is an Asked."""
-    return _with_parameters(Asked, without)
-
-
-def _with_parameters(opens: Callable[[ModelParameters, CompileOptions], Any], without: Collection[str]) -> Decorator:
-    model = _model_parameters()
-    taken = {**{"model": model.pop("model")}, **parameters_of(CompileOptions), **model}
+    model = _fields(ModelParameters)
+    compiler, quantizer = (_flags(options, varies) for options in OPTIONS)
+    evaluation = _fields(EvaluationParameters) if evaluates else {}
+    taken = {"model": model.pop("model"), **evaluation, **compiler, **model, **quantizer}
+    if several:
+        taken["model"] = taken["model"].replace(annotation=MODELS)
     assert set(without) < set(taken), without
     taken = {name: parameter for name, parameter in taken.items() if name not in without}
 
     def decorator(command: Callable[..., None]) -> Callable[..., None]:
         own = signature(command, eval_str=True).parameters.values()
 
-        def run(**given: Any) -> None:
+        def run(context: typer.Context, **given: Any) -> None:
             values = {name: given.pop(name) for name in taken}
-            options = {name: values.pop(name) for name in flags_of(CompileOptions) if name in values}
-            plain = {name: value.value if isinstance(value, StrEnum) else value for name, value in options.items()}
-            chosen = CompileOptions.from_dict({name: value for name, value in plain.items() if value is not None})
-            command(asked=opens(ModelParameters(**values), chosen), **given)
+            model = values.pop("model")
+            data = EvaluationParameters(**{name: values.pop(name) for name in evaluation})
+            if varies:
+                texts = _plain(values, (*compiler, *quantizer))
+                command(asked=given_model(ModelParameters(model, **values), evaluation=data), texts=texts, **given)
+                return
+
+            def one(name: str) -> GivenModel:
+                own = {**values, **_without_those_of_pytorch(context, name, taken)}
+                chosen, quantized = _plain(own, compiler), _plain(own, quantizer)
+                return given_model(ModelParameters(name, **own), CompileOptions.from_dict(chosen), quantized, data)
+
+            if context.obj is not None and given.get("verbose"):
+                output.detail(f"options of {context.obj.path}: {', '.join(context.obj.values)}")
+            command(asked=[AskedModel(name, partial(one, name)) for name in model] if several else one(model), **given)
 
         run.__doc__ = command.__doc__
         run.__signature__ = Signature(  # type: ignore[attr-defined]  # what typer reads
-            [parameter for one in own for parameter in (taken.values() if one.name == "asked" else [one])]
+            [
+                Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
+                *(
+                    parameter
+                    for one in own
+                    if one.name != "texts"
+                    for parameter in (taken.values() if one.name == "asked" else [one])
+                ),
+            ]
         )
         return run
 
     return decorator
 
 
-def _model_parameters() -> dict[str, Parameter]:
-    hints = get_type_hints(ModelParameters, include_extras=True)
+def _plain(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Take the flags of these names out of the values, and return those that are given, in plain types."""
+    taken = {name: values.pop(name) for name in names if name in values}
+    plain = {name: value.value if isinstance(value, StrEnum) else value for name, value in taken.items()}
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+FROM_FILE = "DEFAULT_MAP"
+"""click's name of the source of a value that the configuration file has set."""
+
+
+def _without_those_of_pytorch(
+    context: typer.Context, model: str, parameters: Mapping[str, Parameter]
+) -> dict[str, Any]:
+    """Return the defaults of options for PyTorch models that the configuration file sets, where MODEL is a ``.tflite``. On the
+    command line such an option is an error."""
+    if model != DASH and Path(model).suffix != ".tflite":
+        return {}
+    sources = {name: context.get_parameter_source(name) for name in OF_PYTORCH if name in parameters}
+    return {
+        name: parameters[name].default
+        for name, source in sources.items()
+        if source is not None and source.name == FROM_FILE
+    }
+
+
+def configurable() -> dict[str, Parameter]:
+    """Return the parameters that a configuration file may set, and those on the command line alone, by name."""
+    return {**parameters_of(CompileOptions), **_fields(ModelParameters), **parameters_of(QuantizationOptions)}
+
+
+def _flags(options: type, varies: bool) -> dict[str, Parameter]:
+    if not varies:
+        return parameters_of(options)
+    return {name: _varied(flag) for name, flag in flags_of(options).items()}
+
+
+def _varied(flag: Flag) -> Parameter:
+    """Return the parameter of a flag with several values in one text."""
+    declared = flag.declared
+    values = [*declared.choices, *(("yes", "no") if flag.is_switch else ())]
+    metavar = ",".join(values) or f"{declared.metavar}{',...' if declared.span is None else '..' + declared.metavar}"
+    made = typer.Option(flag.name, help=declared.help, metavar=metavar)
+    return Parameter(flag.field, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, made])
+
+
+def _fields(parameters: type) -> dict[str, Parameter]:
+    hints = get_type_hints(parameters, include_extras=True)
     return {
         item.name: Parameter(
             item.name,
@@ -220,7 +351,7 @@ def _model_parameters() -> dict[str, Parameter]:
             default=Parameter.empty if item.default is MISSING else item.default,
             annotation=hints[item.name],
         )
-        for item in fields(ModelParameters)
+        for item in fields(parameters)
     }
 
 
@@ -233,7 +364,8 @@ def parameters_of(options: type) -> dict[str, Parameter]:
 def _parameter(flag: Flag) -> Parameter:
     declared, default = flag.declared, flag.default
     kind: Any = bool if flag.is_switch else str
-    made = typer.Option(flag.name, help=declared.help, metavar=declared.metavar or None)
+    spelled = f"{flag.name}/--no-{flag.name.removeprefix('--')}" if flag.is_switch else flag.name
+    made = typer.Option(spelled, help=declared.help, metavar=declared.metavar or None, show_default=not flag.is_switch)
     if declared.choices:
         choices = StrEnum("Choice", {choice.upper(): choice for choice in declared.choices})  # type: ignore[misc]
         default = None if default is None else choices(default)

@@ -6,46 +6,47 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
-from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TaskID,
-    TextColumn,
-)
-from rich.text import Text
-
-from openneutron.report.text import plain
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import Progress, TaskID
+
     from openneutron.api.result import CompiledResult
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with all details.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Plot = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Draw latency by layer and memory over time: a .png or .svg."),
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no notes.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show each step with its seconds, and the configuration file.")
+]
+
+SCHEMA_VERSION = 1
+"""The version of the JSON of all commands (docs/reference/json.schema.json). A new field leaves it; a field that is renamed,
+removed or of another meaning increments it."""
 
 WIDE = 200
 """The columns of output that is not shown on a terminal: tables in a file are not wrapped."""
 
 
-def show(renderable: RenderableType, data: Any, as_json: bool) -> None:
-    """Print a table or text, coloured and fitted where stdout is a terminal; with ``as_json`` the data instead."""
+def show(renderable: RenderableType, command: str, data: Mapping[str, Any], as_json: bool) -> None:
+    """Print a table or text, coloured and fitted where stdout is a terminal; with ``as_json`` the command's data instead."""
     if as_json:
-        print(json.dumps(data, indent=2))
-    elif sys.stdout.isatty():
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "command": command, **data}, indent=2))
+        return
+    from rich.console import Console
+
+    from openneutron.report.text import plain
+
+    if sys.stdout.isatty():
         Console(highlight=False).print(renderable)
     else:
         sys.stdout.write(plain(renderable, WIDE))
@@ -53,6 +54,8 @@ def show(renderable: RenderableType, data: Any, as_json: bool) -> None:
 
 def note(text: str) -> None:
     """Print an important note on stderr, in bold where stderr is a terminal."""
+    from rich.console import Console
+
     Console(stderr=True, highlight=False, soft_wrap=True).print(f"note: {text}", style="bold", markup=False)
 
 
@@ -75,6 +78,11 @@ def plotted(path: Path | None, model: CompiledResult) -> dict[Path, bytes]:
     return {path: pictures(model.report_data(pareto=False), path.suffix)}
 
 
+def detail(text: str) -> None:
+    """Print a line that only --verbose asks for on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
 WORTH_TELLING_SECONDS = 0.5
 """Without a terminal, shorter steps are not reported."""
 
@@ -86,9 +94,8 @@ class Steps:
     The time until the next call counts for this step alone.
     """
 
-    def __init__(self, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._console = Console(stderr=True, highlight=False)
+    def __init__(self, quiet: bool = False, verbose: bool = False) -> None:
+        self._quiet, self._verbose = quiet, verbose
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._spent: dict[str, float] = {}
@@ -97,15 +104,12 @@ class Steps:
         self._since = 0.0
 
     def __enter__(self) -> Self:
-        if not self._quiet and self._console.is_terminal:
-            self._bars = Progress(
-                SpinnerColumn(finished_text="[green]ok[/]"),
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                _Seconds(self.seconds),
-                console=self._console,
-            )
+        if not self._quiet and not self._verbose and _on_terminal():
+            from rich.console import Console
+
+            from openneutron.cli.bars import bars
+
+            self._bars = bars(Console(stderr=True, highlight=False), self.seconds)
             self._bars.start()
         return self
 
@@ -149,16 +153,10 @@ class Steps:
             self._bars.update(self._tasks[step], completed=self._bars.tasks[self._tasks[step]].total)
             return
         seconds = self._spent.pop(step)
-        if not self._quiet and seconds >= WORTH_TELLING_SECONDS:
+        if not self._quiet and seconds >= (0 if self._verbose else WORTH_TELLING_SECONDS):
             print(f"{step}: {seconds:.1f} s", file=sys.stderr, flush=True)
 
 
-class _Seconds(ProgressColumn):
-    """The seconds of a step alone, as ``seconds`` returns them for its name."""
-
-    def __init__(self, seconds: Callable[[str], float]) -> None:
-        super().__init__()
-        self._seconds = seconds
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{self._seconds(task.description):.1f} s", style="progress.elapsed")
+def _on_terminal() -> bool:
+    """Return whether stderr is a terminal, without rich's answer: its console takes time to import."""
+    return sys.stderr is not None and sys.stderr.isatty()

@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 from openneutron import files
+from openneutron.cache import caching, opened
+from openneutron.cache.fronts import front
 from openneutron.cli import output
 from openneutron.cli.compile import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
-from openneutron.compiler.search.pareto import Point, one_after_the_other, pareto
+from openneutron.compiler.search.pareto import Point, one_after_the_other
 from openneutron.errors import InvalidModelError
 from openneutron.report.pareto import budget_kib, pareto_table
 from openneutron.targets import Target
@@ -26,6 +28,7 @@ def show_pareto(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: a .png or .svg.")] = None,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
+    verbose: output.Verbose = False,
 ) -> None:
     """Show the modelled time for each amount of SRAM.
 
@@ -36,13 +39,14 @@ def show_pareto(
     """
     output.check_plot(plot)
     source = asked.source
-    with output.Steps(quiet) as steps:
+    with output.Steps(quiet, verbose) as steps:
         model, _ = compiled(asked, steps, for_figures=True)
         graphs = model.graphs
         fronts = []
-        for index, graph in enumerate(graphs):
-            steps("Searching", index, len(graphs))
-            fronts.append(pareto(graph, asked.target, asked.options))
+        with caching(None if asked.cache is None else opened(asked.cache)):
+            for index, graph in enumerate(graphs):
+                steps("Searching", index, len(graphs))
+                fronts.append(front(graph, asked.target, asked.options))
     if not fronts:
         raise InvalidModelError(f"'{source}': none of it runs on the NPU. `openneutron explain` gives the reasons.")
     points = one_after_the_other(fronts)
@@ -59,7 +63,7 @@ def show_pareto(
         for p in points
     ]
     facts = {"model": str(source), "target": asked.target.name, "prefetch_constants": asked.options.prefetch_constants}
-    output.show(pareto_table(title, points, asked.target), facts | {"points": rows}, as_json)
+    output.show(pareto_table(title, points, asked.target), "pareto", facts | {"points": rows}, as_json)
 
 
 def _picture(title: str, points: Sequence[Point], target: Target, suffix: str) -> bytes:

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from openneutron import files
 from openneutron.cli import output
-from openneutron.cli.options import Asked, takes_models
+from openneutron.cli.options import AskedModel, takes_a_model
+from openneutron.errors import InvalidOptionError
 from openneutron.report.text import size_text
 
 if TYPE_CHECKING:
@@ -23,13 +24,10 @@ STORED = (".pte", ".html", ".htm")
 """The suffixes of files that have the data of a report inside; a ``.tflite`` may have it."""
 
 
-@takes_models(without=("check", "profile", "io_dtype", "converter", "converter_flags", "any_runtime"))
+@takes_a_model(several=True, without=("check", "profile", "io_dtype", "converter", "converter_flags", "any_runtime"))
 def report_model(
     *,
-    asked: Asked,
-    other: Annotated[
-        str | None, typer.Argument(metavar="[OTHER]", help="A second model or file, to show both side by side.")
-    ] = None,
+    asked: list[AskedModel],
     result: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="OUT", help=f"The page; default: {DEFAULT}.")
     ] = None,
@@ -42,25 +40,30 @@ def report_model(
     ] = None,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
+    verbose: output.Verbose = False,
 ) -> None:
     """Write a page with charts of a compile.
 
     MODEL is compiled for its report; MODEL may also be a .pte or .tflite that was compiled with --facts, or a report that was
     written before. The page has the summary, suggestions, the graph, latency by layer, memory over time, memory against
-    latency, a roofline, the weights, and the operators on the CPU with their reasons. It opens without a network. With OTHER,
-    the page compares the two. With --json and without --output, no page is written.
+    latency, a roofline, the weights, and the operators on the CPU with their reasons. It opens without a network. Of two
+    models the page shows both side by side. With --json and without --output, no page is written.
     """
     from openneutron.api.reporting import check_report, write_report
     from openneutron.report.page.compare import compared
 
+    if len(asked) > 2:
+        raise InvalidOptionError(
+            f"{len(asked)} models are given; a report shows one, or two side by side. Write several reports."
+        )
     path = result if result is not None else None if as_json else DEFAULT
     if path is not None:
         check_report(path)
     if node_data is not None:
         files.check_folder(node_data)
-    with output.Steps(quiet) as steps:
-        data = _data(asked, asked.parameters.model, pareto, steps)
-        shown = data if other is None else compared(data, _data(asked, other, pareto, steps))
+    with output.Steps(quiet, verbose) as steps:
+        data, *others = (_data(model, pareto, steps) for model in asked)
+        shown = compared(data, *others) if others else data
     if node_data is not None:
         from openneutron.model_explorer.nodes import nodes_of_report
         from openneutron.model_explorer.overlays import node_data_files
@@ -70,10 +73,10 @@ def report_model(
         write_report(shown, path)
     said = "" if path is None else f"{path}, {size_text(path.stat().st_size)}"
     if as_json or not quiet:
-        output.show(Text(said), shown.to_dict(), as_json)
+        output.show(Text(said), "report", shown.to_dict(), as_json)
 
 
-def _data(asked: Asked, name: str, with_pareto: bool, steps: output.Steps) -> ReportData:
+def _data(asked: AskedModel, with_pareto: bool, steps: output.Steps) -> ReportData:
     """Return the data of a model, compiled here, or of a file that has it inside."""
     from openneutron.api.reporting import data_of, stored_data
     from openneutron.cli.compile import compiled
@@ -81,9 +84,10 @@ def _data(asked: Asked, name: str, with_pareto: bool, steps: output.Steps) -> Re
     from openneutron.report.page.stored import has_facts
     from openneutron.timings import measured
 
+    name = asked.name
     path = Path(name)
     if path.suffix in STORED or (path.suffix == ".tflite" and has_facts(existing(name).read_bytes())):
         return stored_data(existing(name))
-    model, _ = compiled(asked.given(name), steps, for_figures=True)
+    model, _ = compiled(asked.given(), steps, for_figures=True)
     with measured(steps):
         return data_of(model, with_pareto)

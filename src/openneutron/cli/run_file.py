@@ -19,13 +19,15 @@ from rich.text import Text
 
 from openneutron import files, pte
 from openneutron.cli import output
-from openneutron.cli.calibration import describe, load_array
+from openneutron.cli.standard_input import given_file
+from openneutron.data.arrays import load_array
+from openneutron.data.samples import describe
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.files import existing
 from openneutron.ir import QuantParams
 from openneutron.mixed import FileSimulator
 from openneutron.report.text import plural
 from openneutron.third_party import needs_pytorch, suppressed
+from openneutron.timings import measured, step
 
 SHOWN_VALUES = 8
 """An output of at most so many values is printed whole."""
@@ -88,16 +90,21 @@ class InputTensor:
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """A file that is ready to run. ``where`` names the part that runs on the NPU."""
+    """A file that is ready to run. ``where`` names the part that runs on the NPU. ``etdump`` returns the events of the runs."""
 
     inputs: Sequence[InputTensor]
     where: str
     run: Callable[[Sequence[np.ndarray]], Sequence[Any]] = field(repr=False)
+    etdump: Callable[[], bytes] | None = field(default=None, repr=False)
 
 
 def run_file(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A compiled .pte or .tflite; any other .tflite runs too.")
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A compiled .pte or .tflite, or - for one on standard input; any other .tflite runs too.",
+        ),
     ],
     inputs: Annotated[
         list[Path] | None,
@@ -110,21 +117,25 @@ def run_file(
         int | None, typer.Option("--random", metavar="SEED", min=0, help="Run on random inputs, the same for a seed.")
     ] = None,
     as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
+    verbose: output.Verbose = False,
 ) -> None:
     """Run a compiled file on the simulated NPU.
 
     Operators on the CPU run in ExecuTorch for a .pte, in LiteRT's reference kernels for a .tflite.
     """
-    path = existing(file)
-    with suppressed():
-        runnable = _open(path)
-        values = _inputs(path, runnable.inputs, inputs or [], seed)
-        results = [np.asarray(result) for result in runnable.run(values)]
+    path = given_file(file)
+    with suppressed(), output.Steps(quiet, verbose) as steps, measured(steps):
+        with step("Loading"):
+            runnable = _open(path)
+        values = given_inputs(path, runnable.inputs, inputs or [], seed)
+        with step("Running"):
+            results = [np.asarray(result) for result in runnable.run(values)]
     if folder is not None:
         files.write({folder / f"output{index}.npy": _npy(result) for index, result in enumerate(results)}, folder)
     rows = [_row(result, index, folder) for index, result in enumerate(results)]
     data = {"file": str(path), "npu": runnable.where, "outputs": rows}
-    output.show(_table(path, runnable.where, results, folder), data, as_json)
+    output.show(_table(path, runnable.where, results, folder), "run", data, as_json)
 
 
 def _open(path: Path) -> Runnable:
@@ -137,23 +148,53 @@ def _open(path: Path) -> Runnable:
 
 def _open_tflite(path: Path) -> Runnable:
     simulator = FileSimulator(path)
-    inputs = []
-    for tensor in simulator.inputs:
-        quant = None if tensor.quant is None or tensor.quant.per_channel else tensor.quant
-        inputs.append(InputTensor(tensor.name, tensor.shape, tensor.dtype.numpy, quant))
-    return Runnable(inputs, _where(len(simulator.nodes), "NeutronGraph"), simulator.run)
+    return Runnable(tflite_inputs(simulator), _where(len(simulator.nodes), "NeutronGraph"), simulator.run)
 
 
-def open_pte(path: Path) -> Runnable:
-    """Return the program in ExecuTorch's runtime, with its delegates on the simulated NPU.
+def tflite_inputs(simulator: FileSimulator) -> list[InputTensor]:
+    """Return the inputs of a ``.tflite``."""
+    return [
+        InputTensor(
+            tensor.name,
+            tensor.shape,
+            tensor.dtype.numpy,
+            None if tensor.quant is None or tensor.quant.per_channel else tensor.quant,
+        )
+        for tensor in simulator.inputs
+    ]
+
+
+def open_pte(path: Path, traced: bool = False) -> Runnable:
+    """Return the program in ExecuTorch's runtime, with its delegates on the simulated NPU; with ``traced``, its runs leave
+    events.
 
     Raises InvalidModelError where ExecuTorch refuses the file, MissingToolError where the delegate can't be built.
     """
     data = path.read_bytes()
-    count = len(pte.payloads(data, path.name))
+    where = _where(len(pte.payloads(data, path.name)), f"{pte.BACKEND_ID} delegate")
     with needs_pytorch("Running a .pte takes"):
-        from openneutron.pytorch.run.runner import Runner
-    runner = Runner(path.name, data)
+        from openneutron.pytorch.run import method
+
+        simple = None if traced else method.opened(data, path.name)
+        if simple is None:
+            return _open_with_bindings(path, data, where, traced)
+    inputs = [
+        InputTensor(f"argument {index}", tensor.shape, np.dtype(tensor.dtype), below=below)
+        for index, (tensor, below) in enumerate(zip(simple.tensors, simple.table_sizes, strict=True))
+    ]
+
+    def run(values: Sequence[np.ndarray]) -> Sequence[Any]:
+        results = simple.run(values)
+        return results if results is not None else _open_with_bindings(path, data, where).run(values)
+
+    return Runnable(inputs, where, run)
+
+
+def _open_with_bindings(path: Path, data: bytes, where: str, traced: bool = False) -> Runnable:
+    """Return the program in ExecuTorch's own bindings, which take torch."""
+    from openneutron.pytorch.run.runner import Runner
+
+    runner = Runner(path.name, data, traced)
     inputs = []
     for index, ((shape, dtype), below) in enumerate(zip(runner.inputs, runner.table_sizes, strict=True)):
         try:
@@ -163,7 +204,7 @@ def open_pte(path: Path) -> Runnable:
                 f"'{path.name}': argument {index} is {dtype}, which NumPy has no type for. Run it with Runner.run."
             ) from error
         inputs.append(InputTensor(f"argument {index}", shape, kind, below=below))
-    return Runnable(inputs, _where(count, f"{pte.BACKEND_ID} delegate"), runner.run)
+    return Runnable(inputs, where, runner.run, runner.etdump if traced else None)
 
 
 def _where(count: int, kind: str) -> str:
@@ -172,7 +213,10 @@ def _where(count: int, kind: str) -> str:
     return f"{plural(count, kind.split()[-1])} on the simulated NPU"
 
 
-def _inputs(path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], seed: int | None) -> list[np.ndarray]:
+def given_inputs(
+    path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], seed: int | None
+) -> list[np.ndarray]:
+    """Return the arrays of ``--input``, or random ones. Raises InvalidOptionError where they are not those of the file."""
     wanted = "; ".join(
         f"{index}: {tensor.name} {describe(tensor.dtype, tensor.shape)}" for index, tensor in enumerate(tensors)
     )

@@ -32,7 +32,7 @@ def show_targets(
             _number(target.sram),
             "yes" if target.obstacle is None else f"no: it {target.obstacle}",
         )
-    output.show(table, [_as_dict(target) for target in targets.KNOWN.values()], as_json)
+    output.show(table, "targets", {"targets": [_as_dict(target) for target in targets.KNOWN.values()]}, as_json)
 
 
 def _number(number: Number) -> str:

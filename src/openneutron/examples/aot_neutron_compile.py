@@ -22,8 +22,8 @@ from torch.export import export
 from torch.fx import GraphModule
 
 from openneutron import files, targets
-from openneutron.api.pytorch import in_words
-from openneutron.api.recompiling import delegate_calls
+from openneutron.api.frame import delegate_calls
+from openneutron.api.lowering import in_words
 from openneutron.converter import kernel_selections
 from openneutron.errors import InvalidOptionError, MissingToolError, OpenNeutronError
 from openneutron.examples import networks
@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--use_random_dataset", action="store_true", help="Use generated inputs, which is the default, without a note.")
     add(
-        "-dst", "--dataset_path", type=Path, metavar="DIR_OR_NPZ", help="Inputs: a folder of .npy files or a .npz file."
+        "-dst", "--dataset_path", metavar="DATA", help="Inputs: a folder of .npy files, a .npz file, or file.py:loader."
     )
     add("--fetch_constants_to_sram", action="store_true", help="Copy constants from flash to SRAM before each use.")
     return made

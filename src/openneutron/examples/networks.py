@@ -5,17 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from openneutron.cli import calibration
 from openneutron.errors import InvalidModelError, InvalidOptionError, MissingToolError
+from openneutron.options import DataOptions
 from openneutron.pytorch.source import models
-from openneutron.pytorch.source.exporting import first_line
+from openneutron.pytorch.source.calibration_data import CalibrationData
+from openneutron.pytorch.source.exporting import ModelInputs, first_line
 from openneutron.third_party import suppressed
 
 Samples = Sequence[tuple[torch.Tensor, ...]]
@@ -86,15 +85,10 @@ def find(name: str) -> Network:
     return Network(name, module.eval(), tuple(inputs), None)
 
 
-def data_set(path: Path, network: Network) -> list[tuple[torch.Tensor, ...]]:
-    """Return the samples in a folder of ``.npy`` files or a ``.npz`` file. Raises InvalidOptionError where there are no
-    samples."""
-    if path.exists() and not path.is_dir() and path.suffix != ".npz":
-        raise InvalidOptionError(
-            f"--dataset_path: '{path}' is neither a folder of .npy files nor a .npz file; only these are read here."
-        )
-    wanted = [calibration.Wanted(tuple(x.shape), np.dtype(x.numpy().dtype)) for x in network.inputs]
-    return [tuple(map(torch.from_numpy, arrays)) for arrays in calibration.load(path, wanted)]
+def data_set(data: str, network: Network) -> list[tuple[torch.Tensor, ...]]:
+    """Return the samples of a folder, an archive or a loader. Raises InvalidOptionError where they don't fit the network."""
+    call = ModelInputs(network.inputs, {})
+    return list(CalibrationData.of(data, call, DataOptions(), "--dataset_path"))
 
 
 def train(network: Network, module: Any, samples: Samples) -> None:

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from openneutron import __version__, files
-from openneutron.errors import DriverError, InvalidModelError, InvalidOptionError
+from openneutron import __version__, files, pte
+from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.export import c_text, readme
-from openneutron.export.deployment import Deployment, IoTensor, Place, Where
+from openneutron.export.deployment import Deployment
+from openneutron.export.golden import Golden, GoldenSample, read_sample
+from openneutron.export.golden import golden as golden_of
 from openneutron.export.read import read_pte, read_tflite
 from openneutron.export.readme import PORTS, Port
 from openneutron.export.runtime_sources import runtime_folder, sources_of
@@ -27,7 +26,7 @@ from openneutron.files import existing
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.rows import ALIGNMENT
 from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
-from openneutron.simulator import Simulator
+from openneutron.options import DataOptions, changed
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -66,6 +65,8 @@ def export_bundle(
     *,
     port: str = "cortex_m33",
     force: bool = False,
+    golden: str | os.PathLike[str] | None = None,
+    data: DataOptions = DataOptions(),
 ) -> Bundle:
     """Write a compiled model as a folder that builds without changes. The same model gives the same bytes.
 
@@ -75,6 +76,10 @@ def export_bundle(
         port: ``cortex_m33`` (CMake, with an example that checks itself in QEMU), ``zephyr`` (a module) or
             ``mcuxpresso`` (a component).
         force: True writes into any folder, and over changed files.
+        golden: Data whose first sample the example runs on: the path of a folder of pictures, WAV files or ``.npy`` files, of a ``.npy``
+            or ``.npz`` file, or ``file.py:loader``. None: the first sample of the calibration, where a model in memory was
+            calibrated on data with a preprocessing, else random values.
+        data: The preprocessing of ``golden``. Without one, it is that of the calibration, as the ``.pte`` states it.
 
     Returns:
         The description of the written folder.
@@ -82,7 +87,7 @@ def export_bundle(
     Raises:
         InvalidModelError: A part of the model runs on the CPU.
         InvalidProgramError: The file is not compiled.
-        InvalidOptionError: The folder is unusable, or the port unknown.
+        InvalidOptionError: The folder is unusable, the port unknown, or ``golden`` does not fit the model.
         MissingToolError: The package was not built.
 
     >>> import openneutron
@@ -97,33 +102,58 @@ def export_bundle(
         raise InvalidOptionError(f"port: '{port}' is unknown; there are {', '.join(PORTS)}.")
     place = Path(to)
     earlier = check_folder(place, force)
-    deployment, source = _deployment(model)
+    deployment, source, preprocessing = _deployment(model)
     kernels = called_kernels([call.program for call in deployment.calls])
-    contents = _contents(deployment, source, kernels, chosen)
+    expected = golden_of(deployment, _sample(model, deployment, golden, data, preprocessing))
+    contents = _contents(deployment, source, kernels, chosen, expected, preprocessing)
     manifest = {"made_by": MADE_BY, "model": source, "port": port, "files": digests(contents)}
     contents[MANIFEST] = f"{json.dumps(manifest, indent=1)}\n".encode()
     write_folder(place, contents, earlier)
     return Bundle(place, port, tuple(sorted(contents)), deployment, kernels)
 
 
-def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deployment, str]:
-    """Return the model's deployment and the name of its source."""
+def _deployment(model: CompiledProgram | str | os.PathLike[str]) -> tuple[Deployment, str, str]:
+    """Return the model's deployment, the name of its source, and the preprocessing that the file states."""
     if not isinstance(model, str | os.PathLike):
         if model.buffer[4:8] == TFLITE:
-            return read_tflite(model.buffer, model.name), f"{Path(model.name).stem}.tflite"
-        return read_pte(model.buffer, model.name, model.name), f"{model.name}.pte"
+            return read_tflite(model.buffer, model.name), f"{Path(model.name).stem}.tflite", ""
+        return _of_pte(model.buffer, model.name, model.name, f"{model.name}.pte")
     path = existing(os.fspath(model))
     if path.suffix == ".tflite":
-        return read_tflite(path, path.stem), path.name
+        return read_tflite(path, path.stem), path.name, ""
     if path.suffix == ".pte":
-        return read_pte(path.read_bytes(), path.name, path.stem), path.name
+        return _of_pte(path.read_bytes(), path.name, path.stem, path.name)
     raise InvalidModelError(f"'{path}' is neither a .pte nor a compiled .tflite; a bundle is made from one of these.")
 
 
-def _contents(deployment: Deployment, source: str, kernels: tuple[str, ...], port: Port) -> dict[str, bytes]:
+def _of_pte(buffer: bytes, file: str, name: str, source: str) -> tuple[Deployment, str, str]:
+    return read_pte(buffer, file, name), source, pte.preprocessing(pte.methods(buffer, file))
+
+
+def _sample(
+    model: CompiledProgram | str | os.PathLike[str],
+    deployment: Deployment,
+    golden: str | os.PathLike[str] | None,
+    options: DataOptions,
+    preprocessing: str,
+) -> GoldenSample | None:
+    """Return the sample to run the example on; None for random values."""
+    if golden is not None:
+        return read_sample(os.fspath(golden), deployment, options, preprocessing)
+    for name in changed(options):
+        raise InvalidOptionError(f"{name}: there is no golden input that it is about. Give golden too.")
+    calibrated = getattr(model, "calibrated", None)
+    if not preprocessing or calibrated is None or not calibrated.sample:
+        return None
+    return GoldenSample(f"the first calibration sample after `{c_text.plain_name(preprocessing)}`", calibrated.sample)
+
+
+def _contents(
+    deployment: Deployment, source: str, kernels: tuple[str, ...], port: Port, expected: Golden, preprocessing: str
+) -> dict[str, bytes]:
     """Return every file of the bundle but the list of them."""
     runtime = {f"runtime/{name}": data for name, data in sources_of(kernels).items()}
-    contents = {**runtime, **_model(deployment, kernels), **_example(golden(deployment))}
+    contents = {**runtime, **_model(deployment, kernels), **_example(expected)}
     contents["include/openneutron.h"] = template("api/openneutron.h")
     contents["src/openneutron.c"] = template("api/openneutron.c")
     contents["src/openneutron_calls.h"] = template("api/openneutron_calls.h")
@@ -143,6 +173,8 @@ def _contents(deployment: Deployment, source: str, kernels: tuple[str, ...], por
         "BUILD": template(f"{port.name}/BUILD.md").decode().rstrip(),
         "MEMORY_WORDS": port.memory,
         "OPTIONS": port.options,
+        "GOLDEN": expected.title,
+        "PREPROCESSING": readme.preprocessing_words(preprocessing),
     }
     words["EXECUTORCH"] = template(port.executorch).decode().rstrip()
     contents["README.md"] = filled(template("README.md").decode(), words).encode()
@@ -207,53 +239,6 @@ def _licence() -> bytes:
         if path.is_file():
             return path.read_bytes()
     raise AssertionError(f"{runtime} has no LICENSE beside it")
-
-
-SEED = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Golden:
-    """Bytes of each input and of each output, in the order in memory of a run."""
-
-    inputs: tuple[bytes, ...] = field(repr=False)
-    outputs: tuple[bytes, ...] = field(repr=False)
-
-
-def golden(deployment: Deployment) -> Golden:
-    """Return seeded random inputs and the outputs of the simulator, the same for the same model.
-
-    Integers other than int8 may be indices of a table: they are zeros where random ones are outside of the table. Raises
-    DriverError where the driver refuses a program.
-    """
-    generator = np.random.default_rng(SEED)
-    inputs = [_random(generator, tensor) for tensor in deployment.inputs]
-    try:
-        outputs = _run(deployment, inputs)
-    except DriverError:
-        if all(tensor.dtype == "int8" for tensor in deployment.inputs):
-            raise
-        inputs = [
-            values if tensor.dtype == "int8" else np.zeros_like(values)
-            for values, tensor in zip(inputs, deployment.inputs, strict=True)
-        ]
-        outputs = _run(deployment, inputs)
-    return Golden(tuple(values.tobytes() for values in inputs), tuple(values.tobytes() for values in outputs))
-
-
-def _random(generator: np.random.Generator, tensor: IoTensor) -> NDArray[np.uint8]:
-    if tensor.dtype == "bool":
-        return generator.integers(0, 2, tensor.elements, np.uint8)
-    return generator.integers(0, 256, tensor.size_bytes, np.uint8)
-
-
-def _run(deployment: Deployment, inputs: list[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
-    values: dict[Place, NDArray[np.uint8]] = {Place(Where.INPUT, index): data for index, data in enumerate(inputs)}
-    for call in deployment.calls:
-        with Simulator(call.program) as simulator:
-            results = simulator.run([values[place] for place in call.inputs])
-        values.update(zip(call.outputs, results, strict=True))
-    return [values[Place(Where.OUTPUT, index)] for index in range(len(deployment.outputs))]
 
 
 MANIFEST = "bundle.json"

@@ -90,7 +90,7 @@ def _comment(tensor: IoTensor) -> str:
 def plain_name(name: str) -> str:
     """Return a tensor's or model's name as it may stand in a comment or a table: letters, digits, blanks and a few
     signs."""
-    return re.sub(r"[^A-Za-z0-9_./:;,+ -]", "?", name)
+    return re.sub(r"[^A-Za-z0-9_./:;,+= -]", "?", name)
 
 
 def aligned_sizes(deployment: Deployment) -> list[int]:

@@ -86,9 +86,20 @@ def values(deployment: Deployment, kernels: Sequence[str]) -> dict[str, str]:
     }
 
 
+def preprocessing_words(preprocessing: str) -> str:
+    """Return the paragraph about the preprocessing of the calibration data; empty where the model states none."""
+    if not preprocessing:
+        return ""
+    return (
+        f"\n\nThe model was calibrated on data after the preprocessing `{plain_name(preprocessing)}`. The application's inputs need "
+        "the same steps."
+    )
+
+
 def memory(deployment: Deployment) -> dict[str, int]:
     """Return the bytes of a deployment's memory beside code and stack."""
-    others = sum(aligned_sizes(deployment)) + deployment.largest("profile_size") + CONTEXT_BYTES * len(deployment.calls)
+    others = sum(aligned_sizes(deployment))
+    others += (deployment.largest("profile_size") + CONTEXT_BYTES) * len(deployment.calls)
     return {
         "microcode": sum(len(call.program.microcode) for call in deployment.calls),
         "weights": sum(len(call.program.weights) for call in deployment.calls),

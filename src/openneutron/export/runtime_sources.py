@@ -31,7 +31,7 @@ def runtime_folder() -> Path:
         if (folder / "driver").is_dir():
             return folder
     raise MissingToolError(
-        f"export: the runtime's sources are not in {package / '_runtime'}. Install the package again: pip install ."
+        f"export: the runtime's sources are not in {package / '_runtime'}. Install the package again."
     )
 
 

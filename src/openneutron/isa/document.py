@@ -67,8 +67,9 @@ activations are never padded.
   rounding right shift (ties away from zero). Fully connected layers round once instead (`single_rounding`), as LiteRT's
   double-precision product does; the compiler proves for each channel that its multiplier steps at the same accumulators.
 
-The **kernels** blob is text for people and tools: a title line, the kernels' names by id, and the operators' names in order. The
-driver does not read it.
+The **kernels** blob is text for people and tools: a title line, the kernels' names by id, and the operators' names in order. A
+program compiled with profiling has the facts of each operator behind them: `facts LAYER`, a tab, and JSON. The driver does not
+read the blob.
 """
 
 _RUNNING = """\

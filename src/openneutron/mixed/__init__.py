@@ -1,7 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """LiteRT files that run partly on the NPU: compiled, and run."""
 
-from openneutron.mixed.compiled_file import CompiledFile, compile_file, part_name
-from openneutron.mixed.run import FileSimulator
+from __future__ import annotations
 
-__all__ = ["CompiledFile", "FileSimulator", "compile_file", "part_name"]
+from typing import TYPE_CHECKING, Any
+
+from openneutron.mixed.compiled_file import CompiledFile, compile_file, part_name
+
+if TYPE_CHECKING:
+    from openneutron.mixed.run import FileSimulator, Times
+
+__all__ = ["CompiledFile", "FileSimulator", "Times", "compile_file", "part_name"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("FileSimulator", "Times"):
+        raise AttributeError(f"module 'openneutron.mixed' has no attribute '{name}'")
+    # Imported on first use: a compile runs nothing, and the simulator loads the driver.
+    from openneutron.mixed import run
+
+    return getattr(run, name)

@@ -17,7 +17,6 @@ from openneutron.compiler.graph.partition import EFFECTFUL
 from openneutron.errors import InvalidModelError
 from openneutron.ir import DType, Graph, Node
 from openneutron.litert import LiteRTModel
-from openneutron.litert.interpret import InterpreterProcess
 from openneutron.litert.read import read_model
 from openneutron.litert.write import CALLING, copied, cut, stored
 
@@ -49,6 +48,8 @@ def folded(model: LiteRTModel) -> LiteRTModel:
     needed = _needed(graph, fixed, ends)
     try:
         places = [model.tensor_index[name] for name in ends]
+        from openneutron.litert.interpret import InterpreterProcess  # few models have anything to fold
+
         process = InterpreterProcess([(cut(model.model, needed, [], places), "operators that read constants alone")])
         results = process.run(0, [])
         process.close()

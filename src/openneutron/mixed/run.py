@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,11 +15,12 @@ import numpy as np
 from openneutron.compiler.graph.partition import SHARED_STATE, extract
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Tensor
+from openneutron.isa import Program
 from openneutron.litert import LiteRTModel, read
 from openneutron.litert.interpret import InterpreterProcess
 from openneutron.litert.neutron_graph import FoundNode, find
 from openneutron.litert.write import cut
-from openneutron.simulator import Simulator
+from openneutron.simulator import CallTime, Simulator
 
 NAMES_SHOWN = 4
 """The number of operators that a message names."""
@@ -48,6 +50,15 @@ class _Node:
 
     found: FoundNode
     simulator: Simulator
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The host's nanoseconds of the steps of one run: each kernel call with its program, and each part that LiteRT ran, under
+    the kinds of its operators."""
+
+    calls: list[tuple[Program, CallTime]] = field(default_factory=list)
+    on_cpu: list[tuple[str, int]] = field(default_factory=list)
 
 
 class FileSimulator:
@@ -96,8 +107,9 @@ class FileSimulator:
                 "the parts of a file run in separate interpreters here, each with variables of its own. Run it on the device."
             )
 
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the outputs in the file's order, with the types and shapes of the file.
+    def run(self, inputs: Sequence[np.ndarray], times: Times | None = None) -> list[np.ndarray]:
+        """Return the outputs in the file's order, with the types and shapes of the file. The times of the run are added to
+        ``times``.
 
         Raises InvalidOptionError for a wrong count, shape or type of inputs, InvalidModelError where LiteRT can't run a
         CPU fallback, or crashes.
@@ -107,13 +119,16 @@ class FileSimulator:
         piece = itertools.count()
         for step in self._steps:
             if isinstance(step, _Piece):
+                begun = time.perf_counter_ns()
                 results = self._on_cpu.run(next(piece), [values[index] for index in step.inputs])
+                if times is not None:
+                    times.on_cpu.append((step.words, time.perf_counter_ns() - begun))
                 values.update(zip(step.outputs, results, strict=True))
             else:
-                self._run_node(step, values)
+                self._run_node(step, values, times)
         return [tensor.data if tensor.data is not None else values[self._index[tensor.name]] for tensor in self.outputs]
 
-    def _run_node(self, step: _Node, values: dict[int, np.ndarray]) -> None:
+    def _run_node(self, step: _Node, values: dict[int, np.ndarray], times: Times | None) -> None:
         given = []
         for index in step.found.inputs:
             tensor, value = self._tensors[index], values[index]
@@ -123,7 +138,12 @@ class FileSimulator:
                     f"it was compiled for {list(tensor.shape)}."
                 )
             given.append(value)
-        for index, result in zip(step.found.outputs, step.simulator.run(given), strict=True):
+        if times is None:
+            results = step.simulator.run(given)
+        else:
+            results, calls = step.simulator.timed(given)
+            times.calls.extend((step.found.program, call) for call in calls)
+        for index, result in zip(step.found.outputs, results, strict=True):
             tensor = self._tensors[index]
             if len(result) != tensor.size_bytes:
                 raise InvalidModelError(

@@ -25,8 +25,9 @@ from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor
 from openneutron.pytorch.graph.program import Constants
 from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal
 from openneutron.pytorch.lower.units import find_units
-from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, all_compiled, user_inputs
+from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, all_compiled, graph_name, user_inputs
 from openneutron.pytorch.partition.gather import HANDOVER, Handover
+from openneutron.pytorch.partition.origins import Origins, origins_of
 
 core_aten_ops_exception_list = [torch.ops.aten.prelu.default]
 """Operators that have no core ATen decomposition and stay whole, for ``EdgeCompileConfig``."""
@@ -175,19 +176,20 @@ class NeutronBackend(BackendDetails):
         other = _other_backend(compile_specs)
         if other is not None:
             return other.preprocess(edge_program, compile_specs)
-        delegate, lowered, trial = lower_program(edge_program, compile_specs)
+        delegate, lowered, trial, origins = lower_program(edge_program, compile_specs)
         folder = None if delegate.intermediates_dir is None else intermediates_folder(delegate.intermediates_dir)
         name = _tag(edge_program)
         converter = converters.get(delegate.options.converter)
         conversion = converter.convert(lowered.graph, delegate.options, delegate.dump_kernel_selection_code, trial)
         interface = Interface.of(edge_program, lowered)
-        payload = interface.payload(conversion)
-        partition = CompiledPartition(name, lowered, conversion, interface, trial)
+        made = CompiledPartition(name, lowered.graph, conversion, interface, trial, origins)
+        partition, handles = made.profiled()
+        payload = partition.payload
         if folder is not None:
             files.write(partition.intermediates(folder))
         if conversion.kernel_selection is not None:
             files.write({Path(f"_kernel_selection_{name}.c"): conversion.kernel_selection.encode()})
-        return PreprocessResult(processed_bytes=payload, debug_handle_map={}, _delegate_info_meta=partition)
+        return PreprocessResult(processed_bytes=payload, debug_handle_map=handles, _delegate_info_meta=partition)
 
     @classmethod
     def preprocess_multimethod(
@@ -239,8 +241,9 @@ def _other_backend(compile_specs: Sequence[CompileSpec]) -> Any:
 
 def lower_program(
     program: ExportedProgram, specs: Sequence[CompileSpec]
-) -> tuple[DelegateOptions, Lowered, Trial | None]:
-    """Return the options of a partition, its program as a graph, and the first stages of the compile.
+) -> tuple[DelegateOptions, Lowered, Trial | None, Origins]:
+    """Return the options of a partition, its program as a graph, the first stages of the compile, and a function that returns the
+    origins of the graph's nodes.
 
     The partitioner has lowered the same nodes before, so that lowering can't be refused; what it hands over is taken.
     """
@@ -260,8 +263,9 @@ def lower_program(
         result = lowering if isinstance(lowering, Refusal) else lowering.finished("", inputs, outputs)
         assert not isinstance(result, Refusal), f"{result.node.name} was delegated: {result.reject.reason}"
         lowered = result
-    name = " ".join(filter(None, (delegate.name, _tag(program))))
-    return delegate, replace(lowered, graph=replace(lowered.graph, name=name)), trial
+    name = graph_name(delegate, _tag(program))
+    origins = partial(origins_of, units, lowered)
+    return delegate, replace(lowered, graph=replace(lowered.graph, name=name)), trial, origins
 
 
 def _tag(program: ExportedProgram) -> str:

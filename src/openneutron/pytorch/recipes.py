@@ -40,6 +40,7 @@ from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, genera
 from openneutron.pytorch.quantizer.calibrate import begun, ended, set_training, with_biases, with_modes
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
+from openneutron.pytorch.quantizer.range_observers import OBSERVER
 
 BACKEND = "openneutron"
 
@@ -156,7 +157,8 @@ def _known(recipe_type: RecipeType, kwargs: dict[str, Any]) -> dict[str, Any]:
 def _quantization(target: NeutronTargetSpec, options: RecipeOptions, is_qat: bool) -> QuantizationRecipe:
     """Return the steps of ``calibrate_and_quantize``, between which ExecuTorch prepares, trains or calibrates, and
     converts."""
-    quantizer = NeutronQuantizer(target, is_qat).keep_float(*options.quantization.keep_float)
+    observer = OBSERVER[options.quantization.observer]
+    quantizer = NeutronQuantizer(target, is_qat, observer).keep_float(*options.quantization.keep_float)
     train_fn = options.quantization.train_fn
 
     def fold(module: GraphModule) -> GraphModule:

@@ -47,6 +47,7 @@ class LoadedSummary:
     programs: tuple[ProgramFigures, ...] = field(repr=False)
     on_cpu: tuple[tuple[str, int], ...] = field(repr=False)
     calls: tuple[CallProfile, ...] = field(repr=False)
+    preprocessing: str = ""
 
     @property
     def target(self) -> Target | None:
@@ -91,18 +92,24 @@ class LoadedSummary:
             "scratch_bytes": self.scratch_bytes,
             "weights_bytes": self.weights_bytes,
             "microcode_bytes": self.microcode_bytes,
+            "preprocessing": self.preprocessing or None,
             "calls": [asdict(call) for call in self.calls],
         }
 
 
 def loaded_table(summary: LoadedSummary) -> RenderableType:
     """Return the figures of a compiled file as a table."""
+    return Group(Text(summary.file, "bold"), facts(loaded_rows(summary)))
+
+
+def loaded_rows(summary: LoadedSummary) -> list[tuple[str, str]]:
+    """Return labels and values of the figures, in words."""
     runs = sum(call.calls for call in summary.calls)
     time = f"{summary.cycles:,} cycles"
     if summary.target is not None and summary.milliseconds is not None:
         time = f"{duration_text(summary.milliseconds)} at {summary.target.clock.value:g} MHz, {time}"
     operators = ", ".join(f"{count} {name}" for name, count in summary.on_cpu)
-    rows = [
+    return [
         ("Target", summary.target.title if summary.target is not None else "not known to this version"),
         ("NPU", f"{plural(len(summary.programs), 'delegate call')}, {plural(runs, 'kernel call')}"),
         ("CPU", operators or "nothing"),
@@ -110,6 +117,6 @@ def loaded_table(summary: LoadedSummary) -> RenderableType:
         ("Arena", size_text(summary.scratch_bytes)),
         ("Weights", size_text(summary.weights_bytes)),
         ("Microcode", size_text(summary.microcode_bytes)),
+        *([("Calibrated", f"on data after {summary.preprocessing}")] if summary.preprocessing else []),
         ("File", f"{summary.file}, {size_text(summary.file_bytes)}"),
     ]
-    return Group(Text(summary.file, "bold"), facts(rows))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -13,15 +12,13 @@ from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import fetch_cycles
 from openneutron.compiler.graph.legalize import rename_identities
 from openneutron.compiler.graph.partition import operator_title
+from openneutron.compiler.select.names import node_of
 from openneutron.diagnostics import OnCpu
 from openneutron.isa import Program
 from openneutron.mixed import CompiledFile, part_name
 from openneutron.ops.conv import macs
 from openneutron.ops.shape import VIEWS
 from openneutron.targets import Target
-
-_ADDED = re.compile(r"([/:\[].*|_[a-z].*)?", re.DOTALL)
-"""Suffixes that the compiler adds to a node's name. A number behind the name makes it another node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +60,7 @@ class PartitionSummary:
         return f"{self.modules[node]}{name.removeprefix(node)}" if node else name
 
     def _node(self, name: str) -> str:
-        """Return the longest known node name that begins the name; empty where there is no such node."""
-        found = (node for node in self.modules if name.startswith(node) and _ADDED.fullmatch(name, len(node)))
-        return max(found, key=len, default="")
+        return node_of(name, self.modules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +187,12 @@ class Summary:
     def microcode_bytes(self) -> int:
         """Return the bytes of the microcode of all partitions."""
         return sum(part.report.microcode_bytes for part in self.partitions)
+
+    def _repr_html_(self) -> str:
+        # Imported here: the texts are made of this class.
+        from openneutron.report.notebook import summary_html
+
+        return summary_html(self)
 
     def to_dict(self, details: bool = False) -> dict[str, Any]:
         """Return the figures as data. With ``details``, every kernel call and buffer of each partition too."""

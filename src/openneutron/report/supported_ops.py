@@ -13,6 +13,7 @@ from types import ModuleType
 
 from openneutron import ops
 from openneutron.ops import Op, Quantization, Role
+from openneutron.report.lowered_by import lowered_by
 
 PAGE = """<!-- Generated: python -m openneutron.report.supported_ops > docs/supported-ops.md -->
 # Supported operators
@@ -24,7 +25,8 @@ Every operator computes the same bits as LiteRT's int8 reference kernel.
 
 ## LiteRT operators
 
-A `.tflite` may have these operators, and PyTorch operators are lowered to them. "Quantization" relates the output's scale and zero
+A `.tflite` may have these operators, and PyTorch operators are lowered to them: the last column has those whose lowering can emit the
+operator, by itself or among others. "Quantization" relates the output's scale and zero
 point to the input's. Limits of all operators: activations are int8, quantized per tensor, with static shapes; any batch size is
 possible.
 
@@ -53,7 +55,7 @@ the reason where one of them stays on the CPU.
 ## Pointwise functions
 
 A pointwise function of one quantized tensor and numbers becomes one table with PyTorch's own results, also where several operators
-compute the function. This applies to every operator that PyTorch marks as pointwise; those with one tensor as operand are:
+compute the function. This applies to every operator that PyTorch marks as pointwise. These have one tensor as operand:
 
 {functions}
 
@@ -74,7 +76,7 @@ def text() -> str:
         uint8=_code([row.litert for row in _only_int8()]),
         on_cpu=on_cpu_table(),
         pytorch=pytorch_table(),
-        functions=_code(functions()),
+        functions=functions_table(),
         composites=composites_table(),
     )
 
@@ -89,6 +91,7 @@ def _only_int8() -> list[Op]:
 
 def litert_table() -> str:
     """Return a row for each operator of the operator table."""
+    pytorch = lowered_by()
     rows = [
         (
             f"`{row.litert or row.name}`",
@@ -96,10 +99,13 @@ def litert_table() -> str:
             _quantization(row),
             "; ".join(_limits(row)) or "none",
             _code(row.kernels),
+            _code(pytorch.get(row.name, ())) or "-",
         )
         for row in sorted(ops.OPS, key=lambda row: row.litert or row.name)
     ]
-    return _table(("LiteRT operator", "what it computes", "quantization", "limits", "kernels"), rows)
+    return _table(
+        ("LiteRT operator", "what it computes", "quantization", "limits", "kernels", "PyTorch operators"), rows
+    )
 
 
 def on_cpu_table() -> str:
@@ -134,6 +140,19 @@ def pytorch_table() -> str:
             remark = (inspect.getdoc(row.rule) or "").split("\n\n")[0]
             rows.append((f"`{name}`", _first_line(sys.modules[row.rule.__module__]), " ".join(remark.split())))
     return _table(("PyTorch operator", "family", "remark"), sorted(rows))
+
+
+def functions_table() -> str:
+    """Return a row for each pointwise function of one tensor: the operator of LiteRT or the table that it becomes."""
+    of_rules: dict[str, list[str]] = {}
+    for name, targets in lowered_by().items():
+        for target in targets:
+            of_rules.setdefault(target.rpartition(".")[0], []).append(ops.BY_NAME[name].litert or name)
+    rows = [
+        (f"`{name}`", f"{_code(sorted(set(of_rules[name])))}, or a table" if name in of_rules else "a table")
+        for name in functions()
+    ]
+    return _table(("PyTorch operator", "becomes"), rows)
 
 
 def functions() -> list[str]:

@@ -366,3 +366,15 @@ def _bar(first: int, last: int, steps: int) -> str:
     width = min(steps, CHART_WIDTH)
     start, stop = first * width // steps, last * width // steps
     return "." * start + "#" * (stop - start + 1) + "." * (width - stop - 1)
+
+
+def explanation(summary: Summary, memory: bool) -> RenderableType:
+    """Return the summary, each partition's kernel calls (and memory), and everything on the CPU."""
+    parts: list[RenderableType] = [summary_table(summary, with_cpu=False)]
+    for part in summary.partitions:
+        parts += ["", calls_table(part)]
+        if memory:
+            parts += ["", memory_table(part)]
+    if summary.on_cpu:
+        parts += ["", on_cpu_table(summary.on_cpu)]
+    return Group(*parts)

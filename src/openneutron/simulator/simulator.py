@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int32, c_size_t, c_uint32, c_void_p
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ def library() -> ctypes.CDLL:
     """
     if not LIBRARY.exists():
         raise MissingToolError(
-            f"simulator: {LIBRARY} does not exist. Install the package (pip install .), or in a source tree run "
+            f"simulator: {LIBRARY} does not exist. Install the package again, or in a source tree run "
             "`cmake -S . -B build/develop && cmake --build build/develop --target develop`."
         )
     try:
@@ -134,6 +135,14 @@ class ProfileEvent:
     operator: int
     start_cycles: int
     stop_cycles: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """One kernel call of a timed run: the operator, and the host's nanoseconds since the call before it or the start."""
+
+    operator: int
+    nanoseconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,15 +241,35 @@ class Simulator:
             except BaseException as error:  # it must not travel through the driver's frames
                 raised.append(error)
 
-        config = TraceConfig(KERNEL_LEVEL, None, 0, CallHook(after_call), None)
+        self._run_with(after_call, sources, outputs)
+        if raised:
+            raise raised[0]
+        return outputs
+
+    def timed(self, inputs: Sequence[np.ndarray]) -> tuple[list[Bytes], list[CallTime]]:
+        """Return the outputs as ``run`` does, and the host's time of each kernel call. Raises as ``run`` does."""
+        sources = self._input_bytes(inputs)
+        outputs = [np.zeros(binding["size"], np.uint8) for binding in self.microcode.outputs]
+        stops: list[tuple[int, int]] = []
+
+        def after_call(_user: int | None, operator: int, _kernel: int, _cycles: int) -> None:
+            stops.append((operator, time.perf_counter_ns()))
+
+        begun = time.perf_counter_ns()
+        self._run_with(after_call, sources, outputs)
+        starts = [begun, *(stop for _, stop in stops)]
+        return outputs, [
+            CallTime(operator, stop - start) for (operator, stop), start in zip(stops, starts[:-1], strict=True)
+        ]
+
+    def _run_with(self, hook: Callable[..., None], sources: list[Bytes], outputs: list[Bytes]) -> None:
+        """Run with a hook behind each kernel call."""
+        config = TraceConfig(KERNEL_LEVEL, None, 0, CallHook(hook), None)
         require("trace", self._driver.neutronSetTrace(self._handle, byref(config)))
         try:
             self._run(sources, outputs)
         finally:
             self._driver.neutronSetTrace(self._handle, None)
-        if raised:
-            raise raised[0]
-        return outputs
 
     def profile(self, inputs: Sequence[np.ndarray]) -> tuple[ProfileEvent, ...]:
         """Return the kernel calls of one run, in order; empty where the program was compiled without profiling."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from openneutron import files, litert, ops, targets
+from openneutron.compat.eiq_neutron_sdk.conversion_log import conversion_log
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.graph.legalize import unchanged_operand
 from openneutron.compiler.graph.partition import extract
@@ -20,6 +22,7 @@ from openneutron.diagnostics import OnCpu
 from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidTargetError, OpenNeutronError
 from openneutron.ir import Graph
 from openneutron.isa import Program
+from openneutron.isa.facts import facts_of, with_facts
 from openneutron.litert import LiteRTModel
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.litert.write import copied, pack, prune
@@ -29,6 +32,9 @@ from openneutron.options import CALLER
 
 KERNEL_SELECTION = "_kernel_selection.c"
 """The file in the working directory that ``dumpKernelSelectionCode`` asks for."""
+
+CONSOLE = "console"
+"""The value of ``dumpAfterImport`` and ``dumpAfterGenerate`` that prints."""
 
 HARDWARE_VERSIONS = {"N1": 1, "N3": 2}
 """The numbers that ExecuTorch's NXP backend knows them by."""
@@ -60,9 +66,10 @@ class CompilationOptions:
     """The options of a caller.
 
     ``fetchConstantsToSRAM``, ``dumpKernelSelectionCode`` and ``useProfiling`` have the effect documented at
-    ``generate_neutron_compile_spec``. ``minNumOpsPerGraph`` and ``excludeGraphPasses`` steer passes that this compiler does not
-    have; ``dumpAfterImport``, ``dumpAfterGenerate`` and ``verbose`` steer the SDK's own log. These five are accepted and
-    change nothing.
+    ``generate_neutron_compile_spec``. ``useProfiling`` with ``dumpAfterImport`` and ``dumpAfterGenerate`` set to ``console``
+    prints the log from which ExecuTorch's NXP backend makes its map of debug handles. ``minNumOpsPerGraph`` and
+    ``excludeGraphPasses`` steer passes that this compiler does not have, ``verbose`` the SDK's own log. These three are
+    accepted and change nothing.
     """
 
     minNumOpsPerGraph: int = 1
@@ -170,6 +177,12 @@ def converted(model: bytes | Sequence[int], context: CompilationContext) -> tupl
         data = _without_sums(loaded)
     elif whole is not None:
         program = compile_graph(whole, chip, options).program
+        if facts_of(program):
+            if given.dumpAfterImport == given.dumpAfterGenerate == CONSOLE:
+                sys.stdout.write(conversion_log(litert.read(bytes(model)).graph, program))
+                sys.stdout.flush()  # the backend reads the file descriptor
+            # The backend knows the events of a profile by their numbers, and the delegate logs these without facts.
+            program = with_facts(program, ())
         programs = [program]
         data = splice(loaded, [NeutronNode(part_name(0), whole.inputs, whole.outputs, program)])
     else:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.calls import KernelCall, Storages, View
 from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
+from openneutron.isa.facts import OperatorFacts, with_facts
 from openneutron.isa.kernels.row import Packing
 from openneutron.isa.rows import BINDING, BUFFER, INSTRUCTION_BY_NAME, KERNEL_BY_NAME
 from openneutron.options import ARENA, CALLER, CompileOptions
@@ -57,7 +59,11 @@ class _Weights:
 
 def short_name(name: str) -> str:
     """Return a node's name for listings: the last part of a fused name, cut from the front."""
-    return name.rsplit(";", 1)[-1][-NAME_LENGTH:]
+    return _last_name(name)[-NAME_LENGTH:]
+
+
+def _last_name(name: str) -> str:
+    return name.rsplit(";", 1)[-1]
 
 
 PROFILE_EVENT_BYTES = 16
@@ -72,7 +78,8 @@ def emit(
     target: Target,
     profile: bool = False,
 ) -> Program:
-    """Return the program that runs the schedule, with a profile buffer on demand. The same arguments give the same bytes."""
+    """Return the program that runs the schedule, with a profile buffer and the operators' facts on demand. The same
+    arguments give the same bytes."""
     weights = _Weights()
     buffers: dict[Record, int] = {}
     operators = []
@@ -122,7 +129,17 @@ def emit(
         cycles=cycles,
         names=tuple(short_name(call.name) for call in schedule.calls),
     )
-    return encode(microcode, bytes(weights.blob))
+    program = encode(microcode, bytes(weights.blob))
+    return with_facts(program, [_facts(call) for call in schedule.calls]) if profile else program
+
+
+def _facts(call: KernelCall) -> OperatorFacts:
+    """Return the name of a call and the bytes that it reads and writes, each byte once."""
+    read = sum(
+        math.prod(extent for extent, pitch in zip(view.extents, view.pitches, strict=True) if pitch or extent == 1)
+        for view in call.views.values()
+    )
+    return OperatorFacts(_last_name(call.name), read + sum(call.packed_bytes().values()))
 
 
 def _buffer(

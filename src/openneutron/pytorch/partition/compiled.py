@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,10 +19,13 @@ from openneutron.compiler.search.fit import budget_bytes, over_budget
 from openneutron.compiler.select.select import Trial
 from openneutron.converter import Conversion
 from openneutron.errors import BudgetError
+from openneutron.ir import Graph
+from openneutron.isa.facts import facts_of
 from openneutron.isa.payload import Format, pack
 from openneutron.litert.neutron_graph import NeutronNode, splice
 from openneutron.pytorch.backend.compile_spec import DelegateOptions
 from openneutron.pytorch.lower.lower import Lowered
+from openneutron.pytorch.partition.origins import Origin, Origins, debug_handle_map, with_origins
 from openneutron.timings import advance, step
 
 
@@ -66,22 +69,49 @@ class Interface:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweredPartition:
+    """A partition before its compile: its name, its graph, and the interface of its delegate call."""
+
+    name: str
+    graph: Graph = field(repr=False)
+    interface: Interface = field(repr=False)
+
+    def recompiled(self, delegate: DelegateOptions) -> CompiledPartition:
+        """Return the partition compiled with these options. Raises as ``Converter.convert`` does."""
+        graph = replace(self.graph, name=graph_name(delegate, self.name))
+        conversion = converters.get(delegate.options.converter).convert(graph, delegate.options)
+        return CompiledPartition(self.name, graph, conversion, self.interface, None)
+
+
+def graph_name(delegate: DelegateOptions, partition: str) -> str:
+    """Return the name of a partition's graph in messages."""
+    return " ".join(filter(None, (delegate.name, partition)))
+
+
 @dataclass(frozen=True, eq=False)
 class CompiledPartition:
     """A compiled partition; it travels with the lowered module as ``_delegate_info_meta``.
 
-    ``interface`` and ``first_stages`` are the same for all options of the compiler.
+    ``graph``, ``interface``, ``first_stages`` and ``origins`` are the same for all options of the compiler. ``origins`` returns
+    those of the graph's nodes in the model; a model from a cache has none.
     """
 
     name: str
-    lowered: Lowered = field(repr=False)
+    graph: Graph = field(repr=False)
     conversion: Conversion = field(repr=False)
     interface: Interface = field(repr=False)
     first_stages: Trial | Prepared | None = field(repr=False)
+    origins: Origins = field(default=dict, repr=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledPartition:
         # Nothing in it ever changes, and ExecuTorch copies the modules it hangs on several times.
         return self
+
+    @property
+    def payload(self) -> bytes:
+        """Return the payload of the delegate call."""
+        return self.interface.payload(self.conversion)
 
     @property
     def compiled(self) -> Compiled:
@@ -90,26 +120,43 @@ class CompiledPartition:
         return self.conversion.compiled
 
     @cached_property
+    def _origins(self) -> Mapping[str, Origin]:
+        return self.origins()
+
+    def profiled(self) -> tuple[CompiledPartition, dict[int | str, tuple[int, ...]]]:
+        """Return the partition with the origins of its kernel calls in the program, and the debug handles of the events that a
+        run logs; itself and nothing where it was compiled without profiling."""
+        if self.conversion.compiled is None or not facts_of(self.conversion.program):
+            return self, {}
+        conversion = with_origins(self.conversion, self._origins)
+        return replace(self, conversion=conversion), debug_handle_map(self.conversion.program, self._origins)
+
+    @cached_property
     def _prepared(self) -> Prepared:
         """Return the first stages, which keep what each search finds for the next compile."""
         known = self.first_stages
-        return known if isinstance(known, Prepared) else prepared(self.lowered.graph, known, kept=True)
+        return known if isinstance(known, Prepared) else prepared(self.graph, known, kept=True)
 
     def recompiled(self, delegate: DelegateOptions) -> CompiledPartition:
         """Return the partition compiled with other options of the compiler. Raises as ``Converter.convert`` does."""
         converter = converters.get(delegate.options.converter)
-        conversion = converter.convert(self.lowered.graph, delegate.options, trial=self._prepared)
-        return replace(self, conversion=conversion, first_stages=self._prepared)
+        conversion = converter.convert(self.graph, delegate.options, trial=self._prepared)
+        return replace(self, conversion=conversion, first_stages=self._prepared).profiled()[0]
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
         """Return the partition's files for ``folder``: its ``.tflite`` before and after compiling."""
-        pure, made = litert.write(self.lowered.graph), self.conversion.file
+        pure, made = litert.write(self.graph), self.conversion.file
         if made is None:
-            graph = self.compiled.graph
-            made = splice(
-                litert.read(pure), [NeutronNode(self.name, graph.inputs, graph.outputs, self.compiled.program)]
-            )
+            node = NeutronNode(self.name, self.graph.inputs, self.graph.outputs, self.compiled.program)
+            made = splice(litert.read(pure), [node])
         return {folder / f"{self.name}_pure.et.tflite": pure, folder / f"{self.name}_neutron.et.tflite": made}
+
+
+def recompiled(
+    parts: Sequence[LoweredPartition | CompiledPartition], delegate: DelegateOptions
+) -> list[CompiledPartition]:
+    """Return the partitions of a model compiled with these options. Raises as ``all_compiled`` does."""
+    return all_compiled([(partial(part.recompiled, delegate), lambda: delegate) for part in parts])
 
 
 Made = TypeVar("Made")

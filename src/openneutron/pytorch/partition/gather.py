@@ -291,12 +291,17 @@ class Handover:
             return None
         if not all(_same(tensor, self.tensors[name]) for name, tensor in tensors.items()):
             return None
-        nodes = {node.name: node for node in (*inputs, *outputs)}
+        nodes = {node.name: node for node in (*inputs, *outputs, *(node for unit in units for node in unit.nodes))}
 
         def here(items: Iterable[PartitionTensor]) -> tuple[PartitionTensor, ...]:
             return tuple(replace(item, node=nodes[item.node.name]) for item in items)
 
-        return replace(self.lowered, inputs=here(self.lowered.inputs), outputs=here(self.lowered.outputs), owners={})
+        return replace(
+            self.lowered,
+            inputs=here(self.lowered.inputs),
+            outputs=here(self.lowered.outputs),
+            owners={result: nodes[node.name] for result, node in self.lowered.owners.items() if node.name in nodes},
+        )
 
 
 def key_of(units: Iterable[Unit], inputs: Iterable[Node], outputs: Iterable[Node]) -> tuple[str, ...]:

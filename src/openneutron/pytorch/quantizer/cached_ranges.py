@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import nn
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 from torchao.quantization.pt2e.observer import ObserverBase
 
 from openneutron.cache.digests import Digest, code
 from openneutron.cache.store import Store
-from openneutron.pytorch.graph.program import arguments_of, overload_of
+from openneutron.pytorch.graph.digests import add_node, add_samples, add_tensor, bytes_of, is_known, machine
 
 KIND = "ranges"
 LENGTH_BYTES = 8
 
 LIBRARIES = ("torch", "torchao", "numpy")
-
-KNOWN_OPERATORS = ("aten", "prims", "quantized_decomposed")
-"""The namespaces of operators that are another only where torch is another. Operators of users may change at any time."""
 
 KNOWN_OBSERVERS = ("openneutron", "torchao")
 """The packages whose observers keep what they have seen in buffers."""
@@ -41,47 +36,22 @@ def key_of(prepared: GraphModule, samples: Sequence[Any]) -> str | None:
     """
     if not all(_is_known(node, prepared) for node in prepared.graph.nodes):
         return None
-    machine = (torch.get_num_threads(), torch.backends.cpu.get_cpu_capability())
-    digest = Digest(KIND, code(*LIBRARIES), repr(machine))
+    digest = Digest(KIND, code(*LIBRARIES), machine())
     for node in prepared.graph.nodes:
-        digest.add(repr((node.name, node.op, str(node.target), node.args, node.kwargs)).encode())
-        if node.op == "get_attr":
-            _add_tensor(digest, attrgetter(node.target)(prepared))
-        elif node.op == "call_module":
+        add_node(digest, node, prepared)
+        if node.op == "call_module":
             digest.add(repr(list(_settings(prepared.get_submodule(str(node.target))))).encode())
             for tensor in _buffers(prepared.get_submodule(str(node.target))).values():
-                _add_tensor(digest, tensor)
-    for sample in samples:
-        leaves = pytree.tree_leaves((getattr(sample, "args", sample), dict(getattr(sample, "kwargs", {}))))
-        digest.add(str(len(leaves)).encode())
-        for leaf in leaves:
-            if isinstance(leaf, torch.Tensor):
-                _add_tensor(digest, leaf)
-            else:
-                digest.add(repr(leaf).encode())
+                add_tensor(digest, tensor)
+    add_samples(digest, samples)
     return digest.hex()
 
 
 def _is_known(node: Node, prepared: GraphModule) -> bool:
-    if node.op == "call_module":
-        observer = prepared.get_submodule(str(node.target))
-        return isinstance(observer, ObserverBase) and type(observer).__module__.split(".")[0] in KNOWN_OBSERVERS
-    if node.op == "get_attr":
-        return type(attrgetter(str(node.target))(prepared)) in (torch.Tensor, nn.Parameter)
-    if node.op != "call_function":
-        return node.op in ("placeholder", "output")
-    overload = overload_of(node)
-    if overload is None:
-        return getattr(node.target, "__module__", "") in ("_operator", "operator")
-    return overload.namespace in KNOWN_OPERATORS and not _is_random(node, overload)
-
-
-def _is_random(node: Node, overload: torch._ops.OpOverload) -> bool:
-    """Return whether a call draws random numbers. Dropouts outside of training do not, nor does an attention without one."""
-    if torch.Tag.nondeterministic_seeded not in overload.tags:
-        return False
-    given = arguments_of(node)
-    return given.get("train") is not False and given.get("dropout_p") != 0
+    if node.op != "call_module":
+        return is_known(node, prepared)
+    observer = prepared.get_submodule(str(node.target))
+    return isinstance(observer, ObserverBase) and type(observer).__module__.split(".")[0] in KNOWN_OBSERVERS
 
 
 def _settings(observer: nn.Module) -> Iterator[tuple[str, str]]:
@@ -90,17 +60,6 @@ def _settings(observer: nn.Module) -> Iterator[tuple[str, str]]:
     for name, value in sorted(vars(observer).items()):
         if isinstance(value, (bool, int, float, str, tuple, torch.dtype, torch.qscheme)):
             yield name, repr(value)
-
-
-def _add_tensor(digest: Digest, tensor: torch.Tensor) -> None:
-    digest.add(repr((tensor.dtype, tuple(tensor.shape), tensor.stride())).encode())
-    digest.add(_bytes_of(tensor))
-
-
-def _bytes_of(tensor: torch.Tensor) -> bytes:
-    # Of a copy: a tensor that NumPy has seen can't be resized any more, and observers resize theirs.
-    copied = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-    return copied.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _observers(prepared: GraphModule) -> dict[str, nn.Module]:
@@ -123,7 +82,7 @@ def save(store: Store, key: str, prepared: GraphModule) -> None:
         for name, tensor in _buffers(observer).items():
             dtype = str(tensor.dtype).removeprefix("torch.")
             facts.append({"observer": target, "name": name, "dtype": dtype, "shape": list(tensor.shape)})
-            blobs.append(_bytes_of(tensor))
+            blobs.append(bytes_of(tensor))
     header = json.dumps(facts).encode()
     store.put(KIND, key, b"".join((len(header).to_bytes(LENGTH_BYTES, "little"), header, *blobs)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Set
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch.fx import GraphModule, Node
@@ -57,26 +57,28 @@ __all__ = ["NeutronQuantizer", "act_qspec", "wgt_fc_qspec", "wgt_qspec"]
 class NeutronQuantizer(Quantizer):
     """A quantizer of torchao for static int8: activations affine per tensor, weights symmetric per output channel.
 
-    Biases are int32. Tensors that are not float stay as they are. Pointwise functions are quantized at their inputs and
-    outputs alone; other operators without an annotation rule stay float.
-    The ``set_`` methods change the quantization of single modules and operators, and return the quantizer. Names may have
-    wildcards (``features.*``); a name that the model does not have raises InvalidOptionError when the model is quantized. The
-    name of a module has priority over its type, the type over an operator, and a later call over an earlier one.
+    Biases are int32. Tensors that are not float stay as they are. Pointwise functions are quantized at their inputs and outputs
+    alone; other operators without an annotation rule stay float. The ``set_`` methods change the quantization of single modules
+    and operators, and return the quantizer. Names may have wildcards (``features.*``); a name that the model does not have raises
+    InvalidOptionError when the model is quantized. The name of a module has priority over its type, the type over an operator, and
+    a later call over an earlier one.
 
     Args:
         neutron_target_spec: The target; None means the default target.
         is_qat: True inserts fake quantization for training.
+        observer: The class of observers of activations in calibration; None means HistogramRangeObserver.
 
     >>> NeutronQuantizer().keep_float("classifier.*").neutron_target_spec.get_name()
     'imxrt700'
     """
 
-    def __init__(self, neutron_target_spec: NeutronTargetSpec | None = None, is_qat: bool = False) -> None:
+    def __init__(
+        self, neutron_target_spec: NeutronTargetSpec | None = None, is_qat: bool = False, observer: Any = None
+    ) -> None:
         super().__init__()
         self.neutron_target_spec = neutron_target_spec or NeutronTargetSpec()
-        self.is_qat = is_qat
-        self._overrides = Overrides()
-        self._names = settings.nothing()
+        self.is_qat, self.observer = is_qat, observer
+        self._overrides, self._names = Overrides(), settings.nothing()
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
         """Set how operators are quantized for which no other setting exists; None keeps them float."""
@@ -92,8 +94,8 @@ class NeutronQuantizer(Quantizer):
         return self._having(settings.module_type(kind, config, "set_module_type"))
 
     def set_operator(self, target: object, config: QuantizationConfig | None) -> Self:
-        """Set how an operator is quantized: an overload, an operator with all its overloads, or the name of either. None
-        keeps it float; operators that would be taken apart stay whole then."""
+        """Set how an operator (an overload, an operator with all its overloads, or the name of either) is quantized. None keeps
+        it float; operators that would be taken apart stay whole then."""
         return self._having(settings.operator(target, config, "set_operator"))
 
     set_operator_type = set_operator
@@ -123,10 +125,8 @@ class NeutronQuantizer(Quantizer):
         from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import NeutronAtenPassManager
 
         self.begin(model)
-        manager = NeutronAtenPassManager(
-            self.neutron_target_spec, is_qat=self.is_qat, keep=self._overrides.keeps_float if self._overrides else None
-        )
-        return manager(model).graph_module
+        keep = self._overrides.keeps_float if self._overrides else None
+        return NeutronAtenPassManager(self.neutron_target_spec, is_qat=self.is_qat, keep=keep)(model).graph_module
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Return the model with the quantization of each node noted, in place; torchao calls this method."""
@@ -153,8 +153,8 @@ class NeutronQuantizer(Quantizer):
         """Nothing to check: every row of the rule table can be computed, in float where the NPU can't."""
 
     def _functions(self, model: GraphModule, constants: Set[Node]) -> list[Region]:
-        """Return the functions of one value that become tables: all but single calls that have a row of their own.
-        Calls that are to be quantized in different ways are no function together."""
+        """Return the pointwise functions that become tables: all but single calls with a row of their own. Calls that are
+        quantized in different ways are no function together."""
         ways: list[tuple[QuantizationConfig, list[Node]]] = []
         for node in model.graph.nodes:
             free = Q_ANNOTATION_KEY not in node.meta and node not in constants
@@ -262,7 +262,7 @@ class NeutronQuantizer(Quantizer):
         if str(node.target) in LOG_SOFTMAX:
             return log_probability_spec(self.is_qat)
         dim = None if self.is_qat else row_dimension(node)
-        return activation_spec(self.is_qat) if dim is None else row_spec(dim)
+        return activation_spec(self.is_qat, self.observer) if dim is None else row_spec(dim)
 
     def _input_spec(self, source: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
         """Return the producer's scale where its operator fixes it; otherwise one from calibration, which torchao shares

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The ExecuTorch delegate on the host.
 
-ExecuTorch has no stable C++ ABI, so the delegate is compiled against the installed one on first use and kept under
-``$XDG_CACHE_HOME/openneutron`` (``~/.cache/openneutron``), under a name made of everything it depends on.
+ExecuTorch has no stable C++ ABI, so a delegate belongs to one ExecuTorch. A wheel has the delegate of the release that
+``openneutron[pytorch]`` names. For another ExecuTorch, and in a source tree, the delegate is compiled on first use and kept
+under ``$XDG_CACHE_HOME/openneutron`` (``~/.cache/openneutron``), under a name made of everything it depends on.
 """
 
 from __future__ import annotations
@@ -21,46 +22,71 @@ from pathlib import Path
 
 from openneutron.errors import MissingToolError
 from openneutron.export.runtime_sources import runtime_folder
-from openneutron.simulator.simulator import LIBRARY, library
+from openneutron.pytorch.run.compile_delegate import FLAGS, SOURCES, compile_delegate, file_name
+from openneutron.simulator.simulator import library
 
 COMPILERS = ("c++", "g++", "clang++")
 """Tried in this order after ``$CXX``."""
 
-FLAGS = (
-    "-std=c++17",
-    "-O2",
-    "-fPIC",
-    "-shared",
-    "-Wl,-z,defs",
-    "-DC10_USING_CUSTOM_GENERATED_MACROS",
-    "-DET_EVENT_TRACER_ENABLED",
-    "-DNEUTRON_CHECK_WEIGHTS",
-)
-"""The definitions are those that executorch-config.cmake of ExecuTorch 1.5 gives to its own consumers, and ours."""
+INCLUDED = Path(__file__).parents[2] / "_delegate"
+"""The folder of the delegates in a wheel."""
 
 ALREADY_REGISTERED = 0x16
 """ExecuTorch's Error::RegistrationAlreadyRegistered."""
+
+BINDINGS = "executorch.extension.pybindings._C"
+"""ExecuTorch's bindings. Its own portable_lib imports them after all of executorch.exir, which takes seconds."""
+
+RUNTIME = ("libexecutorch.so", "libexecutorch_kernels_optimized.so", "libexecutorch_kernels_quantized.so")
+"""The libraries of ExecuTorch that run a method: the runtime with its registries, and the CPU operators."""
 
 
 @cache
 def load() -> Path:
     """Register backend id ``NeutronBackend`` with ExecuTorch's runtime in this process, and return the library's path.
 
-    Further calls do nothing. Raises MissingToolError where executorch, its libraries or a C++ compiler are missing.
+    Further calls do nothing. Raises MissingToolError where executorch or its libraries are missing, and where the delegate
+    has to be compiled and a C++ compiler is missing.
+    """
+    executorch_package()
+    importlib.import_module("torch")  # whose libraries the bindings need
+    importlib.import_module(BINDINGS)  # libexecutorch.so, with the one registry
+    return registered()[0]
+
+
+def load_runtime() -> ctypes.CDLL:
+    """Load ExecuTorch's runtime without its bindings and without torch, and return the delegate, which is registered.
+
+    Raises MissingToolError as ``load`` does.
     """
     package = executorch_package()
-    library()  # the delegate's own undefined symbols
-    importlib.import_module("executorch.extension.pybindings.portable_lib")  # libexecutorch.so, with the one registry
-    path = build(package)
-    try:
-        delegate = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    except OSError as error:
-        raise MissingToolError(f"delegate: {path} can't be loaded: {error}. Delete it and try again.") from error
+    for name in RUNTIME:
+        _shared(package / "lib" / name)
+    return registered()[1]
+
+
+@cache
+def registered() -> tuple[Path, ctypes.CDLL]:
+    """Return the delegate, compiled where neither the package nor the cache has it, and registered with the runtime that is
+    loaded."""
+    package = executorch_package()
+    library()  # half of the delegate's undefined symbols
+    _shared(package / "lib" / RUNTIME[0])  # the other half
+    path = included(package) or build(package)
+    delegate = _shared(path, "Delete it, and it is compiled when it is needed again.")
     status = ctypes.c_uint32.in_dll(delegate, "neutronBackendRegistration").value
     if status:
         why = "another library has taken the name" if status == ALREADY_REGISTERED else f"error 0x{status:x}"
         raise MissingToolError(f"delegate: ExecuTorch does not register NeutronBackend: {why}.")
-    return path
+    return path, delegate
+
+
+def _shared(path: Path, suggestion: str = "Install executorch again.") -> ctypes.CDLL:
+    """Load a library whose symbols the libraries after it find. Raises MissingToolError where it can't be loaded."""
+    try:
+        return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise MissingToolError(f"delegate: {path} can't be loaded: {error}. {suggestion}") from error
 
 
 def executorch_package() -> Path:
@@ -68,15 +94,23 @@ def executorch_package() -> Path:
     it."""
     found = importlib.util.find_spec("executorch")
     if found is None or not found.submodule_search_locations:
-        raise MissingToolError("delegate: executorch is not installed. In the checkout: pip install '.[pytorch]'.")
+        raise MissingToolError("delegate: executorch is not installed: pip install 'openneutron[pytorch]'.")
     for place in found.submodule_search_locations:
         package = Path(place)
         if (package / "include").is_dir() and (package / "lib" / "libexecutorch.so").exists():
             return package
     raise MissingToolError(
         "delegate: the installed executorch has no headers or no libexecutorch.so. "
-        "Install the release this project is made for, in the checkout: pip install '.[pytorch]'."
+        "Install the release this project is made for: pip install 'openneutron[pytorch]'."
     )
+
+
+def included(package: Path) -> Path | None:
+    """Return the delegate in the wheel for the executorch in ``package``; None where there is none for this one."""
+    if not INCLUDED.is_dir():
+        return None
+    path = INCLUDED / file_name(importlib.metadata.version("executorch"), package)
+    return path if path.exists() else None
 
 
 def compiler() -> str:
@@ -121,7 +155,9 @@ def _key(command: str, runtime: Path, package: Path) -> str:
     version = importlib.metadata.version("executorch")
     identity = subprocess.run([command, "--version"], capture_output=True, check=False).stdout
     digest = hashlib.sha256()
-    for file in (*sorted((runtime / "include").glob("*.h")), *sorted((runtime / "delegate").iterdir())):
+    headers = sorted((runtime / "include").glob("*.h"))
+    sources = sorted((runtime / "delegate").iterdir())
+    for file in (*headers, *sources, *(runtime / name for name in SOURCES)):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     for text in (version, str(package), command, identity.decode(errors="replace"), *FLAGS):
         digest.update(hashlib.sha256(text.encode()).digest())
@@ -129,21 +165,7 @@ def _key(command: str, runtime: Path, package: Path) -> str:
 
 
 def _compile(command: str, runtime: Path, package: Path, path: Path) -> None:
-    include = package / "include"
-    arguments = [
-        command,
-        *FLAGS,
-        f"-I{runtime / 'include'}",
-        f"-I{include}",
-        f"-I{include / 'executorch/runtime/core/portable_type/c10'}",
-        str(runtime / "delegate" / "neutron_backend.cpp"),
-        "-o",
-        str(path),
-        f"-L{package / 'lib'}",
-        "-lexecutorch",
-        str(LIBRARY),
-    ]
-    done = subprocess.run(arguments, capture_output=True, text=True, errors="replace", check=False)
+    done = compile_delegate(command, runtime, package, path)
     if done.returncode != 0:
         said = "\n".join(line for line in done.stderr.splitlines() if "error" in line)[:2000] or done.stderr[-2000:]
         raise MissingToolError(

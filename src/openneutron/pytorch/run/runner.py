@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
 from typing import Any
 
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators of the borders)
@@ -60,13 +61,16 @@ def _tables(plan: Any) -> dict[int, int]:
 
 
 class Runner:
-    """A loaded program. Raises InvalidModelError where it is damaged or has no method ``forward``."""
+    """A loaded program; with ``traced``, its runs leave events for ``etdump``.
 
-    def __init__(self, name: str, buffer: bytes) -> None:
+    Raises InvalidModelError where the program is damaged or has no method ``forward``.
+    """
+
+    def __init__(self, name: str, buffer: bytes, traced: bool = False) -> None:
         delegate.load()
         self._name = name
         with _executorch(f"'{name}': ExecuTorch can't load it", RECOMPILE):
-            self._program: Any = Runtime.get().load_program(buffer)
+            self._program: Any = Runtime.get().load_program(buffer, enable_etdump=traced)
             names = self._program.method_names
             if METHOD not in names:
                 raise InvalidModelError(
@@ -117,6 +121,13 @@ class Runner:
         with _executorch(f"'{self._name}': ExecuTorch can't run it", ON_CPU):
             outputs = self._method.execute(given)
         return tuple(item.clone() if isinstance(item, torch.Tensor) else item for item in outputs)
+
+    def etdump(self) -> bytes:
+        """Return the events of all runs until now, as ExecuTorch's ETDump."""
+        with tempfile.TemporaryDirectory() as folder:
+            dump, debug = (Path(folder) / name for name in ("etdump", "debug"))
+            self._program.write_etdump_result_to_file(str(dump), str(debug))
+            return dump.read_bytes()
 
     def _fitted(self, place: int, item: Any) -> Any:
         wanted = self._inputs[place]

@@ -49,6 +49,10 @@ class ModelInputs:
         args, kwargs = pytree.tree_unflatten(list(leaves), self.structure)
         return ModelInputs(args, kwargs)
 
+    def as_sample(self) -> Any:
+        """Return the call as a calibration sample."""
+        return (self.args, dict(self.kwargs)) if self.kwargs else self.args
+
     def laid_out(self, channels_last: bool | None) -> ModelInputs:
         """Return the call with its images contiguous or channels-last (None: as they are), and every other tensor
         contiguous."""

@@ -19,6 +19,7 @@ from openneutron.report.page.data import (
     Figures,
     Layer,
     LayerAccuracy,
+    Measured,
     ParetoPoint,
     Partition,
     Peak,
@@ -38,7 +39,7 @@ def report_data(
     summary: Summary,
     file: bytes,
     pareto: Sequence[Point] = (),
-    accuracy: Sequence[LayerAccuracy] = (),
+    accuracy: Sequence[Measured] = (),
 ) -> ReportData:
     """Return the data of a compile.
 
@@ -46,7 +47,7 @@ def report_data(
         summary: The figures of the compile.
         file: The compiled file, whose calls are the graph.
         pareto: The points of memory against time of the whole model; empty: not computed.
-        accuracy: The signal-to-quantization-noise ratios of layers; empty: not measured.
+        accuracy: The signal-to-quantization-noise ratios of layers, named by module path, node or layer; empty: not measured.
     """
     target = summary.target
     layers: list[Layer] = []
@@ -74,9 +75,20 @@ def report_data(
         graph=connected(summary, flow_of(file, summary.model), layers),
         fallbacks=tuple(_fallbacks(summary)),
         pareto=tuple(ParetoPoint(p.sram_bytes, p.cycles, target.milliseconds(p.cycles)) for p in pareto),
-        accuracy=tuple(accuracy),
+        accuracy=tuple(_by_layer(accuracy, layers)),
     )
     return replace(data, suggestions=suggestions(data))
+
+
+def _by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[LayerAccuracy]:
+    """Return the ratios by the names of layers. The result of a module or node is that of its last layer."""
+    names: dict[str, str] = {}
+    for layer in layers:
+        names |= dict.fromkeys(filter(None, (layer.module, layer.node)), layer.name)
+    names |= {layer.name: layer.name for layer in layers}
+    for item in accuracy:
+        name = names.get(item.name, item.name)
+        yield LayerAccuracy(name, item.accumulated_db, item.local_db, item.saturated)
 
 
 def _target(target: Target) -> TargetData:

@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from openneutron.errors import InvalidModelError
 
@@ -219,6 +219,20 @@ class LayerAccuracy:
     accumulated_db: float | None = None
     local_db: float | None = None
     saturated: float | None = None
+
+
+class Measured(Protocol):
+    """The accuracy of a layer, as ``openneutron.layer_accuracy`` measures it: the fields of LayerAccuracy. ``name`` may be a
+    module path or a node too."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def accumulated_db(self) -> float | None: ...
+    @property
+    def local_db(self) -> float | None: ...
+    @property
+    def saturated(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ A candidate is evaluated only where cheap lower bounds of its memory and its cyc
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, groupby
@@ -28,7 +28,8 @@ from openneutron.compiler.cost.cycles import least_compute_cycles
 from openneutron.compiler.search.cascade.least_peak import Bounded, floor_bytes, least_peak
 from openneutron.compiler.search.cascade.network import Network, Segment, rows_computed, segment, window_rows
 from openneutron.compiler.search.cascade.patches import PatchedNetwork, patched_networks
-from openneutron.compiler.search.cascade.stripes import Pacing, Stripes, cycles_of, evaluate, evaluated, rounds
+from openneutron.compiler.search.cascade.progress import Paced, Pacing, rounds
+from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, evaluated
 from openneutron.compiler.search.effort import DEFAULT, Effort
 
 NO_LIMIT = 1 << 60
@@ -39,6 +40,9 @@ MOST_ROUNDS = 4096
 A loop of microcode repeats at most 65,535 times, and the driver checks at most 2^20 windows of a program
 (docs/microcode.md). More iterations would save memory only in sequences of many thousand steps.
 """
+
+KEPT_ROUNDS = 1024
+"""The most iterations of a progress that is kept for longer segments. More of them take more memory than they save time."""
 
 EVEN = 4
 """The fewest iterations for which even ones are tried too."""
@@ -114,24 +118,39 @@ def count_of_all(network: Network) -> int:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A candidate for a segment, lower bounds of its memory and cycles, and its evaluation once that was necessary."""
+    """A candidate for a segment, lower bounds of its memory and cycles, and its evaluation once that was necessary.
+
+    The bound of the memory is that of the segment until ``bound_bytes`` was called.
+    """
 
     pacing: Pacing
     least_bytes: int
     least_cycles: int
     made: Stripes | None = None
+    _is_bounded: bool = False
 
-    def evaluated(self, segment: Segment, most_cycles: int) -> Stripes | None:
-        """Return the evaluated candidate, or None where it takes more than ``most_cycles``."""
+    def bound_bytes(self, segment: Segment, window_rows: Mapping[str, int]) -> int:
+        """Return a lower bound of the memory; ``window_rows``: see ``Segment.least_bytes``."""
+        if not self._is_bounded:
+            self._is_bounded = True
+            self.least_bytes = segment.least_bytes(window_rows, segment.held_at_once(*self.pacing))
+        return self.least_bytes
+
+    def evaluated(self, segment: Segment, most_cycles: int, paced: Callable[[], Paced]) -> Stripes | None:
+        """Return the evaluated candidate, or None where it takes more than ``most_cycles``.
+
+        ``paced`` returns the progress of the calls before the segment's end, as far as it is known.
+        """
         if self.made is None and self.least_cycles <= most_cycles:
-            done = rounds(segment, *self.pacing)
-            cycles = cycles_of(segment, done)
+            known = paced()
+            known.reaching(segment)
+            cycles = known.cycles[segment.first]
             assert cycles >= self.least_cycles, "a bound is above what it bounds"
             self.least_cycles = cycles
             if cycles <= most_cycles:
-                self.made = evaluated(segment, self.pacing, done, cycles)
+                self.made = evaluated(segment, self.pacing, rounds(segment, *self.pacing), cycles)
                 assert self.made.peak_bytes >= self.least_bytes, "a bound is above what it bounds"
-                self.least_bytes = self.made.peak_bytes
+                self._is_bounded, self.least_bytes = True, self.made.peak_bytes
         return self.made if self.least_cycles <= most_cycles else None
 
 
@@ -165,6 +184,7 @@ class PlanSearch:
     _segments: dict[tuple[int, int], list[_Cascade]] = field(default_factory=dict)
     _wholes: dict[int, Stripes] = field(default_factory=dict)
     _plans: dict[int, Plan | None] = field(default_factory=dict)
+    _paced: dict[tuple[int, int, Pacing], Paced] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Every piece reads its chain's constants anew: no patches where they are copied.
@@ -189,14 +209,6 @@ class PlanSearch:
             self._wholes[position] = found
         return found
 
-    def _within(self, first: int, end: int, budget: int) -> Iterator[tuple[Segment, _Candidate]]:
-        """Yield the candidates for calls [first, end) whose lower bound is within the budget."""
-        for found in self._cascades(first, end):
-            if found.least_bytes <= budget:
-                for each in self._candidates(found):
-                    if each.least_bytes <= budget:
-                        yield found.segment, each
-
     def _cascades(self, first: int, end: int) -> list[_Cascade]:
         """Return the cascades of calls [first, end), by rows and in patches."""
         key = (first, end)
@@ -215,8 +227,8 @@ class PlanSearch:
             inside = found.segment
             least = sum(self._least[id(inside.network.calls[position])] for position in inside.positions)
             for each in dict.fromkeys(self._pacings(inside)):
-                held = inside.least_bytes(self._window_rows[id(inside.network)], inside.held_at_once(*each))
-                found.candidates.append(_Candidate(each, held, least + self._cycles_of_rounds(inside, each)))
+                cycles = least + self._cycles_of_rounds(inside, each)
+                found.candidates.append(_Candidate(each, found.least_bytes, cycles))
         return found.candidates
 
     def _pacings(self, found: Segment) -> Iterator[Pacing]:
@@ -285,18 +297,43 @@ class PlanSearch:
         for end in range(1, count + 1):
             if wholes[end - 1].peak_bytes <= budget:
                 _improve(best, end - 1, end, wholes[end - 1])
+            self._paced.clear()
             for first in self._ends_at(end):
                 start, there = best[first], best[end]
                 if start is None:
                     continue
                 if there is not None and start.cycles + self.least_cycles(first, end) > there.cycles:
                     continue
-                for found, each in self._within(first, end, budget):
-                    there = best[end]
-                    part = each.evaluated(found, NO_LIMIT if there is None else there.cycles - start.cycles)
-                    if part is not None and part.peak_bytes <= budget:
-                        _improve(best, first, end, part)
+                for found in self._cascades(first, end):
+                    if found.least_bytes <= budget:
+                        self._improve_by(best, found, budget, first, end)
         return _plan(best)
+
+    def _improve_by(self, best: list[_Path | None], found: _Cascade, budget: int, first: int, end: int) -> None:
+        """Improve the path to cut ``end`` by the candidates for calls [first, end) that fit the budget."""
+        start, inside = best[first], found.segment
+        assert start is not None
+        for each in self._candidates(found):
+            there = best[end]
+            most = NO_LIMIT if there is None else there.cycles - start.cycles
+            if each.least_cycles > most or self._bound_bytes(inside, each) > budget:
+                continue
+            part = each.evaluated(inside, most, partial(self._paced_as, inside, each.pacing))
+            if part is not None and part.peak_bytes <= budget:
+                _improve(best, first, end, part)
+
+    def _bound_bytes(self, inside: Segment, each: _Candidate) -> int:
+        return each.bound_bytes(inside, self._window_rows[id(inside.network)])
+
+    def _paced_as(self, inside: Segment, pacing: Pacing) -> Paced:
+        """Return the progress under a pacing, as far as shorter segments with the same end have found it."""
+        key = (id(inside.network), inside.end, pacing)
+        found = self._paced.get(key)
+        if found is None:
+            found = Paced.of(inside, pacing)
+            if found.most <= KEPT_ROUNDS:
+                self._paced[key] = found
+        return found
 
     def least(self) -> Plan:
         """Return the plan of the least memory."""
@@ -317,12 +354,12 @@ class PlanSearch:
 
         def each_candidate(found: _Cascade) -> list[Bounded]:
             return [
-                (max(each.least_bytes, found.least_bytes), partial(peak, found.segment, each))
+                (max(self._bound_bytes(found.segment, each), found.least_bytes), partial(peak, found.segment, each))
                 for each in self._candidates(found)
             ]
 
         def peak(segment: Segment, each: _Candidate) -> list[Bounded]:
-            made = each.evaluated(segment, NO_LIMIT)
+            made = each.evaluated(segment, NO_LIMIT, partial(Paced.of, segment, each.pacing))
             assert made is not None
             return [(made.peak_bytes, None)]
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "NeutronDriver.h"
+#include "neutron_isa.h"
 #include "openneutron_calls.h"
 
 /* Where the buffers go: an attribute such as __attribute__((section(".sram_npu"))), or nothing. */
@@ -27,7 +28,7 @@ static _Alignas(16) OPENNEUTRON_ARENA uint8_t openneutron_prefetch[OPENNEUTRON_P
 static uint8_t *const openneutron_prefetch = NULL;
 #endif
 static _Alignas(16) uint8_t openneutron_between[AT_LEAST_ONE(OPENNEUTRON_BETWEEN_BYTES)];
-static _Alignas(16) uint8_t openneutron_profile[AT_LEAST_ONE(OPENNEUTRON_PROFILE_BYTES)];
+static _Alignas(16) uint8_t openneutron_profile[AT_LEAST_ONE(OPENNEUTRON_CALL_COUNT * OPENNEUTRON_PROFILE_BYTES)];
 static _Alignas(16) uint8_t openneutron_context[OPENNEUTRON_CALL_COUNT][ALIGNED(NEUTRON_MODEL_CONTEXT_SIZE)];
 static NeutronModelHandle handles[OPENNEUTRON_CALL_COUNT];
 
@@ -62,7 +63,7 @@ static NeutronError run_call(uint32_t index, const void *const inputs[], void *c
         given[i] = place.where == OPENNEUTRON_FROM_OUTPUT ? outputs[place.index] : openneutron_between + place.index;
     }
     given[call->output_count] = openneutron_arena;
-    given[call->output_count + 1] = openneutron_profile;
+    given[call->output_count + 1] = openneutron_profile + index * OPENNEUTRON_PROFILE_BYTES;
     const NeutronDataConfig data = {taken, given, NULL, openneutron_prefetch};
     return neutronRunBlocking(handles[index], &data);
 }
@@ -78,7 +79,15 @@ NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_PLACES],
     return ENONE;
 }
 
-const void *openneutron_profile_events(void) { return OPENNEUTRON_PROFILE_BYTES > 0 ? openneutron_profile : NULL; }
+const void *openneutron_profile_events(uint32_t program) {
+    if (OPENNEUTRON_PROFILE_BYTES == 0 || program >= OPENNEUTRON_CALL_COUNT) return NULL;
+    return openneutron_profile + program * OPENNEUTRON_PROFILE_BYTES;
+}
+
+uint32_t openneutron_program_checksum(uint32_t program) {
+    if (program >= OPENNEUTRON_CALL_COUNT) return 0;
+    return ((const NeutronHeader *)(const void *)openneutron_calls[program].microcode)->microcode_crc;
+}
 
 const char *openneutron_error_text(NeutronError error) { return neutronErrorText(error); }
 

@@ -62,9 +62,13 @@ NeutronError openneutron_init(void);
 NeutronError openneutron_run(const void *const inputs[OPENNEUTRON_INPUT_PLACES],
                              void *const outputs[OPENNEUTRON_OUTPUT_COUNT]);
 
-/* The kernel calls of the last program that ran: NeutronEvent records (NeutronDriver.h) in OPENNEUTRON_PROFILE_BYTES, those
- * that are not used all zeros. NULL where the model was compiled without profiling. */
-const void *openneutron_profile_events(void);
+/* The kernel calls of a program's last run: NeutronEvent records (NeutronDriver.h) in OPENNEUTRON_PROFILE_BYTES, those that
+ * are not used all zeros. program: from 0 to OPENNEUTRON_CALL_COUNT - 1. NULL where the model was compiled without profiling. */
+const void *openneutron_profile_events(uint32_t program);
+
+/* The checksum of a program's microcode, by which `openneutron profile --from` knows the build; 0 where there is no such
+ * program. */
+uint32_t openneutron_program_checksum(uint32_t program);
 
 /* An error in words; static text. */
 const char *openneutron_error_text(NeutronError error);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Runs the model on the golden inputs and compares with the golden outputs, which the simulator computed when this folder
- * was exported. Exit code 0: all bytes are equal. 1: some are not, or the driver refused. */
+ * was exported. A model compiled with profiling prints the time of each kernel call. Exit code 0: all bytes are equal. 1: some are not, or the driver refused. */
 #include <stdint.h>
 #include <string.h>
 
+#include "NeutronDriver.h"
 #include "board.h"
 #include "golden.h"
 #include "openneutron.h"
@@ -45,6 +46,33 @@ static uint32_t compare(uint32_t index, const uint8_t *found) {
     return wrong;
 }
 
+#if OPENNEUTRON_PROFILE_BYTES > 0
+static void print_row(const uint32_t *numbers, uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) {
+        print_number(numbers[i]);
+        board_print(i + 1 < count ? "," : "\n");
+    }
+}
+
+/* Each kernel call with its time, for `openneutron profile --from CSV MODEL`. */
+static void print_profile(void) {
+    uint32_t rows = 0;
+    board_print("openneutron-profile,1,");
+    board_print(board_counter());
+    board_print("\nprogram,checksum,call,kernel,time\n");
+    for (uint32_t program = 0; program < OPENNEUTRON_CALL_COUNT; ++program) {
+        const NeutronEvent *events = openneutron_profile_events(program);
+        const uint32_t checksum = openneutron_program_checksum(program);
+        for (uint32_t i = 0; i < OPENNEUTRON_PROFILE_BYTES / sizeof *events && events[i].start.opCode != 0; ++i, ++rows) {
+            const uint32_t time = events[i].stop.time - events[i].start.time;
+            print_row((const uint32_t[]){program, checksum, i, events[i].start.opCode, time}, 5);
+        }
+    }
+    board_print("openneutron-profile,end,");
+    print_row(&rows, 1);
+}
+#endif
+
 int main(void) {
     void *outputs[OPENNEUTRON_OUTPUT_COUNT];
     uint32_t at = 0;
@@ -59,6 +87,9 @@ int main(void) {
     if (error != ENONE) return refused("openneutron_run", error);
 
     for (uint32_t i = 0; i < OPENNEUTRON_OUTPUT_COUNT; ++i) wrong += compare(i, outputs[i]);
+#if OPENNEUTRON_PROFILE_BYTES > 0
+    print_profile();
+#endif
     if (board_stack_used() > 0) {
         board_print("stack used: ");
         print_number(board_stack_used());

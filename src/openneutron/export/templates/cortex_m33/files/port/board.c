@@ -20,9 +20,48 @@ static void semihost(uint32_t operation, const void *argument) {
     __asm__ volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory");
 }
 
+#if OPENNEUTRON_PROFILE_BYTES > 0
+/* QEMU does not count cycles. Under `-icount shift=0` an instruction takes a nanosecond of mps2-an505's time, which timer 1 of
+ * the dual timer counts at 20 MHz (Arm DDI 0479, dual timer; DAI 0505, clocks). YOUR CHIP: leave this out. */
+#define TIMER_LOAD ((volatile uint32_t *)0x50002000u)
+#define TIMER_VALUE ((volatile uint32_t *)0x50002004u)
+#define TIMER_CONTROL ((volatile uint32_t *)0x50002008u)
+#define TIMER_ENABLE (1u << 7)
+#define TIMER_32_BITS (1u << 1)
+#define INSTRUCTIONS_PER_TICK 50u
+
+static uint32_t now_instructions(void) { return (UINT32_MAX - *TIMER_VALUE) * INSTRUCTIONS_PER_TICK; }
+
+static const char *counter = "cycles";
+
+const char *board_counter(void) { return counter; }
+
+static const NeutronPort *profiling_port(void) {
+    static const NeutronPort instructions = {.now_cycles = now_instructions};
+    const NeutronPort *port = neutron_cortex_m33_port();
+    if (port->now_cycles == NULL) {
+        counter = "modelled cycles";
+        return port;
+    }
+    const uint32_t first = port->now_cycles();
+    for (uint32_t i = 0; i < 100; ++i) {
+        if (port->now_cycles() != first) return port;
+    }
+    counter = "instructions";
+    *TIMER_CONTROL = TIMER_32_BITS;
+    *TIMER_LOAD = UINT32_MAX;
+    *TIMER_CONTROL = TIMER_ENABLE | TIMER_32_BITS;
+    return &instructions;
+}
+#endif
+
 void board_init(void) {
     /* YOUR CHIP: clocks, power, a UART, and a port with a clock, where runs shall have time-outs. */
+#if OPENNEUTRON_PROFILE_BYTES > 0
+    neutronSetPort(profiling_port());
+#else
     neutronSetPort(neutron_cortex_m33_port());
+#endif
 }
 
 void board_print(const char *text) { semihost(SYS_WRITE0, text); }

@@ -15,3 +15,7 @@ uint32_t board_stack_used(void) {
     if (k_thread_stack_space_get(k_current_get(), &unused) != 0) return 0;
     return (uint32_t)(k_current_get()->stack_info.size - unused);
 }
+
+#if OPENNEUTRON_PROFILE_BYTES > 0
+const char *board_counter(void) { return "cycles"; }
+#endif

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""docs/reference/json.schema.json: the JSON that each command prints with --json, as a JSON Schema (draft 2020-12).
+
+tests/cli/test_json.py compares the real output of each command with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from collections.abc import Mapping
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from openneutron.cli.output import SCHEMA_VERSION
+from openneutron.compiler import OperatorReport, Report
+from openneutron.compiler.emit.course import StepReport
+from openneutron.compiler.emit.emit import MemoryItem
+from openneutron.diagnostics import OnCpu
+from openneutron.report.page.compare import Comparison
+from openneutron.report.page.data import ReportData
+from openneutron.report.summary import NOT_SHOWN, ConvertedSummary, Delegated
+from openneutron.targets import Number, Target
+from openneutron.timings import StepTime
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer"}
+NUMBER: Schema = {"type": "number"}
+BOOLEAN: Schema = {"type": "boolean"}
+KINDS: dict[Any, Schema] = {str: TEXT, int: WHOLE, float: NUMBER, bool: BOOLEAN, type(None): {"type": "null"}}
+
+
+def or_null(schema: Schema) -> Schema:
+    """Return the schema of a value that may be absent."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def several(items: Schema) -> Schema:
+    """Return the schema of an array."""
+    return {"type": "array", "items": items}
+
+
+def record(fields: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
+    """Return the schema of an object with exactly these fields; those of ``optional`` may be absent."""
+    return {
+        "type": "object",
+        "properties": {**fields, **(optional or {})},
+        "required": list(fields),
+        "additionalProperties": False,
+    }
+
+
+def fields_of(kind: type, without: tuple[str, ...] = ()) -> dict[str, Schema]:
+    """Return the schemas of a dataclass's fields."""
+    hints = get_type_hints(kind)
+    return {item.name: schema_of(hints[item.name]) for item in dataclasses.fields(kind) if item.name not in without}
+
+
+def schema_of(hint: Any) -> Schema:
+    """Return the schema of an annotation: a plain type, a tuple, a union, or a dataclass."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return {"anyOf": [schema_of(part) for part in get_args(hint)]}
+    if get_origin(hint) is tuple:
+        return several(schema_of(get_args(hint)[0]))
+    if dataclasses.is_dataclass(hint):
+        assert isinstance(hint, type)
+        return record(fields_of(hint))
+    return dict(KINDS[hint])
+
+
+TIMINGS = record(
+    {"wall_seconds": NUMBER, "cpu_seconds": NUMBER, "steps": several(record(fields_of(StepTime)))},
+)
+PARTITION = record(
+    {
+        "name": TEXT,
+        "kernel_calls": WHOLE,
+        "macs": WHOLE,
+        "modelled_cycles": WHOLE,
+        "modelled_milliseconds": NUMBER,
+        **fields_of(Report, without=(*NOT_SHOWN, "operators", "memory", "steps")),
+    },
+    {
+        "calls": several(record({**fields_of(OperatorReport), "module": TEXT})),
+        "memory": several(record(fields_of(MemoryItem))),
+        "steps": several(record(fields_of(StepReport))),
+    },
+)
+SUMMARY: dict[str, Schema] = {
+    "model": TEXT,
+    "target": TEXT,
+    "clock_mhz": NUMBER,
+    "operators": WHOLE,
+    "whole": BOOLEAN,
+    "operators_on_npu": WHOLE,
+    "delegated": several(record(fields_of(Delegated))),
+    "on_cpu": several(record(fields_of(OnCpu))),
+    "on_cpu_rows": several(
+        record({"operator": TEXT, "name": TEXT, "reason": TEXT, "suggestion": TEXT, "count": WHOLE}),
+    ),
+    "partitions": several(PARTITION),
+    "converted": several(record(fields_of(ConvertedSummary))),
+    "macs": WHOLE,
+    "macs_on_cpu": WHOLE,
+    "macs_in_all": WHOLE,
+    "weights_fit_sram": BOOLEAN,
+    "modelled_cycles": WHOLE,
+    "copy_cycles": WHOLE,
+    "overlapped_cycles": WHOLE,
+    "modelled_milliseconds": NUMBER,
+    "expected_milliseconds": several(NUMBER),
+    "utilisation": NUMBER,
+    "peak_sram_bytes": WHOLE,
+    "sram_budget_bytes": WHOLE,
+    "weights_bytes": WHOLE,
+    "microcode_bytes": WHOLE,
+    "file": or_null(TEXT),
+    "file_bytes": or_null(WHOLE),
+    "kernel_selection": or_null(TEXT),
+}
+KERNELS = several(record({"name": TEXT, "variants": several(TEXT)}))
+POINT = record({"sram_bytes": WHOLE, "sram_budget_kib": WHOLE, "modelled_cycles": WHOLE, "modelled_ms": NUMBER})
+OUTPUT = record(
+    {"index": WHOLE, "dtype": TEXT, "shape": several(WHOLE)},
+    {"min": {"type": ["number", "boolean"]}, "max": {"type": ["number", "boolean"]}, "argmax": WHOLE, "file": TEXT},
+)
+TARGET = record(
+    {
+        **fields_of(Target, without=("clock", "sram", "costs", "latency_factors")),
+        "compiled_for": BOOLEAN,
+        "numbers": {"type": "object", "additionalProperties": record(fields_of(Number))},
+    }
+)
+
+COMMANDS: dict[str, dict[str, Schema]] = {
+    "compile": {**SUMMARY, "timings": TIMINGS},
+    "run": {"file": TEXT, "npu": TEXT, "outputs": several(OUTPUT)},
+    "explain": SUMMARY,
+    "export": {
+        "folder": TEXT,
+        "port": TEXT,
+        "kernels": several(TEXT),
+        "files": several(TEXT),
+        "memory": {"type": "object", "additionalProperties": WHOLE},
+    },
+    "report": fields_of(ReportData),
+    "pareto": {"model": TEXT, "target": TEXT, "prefetch_constants": BOOLEAN, "points": several(POINT)},
+    "disasm": {"file": TEXT, "programs": several(record({"name": TEXT, "listing": TEXT}))},
+    "kernels merge": {"file": TEXT, "kernels": KERNELS},
+    "kernels list": {
+        "file": TEXT,
+        "compiler": or_null(TEXT),
+        "microcode_format": TEXT,
+        "programs": several(record({"name": TEXT, "kernels": KERNELS})),
+        "kernels": KERNELS,
+    },
+    "targets": {"targets": several(TARGET)},
+    "doctor": {
+        "works": BOOLEAN,
+        "checks": several(record({"what": TEXT, "state": TEXT, "found": TEXT, "wanted": TEXT, "to_do": TEXT})),
+    },
+}
+"""The fields of each command's output, beside ``schema_version`` and ``command``."""
+
+SEVERAL_COMPILED: dict[str, Schema] = {
+    "models": several({"anyOf": [record(COMMANDS["compile"]), record({"model": TEXT, "error": TEXT})]}),
+}
+"""The fields of ``compile`` with several models."""
+
+
+def schema() -> Schema:
+    """Return the schema of the output of any command."""
+    shapes = [*COMMANDS.items(), ("compile", SEVERAL_COMPILED), ("report", fields_of(Comparison))]
+    first = {"schema_version": {"const": SCHEMA_VERSION}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$comment": "Generated by `make generate` from scripts/json_schema.py; do not edit.",
+        "title": "The output of openneutron COMMAND --json",
+        "oneOf": [record({**first, "command": {"const": name}, **fields}) for name, fields in shapes],
+    }
+
+
+def text() -> str:
+    """Return the file."""
+    return json.dumps(schema(), indent=1) + "\n"

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Models before their compile as entries of a cache: all that no option of the compiler changes.
+
+An entry has the graphs of the partitions, the sides of the operators and the frame of the ``.pte``, as data. With it a
+compile is torch.export, the compiler, and the writing of the file. The entry's name is a hash of the exported graph with its
+weights, of the calibration samples, of the options but the compiler's, and of code and versions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+from torch.fx import GraphModule
+
+from openneutron.api.frame import Frame
+from openneutron.api.unquantized import Unquantized
+from openneutron.cache import Store, caching
+from openneutron.cache.digests import Digest, code
+from openneutron.diagnostics import Fallback
+from openneutron.errors import InvalidModelError
+from openneutron.ir import stored
+from openneutron.isa.payload import Format
+from openneutron.options import OPEN, CompileOptions, DelegationOptions
+from openneutron.pytorch.graph.digests import add_node, add_samples, is_known, machine
+from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, LoweredPartition
+from openneutron.pytorch.partition.delegation import Delegation, NodeOnCpu, NodeOnNpu, registered
+
+KIND = "model"
+LENGTH_BYTES = 8
+
+LIBRARIES = ("torch", "torchao", "executorch", "flatbuffers", "numpy", "ortools")
+
+READ_AT_THE_END = ("must_delegate", "any_runtime")
+"""The delegation options that only the finished program is compared with."""
+
+FROM_WHERE = ("stack_trace", "torch_fn", "custom")
+"""The notes of torch.export on a node that quantization and delegation read, beside its modules, and the user's own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedModel:
+    """A model before its compile."""
+
+    partitions: tuple[LoweredPartition, ...]
+    delegation: Delegation
+    frame: Frame
+
+
+def has_key(model: Unquantized, options: CompileOptions, delegation: DelegationOptions) -> bool:
+    """Return whether all that the entry of a model depends on is known.
+
+    It is not known of operators of users, random operators, control flow and extents that are no numbers, of training, of
+    what NXP's converter compiles, and with a profile, which names the nodes of the exported program.
+    """
+    source, quantization = model.source, model.options
+    if options.converter != OPEN or options.profile or quantization.train_fn is not None or source.extents:
+        return False
+    if not model.is_quantized and model.samples is None:
+        return False
+    plain = (str, type, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+    if not all(isinstance(item, plain) for item in (*quantization.keep_float, *delegation.preserve_ops)):
+        return False
+    nodes = source.module.graph.nodes
+    return all(is_known(node, source.module) and _is_fixed(node.meta.get("val")) for node in nodes)
+
+
+def key_of(model: Unquantized, options: CompileOptions, delegation: DelegationOptions) -> str:
+    """Return the hash of all that the entry of a model depends on. The calibration samples must be in memory."""
+    source, quantization = model.source, model.options
+    asked = {
+        "keep_float": [_name(item) for item in quantization.keep_float],
+        "io_dtype": quantization.io_dtype,
+        "channels_last": quantization.channels_last,
+        "observer": quantization.observer,
+        "facts": model.calibrated.facts,
+        **{item.name: _plain(getattr(delegation, item.name)) for item in fields(delegation)},
+    }
+    asked = {name: value for name, value in asked.items() if name not in READ_AT_THE_END}
+    digest = Digest(KIND, code(*LIBRARIES), machine(), json.dumps(asked), repr(sorted(registered())))
+    for node in source.module.graph.nodes:
+        add_node(digest, node, source.module)
+        # By values: the keys of module stacks may be addresses.
+        modules = list((node.meta.get("nn_module_stack") or {}).values())
+        noted = [repr(node.meta.get(name)) for name in FROM_WHERE]
+        digest.add(repr((_outline(node.meta.get("val")), modules, noted)).encode())
+    digest.add(repr(source.module.graph._codegen.pytree_info).encode())
+    digest.add(repr(sorted(name for name, _ in source.module.named_modules())).encode())
+    digest.add(repr((source.inputs.structure, [_outline(leaf) for leaf in source.inputs.leaves])).encode())
+    if not model.is_quantized:
+        add_samples(digest, model.samples or ())
+    return digest.hex()
+
+
+def _name(item: object) -> str:
+    return f"{item.__module__}.{item.__qualname__}" if isinstance(item, type) else str(item)
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str)) else [_name(item) for item in value]
+
+
+def _is_fixed(value: Any) -> bool:
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return all(
+        all(isinstance(extent, int) for extent in (*item.shape, *item.stride()))
+        if isinstance(item, torch.Tensor)
+        else not isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool))
+        for item in values
+    )
+
+
+def _outline(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_outline(item) for item in value]
+    return (value.dtype, tuple(value.shape), value.stride()) if isinstance(value, torch.Tensor) else value
+
+
+def load(store: Store, key: str) -> CachedModel | None:
+    """Return the model of an entry; None where the cache has none that can be read."""
+    data = store.get(KIND, key)
+    return None if data is None else read(data)
+
+
+def save(
+    store: Store,
+    key: str,
+    delegation: Delegation,
+    frame: Frame,
+    parts: Sequence[CompiledPartition],
+    specs: Sequence[CompileSpec],
+    buffer: bytes,
+) -> None:
+    """Write the entry of a model, where it gives the compiled file ``buffer`` again, byte for byte."""
+    lowered = [LoweredPartition(part.name, part.graph, part.interface) for part in parts]
+    try:
+        data = written(CachedModel(tuple(lowered), delegation, frame))
+    except TypeError:  # a graph that has no form as data
+        return
+    found = read(data)
+    if found is not None and found.frame.to_bytes([part.payload for part in parts], specs) == buffer:
+        store.put(KIND, key, data)
+
+
+def written(model: CachedModel) -> bytes:
+    """Return the entry of a model. Raises TypeError where a graph has no form as data."""
+    partitions = []
+    blobs = [model.frame.to_bytes([b""] * len(model.partitions), [])]
+    for part in model.partitions:
+        graph, constants = stored.written(part.graph)
+        blobs += constants
+        partitions.append(
+            {"name": part.name, "graph": graph, "constants": len(constants), "interface": asdict(part.interface)}
+        )
+    facts = {
+        "partitions": partitions,
+        "places": model.frame.places,
+        "delegation": asdict(model.delegation),
+        "sizes": [len(blob) for blob in blobs],
+    }
+    header = json.dumps(facts).encode()
+    return b"".join((len(header).to_bytes(LENGTH_BYTES, "little"), header, *blobs))
+
+
+def read(data: bytes) -> CachedModel | None:
+    """Return the model of an entry; None where the entry cannot be read by this version."""
+    start = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
+    try:
+        facts = json.loads(data[LENGTH_BYTES:start])
+        blobs = []
+        for size in facts["sizes"]:
+            blobs.append(data[start : start + size])
+            start += size
+        frame = Frame.from_bytes(blobs.pop(0), facts["places"])
+        partitions = []
+        for part in facts["partitions"]:
+            constants, blobs = blobs[: part["constants"]], blobs[part["constants"] :]
+            graph = stored.read(part["graph"], constants)
+            partitions.append(LoweredPartition(part["name"], graph, _interface(part["interface"])))
+        return CachedModel(tuple(partitions), _delegation(facts["delegation"]), frame)
+    except (ValueError, TypeError, KeyError, IndexError, StopIteration):
+        return None
+
+
+def _interface(facts: dict[str, Any]) -> Interface:
+    formats = {tensor: Format(value) for tensor, value in facts.pop("formats").items()}
+    return Interface(formats=formats, **facts)
+
+
+def _delegation(facts: dict[str, Any]) -> Delegation:
+    npu = tuple(NodeOnNpu(**item) for item in facts["on_npu"])
+    cpu = tuple(NodeOnCpu(**{**item, "fallback": _fallback(item["fallback"])}) for item in facts["on_cpu"])
+    return Delegation(npu, cpu, facts["partitions"])
+
+
+def _fallback(facts: dict[str, Any] | None) -> Fallback | None:
+    return None if facts is None else Fallback(**facts)
+
+
+def quantized_later(
+    store: Store, key: str, model: Unquantized, options: CompileOptions, delegation: DelegationOptions
+) -> GraphModule:
+    """Return the quantized module of a model that was compiled from the cache.
+
+    Raises InvalidModelError where the weights or the samples have changed since.
+    """
+    if key_of(model, options, delegation) != key:
+        raise InvalidModelError(
+            f"'{model.name}': its weights or calibration samples have changed since it was compiled. With a cache the "
+            "quantized module is made when it is first read; read it before, or compile without a cache."
+        )
+    with caching(store):
+        return model.quantized()

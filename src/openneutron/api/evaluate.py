@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron.evaluate``: the accuracy of a compiled model on a data set, beside that of the model it was made from."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from openneutron.api.litert import CompiledLiteRTModel
+from openneutron.cache.digests import LIBRARIES, Digest, code
+from openneutron.data import ModelInput, Sample, Source
+from openneutron.data import source as source_of
+from openneutron.errors import InvalidOptionError
+from openneutron.evaluation import cluster, processes
+from openneutron.evaluation.job import Job
+from openneutron.evaluation.metrics import metric as metric_of
+from openneutron.evaluation.metrics import usual
+from openneutron.evaluation.records import Failure, Record
+from openneutron.evaluation.results import Evaluation, pair_results, side_results, worst_classes
+from openneutron.evaluation.samples import DataSet, Shard, absolute, shards
+from openneutron.evaluation.sides import EXPORTED, FLOAT, INT8, NPU, PTE, TFLITE, Side
+from openneutron.litert.write import pack
+from openneutron.options import Progress, silent
+from openneutron.python_function import parsed
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
+
+    from openneutron.api.pytorch import CompiledModel
+
+STEP = "Evaluating"
+
+
+def evaluate(
+    program: CompiledModel | CompiledLiteRTModel,
+    data: Any,
+    *,
+    model: nn.Module | ExportedProgram | None = None,
+    metric: str | None = None,
+    preprocess: str | Callable[[Any], Any] | None = None,
+    sample_rate: int | None = None,
+    data_samples: int | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: Progress = silent,
+) -> Evaluation:
+    """Measure the accuracy of a compiled model on a data set, on three sides: float, int8 on the CPU, and the simulated NPU.
+
+    The int8 side on the CPU is the quantized module in PyTorch's own arithmetic, and for a ``.tflite`` LiteRT's interpreter.
+    The results do not depend on the number of processes.
+
+    Args:
+        program: The result of ``openneutron.compile``.
+        data: The samples with their labels: a folder of pictures, WAV files or ``.npy`` files with a folder for each class, a
+            ``.npz`` file with an array ``labels``, ``file.py:loader``, a Dataset or DataLoader, or any iterable of
+            (input, label). A label is the number of a class, or an array in the shape of the model's first output.
+        model: The float model that the program was compiled from; None leaves the float side out. A ``.tflite`` has none.
+        metric: ``top1``, ``top5``, ``mse``, or ``file.py:function``, a function that gets the outputs in a tuple and the sample
+            (with ``arrays``, ``label`` and ``name``) and returns a number, whose mean is the metric. None: ``top1`` for
+            classes, ``mse`` for arrays; without labels the sides are compared with each other alone.
+        preprocess: The steps from a picture or sound to the model's input, as text, ``file.py:function`` or a function.
+        sample_rate: The rate in Hz that WAV files are resampled to.
+        data_samples: At most so many samples, evenly spread over all of them.
+        workers: The number of processes, this one included; None: one for each processor core, or fewer for little work.
+        scheduler: The address of a Dask scheduler, such as ``tcp://localhost:8786``, whose workers do the work.
+        progress: A function that is called with the name of a step, the number of its finished samples, and the number of all.
+
+    Returns:
+        The evaluation, with the ``sides``, the ``pairs`` of sides, the ``worst`` classes, ``to_dict()`` and ``summary()``.
+
+    Raises:
+        InvalidOptionError: The data does not fit the model or the metric, the metric fails, or the scheduler does not answer.
+        InvalidModelError: A side can't run the model.
+        MissingToolError: ``distributed`` is not installed, or ExecuTorch for a ``.pte``.
+
+    >>> import openneutron
+    >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
+    >>> openneutron.evaluate(program, "digits/", model=model).side("npu").metric  # doctest: +SKIP
+    >>> openneutron.evaluate(None, [], workers=0)
+    Traceback (most recent call last):
+        ...
+    openneutron.errors.InvalidOptionError: workers: it is 0; at least one process evaluates.
+    """
+    if workers is not None and workers < 1:
+        raise InvalidOptionError(f"workers: it is {workers}; at least one process evaluates.")
+    wanted = inputs(program)
+    if isinstance(data, (str, os.PathLike)) and (preprocess is None or isinstance(preprocess, str)):
+        data_set = DataSet(os.fspath(data), wanted, preprocess, sample_rate, data_samples, "data")
+        return evaluated(program, data_set, model, metric, workers, scheduler, progress)
+    samples = source_of(data, wanted, preprocess=preprocess, sample_rate=sample_rate, limit=data_samples, option="data")
+    return evaluated(program, samples, model, metric, workers, scheduler, progress)
+
+
+def evaluated(
+    program: CompiledModel | CompiledLiteRTModel,
+    data: DataSet | Source,
+    model: nn.Module | ExportedProgram | None,
+    metric: str | None,
+    workers: int | None,
+    scheduler: str | None,
+    progress: Progress,
+) -> Evaluation:
+    """Return the evaluation on the samples of a data set, which other processes open too, or of a source, whose samples are
+    sent to them. Raises as ``evaluate`` does."""
+    source = data if isinstance(data, Source) else data.open()
+    # A loader of unknown length is read once, and not in each process.
+    items = tuple(source) if isinstance(data, Source) or source.count is None else None
+    count = len(source) if items is None else len(items)
+    if not count:
+        raise InvalidOptionError(f"data: '{source.name}' has no samples. Give at least one.")
+    first: Sample = source[0] if items is None else items[0]
+    chosen = usual(first.label) if metric is None else metric
+    is_share = chosen is not None and metric_of(chosen).is_share
+    sides, notes = _sides(program, model)
+    if chosen is None:
+        notes = (*notes, "The samples have no labels: agreement and SQNR alone.")
+    data_set = data if items is None and isinstance(data, DataSet) else None
+    job = Job(program.name, sides, chosen, data_set, count, code(*LIBRARIES))
+    start = time.perf_counter()
+    records = _records(job, shards(count, items), workers, scheduler, progress)
+    seconds = time.perf_counter() - start
+    names = [side.name for side in sides]
+    return Evaluation(
+        model=program.name,
+        target=program.target.name,
+        data=source.name,
+        samples=count,
+        metric=chosen,
+        sides=side_results(names, records, is_share),
+        pairs=pair_results(names, job.pairs, records),
+        worst=worst_classes(records, source.classes),
+        notes=notes,
+        wall_seconds=seconds,
+    )
+
+
+def inputs(program: CompiledModel | CompiledLiteRTModel) -> tuple[ModelInput, ...]:
+    """Return a program's inputs."""
+    if isinstance(program, CompiledLiteRTModel):
+        graph = program.compiled.graph
+        tensors = [graph[tensor] for tensor in graph.inputs]
+        return tuple(
+            ModelInput(
+                tensor.shape,
+                tensor.dtype.numpy,
+                None if tensor.quant is None or tensor.quant.per_channel else tensor.quant,
+                channels_last=True,
+            )
+            for tensor in tensors
+        )
+    from openneutron.pytorch.run.exported import inputs_of
+    from openneutron.pytorch.source import calibration_data
+
+    return tuple(calibration_data.inputs_of(inputs_of(program.quantized)))
+
+
+def _sides(
+    program: CompiledModel | CompiledLiteRTModel, model: nn.Module | ExportedProgram | None
+) -> tuple[tuple[Side, ...], tuple[str, ...]]:
+    """Return the sides of a program, and notes on those that are left out."""
+    if isinstance(program, CompiledLiteRTModel):
+        if model is not None:
+            raise InvalidOptionError(
+                f"model: '{program.name}' is a .tflite, which has no float side. Leave the model out."
+            )
+        stock = pack(program.compiled.model.model)
+        return (
+            (Side(INT8, TFLITE, stock), Side(NPU, TFLITE, program.buffer)),
+            ("A .tflite is int8 from the start: there is no float side.",),
+        )
+    from openneutron.pytorch.run.exported import inputs_of, written
+
+    call = inputs_of(program.quantized)
+    quantized, has_state = written(program.quantized, call, program.name)
+    sides = (Side(INT8, EXPORTED, quantized, has_state), Side(NPU, PTE, program.buffer, has_state))
+    if model is None:
+        return sides, ("The float model is not given: there is no float side.",)
+    content, keeps = written(model, call, program.name)
+    return (Side(FLOAT, EXPORTED, content, keeps), *sides), ()
+
+
+def _records(
+    job: Job, parts: Sequence[Shard], workers: int | None, scheduler: str | None, progress: Progress
+) -> list[Record]:
+    """Return the facts of all samples, in their order. Raises InvalidOptionError for the first sample found that can't be
+    evaluated."""
+    if scheduler is not None:
+        found = cluster.answers(_for_another_folder(job).to_bytes(), parts, scheduler)
+    else:
+        found = processes.answers(job.to_bytes(), parts, workers)
+    answers: list[tuple[Record, ...]] = [()] * len(parts)
+    done = 0
+    progress(STEP, 0, job.count)
+    for place, answer in found:
+        if isinstance(answer, Failure):
+            raise InvalidOptionError(answer.words)
+        answers[place] = answer
+        done += len(answer)
+        progress(STEP, done, job.count)
+    return [record for answer in answers for record in answer]
+
+
+def _for_another_folder(job: Job) -> Job:
+    metric = absolute(job.metric) if job.metric is not None and parsed(job.metric) else job.metric
+    return dataclasses.replace(job, metric=metric, data=None if job.data is None else job.data.absolute())
+
+
+PROBES = 4
+"""The samples whose outputs tell programs apart that need evaluations of their own."""
+
+
+def outputs_digest(program: CompiledModel | CompiledLiteRTModel, data: DataSet) -> str:
+    """Return a hash of the simulated NPU's outputs for a few samples: equal for programs that compute the same."""
+    suffix = TFLITE if isinstance(program, CompiledLiteRTModel) else PTE
+    run = Side(NPU, suffix, program.buffer).opened(program.name)
+    digest = Digest(program.name)
+    for sample in itertools.islice(data.open(), PROBES):
+        for output in run(sample.arrays):
+            digest.add(repr((output.dtype.str, output.shape)).encode())
+            digest.add(output.tobytes())
+    return digest.hex()

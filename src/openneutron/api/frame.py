@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A program after ExecuTorch's passes, without the payloads of its delegate calls.
+
+ExecuTorch's passes read the nodes of a delegate call and never its payload. So a ``.pte`` with other payloads needs no pass
+again: the payloads go into the program that ExecuTorch has emitted, and ExecuTorch writes the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from executorch.exir import ExecutorchBackendConfig, ExecutorchProgramManager
+from executorch.exir._serialize._program import PTEFile, deserialize_pte_binary, serialize_pte_binary
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.lowered_backend_module import LoweredBackendModule
+from executorch.exir.schema import BackendDelegateDataReference, BackendDelegateInlineData, DataLocation, Program
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from openneutron.pytorch.partition.compiled import CompiledPartition
+
+INFO = "_delegate_info_meta"
+"""The key under which ExecuTorch keeps what a backend returns beside its payload."""
+
+
+def backend_config() -> ExecutorchBackendConfig:
+    """Return the settings of ``to_executorch``: payloads stay inside the program, aligned for the driver."""
+    return ExecutorchBackendConfig(extract_delegate_segments=False, delegate_alignment=16)
+
+
+def delegate_calls(module: nn.Module) -> Iterator[tuple[LoweredBackendModule, CompiledPartition]]:
+    """Yield the delegate calls of a program that this backend compiled, those in branches of control flow too."""
+    for child in module.modules():
+        part = _partition_of(child)
+        if part is not None:
+            assert isinstance(child, LoweredBackendModule)
+            yield child, part
+
+
+def _partition_of(child: object) -> CompiledPartition | None:
+    info = child.meta.get(INFO) if isinstance(child, LoweredBackendModule) and isinstance(child.meta, dict) else None
+    return info if isinstance(info, CompiledPartition) else None
+
+
+def _in_order(module: GraphModule) -> Iterator[CompiledPartition | None]:
+    """Yield the partition of each delegate call in the order in which ExecuTorch emits them; None for other backends."""
+    for node in module.graph.nodes:
+        if node.op != "call_function":
+            continue
+        named = (item for item in node.args if isinstance(item, Node) and item.op == "get_attr")
+        children = [getattr(module, str(item.target), None) for item in named]
+        if node.target is executorch_call_delegate:
+            yield _partition_of(children[0])
+            continue
+        for child in children:
+            if isinstance(child, GraphModule):
+                yield from _in_order(child)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """A ``.pte`` whose delegate calls have no payloads.
+
+    ``places``: the number of the partition of each delegate call, in the order of the file; None where another backend has
+    made the payload, which stays.
+    """
+
+    file: PTEFile
+    places: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, manager: ExecutorchProgramManager) -> tuple[Frame, tuple[CompiledPartition, ...]]:
+        """Return the frame of a program that was emitted, and its partitions."""
+        module = manager.exported_program().graph_module
+        parts = tuple(part for _, part in delegate_calls(module))
+        numbers = {id(part): number for number, part in enumerate(parts)}
+        places = tuple(None if part is None else numbers[id(part)] for part in _in_order(module))
+        emitted = manager._emitter_output
+        program = _with_payloads(emitted.program, places, [b""] * len(parts), [])
+        named = manager._named_data
+        # ExecuTorch writes no empty table of named data.
+        named = named if named is not None and named.buffers and named.pte_data else None
+        return cls(PTEFile(program, emitted.mutable_data, named), places), parts
+
+    @classmethod
+    def from_bytes(cls, data: bytes, places: Sequence[int | None]) -> Frame:
+        """Return the frame that was written without payloads."""
+        file = deserialize_pte_binary(data)
+        # ExecuTorch emits no table of named data, and reads an empty one; it writes its own where there are such data.
+        return cls(replace(file, program=replace(file.program, named_data=None)), tuple(places))
+
+    def to_bytes(self, payloads: Sequence[bytes], specs: Sequence[CompileSpec]) -> bytes:
+        """Return the ``.pte`` with these payloads of the partitions."""
+        config = backend_config()
+        file = replace(self.file, program=_with_payloads(self.file.program, self.places, payloads, specs))
+        written = serialize_pte_binary(
+            file,
+            extract_delegate_segments=config.extract_delegate_segments,
+            segment_alignment=config.segment_alignment,
+            constant_tensor_alignment=config.constant_tensor_alignment,
+            delegate_alignment=config.delegate_alignment,
+        )
+        return bytes(written)
+
+
+def _with_payloads(
+    program: Program, places: Sequence[int | None], payloads: Sequence[bytes], specs: Sequence[CompileSpec]
+) -> Program:
+    """Return the program with other payloads. Equal payloads are one, as ExecuTorch emits them."""
+    rest, numbers = iter(places), dict[bytes, int]()
+    plans = []
+    for plan in program.execution_plan:
+        delegates = []
+        for delegate in plan.delegates:
+            place = next(rest)
+            if place is None:
+                payload, its = (
+                    bytes(program.backend_delegate_data[delegate.processed.index].data),
+                    delegate.compile_specs,
+                )
+            else:
+                payload, its = payloads[place], list(specs)
+            number = numbers.setdefault(payload, len(numbers))
+            reference = BackendDelegateDataReference(location=DataLocation.INLINE, index=number)
+            delegates.append(replace(delegate, processed=reference, compile_specs=its))
+        plans.append(replace(plan, delegates=delegates))
+    assert next(rest, ...) is ..., "a partition has no delegate call in the emitted program"
+    data = [BackendDelegateInlineData(data=payload) for payload in numbers]
+    return replace(program, execution_plan=plans, backend_delegate_data=data)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""An exported model before its quantization."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from operator import length_hint
+from typing import Any
+
+from torch.fx import GraphModule
+
+from openneutron.errors import InvalidOptionError
+from openneutron.options import DataOptions, QuantizationOptions
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.graph.program import is_quantize
+from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.range_observers import OBSERVER
+from openneutron.pytorch.source.calibration_data import Calibrated, Calibration
+from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, restore
+from openneutron.timings import advance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unquantized:
+    """An exported model, and all that its quantization depends on.
+
+    ``samples`` are those of ``calibration``, ``total`` is their number; 0 where it is not known.
+    """
+
+    source: AtenGraph
+    name: str
+    target: NeutronTargetSpec
+    samples: Iterable[ModelInputs] | None
+    total: int
+    options: QuantizationOptions
+    calibration: Calibration | None
+
+    @classmethod
+    def of(
+        cls,
+        source: AtenGraph,
+        name: str,
+        target: NeutronTargetSpec,
+        calibration: Any,
+        data: DataOptions,
+        options: QuantizationOptions,
+    ) -> Unquantized:
+        """Return the model. The calibration samples are read when they are needed. Raises as ``Calibration.of`` does."""
+        found = Calibration.of(calibration, source.inputs, data)
+        return cls(source, name, target, found, 0 if found is None else length_hint(found), options, found)
+
+    @property
+    def calibrated(self) -> Calibrated:
+        """Return the facts of the calibration; its first sample is known once it was read."""
+        return Calibrated() if self.calibration is None else self.calibration.calibrated
+
+    @property
+    def is_quantized(self) -> bool:
+        """Return whether the model came with its quantization."""
+        return any(is_quantize(node) for node in self.source.module.graph.nodes)
+
+    def with_all_samples(self) -> Unquantized:
+        """Return the same with the samples of its calibration in memory. Raises InvalidOptionError for an unusable one."""
+        return self if self.samples is None or self.is_quantized else replace(self, samples=list(self.samples))
+
+    def quantized(self) -> GraphModule:
+        """Return the quantized module: the exported module itself where it is not trained, unchanged where it is quantized
+        already. It can be called once.
+
+        Raises InvalidOptionError where an option or the calibration data is unusable.
+        """
+        module, train_fn, keep_float = self.source.module, self.options.train_fn, self.options.keep_float
+        observer = OBSERVER[self.options.observer]
+        quantizer = NeutronQuantizer(self.target, train_fn is not None, observer).keep_float(*keep_float)
+        if self.is_quantized:
+            if keep_float or train_fn is not None:
+                option = "keep_float" if keep_float else "train_fn"
+                raise InvalidOptionError(f"{option}: '{self.name}' is quantized already. Pass the float model.")
+        elif train_fn is not None:
+            # A copy: an exported module's parameters are the model's own.
+            module = calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
+        elif self.samples is None:
+            raise InvalidOptionError(
+                "calibration: there are no samples; int8 scales come from typical inputs. "
+                "Pass calibration=[...], each item a tuple of the model's arguments (--calibration on the command line)."
+            )
+        else:
+            total = self.total
+            module = calibrate_and_quantize(
+                module,
+                self.samples,
+                quantizer,
+                after_sample=lambda done: advance(done, total if done <= total else done + 1),
+            )
+        restore(module, self.source.state)
+        return module

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron evaluate``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from openneutron.api.evaluate import evaluated, inputs
+from openneutron.cli import output
+from openneutron.cli.compile import ON_EXAMPLES, compiled_with_model
+from openneutron.cli.model_source import LiteRTFile
+from openneutron.cli.options import GivenModel, takes_a_model
+from openneutron.errors import InvalidOptionError
+from openneutron.evaluation.metrics import check
+from openneutron.evaluation.samples import DataSet
+from openneutron.evaluation.tables import evaluation_table
+
+if TYPE_CHECKING:
+    from openneutron.api.litert import CompiledLiteRTModel
+    from openneutron.api.pytorch import CompiledModel
+
+WITHOUT = ("io_dtype", "check", "profile", "converter", "converter_flags", "any_runtime")
+"""The parameters that an evaluation leaves at their defaults: the simulated NPU runs this project's programs alone."""
+
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        metavar="METRIC",
+        help="top1, top5, mse or file.py:function; default: top1 for classes, mse for arrays, none without labels.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Processes; default: one for each core, or fewer for little work."),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Evaluate on the workers of this Dask scheduler, such as tcp://localhost:8786."
+    ),
+]
+
+
+@takes_a_model(without=WITHOUT, evaluates=True)
+def evaluate_model(
+    *,
+    asked: GivenModel,
+    metric: Metric = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
+) -> None:
+    """Measure the accuracy on labelled data: in float, in int8 on the CPU, and on the simulated NPU.
+
+    The table has the metric and the time of each side, the agreement of the sides with each other, and the classes that
+    the NPU finds least. int8 on the CPU is the quantized model in PyTorch's arithmetic, of a .tflite in LiteRT's interpreter;
+    a .tflite has no float side. Without labels the sides are compared with each other alone.
+
+    All processor cores evaluate, or the workers of a Dask scheduler with --scheduler. The results do not depend on their number.
+
+    A function of a metric gets the outputs, a tuple of arrays, and the sample, with arrays, label and name; it returns a number,
+    whose mean over all samples is the metric. --preprocess and --sample-rate hold for --data and --calibration.
+    """
+    if asked.evaluated.path is None:
+        raise InvalidOptionError(
+            "--data: there is none; a data set is needed. Give a folder, a .npz file or file.py:loader."
+        )
+    check(metric)
+    with output.Steps(quiet) as steps:
+        program, model, _ = compiled_with_model(asked, steps)
+        found = evaluated(program, data_set(asked, program), model, metric, workers, scheduler, steps)
+    output.show(evaluation_table(found), "evaluate", found.to_dict(), as_json)
+    if not quiet and not isinstance(asked.source, LiteRTFile) and asked.on_examples:
+        output.note(ON_EXAMPLES)
+
+
+def data_set(asked: GivenModel, program: CompiledModel | CompiledLiteRTModel) -> DataSet:
+    """Return the data of the command line for a program's inputs."""
+    given = asked.evaluated
+    assert given.path is not None
+    options = given.options
+    assert not callable(options.preprocess)
+    return DataSet(given.path, inputs(program), options.preprocess, options.sample_rate, options.calibration_samples)

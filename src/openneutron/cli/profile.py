@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron profile``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import openneutron
+from openneutron import files
+from openneutron.api.load import LoadedFile
+from openneutron.cli import output
+from openneutron.cli.run_file import given_inputs, open_pte, tflite_inputs
+from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidProgramError
+from openneutron.files import existing
+from openneutron.mixed import FileSimulator, Times
+from openneutron.profiling.chrome_trace import chrome_trace
+from openneutron.profiling.device_csv import read_device_csv
+from openneutron.profiling.profile import (
+    HOST,
+    KERNEL,
+    LAYER,
+    MODULE,
+    CpuProfile,
+    Key,
+    Measurement,
+    Profile,
+    check_times,
+    checksum,
+    measured,
+    modelled,
+    summed,
+)
+from openneutron.profiling.table import profile_table
+from openneutron.third_party import needs_pytorch, suppressed
+
+ETDUMP_IDENTIFIER = b"ED00"
+"""At byte 8: the file is a flatbuffer behind its size."""
+
+
+class By(StrEnum):
+    """The rows of the table."""
+
+    LAYER = LAYER
+    MODULE = MODULE
+    KERNEL = KERNEL
+
+
+def profile_file(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A .pte or .tflite that was compiled with --profile.")],
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option("--input", "-i", metavar="X.npy", help="An input; repeat it, in the model's order."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--random", metavar="SEED", min=0, help="Run on random inputs, the same for a seed.")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Take the times of an earlier run instead: the CSV that a bundle's example prints on a device, or an ETDump.",
+        ),
+    ] = None,
+    by: Annotated[By, typer.Option(help="The rows of the table.")] = By.LAYER,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the modelled schedule as a trace for Perfetto and chrome://tracing."),
+    ] = None,
+    etdump: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the run's ETDump, for ExecuTorch's Inspector (a .pte).")
+    ] = None,
+    as_json: output.AsJson = False,
+) -> None:
+    """Run a compiled file and show where its time goes.
+
+    Each kernel call has its modelled NPU cycles and its time on the simulator, or on the device that recorded them.
+    """
+    path = existing(file)
+    loaded = openneutron.load(path)
+    target = loaded.report.target
+    if target is None:
+        raise InvalidModelError(f"'{path.name}' was compiled for a chip that this version does not know.")
+    result = modelled(path.name, loaded.programs, target)
+    if etdump is not None and (source is not None or path.suffix != ".pte"):
+        raise InvalidOptionError("--etdump: it is for a run of a .pte. Leave it out.")
+    if source is not None:
+        if inputs or seed is not None:
+            raise InvalidOptionError("--from: its times are those of an earlier run. Leave out --input and --random.")
+        result = _recorded(result, loaded, existing(str(source)))
+    else:
+        result = _run(result, loaded, path, inputs or [], seed, etdump)
+    if trace is not None:
+        files.write({trace: chrome_trace(path.name, result.slices, target)})
+    output.show(profile_table(result, by.value), "profile", result.to_dict(by.value), as_json)
+
+
+def _run(
+    profile: Profile, loaded: LoadedFile, path: Path, given: list[Path], seed: int | None, etdump: Path | None
+) -> Profile:
+    """Return the profile with the host's times of a run."""
+    if path.suffix == ".tflite":
+        times = Times()
+        with suppressed():
+            simulator = FileSimulator(path)
+            values = given_inputs(path, tflite_inputs(simulator), given, seed)
+            simulator.run(values)  # starts LiteRT's process, whose time is not the model's
+            simulator.run(values, times)
+        calls = summed((checksum(program), call.operator, call.nanoseconds) for program, call in times.calls)
+        counts = Counter[str]()
+        for words, nanoseconds in times.on_cpu:
+            counts[words] += nanoseconds
+        on_cpu = [CpuProfile(words, 1, spent) for words, spent in counts.items()]
+        return measured(profile, loaded.programs, HOST, calls, on_cpu)
+    with suppressed():
+        runnable = open_pte(path, traced=True)
+        runnable.run(given_inputs(path, runnable.inputs, given, seed))
+    assert runnable.etdump is not None
+    data = runnable.etdump()
+    if etdump is not None:
+        files.write({etdump: data})
+    return _of_etdump(profile, loaded, "the run", data)
+
+
+def _recorded(profile: Profile, loaded: LoadedFile, source: Path) -> Profile:
+    """Return the profile with the times in a file: an ETDump, or the CSV of a device."""
+    data = source.read_bytes()
+    if data[8:12] == ETDUMP_IDENTIFIER:
+        return _of_etdump(profile, loaded, str(source), data)
+    clock, times = read_device_csv(str(source), data.decode(errors="replace"), loaded.programs)
+    check_times(str(source), profile.file, "the profile", loaded.programs, times)
+    return measured(profile, loaded.programs, clock, times)
+
+
+def _of_etdump(profile: Profile, loaded: LoadedFile, source: str, data: bytes) -> Profile:
+    with suppressed(), needs_pytorch("Reading an ETDump takes"):
+        from openneutron.pytorch.run.etdump import read_etdump
+    events = read_etdump(source, data)
+    times: Mapping[Key, Measurement] = summed(
+        (call.program, call.operator, call.host_nanoseconds) for call in events.calls
+    )
+    if not times:
+        raise InvalidProgramError(
+            f"--from {source}: it has no kernel calls of a program with facts for profiles ({events.others} other events of "
+            "delegates). Run a file that was compiled with --profile, with this project's delegate."
+        )
+    check_times(source, profile.file, "an ETDump", loaded.programs, times)
+    on_cpu = [
+        CpuProfile(name, found.calls / events.runs, found.nanoseconds / events.runs)
+        for name, found in events.on_cpu.items()
+    ]
+    return measured(profile, loaded.programs, HOST, times, on_cpu)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron sweep``."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import openneutron
+from openneutron import files
+from openneutron.api.compile import check_for_tflite
+from openneutron.api.evaluate import evaluated, outputs_digest
+from openneutron.cli import output
+from openneutron.cli.compile import ON_EXAMPLES, Ready, prepared
+from openneutron.cli.evaluate import Metric, Scheduler, Workers, data_set
+from openneutron.cli.model_source import BuiltInModel, DataParameters, LiteRTFile
+from openneutron.cli.options import GivenModel, takes_a_model
+from openneutron.evaluation.metrics import check
+from openneutron.flags import flags_of
+from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
+from openneutron.report.sweep import Facts, sweep_table
+from openneutron.sweep import Compiling, Point, Row, Table, grid, opened, run
+
+
+@takes_a_model(without=("any_runtime",), evaluates=True, varies=True)
+def sweep(
+    *,
+    asked: GivenModel,
+    texts: Mapping[str, str],
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The table of the results; default: MODEL_sweep.sqlite.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw memory against time: a .png or .svg.")] = None,
+    metric: Metric = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
+) -> None:
+    """Compile with every combination of options, and measure the accuracy of each where --data is given.
+
+    An option takes several values with commas between them: --observer histogram,minmax. A size takes a range, with a step
+    or without: 100..1500 or 100..1500..50. A switch takes yes and no: --prefetch-constants yes,no.
+
+    The results are in a table, a SQLite file. A sweep that was interrupted goes on where it was; more values add points; several
+    processes may work on one table at once. A budget that is too small is a row with the smallest sufficient one. Options of the
+    compiler do not change what a program computes, so that programs with the same outputs share one evaluation.
+    """
+    output.check_plot(plot)
+    points = grid(texts)
+    check(metric)
+    if isinstance(asked.source, LiteRTFile):
+        given = {name: text for name, text in texts.items() if name in flags_of(QuantizationOptions)}
+        spelled = str(asked.source)
+        check_for_tflite(
+            spelled, given, CompileOptions(), QuantizationOptions(), DelegationOptions(), lambda name: f"--{name}"
+        )
+    path = table or Path(f"{asked.source.name}_sweep.sqlite")
+    with (
+        opened(path, identity(asked, metric)) as there,
+        tempfile.TemporaryDirectory() as temporary,
+        output.Steps(quiet) as steps,
+    ):
+        work = _Work(asked, there, asked.cache or Path(temporary), metric, workers, scheduler, steps)
+        compiling = Compiling(work.compiled, work.figures, asked.quantization)
+        rows = run(points, there, compiling, steps)
+    found = [facts(point, rows[point.key]) for point in points]
+    title = f"{asked.source}: {len(points)} points, in {path}"
+    if plot is not None:
+        files.write({plot: _picture(str(asked.source), found, plot.suffix)})
+    data = {"model": str(asked.source), "table": str(path), "points": found}
+    output.show(sweep_table(title, found), "sweep", data, as_json)
+    if (
+        not quiet
+        and asked.evaluated.path is not None
+        and not isinstance(asked.source, LiteRTFile)
+        and asked.on_examples
+    ):
+        output.note(ON_EXAMPLES)
+
+
+def _picture(title: str, points: Sequence[Facts], suffix: str) -> bytes:
+    from openneutron.report.page.draw import picture
+    from openneutron.report.page.sweeps import sweep_spec
+
+    return picture([(title, sweep_spec(points))], suffix)
+
+
+def facts(point: Point, row: Row) -> dict[str, Any]:
+    """Return a point as data: its options, its state and its figures."""
+    return {"options": point.values, "state": row.state, **row.result}
+
+
+def identity(asked: GivenModel, metric: str | None) -> dict[str, str]:
+    """Return all that the points of a sweep have in common, as text."""
+    source = asked.source
+    return {
+        "model": str(source),
+        "hash of the model": "" if isinstance(source, BuiltInModel) else _hash(source.path),
+        "hash of the weights": "" if asked.weights is None else _hash(asked.weights),
+        "calibration": _words(asked.data),
+        "data": _words(asked.evaluated),
+        "metric": (metric or "") if asked.evaluated.path is not None else "",
+        "float layers": ", ".join(map(str, asked.quantization.keep_float)),
+        "layout": str(asked.quantization.channels_last),
+        "operators on the CPU": ", ".join(asked.delegation.operators_not_to_delegate),
+        "version": openneutron.__version__,
+    }
+
+
+def _words(data: DataParameters) -> str:
+    options = data.options
+    parts = (data.path, options.preprocess, options.sample_rate, options.calibration_samples)
+    return ", ".join(str(part) for part in parts if part is not None)
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+class _Work:
+    """The compiles and evaluations of a sweep. The model is loaded when the first point is compiled."""
+
+    def __init__(
+        self,
+        asked: GivenModel,
+        table: Table,
+        cache: Path,
+        metric: str | None,
+        workers: int | None,
+        scheduler: str | None,
+        steps: output.Steps,
+    ) -> None:
+        self._asked, self._table, self._cache = asked, table, cache
+        self._metric, self._workers, self._scheduler, self._steps = metric, workers, scheduler, steps
+        self._ready: Ready | None = None
+
+    def compiled(self, options: CompileOptions, quantization: QuantizationOptions) -> Any:
+        """Return the model compiled with these options."""
+        if self._ready is None:
+            self._ready = prepared(self._asked, self._steps, for_figures=self._asked.evaluated.path is None)
+        return self._ready.compiled(options, quantization, self._cache, self._steps)
+
+    def figures(self, program: Any, quantization: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the figures of a program, with its metrics where there is data."""
+        report = program.report
+        found = {
+            "sram_bytes": report.sram_bytes,
+            "modelled_cycles": report.overlapped_cycles,
+            "modelled_ms": report.target.milliseconds(report.overlapped_cycles),
+            "weights_bytes": report.weights_bytes,
+            "file_bytes": len(program.buffer),
+            "operators": report.operators,
+            "operators_on_npu": report.operators_on_npu,
+        }
+        return found if self._asked.evaluated.path is None else found | self._metrics(program, quantization)
+
+    def _metrics(self, program: Any, quantization: Mapping[str, Any]) -> dict[str, Any]:
+        data = data_set(self._asked, program)
+        name = f"{sorted(quantization.items())} {outputs_digest(program, data)}"
+        kept = self._table.evaluation(name)
+        if kept is None:
+            assert self._ready is not None
+            made = evaluated(
+                program, data, self._ready.model, self._metric, self._workers, self._scheduler, self._steps
+            )
+            kept = made.to_dict()
+            self._table.keep_evaluation(name, kept)
+        sides = {side["side"]: side["metric"] for side in kept["sides"] if side["metric"] is not None}
+        return {"metric": kept["metric"], "metrics": sides, "pairs": kept["pairs"]}

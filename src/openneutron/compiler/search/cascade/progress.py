@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A segment in stripes: the progress of each call after each iteration, and the cycles that follow.
+
+In an iteration every call of the segment runs at most once, in order, on the rows between its progress before and its progress
+after. The pacing call computes a fixed number of rows per iteration, the stripe height. Calls before it compute the rows that
+their readers need, calls behind it all rows that they can.
+
+Example: convolutions a, b and c of 3x3 with 8 rows each. Row r of b needs rows r - 1 to r + 1 of a, and so c of b. With c as the
+pacing call and a stripe height of 2, the rows done after each iteration are::
+
+    iteration   0  1  2  3
+    a           4  6  8  8
+    b           3  5  7  8
+    c           2  4  6  8
+
+In iteration 1, a computes rows 4 and 5 while b has done 3 rows: row 3 of b needs row 2 of a. Rows 2 to 5 of a are held at once, so
+the output of a is a rolling buffer of 4 rows instead of 8.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from openneutron.compiler.search.cascade.network import Network, Segment
+
+Progress = Sequence[int]
+"""Output rows done after each iteration."""
+
+
+class Pacing(NamedTuple):
+    """A candidate for a segment: the pacing call, its stripe height, and True for even iterations, see ``rounds``."""
+
+    pace: int
+    height: int
+    even: bool
+
+
+def rounds(segment: Segment, pace: int, height: int, even: bool = False) -> dict[int, Progress]:
+    """Return the progress of every call of the segment when call ``pace`` computes ``height`` rows per iteration.
+
+    With ``even``, no call computes more than its share of rows in an iteration. The share of a call is ``height`` in proportion to
+    its rows. Without ``even``, the first iteration computes halos too, and the last one finds padding in their place. Even
+    iterations instead begin earlier and end later.
+    """
+    done = Paced.of(segment, Pacing(pace, height, even)).reaching(segment)
+    count = max(map(len, done.values()))
+    return {position: [0] * (count - len(progress)) + progress for position, progress in done.items()}
+
+
+@dataclass(slots=True)
+class Paced:
+    """The progress of the calls before ``end`` under a pacing, of as many as were needed, from the last one to the first.
+
+    The calls in front of a call read nothing of it. So a segment that begins earlier has the same progress of the later calls.
+    ``cycles``: by call, the modelled cycles from this call on.
+    """
+
+    network: Network
+    end: int
+    pacing: Pacing
+    done: dict[int, list[int]]
+    most: int
+    """The iterations of the pacing call and of the calls behind it."""
+    cycles: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, segment: Segment, pacing: Pacing) -> Paced:
+        """Return the progress of the pacing call, and of the calls that read its output, directly or not."""
+        total = segment.network.calls[pacing.pace].rows
+        height = pacing.height
+        done = {pacing.pace: [min(total, (i + 1) * height) for i in range(-(-total // height))]}
+        made = cls(segment.network, segment.end, pacing, done, 0, {segment.end: 0})
+        _go_on_behind(segment, pacing.pace, done, made._share)
+        made.most = max(map(len, done.values()))
+        return made
+
+    def _share(self, position: int) -> int | None:
+        calls, (pace, height, even) = self.network.calls, self.pacing
+        return -(-calls[position].rows * height // calls[pace].rows) if even else None
+
+    def reaching(self, segment: Segment) -> dict[int, list[int]]:
+        """Return the progress of all calls of a segment, which ends at ``end`` and begins no later than those before it.
+
+        A call that is not paced by its writers computes the rows that its readers need in an iteration. A list that is shorter
+        than another one begins later.
+        """
+        for position in range(self.end - len(self.cycles), segment.first - 1, -1):
+            if position not in self.done:
+                self.done[position] = self._before(segment, position)
+            self.cycles[position] = self.cycles[position + 1] + _cycles(self.network, position, self.done[position])
+        return self.done
+
+    def _before(self, segment: Segment, position: int) -> list[int]:
+        """Return the progress of a call whose readers' progress is known."""
+        call = self.network.calls[position]
+        piece = self.network.pieces[call.output]
+        progress: list[int] | None = None
+        for reader in piece.readers:
+            for feed in segment.feeds[reader] if position < reader < self.end else ():
+                if feed.writer == position:
+                    high = feed.needs.high
+                    demand = [min(call.rows, max(0, high[x])) for x in self.done[reader]]
+                    progress = demand if progress is None else _later(progress, demand)
+        if progress is None or piece.last >= self.end:
+            # Later calls or the graph's output need all rows: they are computed in equal steps.
+            equal = [-(-call.rows * (i + 1) // self.most) for i in range(self.most)]
+            progress = equal if progress is None else _later(progress, equal)
+        most = self._share(position)
+        return progress if most is None else _begun_early(progress, most)
+
+
+def _go_on_behind(segment: Segment, pace: int, done: dict[int, list[int]], share: Callable[[int], int | None]) -> None:
+    """Add the calls that read the pacing call's output, directly or not: each computes all rows that it can."""
+    calls = segment.network.calls
+    for position in range(pace + 1, segment.end):
+        rows, paced = calls[position].rows, None
+        for feed in segment.feeds[position]:
+            if feed.writer in done:
+                possible = _possible(done[feed.writer], calls[feed.writer].rows, feed.needs.high, rows)
+                paced = possible if paced is None else _merged(min, paced, possible)
+        if paced is not None:
+            most = share(position)
+            done[position] = paced if most is None else _held_back(paced, most)
+    count = max(map(len, done.values()))
+    for position, progress in done.items():
+        done[position] = progress + progress[-1:] * (count - len(progress))
+
+
+def _later(one: list[int], other: list[int]) -> list[int]:
+    """Return the larger of the two step by step, aligned at their ends."""
+    return _merged(max, one[::-1], other[::-1])[::-1]
+
+
+def _merged(choose: Callable[[int, int], int], one: list[int], other: list[int]) -> list[int]:
+    """Return the two step by step; the shorter one continues with its last element."""
+    length = max(len(one), len(other))
+    one, other = (each + each[-1:] * (length - len(each)) for each in (one, other))
+    return [*map(choose, one, other)]
+
+
+def _held_back(progress: list[int], share: int) -> list[int]:
+    """Return a progress of at most ``share`` rows per iteration, with more iterations at the end."""
+    held: list[int] = []
+    now = 0
+    for there in progress:
+        now = min(there, now + share)
+        held.append(now)
+    while now < progress[-1]:
+        now = min(progress[-1], now + share)
+        held.append(now)
+    return held
+
+
+def _begun_early(progress: list[int], share: int) -> list[int]:
+    """Return a progress of at most ``share`` rows per iteration, with more iterations at the start."""
+    begun: list[int] = []
+    now = progress[-1]
+    for there in reversed(progress):
+        now = max(there, now - share)
+        begun.append(now)
+    while now > share:
+        now -= share
+        begun.append(now)
+    return begun[::-1]
+
+
+def _possible(written: Sequence[int], written_rows: int, high: Sequence[int], rows: int) -> list[int]:
+    """Return the rows that a reader can compute for each progress of its writer."""
+    found = {x: rows if x == written_rows else bisect_right(high, x) - 1 for x in set(written)}
+    return [found[x] for x in written]
+
+
+def cycles_of(segment: Segment, done: Mapping[int, Progress]) -> int:
+    """Return the modelled cycles of all calls of the segment."""
+    return sum(_cycles(segment.network, position, done[position]) for position in segment.positions)
+
+
+def _cycles(network: Network, position: int, progress: Progress) -> int:
+    call, ends = network.calls[position], {*progress, 0}
+    if call.row_cycles is not None:
+        return call.row_cycles * progress[-1] + network.issue_cycles * (len(ends) - 1)
+    _, *steps = sorted(ends)
+    return sum(call.cycles(begin, end, network.target) for begin, end in zip((0, *steps), steps, strict=False))

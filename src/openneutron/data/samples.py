@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Samples for a model's inputs, read when they are needed, and the source that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, overload
+
+import numpy as np
+
+from openneutron.ir import QuantParams
+
+Label = int | np.ndarray | None
+"""The number of a class, an array as a user's loader gave it, or None where a source has no labels."""
+
+
+def describe(dtype: np.dtype, shape: Sequence[int]) -> str:
+    """Return type and shape, for instance ``int8[1,32,32,3]``."""
+    return f"{dtype}[{','.join(str(extent) for extent in shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInput:
+    """One of a model's inputs: ``shape`` with its batch axis, and type.
+
+    ``quant``: values of a source that are floats become integers of the input's type with this scale and zero point, as the
+    model's caller would quantize them (``.tflite`` files). ``channels_last`` is True where images of the input have
+    their channels innermost, as LiteRT's, False where the channels come first, as PyTorch's; None where the shape decides: the
+    axis of 1, 3 or 4 elements, of two such axes the first.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    quant: QuantParams | None = None
+    channels_last: bool | None = None
+
+    def __str__(self) -> str:
+        return describe(self.dtype, self.shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """One call of a model.
+
+    ``arrays`` has one array for each of the model's inputs, in its shape, with the batch axis, and in its type. ``name`` is the
+    sample's name in messages and tables: a file's path below the source's folder, or ``item 5`` of a loader.
+    """
+
+    arrays: tuple[np.ndarray, ...] = field(repr=False)
+    label: Label = None
+    name: str = ""
+
+
+class Reader(Protocol):
+    """The way to the samples of a source. Nothing is read before a sample is asked for."""
+
+    @property
+    def count(self) -> int | None:
+        """Return the number of samples; None where only a pass over all of them gives it."""
+        ...
+
+    def read(self, places: Sequence[int] | None) -> Iterator[Sample]:
+        """Yield the samples at these places, which ascend; None: all samples. Places behind the end yield nothing.
+
+        Raises InvalidOptionError for a sample that can't be read or does not fit the model.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """Samples in a fixed order, each read when it is asked for.
+
+    Iteration reads one sample after the other. ``source[5]`` is one sample, ``source[100:200]`` a source of a hundred: a
+    shard. Two sources of the same arguments have the same samples, so each process can open a source and take its shard.
+
+    ``classes`` has the names of the classes by their labels; empty without class folders. ``preprocessing`` states the steps
+    between a file and its sample as text; empty where a sample is as it is stored. ``places`` are the chosen samples; None: all.
+    """
+
+    name: str
+    reader: Reader = field(repr=False)
+    classes: tuple[str, ...] = ()
+    preprocessing: str = ""
+    places: Sequence[int] | None = field(default=None, repr=False)
+
+    @property
+    def count(self) -> int | None:
+        """Return the number of samples where it is known without a pass over all of them, else None."""
+        total = self.reader.count
+        if self.places is None or total is None:
+            return total
+        return sum(place < total for place in self.places)
+
+    def __len__(self) -> int:
+        """Return the number of samples. A user's generator is read to its end for this."""
+        known = self.count
+        return sum(1 for _ in self) if known is None else known
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self.reader.read(self.places)
+
+    @overload
+    def __getitem__(self, place: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Source: ...
+
+    def __getitem__(self, place: int | slice) -> Sample | Source:
+        places = range(len(self)) if self.places is None else self.places
+        if isinstance(place, slice):
+            if place.step is not None and place.step < 1:
+                raise ValueError("a source is read forwards: the step of a slice is at least 1")
+            return replace(self, places=places[place])
+        found = next(self.reader.read([places[place]]), None)
+        if found is None:
+            raise IndexError(f"'{self.name}' has no sample {place}")
+        return found
+
+    def limited(self, limit: int | None) -> Source:
+        """Return a source of at most ``limit`` samples, evenly spread over all of them: a folder with class folders keeps its
+        classes. Where the number of samples is unknown, the first ones are taken."""
+        total = self.count
+        if limit is None or (total is not None and total <= limit):
+            return self
+        chosen: Sequence[int] = range(limit) if total is None else [step * total // limit for step in range(limit)]
+        return replace(self, places=chosen if self.places is None else [self.places[place] for place in chosen])

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The modelled schedule of a program: what the NPU, the copy engine and the host core do in each cycle of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from openneutron.compiler.cost.cycles import fetch_cycles
+from openneutron.isa import Microcode, Record
+from openneutron.isa.steps import CallStep, CopyStep, steps
+from openneutron.targets import Target
+
+
+class Track(Enum):
+    """A part of the chip that does one thing at a time."""
+
+    NPU = "NPU"
+    COPY_ENGINE = "Copy engine"
+    HOST = "Host core"
+
+
+class Kind(Enum):
+    """The kind of work of a slice."""
+
+    KERNEL = "kernel"
+    COPY = "copy"
+    DISPATCH = "dispatch"
+    WAIT = "wait"
+
+
+COMPUTE = (Kind.KERNEL, Kind.DISPATCH)
+"""The work that a copy can hide behind: a kernel call is its dispatch by the host, and then its kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A piece of work of a track from cycle ``start`` to ``end`` of a run."""
+
+    track: Track
+    kind: Kind
+    name: str
+    start: int
+    end: int
+    details: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def cycles(self) -> int:
+        return self.end - self.start
+
+
+def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start: int = 0) -> list[Slice]:
+    """Return the slices of a run that begins in cycle ``start``, with a port that copies in the background.
+
+    ``layers`` are the operators' names. One transfer follows the other, and a copy begins when its FETCH is reached. The last
+    slice of the host or the NPU ends with the cycles that a summary calls overlapped.
+    """
+    assert target.costs is not None, f"{target.name} has no cost constants"
+    issue = int(target.costs.issue_cycles.value)
+    made: list[Slice] = []
+    now = copied = start
+    done: dict[int, int] = {}
+    for step in steps(microcode):
+        if isinstance(step, CallStep):
+            layer, operator = layers[step.operator], microcode.operators[step.operator]
+            details = {"operator": step.operator, "kernel": operator.row.name, "rows": f"{step.rows[0]}:{step.rows[1]}"}
+            issued = now + min(issue, step.cycles)
+            made.append(Slice(Track.HOST, Kind.DISPATCH, layer, now, issued, details))
+            made.append(Slice(Track.NPU, Kind.KERNEL, layer, issued, now + step.cycles, details))
+            now += step.cycles
+        elif isinstance(step, CopyStep):
+            begun = max(copied, now)
+            copied = begun + fetch_cycles(step.size_bytes, target)
+            done[step.channel] = copied
+            name = f"constants of {layers[index]}" if (index := _reader(microcode, step)) is not None else "constants"
+            details = {"bytes": step.size_bytes, "channel": step.channel}
+            made.append(Slice(Track.COPY_ENGINE, Kind.COPY, name, begun, copied, details))
+        elif done.get(step.channel, 0) > now:
+            made.append(Slice(Track.HOST, Kind.WAIT, f"wait for channel {step.channel}", now, done[step.channel]))
+            now = done[step.channel]
+    return made
+
+
+def _reader(microcode: Microcode, copy: CopyStep) -> int | None:
+    """Return the first operator that reads constants where the copy puts them; None where that is not known."""
+    for index, operator in enumerate(microcode.operators):
+        for base, offset in _constants(microcode, operator):
+            if base == copy.base and copy.destination <= offset < copy.destination + copy.size_bytes:
+                return index
+    return None
+
+
+def _constants(microcode: Microcode, operator: Record) -> Iterator[tuple[int, int]]:
+    """Yield the bases and offsets of an operator's constants."""
+    for column in operator.row.fields:
+        if column.name.endswith("_base"):
+            yield operator[column.name], operator[f"{column.name.removesuffix('_base')}_offset"]
+
+
+def overlap_cycles(slices: Iterable[Slice]) -> int:
+    """Return the cycles of copies during which a kernel call goes on."""
+    slices = list(slices)
+    computing = sorted((item.start, item.end) for item in slices if item.kind in COMPUTE)
+    copying = [(item.start, item.end) for item in slices if item.kind is Kind.COPY]
+    return sum(max(0, min(end, until) - max(start, since)) for start, end in copying for since, until in computing)

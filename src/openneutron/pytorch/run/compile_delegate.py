@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compile the ExecuTorch delegate, for a wheel or on first use.
+
+CMake runs this file by its path when it builds a wheel, where no dependency of the package is installed. So it imports the
+standard library alone::
+
+    python compile_delegate.py --compiler c++ --runtime runtime --executorch .../site-packages/executorch --to FOLDER -- -s
+
+A delegate is compiled with the headers of one ExecuTorch and linked with nothing: ``delegate.py`` loads ExecuTorch's library
+and the driver before it, which have the symbols that the delegate needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+FLAGS = (
+    "-std=c++17",
+    "-O2",
+    "-fPIC",
+    "-shared",
+    "-DC10_USING_CUSTOM_GENERATED_MACROS",
+    "-DET_EVENT_TRACER_ENABLED",
+    "-DNEUTRON_CHECK_WEIGHTS",
+)
+"""The definitions are those that executorch-config.cmake of ExecuTorch 1.5 gives to its own consumers, and ours."""
+
+SOURCES = ("delegate/neutron_backend.cpp", "ports/host/executorch_method.cpp")
+"""The delegate, and the C interface to a method, below ``runtime/``."""
+
+HEADERS = Path("executorch")
+"""The headers, in ExecuTorch's folder ``include``."""
+
+
+def compile_delegate(
+    command: str, runtime: Path, package: Path, path: Path, more: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run the C++ compiler, and return its exit code and output. ``more``: flags after ``FLAGS``."""
+    include = package / "include"
+    folders = (runtime / "include", include, include / HEADERS / "runtime" / "core" / "portable_type" / "c10")
+    sources = [str(runtime / name) for name in SOURCES]
+    arguments = [command, *FLAGS, *more, *(f"-I{folder}" for folder in folders), *sources, "-o", str(path)]
+    return subprocess.run(arguments, capture_output=True, text=True, errors="replace", check=False)
+
+
+def file_name(version: str, package: Path) -> str:
+    """Return the name of the delegate in a wheel for the executorch in a folder.
+
+    The name has the version and a digest of the headers, so that an ExecuTorch of the same version with other headers, such as
+    a build of a user's own, does not get this delegate.
+    """
+    root = package / "include" / HEADERS
+    digest = hashlib.sha256()
+    for header in sorted(root.rglob("*.h")):
+        digest.update(header.relative_to(root).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(header.read_bytes()).digest())
+    return f"neutron_backend-{version}-{digest.hexdigest()[:16]}.so"
+
+
+def version_beside(package: Path) -> str:
+    """Return the version in the metadata beside an unpacked executorch."""
+    found = next(iter(importlib.metadata.distributions(name="executorch", path=[str(package.parent)])), None)
+    if found is None:
+        raise SystemExit(f"delegate: there is no metadata of executorch in '{package.parent}'.")
+    return found.version
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Compile the delegate for a wheel, and return the exit code."""
+    options = argparse.ArgumentParser(prog="compile_delegate.py")
+    options.add_argument("--compiler", required=True)
+    for name in ("--runtime", "--executorch", "--to"):
+        options.add_argument(name, type=Path, required=True)
+    options.add_argument("flags", nargs="*")
+    given = options.parse_args(arguments)
+    if not (given.executorch / "include" / HEADERS).is_dir():
+        raise SystemExit(f"delegate: '{given.executorch}' is no unpacked executorch: it has no {HEADERS} in include.")
+    given.to.mkdir(parents=True, exist_ok=True)
+    for old in given.to.glob("*.so"):
+        old.unlink()
+    path = given.to / file_name(version_beside(given.executorch), given.executorch)
+    done = compile_delegate(given.compiler, given.runtime, given.executorch, path, given.flags)
+    sys.stderr.write(done.stderr)
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Evaluations in several processes: the same results, whatever happens to the processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import openneutron
+from openneutron.api.evaluate import inputs
+from openneutron.api.litert import CompiledLiteRTModel
+from openneutron.cache.digests import LIBRARIES, code
+from openneutron.errors import InvalidOptionError
+from openneutron.evaluation import Evaluation, processes
+from openneutron.evaluation.job import Job, evaluated
+from openneutron.evaluation.processes import _Pool
+from openneutron.evaluation.records import Failure, Record
+from openneutron.evaluation.samples import DataSet, shards
+from openneutron.evaluation.sides import NPU, TFLITE, Side
+from tests.evaluation.conftest import SAMPLES
+
+
+def as_bytes(evaluation: Evaluation) -> str:
+    """Return an evaluation as JSON, without its times."""
+    data = evaluation.to_dict()
+    del data["timings"]
+    return json.dumps(data)
+
+
+def test_the_results_do_not_depend_on_the_number_of_processes(program: CompiledLiteRTModel, folder: Path) -> None:
+    found = [openneutron.evaluate(program, folder / "labelled.npz", workers=count) for count in (1, 3, None)]
+    assert as_bytes(found[0]) == as_bytes(found[1]) == as_bytes(found[2])
+    evaluation = found[0]
+    assert (evaluation.samples, evaluation.metric) == (SAMPLES, "top1")
+    (pair,) = evaluation.pairs
+    assert (pair.sides, pair.agreeing, pair.identical, pair.sqnr_db) == (("int8", "npu"), SAMPLES, SAMPLES, None)
+    assert evaluation.notes == ("A .tflite is int8 from the start: there is no float side.",)
+
+
+def test_samples_in_memory_are_those_of_a_file(program: CompiledLiteRTModel, folder: Path) -> None:
+    with np.load(folder / "labelled.npz") as arrays:
+        pairs = list(zip(arrays["input0"][:6], arrays["labels"][:6].tolist(), strict=True))
+    from_memory = openneutron.evaluate(program, pairs, workers=1)
+    npu = from_memory.side("npu")
+    expected = sum(int(program.run(_quantized(program, image))[0].argmax()) == label for image, label in pairs)
+    assert npu is not None and npu.right == expected
+    assert from_memory.data == "list"
+
+
+def _quantized(program: CompiledLiteRTModel, image: np.ndarray) -> np.ndarray:
+    (wanted,) = inputs(program)
+    assert wanted.quant is not None
+    stored = np.round(image / np.float32(wanted.quant.scale)) + wanted.quant.zero_point
+    return np.clip(stored, -128, 127).astype(np.int8).reshape(wanted.shape)
+
+
+def test_without_labels_the_sides_are_compared_alone(program: CompiledLiteRTModel) -> None:
+    found = openneutron.evaluate(program, [np.zeros((1, 32, 32, 3), np.float32)], workers=1)
+    assert (found.metric, found.worst, [side.metric for side in found.sides]) == (None, (), [None, None])
+    assert found.notes[1] == "The samples have no labels: agreement and SQNR alone."
+
+
+def test_a_label_that_the_model_does_not_have_ends_the_evaluation(program: CompiledLiteRTModel) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        openneutron.evaluate(program, [(np.zeros((1, 32, 32, 3), np.float32), 10)], workers=1)
+    assert str(caught.value) == (
+        "metric: the label of sample 'item 0' is 10; the model has the classes 0 to 9. Correct the labels, or evaluate the "
+        "model that they belong to."
+    )
+
+
+@pytest.fixture
+def job(program: CompiledLiteRTModel, folder: Path) -> Job:
+    """The NPU's side alone, on all samples."""
+    data = DataSet(str(folder / "labelled.npz"), inputs(program))
+    return Job("cifarnet", (Side(NPU, TFLITE, program.buffer),), "top1", data, SAMPLES, code(*LIBRARIES))
+
+
+def facts(answer: Any) -> list[Any]:
+    assert not isinstance(answer, Failure), answer
+    return [(record.label, record.sides[0].score, record.sides[0].found) for record in answer]
+
+
+def test_a_process_that_is_killed_loses_no_shard(job: Job) -> None:
+    """This process takes no shard: all answers are from processes that it starts, one of which is killed."""
+    parts = shards(SAMPLES, None)
+    pool = _Pool(job.to_bytes(), parts)
+    try:
+        pool.start()
+        found = dict(pool.finished(wait=True))
+        (child,) = pool._children
+        child.kill()
+        child.wait()
+        while len(found) < len(parts):
+            found |= dict(pool.finished(wait=True))
+    finally:
+        pool.close()
+    expected = {place: evaluated(job.to_bytes(), part) for place, part in enumerate(parts)}
+    assert {place: facts(answer) for place, answer in found.items()} == {
+        place: facts(answer) for place, answer in expected.items()
+    }
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.1, 0), (9, 0), (10, 1), (24, 3), (1000, 7)])
+def test_processes_are_started_where_they_save_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, expected: int
+) -> None:
+    monkeypatch.setattr(processes, "cores", lambda: 8)
+    assert processes.helpers(seconds) == expected
+
+
+def test_another_version_is_no_worker(job: Job) -> None:
+    other = Job(job.model, job.sides, job.metric, job.data, job.count, "another")
+    answer = evaluated(other.to_bytes(), shards(SAMPLES, None)[0])
+    assert answer == Failure(
+        "scheduler: a worker has another version of openneutron, Python or NumPy than this process, which could change "
+        "results. Install the same versions on both."
+    )
+
+
+def test_other_data_is_no_data_set(job: Job) -> None:
+    other = Job(job.model, job.sides, job.metric, job.data, SAMPLES + 1, job.code)
+    answer = evaluated(other.to_bytes(), shards(SAMPLES, None)[0])
+    assert answer == Failure(
+        "data: a worker finds 70 samples where this process finds 71. Put the same data under the same path on every machine."
+    )
+
+
+def test_shards_cover_the_samples_once() -> None:
+    for count in (1, 63, 64, 65, 1797, 10_000):
+        parts = shards(count, None)
+        assert [place for part in parts for place in range(part.start, part.stop)] == list(range(count))
+        assert all(part.stop - part.start <= 64 for part in parts)
+
+
+def test_records_are_small(job: Job) -> None:
+    import pickle
+
+    answer = evaluated(job.to_bytes(), shards(SAMPLES, None)[0])
+    assert isinstance(answer, tuple) and isinstance(answer[0], Record)
+    assert len(pickle.dumps(answer)) / len(answer) < 300

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The modelled schedule: its totals are those of the compiler's report, and the trace shows it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sqlite3
+from functools import cache
+
+import pytest
+
+from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.isa import decode
+from openneutron.isa.facts import facts_of
+from openneutron.profiling.chrome_trace import chrome_trace
+from openneutron.profiling.timeline import Kind, Slice, Track, overlap_cycles, timeline
+from scripts.published_networks import cifarnet, mobilenet_v1
+from tests.support.oracle import TARGET
+
+OPTIONS = CompileOptions(prefetch_constants=True, profile=True)
+
+OVERLAP = """
+SELECT SUM(MIN(copy.ts + copy.dur, work.ts + work.dur) - MAX(copy.ts, work.ts))
+FROM slice AS copy JOIN slice AS work
+ON copy.ts < work.ts + work.dur AND work.ts < copy.ts + copy.dur
+WHERE copy.category = 'copy' AND work.category IN ('kernel', 'dispatch')
+"""
+"""The query of docs/guides/profile-a-model.md. Perfetto's trace processor is SQLite with these columns of ``slice``."""
+
+
+@cache
+def compiled(name: str) -> Compiled:
+    return compile_graph({"cifarnet": cifarnet, "mobilenet_v1": mobilenet_v1}[name](), TARGET, OPTIONS)
+
+
+def slices_of(name: str) -> list[Slice]:
+    program = compiled(name).program
+    return timeline(decode(program), [item.layer for item in facts_of(program)], TARGET)
+
+
+@pytest.mark.parametrize("name", ["cifarnet", "mobilenet_v1"])
+def test_totals_are_those_of_the_report(name: str) -> None:
+    report, slices = compiled(name).report, slices_of(name)
+    spent = {kind: sum(item.cycles for item in slices if item.kind is kind) for kind in Kind}
+    assert spent[Kind.COPY] == report.copy_cycles > 0
+    assert spent[Kind.KERNEL] + spent[Kind.DISPATCH] == report.cycles - report.copy_cycles
+    assert max(item.end for item in slices) == report.overlapped_cycles
+    assert spent[Kind.KERNEL] + spent[Kind.DISPATCH] + spent[Kind.WAIT] == report.overlapped_cycles
+
+
+@pytest.mark.parametrize("name", ["cifarnet", "mobilenet_v1"])
+def test_copies_overlap_with_kernels_as_the_report_states(name: str) -> None:
+    report = compiled(name).report
+    assert overlap_cycles(slices_of(name)) == report.cycles - report.overlapped_cycles > 0
+
+
+def test_each_track_does_one_thing_at_a_time_and_names_the_layer() -> None:
+    slices = slices_of("cifarnet")
+    for track in Track:
+        mine = [item for item in slices if item.track is track]
+        assert all(before.end <= after.start for before, after in itertools.pairwise(mine))
+    layers = {item.layer for item in facts_of(compiled("cifarnet").program)}
+    assert {item.name for item in slices if item.kind is Kind.KERNEL} == layers
+    copied = {item.name.removeprefix("constants of ") for item in slices if item.kind is Kind.COPY}
+    assert copied and copied < layers
+
+
+def test_a_query_of_the_trace_gives_the_overlap_of_the_report() -> None:
+    report = compiled("mobilenet_v1").report
+    trace = json.loads(chrome_trace("net.tflite", slices_of("mobilenet_v1"), TARGET))
+    events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE slice (ts INTEGER, dur INTEGER, name TEXT, category TEXT)")
+    rows = [(round(item["ts"] * 1e3), round(item["dur"] * 1e3), item["name"], item["cat"]) for item in events]
+    database.executemany("INSERT INTO slice VALUES (?, ?, ?, ?)", rows)
+    ((nanoseconds,),) = database.execute(OVERLAP)
+    # Times are rounded to nanoseconds: one for each end of a slice.
+    assert abs(nanoseconds * TARGET.clock.value / 1e3 - (report.cycles - report.overlapped_cycles)) < len(events)
+    assert {event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "thread_name"} == {
+        "NPU",
+        "Copy engine",
+        "Host core",
+    }
+
+
+def test_the_text_of_a_small_trace() -> None:
+    slices = [
+        Slice(Track.HOST, Kind.DISPATCH, "conv", 0, 324, {"operator": 0}),
+        Slice(Track.NPU, Kind.KERNEL, "conv", 324, 972, {"operator": 0}),
+    ]
+    trace = json.loads(chrome_trace("net.pte", slices, TARGET))
+    assert trace["otherData"] == {"target": "imxrt700", "clock_mhz": 324}
+    assert trace["traceEvents"][0]["args"] == {"name": "net.pte, modelled on NXP i.MX RT700, eIQ Neutron N3-64"}
+    assert trace["traceEvents"][-1] == {
+        "ph": "X",
+        "pid": 1,
+        "tid": 1,
+        "name": "conv",
+        "cat": "kernel",
+        "ts": 1.0,
+        "dur": 2.0,
+        "args": {"start_cycle": 324, "cycles": 648, "operator": 0},
+    }
