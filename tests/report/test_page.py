@@ -15,6 +15,7 @@ import openneutron
 from openneutron import CompileOptions, litert
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.errors import InvalidModelError
+from openneutron.report.page.collect import by_layer
 from openneutron.report.page.data import ON_CPU, ON_NPU, GraphNode, LayerAccuracy, ReportData, from_dict
 from openneutron.report.page.lanes import slots
 from openneutron.report.page.page import charts_of, data_of, page, pictures
@@ -101,6 +102,14 @@ def test_the_page_has_the_data_that_json_prints(mixed: CompiledLiteRTModel, tmp_
         shared = layer.keys() & call.keys() - {"name"}
         assert len(shared) > 10
         assert {name: layer[name] for name in shared} == {name: json.loads(json.dumps(call[name])) for name in shared}
+
+
+def test_accuracy_is_matched_by_layer_node_and_module_path(mixed: CompiledLiteRTModel) -> None:
+    layer = dataclasses.replace(mixed.report_data(pareto=False).layers[0], node="aten_add", module="block.add")
+    split = [dataclasses.replace(layer, name=f"block.add/{part}") for part in ("left", "right")]
+    measured = [LayerAccuracy(name, 21.5, 40.0) for name in ("block.add", "aten_add", "block.add/left", "softmax")]
+    names = [item.name for item in by_layer(measured, split)]
+    assert names == ["block.add/right", "block.add/right", "block.add/left", "softmax"]
 
 
 class _Page(HTMLParser):

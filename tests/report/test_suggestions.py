@@ -65,3 +65,11 @@ def test_a_layer_that_loses_accuracy_is_named(data: ReportData) -> None:
         "Quantized alone, it has a signal-to-quantization-noise ratio of 12.5 dB."
     )
     assert "Quantize 'conv2' with care" not in found
+
+
+def test_a_name_of_several_calls_is_there_once(data: ReportData) -> None:
+    small = dataclasses.replace(data.layers[0], stripes=1, bottleneck="issue", dispatch_cycles=10**6)
+    names = ("self_attn", "norm1", "self_attn", "norm1", "linear1", "add", "norm2")
+    layers = tuple(dataclasses.replace(small, name=name, cycles=100 - index) for index, name in enumerate(names))
+    text = said(dataclasses.replace(data, layers=layers))["Merge small layers"]
+    assert "each ('self_attn' 2 times, 'norm1' 2 times, 'linear1' and 2 more): " in text

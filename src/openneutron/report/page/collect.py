@@ -75,12 +75,12 @@ def report_data(
         graph=connected(summary, flow_of(file, summary.model), layers),
         fallbacks=tuple(_fallbacks(summary)),
         pareto=tuple(ParetoPoint(p.sram_bytes, p.cycles, target.milliseconds(p.cycles)) for p in pareto),
-        accuracy=tuple(_by_layer(accuracy, layers)),
+        accuracy=tuple(by_layer(accuracy, layers)),
     )
     return replace(data, suggestions=suggestions(data))
 
 
-def _by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[LayerAccuracy]:
+def by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[LayerAccuracy]:
     """Return the ratios by the names of layers. The result of a module or node is that of its last layer."""
     names: dict[str, str] = {}
     for layer in layers:

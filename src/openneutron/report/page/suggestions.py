@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from openneutron.report.fitted import short_name
@@ -45,9 +45,12 @@ def _is_worth(data: ReportData, cycles: float) -> bool:
 
 
 def _names(layers: list[Layer]) -> str:
-    ordered = sorted(layers, key=lambda layer: -layer.cycles)
-    names = ", ".join(f"'{short_name(layer.name)}'" for layer in ordered[:NAMED])
-    return names + (f" and {len(layers) - NAMED} more" if len(layers) > NAMED else "")
+    """Return the names of the slowest layers. Several kernel calls of one module have one name, which is there once."""
+    calls = Counter(layer.name for layer in sorted(layers, key=lambda layer: -layer.cycles))
+    first = list(calls.items())[:NAMED]
+    names = ", ".join(f"'{short_name(name)}'" + (f" {count} times" if count > 1 else "") for name, count in first)
+    more = len(layers) - sum(count for _, count in first)
+    return names + (f" and {more} more" if more else "")
 
 
 def _on_one_pipeline(data: ReportData) -> Iterator[Suggestion]:
