@@ -13,7 +13,8 @@ from tests.cli.conftest import Command
 
 KEYS = (
     "target, sram-budget, io-place, prefetch-constants, effort, check, profile, converter, converter-flags, calibration, "
-    "weights, operators-not-to-delegate, keep-float, io-dtype, channels-last, any-runtime, cache"
+    "preprocess, sample-rate, calibration-samples, weights, operators-not-to-delegate, keep-float, channels-last, any-runtime, "
+    "cache, io-dtype, observer"
 )
 
 

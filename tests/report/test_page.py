@@ -15,6 +15,7 @@ import openneutron
 from openneutron import CompileOptions, litert
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.errors import InvalidModelError
+from openneutron.isa.facts import facts_of as profile_facts
 from openneutron.report.page.collect import by_layer
 from openneutron.report.page.data import ON_CPU, ON_NPU, GraphNode, LayerAccuracy, ReportData, from_dict
 from openneutron.report.page.lanes import slots
@@ -212,3 +213,13 @@ def test_a_file_without_facts_and_a_damaged_one_are_refused(mixed: CompiledLiteR
     with pytest.raises(InvalidModelError) as error:
         from_dict({**data.to_dict(), "layers": [{"name": 1}]}, "x.pte")
     assert str(error.value) == "'x.pte': its report data is damaged. Compile the model again."
+
+
+def test_the_facts_of_a_profile_and_those_of_a_report_are_both_in_a_file(tmp_path: Path) -> None:
+    path, both = tmp_path / "mixed.tflite", tmp_path / "both.tflite"
+    path.write_bytes(mixed_file())
+    made = openneutron.compile(path, options=CompileOptions(profile=True))
+    made.save(both, facts=True)
+    assert facts_of(both.read_bytes(), "both") == made.report_data(pareto=False)
+    for _, program in openneutron.load(both).programs:
+        assert profile_facts(program)
