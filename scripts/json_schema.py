@@ -14,9 +14,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from openneutron.cli.output import SCHEMA_VERSION
 from openneutron.compiler import OperatorReport, Report
+from openneutron.compiler.emit.course import StepReport
 from openneutron.compiler.emit.emit import MemoryItem
 from openneutron.diagnostics import OnCpu
-from openneutron.report.summary import ConvertedSummary, Delegated
+from openneutron.report.page.compare import Comparison
+from openneutron.report.page.data import ReportData
+from openneutron.report.summary import NOT_SHOWN, ConvertedSummary, Delegated
 from openneutron.targets import Number, Target
 from openneutron.timings import StepTime
 
@@ -77,11 +80,12 @@ PARTITION = record(
         "macs": WHOLE,
         "modelled_cycles": WHOLE,
         "modelled_milliseconds": NUMBER,
-        **fields_of(Report, without=("target", "operators", "memory", "cycles", "macs", "milliseconds")),
+        **fields_of(Report, without=(*NOT_SHOWN, "operators", "memory", "steps")),
     },
     {
         "calls": several(record({**fields_of(OperatorReport), "module": TEXT})),
         "memory": several(record(fields_of(MemoryItem))),
+        "steps": several(record(fields_of(StepReport))),
     },
 )
 SUMMARY: dict[str, Schema] = {
@@ -141,6 +145,7 @@ COMMANDS: dict[str, dict[str, Schema]] = {
         "files": several(TEXT),
         "memory": {"type": "object", "additionalProperties": WHOLE},
     },
+    "report": fields_of(ReportData),
     "pareto": {"model": TEXT, "target": TEXT, "prefetch_constants": BOOLEAN, "points": several(POINT)},
     "disasm": {"file": TEXT, "programs": several(record({"name": TEXT, "listing": TEXT}))},
     "kernels merge": {"file": TEXT, "kernels": KERNELS},
@@ -167,7 +172,7 @@ SEVERAL_COMPILED: dict[str, Schema] = {
 
 def schema() -> Schema:
     """Return the schema of the output of any command."""
-    shapes = [*COMMANDS.items(), ("compile", SEVERAL_COMPILED)]
+    shapes = [*COMMANDS.items(), ("compile", SEVERAL_COMPILED), ("report", fields_of(Comparison))]
     first = {"schema_version": {"const": SCHEMA_VERSION}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

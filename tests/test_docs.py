@@ -27,7 +27,8 @@ def headings(page: Path) -> set[str]:
 
 
 def options_of(command: object) -> set[str]:
-    return {option for parameter in getattr(command, "params", []) for option in getattr(parameter, "opts", [])}
+    parameters = getattr(command, "params", [])
+    return {option for each in parameters for kind in ("opts", "secondary_opts") for option in getattr(each, kind, [])}
 
 
 def test_links_lead_to_pages_and_headings(root: Path) -> None:

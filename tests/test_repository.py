@@ -73,7 +73,18 @@ LAYERS: dict[str, set[str]] = {
 }
 """The parts of the package that each part may import; every part may import itself. Unlisted parts are above all of these."""
 
-ABOVE = {"__main__", "api", "cli", "compat", "examples", "layer_accuracy", "profiling", "pytorch", "report"}
+ABOVE = {
+    "__main__",
+    "api",
+    "cli",
+    "compat",
+    "examples",
+    "layer_accuracy",
+    "model_explorer",
+    "profiling",
+    "pytorch",
+    "report",
+}
 
 BELOW_PYTORCH = ("torch", "torchao", "executorch")
 ALLOWED_OUTSIDE: dict[str, set[str]] = {

@@ -34,6 +34,7 @@ ARGUMENTS = {
     "run": ["mixed_neutron.tflite", "--random", "1"],
     "explain": ["mixed.tflite"],
     "export": ["whole_neutron.tflite", "--to", "firmware"],
+    "report": ["mixed.tflite"],
     "pareto": ["mixed.tflite"],
     "disasm": ["mixed_neutron.tflite"],
     "kernels merge": ["net.c", "-o", "all.c"],
@@ -62,6 +63,12 @@ def test_the_output_for_several_models_follows_the_schema(openneutron: Command, 
     data = json.loads(ended.out)
     assert list(violations(data, schema())) == []
     assert data["models"][1] == {"model": "absent.tflite", "error": "'absent.tflite' does not exist."}
+
+
+def test_the_output_for_two_reports_follows_the_schema(openneutron: Command, compiled: Path) -> None:
+    data = json.loads(openneutron("report", "mixed.tflite", "whole.tflite", "--no-pareto", "--json").out)
+    assert (data["a"]["model"], data["b"]["model"]) == ("mixed.tflite", "whole.tflite")
+    assert list(violations(data, schema())) == []
 
 
 def test_the_findings_of_doctor_follow_the_schema(openneutron: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openneutron.compiler.search.pareto import Point
-from openneutron.report.pareto import pareto_table, ticks
+from openneutron.report.pareto import pareto_table
 from openneutron.report.text import plain
 from tests.cli.conftest import Command
 from tests.support.oracle import TARGET
@@ -33,7 +33,8 @@ def test_each_point_is_what_compiling_with_it_gives(
         made = json.loads(openneutron("compile", *model, "--json", "--sram-budget", str(kib)).out)
         assert made["overlapped_cycles"] <= point["modelled_cycles"]
     drawing = ElementTree.fromstring((folder / "mixed.svg").read_text())
-    assert len(drawing.findall("{http://www.w3.org/2000/svg}circle")) == len(points)
+    marks = [item for item in drawing.iter() if item.get("aria-roledescription") == "point"]
+    assert len(marks) == len(points)
 
 
 def test_the_table_has_a_line_for_each_point(openneutron: Command) -> None:
@@ -45,23 +46,9 @@ def test_the_table_has_a_line_for_each_point(openneutron: Command) -> None:
     assert lines[0] == "mixed.tflite, constants from flash: SRAM against modelled time on imxrt700"
 
 
-@pytest.mark.parametrize(
-    ("most", "expected"),
-    [
-        (48.0, (0, 10, 20, 30, 40, 50)),
-        (4.68, (0, 1, 2, 3, 4, 5)),
-        (1470.0, (0, 200, 400, 600, 800, 1000, 1200, 1400, 1600)),
-        (0.21, (0, 0.05, 0.1, 0.15, 0.2, 0.25)),
-        (1.0, (0, 0.2, 0.4, 0.6, 0.8, 1.0)),
-    ],
-)
-def test_axes_have_round_numbers(most: float, expected: tuple[float, ...]) -> None:
-    assert ticks(most) == expected
-
-
 def test_what_can_not_be_drawn_or_does_not_run_is_refused(openneutron: Command) -> None:
     for arguments, message in (
-        (("mixed.tflite", "--plot", "x.png"), "error: --plot: 'x.png' is no .svg; nothing else is drawn.\n"),
+        (("mixed.tflite", "--plot", "x.pdf"), "error: --plot: 'x.pdf' is no .png or .svg; nothing else is drawn.\n"),
         (
             ("float.tflite",),
             "error: 'float.tflite': none of it runs on the NPU. `openneutron explain` gives the reasons.\n",

@@ -55,8 +55,10 @@ def test_data_is_json_and_details_are_optional() -> None:
     first = json.loads(json.dumps(made.to_dict(details=True)))["partitions"][0]
     assert len(first["calls"]) == first["kernel_calls"] == 2
     call = {"name", "kernel", "output", "macs", "cycles", "utilisation", "parallel", "bottleneck", "idle", "stripes"}
-    assert call | {"module"} == first["calls"][0].keys()
-    assert {"name", "size_bytes", "offset", "first", "last"} == first["memory"][0].keys()
+    moved = {"reads", "writes", "read_bytes", "written_bytes", "weights_bytes"}
+    assert call | moved | {"module"} == first["calls"][0].keys()
+    assert {"name", "size_bytes", "offset", "first", "last", "rows_held", "rows"} == first["memory"][0].keys()
+    assert {"kind", "calls", "times", "cycles", "offset", "size_bytes"} == first["steps"][0].keys()
 
 
 def test_sram_says_what_it_is_made_of() -> None:

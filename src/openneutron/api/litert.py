@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from openneutron import files, litert
+from openneutron import litert
 from openneutron.api.compile import check_for_tflite
+from openneutron.api.result import CompiledResult
 from openneutron.converter import kernel_selections
 from openneutron.ir import Graph
 from openneutron.mixed import CompiledFile, compile_file
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions, with_changes
 from openneutron.report import Summary, of_compiled_file
-from openneutron.report.notebook import ShownModel
 from openneutron.targets import Target
 from openneutron.timings import Timings, measured, step
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledLiteRTModel(ShownModel):
+class CompiledLiteRTModel(CompiledResult):
     """The result of ``openneutron.compile`` for a ``.tflite``, with the interface of ``CompiledModel``.
 
     ``buffer`` is the compiled file: a ``.tflite`` with NeutronGraph operators. ``compiled`` has the partitions, and the
@@ -63,16 +62,10 @@ class CompiledLiteRTModel(ShownModel):
         """Return the figures of the compile as data; ``report.to_dict()`` is the output of ``--json``."""
         return of_compiled_file(self.compiled, None, len(self.buffer))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ``.tflite``, completely or not at all.
-
-        Args:
-            path: The file's path; an existing file is replaced.
-
-        Raises:
-            InvalidOptionError: The file can't be written.
-        """
-        files.write({Path(path): self.buffer})
+    @property
+    def compile_options(self) -> CompileOptions:
+        """Return the options of the compiler."""
+        return self.compiled.options
 
     def recompile(self, **changes: Any) -> CompiledLiteRTModel:
         """Return the same file compiled with other options of the compiler, without reading, folding and partitioning it again.

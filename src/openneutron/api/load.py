@@ -72,6 +72,23 @@ class LoadedFile:
             CallProfile(**asdict(cost), program=title) for title, program in self.programs for cost in profile(program)
         )
 
+    def write_report(self, path: str | os.PathLike[str]) -> None:
+        """Write a page with charts of the compile, as ``openneutron report`` does.
+
+        Args:
+            path: The path of the ``.html`` file; an existing file is replaced.
+
+        Raises:
+            InvalidModelError: The file was saved without the facts of its compile.
+            InvalidOptionError: The page can't be written.
+            MissingToolError: The extra ``report`` is not installed.
+        """
+        from openneutron.api.reporting import check_report, write_report
+        from openneutron.report.page.stored import facts_of
+
+        data = facts_of(self.buffer, self.name)
+        write_report(data, check_report(Path(path)))
+
     def run(self, *inputs: Any) -> tuple[Any, ...]:
         """Run the file, with the delegates on the simulated NPU.
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
@@ -20,11 +19,11 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from openneutron import files
 from openneutron.api import cached_model
 from openneutron.api.compile import compile
 from openneutron.api.frame import Frame, backend_config
 from openneutron.api.lowering import in_words, keep_state, lowered
+from openneutron.api.result import CompiledResult
 from openneutron.api.unquantized import Unquantized
 from openneutron.cache import current
 from openneutron.compiler.search.fit import budget_bytes
@@ -45,14 +44,13 @@ from openneutron.pytorch.source.calibration_data import Calibrated
 from openneutron.pytorch.source.exporting import aten_graph, export
 from openneutron.pytorch.source.lifting import lifted
 from openneutron.report import ConvertedSummary, Delegated, PartitionSummary, Summary
-from openneutron.report.notebook import ShownModel
 from openneutron.targets import Target
 from openneutron.third_party import older_objects_kept, suppressed
 from openneutron.timings import Timings, measured, step
 
 
 @dataclass(frozen=True, eq=False)
-class CompiledModel(ShownModel):
+class CompiledModel(CompiledResult):
     """The result of ``openneutron.compile`` for a PyTorch model.
 
     ``buffer`` is the ``.pte``. ``delegation`` has the side of each operator, with the reasons of the CPU fallbacks.
@@ -180,16 +178,10 @@ class CompiledModel(ShownModel):
             converted=tuple(ConvertedSummary.of(part.name, part.conversion.program) for part in self.converted),
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ``.pte``, completely or not at all.
-
-        Args:
-            path: The file's path; an existing file is replaced.
-
-        Raises:
-            InvalidOptionError: The file can't be written.
-        """
-        files.write({Path(path): self.buffer})
+    @property
+    def compile_options(self) -> CompileOptions:
+        """Return ``options``."""
+        return self.options
 
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Run the model in ExecuTorch's runtime, with the delegates on the simulated NPU.

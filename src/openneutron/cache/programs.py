@@ -15,6 +15,7 @@ from typing import Any
 from openneutron.cache.digests import LIBRARIES, Digest, add_graph, code
 from openneutron.cache.store import current
 from openneutron.compiler import Compiled, CompileOptions, OperatorReport, Prepared, Report, compile_prepared
+from openneutron.compiler.emit.course import StepReport
 from openneutron.compiler.emit.emit import MemoryItem
 from openneutron.errors import InvalidProgramError
 from openneutron.ir import Graph
@@ -76,5 +77,12 @@ def read(data: bytes, graph: Graph) -> Compiled | None:
 
 
 def _report(facts: dict[str, Any]) -> Report:
-    calls = (OperatorReport(**{**item, "output": tuple(item["output"])}) for item in facts.pop("operators"))
-    return Report(operators=tuple(calls), memory=tuple(MemoryItem(**item) for item in facts.pop("memory")), **facts)
+    calls = tuple(OperatorReport(**_with_tuples(item)) for item in facts.pop("operators"))
+    memory = tuple(MemoryItem(**item) for item in facts.pop("memory"))
+    steps = tuple(StepReport(**_with_tuples(item)) for item in facts.pop("steps"))
+    return Report(operators=calls, memory=memory, steps=steps, **_with_tuples(facts))
+
+
+def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the same with tuples for JSON's lists."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}

@@ -47,6 +47,7 @@ COMMANDS = {
         "accuracy.show_accuracy", "Show the accuracy that each layer of a PyTorch model loses to int8."
     ),
     "export": Command("export.export_model", "Write a compiled model as a folder that firmware is built from."),
+    "report": Command("report.report_model", "Write a page with charts of a compile."),
     "evaluate": Command(
         "evaluate.evaluate_model",
         "Measure the accuracy on labelled data: in float, in int8 on the CPU, and on the simulated NPU.",
@@ -152,7 +153,7 @@ def _named(words: Sequence[str]) -> list[str]:
     return [word for word in words[:1] if word in COMMANDS]
 
 
-TAKE_A_MODEL = ("compile", "explain", "evaluate", "pareto")
+TAKE_A_MODEL = ("compile", "explain", "report", "evaluate", "pareto")
 """The commands with the options of a compile, which a configuration file may set."""
 
 HELPS = ("-h", "--help")

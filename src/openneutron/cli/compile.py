@@ -75,6 +75,13 @@ def compile_model(
     timings: Annotated[
         bool, typer.Option("--timings", help="Print the time of each step below the summary; --json has it always.")
     ] = False,
+    facts: Annotated[
+        bool,
+        typer.Option(
+            "--facts", help="Append the figures of the compile, which `openneutron report OUT` shows, to OUT."
+        ),
+    ] = False,
+    plot: output.Plot = None,
     as_json: output.AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors, and JSON with --json.")] = False,
     verbose: output.Verbose = False,
@@ -92,7 +99,7 @@ def compile_model(
     model of several inputs, NAME_0.npy, NAME_1.npy ... belong together), a .npz file with arrays input0, input1 ... in the
     same way, or what a loader in a Python file yields.
     """
-    wanted = Wanted(result, intermediates, kernel_selection, dump_kernel_selection)
+    wanted = Wanted(result, intermediates, kernel_selection, dump_kernel_selection, facts, plot)
     shown = Shown(timings, as_json, quiet, verbose)
     if len(asked) > 1:
         compile_several(asked, wanted, shown)
@@ -117,6 +124,8 @@ class Wanted:
     intermediates: Path | None = None
     kernel_selection: Path | None = None
     dump_kernel_selection: bool = False
+    facts: bool = False
+    plot: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +147,8 @@ def compile_several(asked: Sequence[AskedModel], wanted: Wanted, shown: Shown) -
         raise InvalidOptionError(
             f"--kernel-selection: it names one file for {len(asked)} models. Use --dump-kernel-selection."
         )
+    if wanted.plot is not None:
+        raise InvalidOptionError(f"--plot: it names one picture for {len(asked)} models. Compile each model alone.")
     folder = wanted.result or Path()
     files.make_folder(folder)
     written: dict[Path, str] = {}
@@ -173,10 +184,13 @@ def compile_several(asked: Sequence[AskedModel], wanted: Wanted, shown: Shown) -
 def _written(asked: GivenModel, wanted: Wanted, shown: Shown) -> tuple[RenderableType, dict[str, Any]]:
     """Compile a model, write its files, and return its summary as a table and as data."""
     path, outputs = _results(asked, wanted)
+    output.check_plot(wanted.plot)
     with output.Steps(shown.quiet, shown.verbose) as steps:
         made, before = compiled(asked, steps)
         with measured(steps) as clock, step("Saving"):
-            files.write({path: made.buffer, **output_files(made, outputs)}, wanted.intermediates)
+            file = made.with_facts() if wanted.facts else made.buffer
+            results = {path: file, **output.plotted(wanted.plot, made), **output_files(made, outputs)}
+            files.write(results, wanted.intermediates)
     spent = before + made.timings + clock.timings
     selection = None if outputs.kernel_selection is None else str(outputs.kernel_selection)
     summary = dataclasses.replace(made.report, file=str(path), kernel_selection=selection)

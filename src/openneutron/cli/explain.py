@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from openneutron import files
 from openneutron.cli import output
 from openneutron.cli.compile import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
@@ -19,6 +20,7 @@ def explain(
     *,
     asked: GivenModel,
     memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
+    plot: output.Plot = None,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
     verbose: output.Verbose = False,
@@ -26,9 +28,11 @@ def explain(
     """Show the operators on the NPU and on the CPU, with costs and reasons.
 
     The output has every kernel call with its modelled cycles, and every operator on the CPU with its reason. No file is
-    written.
+    written, except with --plot.
     """
+    output.check_plot(plot)
     with output.Steps(quiet, verbose) as steps:
         model, _ = compiled(asked, steps, for_figures=True)
         summary = dataclasses.replace(model.report, file_bytes=None)
+        files.write(output.plotted(plot, model))
     output.show(explanation(summary, memory), "explain", summary.to_dict(details=True), as_json)

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress, TaskID
 
+    from openneutron.api.result import CompiledResult
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with all details.")]
+Plot = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Draw latency by layer and memory over time: a .png or .svg."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no notes.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show each step with its seconds, and the configuration file.")
@@ -50,6 +57,25 @@ def note(text: str) -> None:
     from rich.console import Console
 
     Console(stderr=True, highlight=False, soft_wrap=True).print(f"note: {text}", style="bold", markup=False)
+
+
+def check_plot(path: Path | None) -> None:
+    """Raise InvalidOptionError early for a picture that can't be written, MissingToolError where none can be drawn."""
+    if path is not None:
+        from openneutron import files
+        from openneutron.report.page.draw import check_format
+
+        check_format(path, "--plot")
+        files.check(path)
+
+
+def plotted(path: Path | None, model: CompiledResult) -> dict[Path, bytes]:
+    """Return the picture of a compiled model, to be written; nothing without a path."""
+    if path is None:
+        return {}
+    from openneutron.report.page.page import pictures
+
+    return {path: pictures(model.report_data(pareto=False), path.suffix)}
 
 
 def detail(text: str) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,16 +15,17 @@ from openneutron.cache.fronts import front
 from openneutron.cli import output
 from openneutron.cli.compile import compiled
 from openneutron.cli.options import GivenModel, takes_a_model
-from openneutron.compiler.search.pareto import one_after_the_other
-from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.report.pareto import budget_kib, pareto_svg, pareto_table
+from openneutron.compiler.search.pareto import Point, one_after_the_other
+from openneutron.errors import InvalidModelError
+from openneutron.report.pareto import budget_kib, pareto_table
+from openneutron.targets import Target
 
 
 @takes_a_model(without=("sram_budget", "check", "profile", "io_dtype", "converter", "converter_flags", "any_runtime"))
 def show_pareto(
     *,
     asked: GivenModel,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: a .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it too: a .png or .svg.")] = None,
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
     verbose: output.Verbose = False,
@@ -35,8 +37,7 @@ def show_pareto(
     where several lines have the same budget, a compile gives the last of them. With --prefetch-constants the memory
     includes the copied constants, and the time is that of a port that copies in the background.
     """
-    if plot is not None and plot.suffix != ".svg":
-        raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
+    output.check_plot(plot)
     source = asked.source
     with output.Steps(quiet, verbose) as steps:
         model, _ = compiled(asked, steps, for_figures=True)
@@ -51,7 +52,7 @@ def show_pareto(
     points = one_after_the_other(fronts)
     title = str(source) + (", constants from flash" if asked.options.prefetch_constants else "")
     if plot is not None:
-        files.write({plot: pareto_svg(title, points, asked.target).encode()})
+        files.write({plot: _picture(f"{title} on {asked.target.name}", points, asked.target, plot.suffix)})
     rows = [
         {
             "sram_bytes": p.sram_bytes,
@@ -63,3 +64,12 @@ def show_pareto(
     ]
     facts = {"model": str(source), "target": asked.target.name, "prefetch_constants": asked.options.prefetch_constants}
     output.show(pareto_table(title, points, asked.target), "pareto", facts | {"points": rows}, as_json)
+
+
+def _picture(title: str, points: Sequence[Point], target: Target, suffix: str) -> bytes:
+    from openneutron.report.page.charts import pareto_spec
+    from openneutron.report.page.data import ParetoPoint
+    from openneutron.report.page.draw import picture
+
+    placed = [ParetoPoint(point.sram_bytes, point.cycles, target.milliseconds(point.cycles)) for point in points]
+    return picture([(title, pareto_spec(placed))], suffix)

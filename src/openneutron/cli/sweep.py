@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,11 +20,10 @@ from openneutron.cli.compile import ON_EXAMPLES, Ready, prepared
 from openneutron.cli.evaluate import Metric, Scheduler, Workers, data_set
 from openneutron.cli.model_source import BuiltInModel, DataParameters, LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
-from openneutron.errors import InvalidOptionError
 from openneutron.evaluation.metrics import check
 from openneutron.flags import flags_of
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
-from openneutron.report.sweep import sweep_svg, sweep_table
+from openneutron.report.sweep import Facts, sweep_table
 from openneutron.sweep import Compiling, Point, Row, Table, grid, opened, run
 
 
@@ -36,7 +35,7 @@ def sweep(
     table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The table of the results; default: MODEL_sweep.sqlite.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw memory against time: a .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw memory against time: a .png or .svg.")] = None,
     metric: Metric = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
@@ -52,8 +51,7 @@ def sweep(
     processes may work on one table at once. A budget that is too small is a row with the smallest sufficient one. Options of the
     compiler do not change what a program computes, so that programs with the same outputs share one evaluation.
     """
-    if plot is not None and plot.suffix != ".svg":
-        raise InvalidOptionError(f"--plot: '{plot}' is no .svg; nothing else is drawn.")
+    output.check_plot(plot)
     points = grid(texts)
     check(metric)
     if isinstance(asked.source, LiteRTFile):
@@ -74,7 +72,7 @@ def sweep(
     found = [facts(point, rows[point.key]) for point in points]
     title = f"{asked.source}: {len(points)} points, in {path}"
     if plot is not None:
-        files.write({plot: sweep_svg(str(asked.source), found).encode()})
+        files.write({plot: _picture(str(asked.source), found, plot.suffix)})
     data = {"model": str(asked.source), "table": str(path), "points": found}
     output.show(sweep_table(title, found), "sweep", data, as_json)
     if (
@@ -84,6 +82,13 @@ def sweep(
         and asked.on_examples
     ):
         output.note(ON_EXAMPLES)
+
+
+def _picture(title: str, points: Sequence[Facts], suffix: str) -> bytes:
+    from openneutron.report.page.draw import picture
+    from openneutron.report.page.sweeps import sweep_spec
+
+    return picture([(title, sweep_spec(points))], suffix)
 
 
 def facts(point: Point, row: Row) -> dict[str, Any]:

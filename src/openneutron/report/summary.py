@@ -228,20 +228,24 @@ class Summary:
         }
 
 
+NOT_SHOWN = ("target", "cycles", "macs", "milliseconds", "inputs", "outputs")
+"""Fields of the compiler's report that a partition's data has elsewhere, or not at all."""
+
+
 def _partition_dict(summary: Summary, part: PartitionSummary, details: bool) -> dict[str, Any]:
     figures = asdict(part.report)
-    operators, memory = figures.pop("operators"), figures.pop("memory")
+    operators, memory, steps = figures.pop("operators"), figures.pop("memory"), figures.pop("steps")
     result = {
         "name": part.name,
         "kernel_calls": len(operators),
         "macs": figures["macs"],
         "modelled_cycles": summary.part_cycles(part),
         "modelled_milliseconds": summary.target.milliseconds(summary.part_cycles(part)),
-        **{key: value for key, value in figures.items() if key not in ("target", "cycles", "macs", "milliseconds")},
+        **{key: value for key, value in figures.items() if key not in NOT_SHOWN},
     }
     if details:
         calls = [{**call, "module": part.module(call["name"])} for call in operators]
-        result |= {"calls": calls, "memory": memory}
+        result |= {"calls": calls, "memory": memory, "steps": steps}
     return result
 
 

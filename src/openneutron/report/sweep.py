@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sweeps as a table and as a drawing."""
+"""Sweeps as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from openneutron.report.pareto import MARGIN, WIDTH, frame
 from openneutron.report.text import duration_text, size_text
 
 SHARES = ("top1", "top5")
 """The metrics that are shown in per cent."""
-
-COLOURS = ("#06c", "#c50", "#083", "#92c", "#a71", "#444", "#0aa", "#c06")
 
 Facts = Mapping[str, Any]
 """A point as data: ``options``, ``state`` and its figures."""
@@ -81,35 +77,3 @@ def value_text(name: str, value: Any) -> str:
     if name == "sram_budget":
         return str(value // 1024)
     return " ".join(value) if isinstance(value, (list, tuple)) else str(value)
-
-
-def sweep_svg(title: str, points: Sequence[Facts]) -> str:
-    """Return a drawing of SRAM against modelled time: a line for each combination of the options other than the budget, with
-    the metric of the NPU in its name. Points without figures are left out."""
-    done = [point for point in points if point["state"] == "done"]
-    lines, place = frame(
-        title,
-        max((point["sram_bytes"] / 1024 for point in done), default=1) or 1,
-        max((point["modelled_ms"] for point in done), default=1) or 1,
-    )
-    names = [name for name in varying(points) if name != "sram_budget"]
-    series: dict[str, list[Facts]] = {}
-    for point in done:
-        series.setdefault(", ".join(value_text(name, point["options"][name]) for name in names), []).append(point)
-    for number, (label, items) in enumerate(series.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        places = sorted({place(item["sram_bytes"] / 1024, item["modelled_ms"]) for item in items})
-        path = "".join(f"{'H' if k else 'M'}{x:.1f}{'V' if k else ' '}{y:.1f}" for k, (x, y) in enumerate(places))
-        lines.append(f'<path d="{path}" fill="none" stroke="{colour}"/>')
-        lines += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
-        values = {
-            item["metrics"]["npu"]: metric_text(item, "npu") for item in items if "npu" in item.get("metrics", {})
-        }
-        metrics = [values[value] for value in sorted(values)]
-        words = ": ".join(filter(None, [label, " to ".join(metrics[:: max(1, len(metrics) - 1)])]))
-        if words:
-            lines.append(
-                f'<text x="{WIDTH - MARGIN - 4}" y="{MARGIN + 14 * (number + 1)}" text-anchor="end" fill="{colour}">'
-                f"{escape(words)}</text>"
-            )
-    return "\n".join([*lines, "</svg>"]) + "\n"

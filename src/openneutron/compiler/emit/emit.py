@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.cost.cycles import bottleneck, call_cost, fetch_cycles, idle_reason
+from openneutron.compiler.emit.course import StepReport, rows_held, steps_of, traffic
 from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.memory.layout import Layout, io_outside, lay_out
 from openneutron.compiler.schedule.schedule import (
@@ -170,9 +171,13 @@ def _buffer(
 
 
 def _binding(graph: Graph, storages: Storages, layout: Layout, name: str, position: int, side: str) -> Record:
-    storage = next(s for s in storages.storages.values() if getattr(s, side) == position)
-    home, offset = layout.homes[storage.name]
+    home, offset = layout.homes[_border(storages, position, side)]
     return record(BINDING, base=home, offset=offset, size=graph[name].size_bytes)
+
+
+def _border(storages: Storages, position: int, side: str) -> str:
+    """Return the name of the storage of an input or an output."""
+    return next(name for name, storage in storages.storages.items() if getattr(storage, side) == position)
 
 
 def _instructions(
@@ -212,7 +217,8 @@ class OperatorReport:
     """The modelled cost of one operator of the program, in all its ``stripes`` (1 where it is computed whole).
 
     ``utilisation``: the share of the multipliers at work; ``idle``: why it is below a half. ``bottleneck``: issue, memory or
-    compute, whichever takes most. ``parallel``: what the pipelines share out among them.
+    compute, whichever takes most. ``parallel``: what the pipelines share out among them. The fields behind ``stripes`` are those of
+    ``course.Traffic``.
     """
 
     name: str
@@ -225,17 +231,27 @@ class OperatorReport:
     bottleneck: str
     idle: str
     stripes: int
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    read_bytes: int = 0
+    written_bytes: int = 0
+    weights_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryItem:
-    """A buffer of the arena: its bytes, address, and the first and last step it is live in."""
+    """A buffer of the arena: its bytes, address, and the first and last step it is live in.
+
+    A rolling buffer holds ``rows_held`` of the ``rows`` of its tensor; both are 0 for other buffers.
+    """
 
     name: str
     size_bytes: int
     offset: int
     first: int
     last: int
+    rows_held: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +267,8 @@ class Report:
     effort, and where that finds nothing that fits).
 
     ``cycles`` are those of a run whose copies of constants block, as with the driver's default port; ``copy_cycles`` of them
-    are copies. ``overlapped_cycles``: with a port that copies in the background.
+    are copies. ``overlapped_cycles``: with a port that copies in the background. ``inputs`` and ``outputs`` are the storages of the
+    graph's inputs and outputs, as ``OperatorReport.reads`` names them.
     """
 
     target: str
@@ -277,6 +294,9 @@ class Report:
     used_bytes: int | None = None
     effort: str = DEFAULT.name
     gained_cycles: int | None = None
+    steps: tuple[StepReport, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the headline numbers."""
@@ -299,7 +319,7 @@ def report(
 ) -> Report:
     """Return the facts of a program that was emitted from this schedule; ``budget`` is the SRAM it may take in bytes."""
     operators = tuple(
-        _operator_report(call, *spent, target)
+        _operator_report(call, *spent, target, storages)
         for call, spent in zip(schedule.calls, spent_on_calls(schedule, target), strict=True)
     )
     sizes = fetched_sizes(schedule, storages)
@@ -311,7 +331,7 @@ def report(
     return Report(
         target=target.name,
         operators=operators,
-        memory=_memory(layout),
+        memory=_memory(layout, rows_held(schedule, storages)),
         cycles=cycles,
         copy_cycles=copy_cycles(schedule, sizes, target),
         overlapped_cycles=overlapped_cycles(schedule, sizes, durations(schedule, target), target),
@@ -329,6 +349,9 @@ def report(
         microcode_bytes=len(program.microcode),
         milliseconds=target.milliseconds(cycles),
         utilisation=macs / (cycles * target.macs_per_cycle) if cycles else 0.0,
+        steps=steps_of(schedule, sizes, target),
+        inputs=tuple(_border(storages, i, "input") for i in range(len(graph.inputs))),
+        outputs=tuple(_border(storages, i, "output") for i in range(len(graph.outputs))),
     )
 
 
@@ -351,17 +374,21 @@ def _other_io_bytes(
     return min(anew, as_it_is) + io_outside(graph, elsewhere.place)
 
 
-def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target) -> OperatorReport:
+def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target, storages: Storages) -> OperatorReport:
     cost = call_cost(call, target)
     issue = stripes * cost.issue_cycles
     cost = replace(cost, issue_cycles=issue, compute_cycles=cycles - issue)
     utilisation = cost.macs / (cost.cycles * target.macs_per_cycle) if cost.cycles else 0.0
     work = call.views["output"].extents, cost.macs, cost.cycles, utilisation, cost.parallel
     reasons = bottleneck(cost), idle_reason(call, cost, target, stripes)
-    return OperatorReport(call.name, call.kernel, *work, *reasons, stripes)
+    moved = traffic(call, storages)
+    sizes = moved.read_bytes, moved.written_bytes, moved.weights_bytes
+    return OperatorReport(call.name, call.kernel, *work, *reasons, stripes, moved.reads, moved.writes, *sizes)
 
 
-def _memory(layout: Layout) -> tuple[MemoryItem, ...]:
+def _memory(layout: Layout, rows: Mapping[str, tuple[int, int]]) -> tuple[MemoryItem, ...]:
     offsets = layout.placement.offsets
     ordered = sorted(layout.items, key=lambda item: (item.first, offsets[item.name]))
-    return tuple(MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last) for i in ordered)
+    return tuple(
+        MemoryItem(i.name, i.size, offsets[i.name], i.first, i.last, *rows.get(i.name, (0, 0))) for i in ordered
+    )

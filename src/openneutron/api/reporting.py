@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reports of compiled models: pages that open offline. A compile imports nothing of this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from openneutron import files
+from openneutron.api.result import CompiledResult
+from openneutron.compiler.search.pareto import one_after_the_other, pareto
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.report.page.collect import report_data
+from openneutron.report.page.compare import Comparison, comparison_page
+from openneutron.report.page.data import Measured, ReportData
+from openneutron.report.page.draw import converter
+from openneutron.report.page.page import data_of as data_of_page
+from openneutron.report.page.page import page
+from openneutron.report.page.stored import facts_of, with_facts
+from openneutron.timings import advance, step
+
+SUFFIXES = (".html", ".htm")
+
+
+def check_report(path: Path) -> Path:
+    """Return the path of a page. Raises InvalidOptionError early where it can't be one, MissingToolError without the extra
+    ``report``."""
+    if path.is_dir():
+        raise InvalidOptionError(
+            f"'{path}' is a folder; a report is one file. Name it, such as {path / 'report.html'}."
+        )
+    if path.suffix not in SUFFIXES:
+        raise InvalidOptionError(f"'{path}': a report is a .html file; this name ends otherwise. Rename it.")
+    files.check(path)
+    converter()
+    return path
+
+
+def data_of(model: CompiledResult, with_pareto: bool = True, accuracy: Sequence[Measured] = ()) -> ReportData:
+    """Return the data of a model's report; ``with_pareto``: with memory against latency, which takes a search of its own."""
+    graphs = model.graphs if with_pareto else []
+    points = []
+    if graphs:
+        target = model.report.target
+        with step("Searching", len(graphs)):
+            for done, graph in enumerate(graphs, 1):
+                points.append(pareto(graph, target, model.compile_options))
+                advance(done, len(graphs))
+    return report_data(model.report, model.buffer, one_after_the_other(points) if points else (), accuracy)
+
+
+def file_with_facts(model: CompiledResult) -> bytes:
+    """Return the compiled file with the data of its report, without memory against latency."""
+    return with_facts(model.buffer, data_of(model, with_pareto=False))
+
+
+def write_report(data: ReportData | Comparison, path: Path) -> None:
+    """Write the page of a report, or of two side by side."""
+    text = page(data) if isinstance(data, ReportData) else comparison_page(data)
+    files.write({path: text.encode()})
+
+
+def stored_data(path: Path) -> ReportData:
+    """Return the data inside a compiled file or a report. Raises InvalidModelError where it has none."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidModelError(f"'{path}' can't be read: {error.strerror}.") from error
+    if path.suffix in SUFFIXES:
+        return data_of_page(content.decode("utf-8", "replace"), path.name)
+    return facts_of(content, path.name)

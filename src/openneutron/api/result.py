@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The common part of compiled models: the file, the summary and the report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from openneutron import files
+from openneutron.ir import Graph
+from openneutron.options import CompileOptions
+from openneutron.report.notebook import ShownModel
+
+if TYPE_CHECKING:
+    from openneutron.report.page.data import Measured, ReportData
+
+
+class CompiledResult(ShownModel):
+    """A compiled model. ``buffer`` holds the bytes of the compiled file."""
+
+    buffer: bytes
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """Return the graphs of the partitions."""
+        raise NotImplementedError
+
+    @property
+    def compile_options(self) -> CompileOptions:
+        """Return the options of the compiler."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str], *, facts: bool = False) -> None:
+        """Write the compiled file, completely or not at all.
+
+        Args:
+            path: The file's path; an existing file is replaced.
+            facts: Append the figures of the compile, which ``openneutron report`` shows, behind the program. Runtimes do not
+                read them.
+
+        Raises:
+            InvalidOptionError: The file can't be written.
+        """
+        files.write({Path(path): self.with_facts() if facts else self.buffer})
+
+    def with_facts(self) -> bytes:
+        """Return the compiled file with the figures of the compile behind the program."""
+        from openneutron.api.reporting import file_with_facts
+
+        return file_with_facts(self)
+
+    def report_data(self, *, pareto: bool = True, accuracy: Sequence[Measured] = ()) -> ReportData:
+        """Return the data of the report, as ``openneutron report --json`` prints it.
+
+        Args:
+            pareto: Compute memory against latency too, which takes a search of its own.
+            accuracy: The signal-to-quantization-noise ratios of layers, where they were measured.
+        """
+        from openneutron.api.reporting import data_of
+
+        return data_of(self, pareto, accuracy)
+
+    def write_report(
+        self, path: str | os.PathLike[str], *, pareto: bool = True, accuracy: Sequence[Measured] = ()
+    ) -> None:
+        """Write a page with charts of the compile, as ``openneutron report`` does. The page opens offline.
+
+        Args:
+            path: The path of the ``.html`` file; an existing file is replaced.
+            pareto: Show memory against latency too, which takes a search of its own.
+            accuracy: The signal-to-quantization-noise ratios of layers, where they were measured.
+
+        Raises:
+            InvalidOptionError: The file can't be written.
+            MissingToolError: The extra ``report`` is not installed.
+        """
+        from openneutron.api.reporting import check_report, write_report
+
+        target = check_report(Path(path))
+        write_report(self.report_data(pareto=pareto, accuracy=accuracy), target)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The suggestions of a report: each from the figures that it names."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+import openneutron
+from openneutron import CompileOptions, litert
+from openneutron.report.page.data import LayerAccuracy, ParetoPoint, ReportData
+from openneutron.report.page.suggestions import suggestions
+from scripts.published_networks import cifarnet
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> ReportData:
+    path = tmp_path_factory.mktemp("models") / "cifarnet.tflite"
+    path.write_bytes(litert.write(cifarnet()))
+    options = CompileOptions(sram_budget=24 * 1024, io_place="caller")
+    return openneutron.compile(path, options=options).report_data()
+
+
+def said(data: ReportData) -> dict[str, str]:
+    return {item.title: item.text for item in suggestions(data)}
+
+
+def test_those_of_cifarnet_in_stripes(data: ReportData) -> None:
+    found = said(data)
+    best = min(data.pareto, key=lambda point: point.cycles)
+    title = f"Raise the budget to {-(-best.sram_bytes // 1024)} KiB"
+    assert title in found
+    assert found[title].endswith(f"instead of {data.milliseconds(data.scheduled_cycles) * 1:.2f} ms.")
+    striped = [layer for layer in data.layers if layer.stripes > 1]
+    more = sum(layer.dispatch_cycles * (layer.stripes - 1) // layer.stripes for layer in striped)
+    assert f"{100 * more / data.figures.modelled_cycles:.0f}% of the time" in found["Give the model more SRAM"]
+    amounts = [item.cycles for item in suggestions(data)]
+    assert amounts == sorted(amounts, reverse=True)
+
+
+def test_a_softmax_on_one_pipeline_is_named_with_its_share(data: ReportData) -> None:
+    last = data.layers[-1]
+    assert last.kernel == "softmax_s8"
+    slow = dataclasses.replace(last, cycles=data.figures.modelled_cycles // 4, name="head.softmax")
+    changed = dataclasses.replace(data, layers=(*data.layers[:-1], slow))
+    assert "takes 25% of the time" in said(changed)["Leave 'head.softmax' to the CPU"]
+    moved = dataclasses.replace(data, layers=(slow, *data.layers[:-1]))
+    assert "part the delegate call" in said(moved)["Make the softmax_s8 of 'head.softmax' smaller"]
+
+
+def test_a_smaller_budget_comes_with_its_cost(data: ReportData) -> None:
+    now, there = data.scheduled_cycles, data.figures.peak_sram_bytes
+    point = ParetoPoint(there // 2, now * 105 // 100, 1.0)
+    text = said(dataclasses.replace(data, pareto=(point,)))[f"Lower the budget to {-(-point.sram_bytes // 1024)} KiB"]
+    assert text.endswith("KiB less SRAM and costs 5.0% more time.")
+    too_slow = dataclasses.replace(point, cycles=2 * now)
+    assert not any(title.startswith("Lower") for title in said(dataclasses.replace(data, pareto=(too_slow,))))
+
+
+def test_a_layer_that_loses_accuracy_is_named(data: ReportData) -> None:
+    measured = (LayerAccuracy("conv1", 30.0, 12.5), LayerAccuracy("conv2", 10.0, 35.0))
+    found = said(dataclasses.replace(data, accuracy=measured))
+    assert found["Quantize 'conv1' with care"].startswith(
+        "Quantized alone, it has a signal-to-quantization-noise ratio of 12.5 dB."
+    )
+    assert "Quantize 'conv2' with care" not in found
+
+
+def test_a_name_of_several_calls_is_there_once(data: ReportData) -> None:
+    small = dataclasses.replace(data.layers[0], stripes=1, bottleneck="issue", dispatch_cycles=10**6)
+    names = ("self_attn", "norm1", "self_attn", "norm1", "linear1", "add", "norm2")
+    layers = tuple(dataclasses.replace(small, name=name, cycles=100 - index) for index, name in enumerate(names))
+    text = said(dataclasses.replace(data, layers=layers))["Merge small layers"]
+    assert "each ('self_attn' 2 times, 'norm1' 2 times, 'linear1' and 2 more): " in text
