@@ -16,75 +16,10 @@ import pytest
 
 from openneutron import litert
 from scripts.published_networks import cifarnet
+from tests.support.parts import ABOVE, LAYERS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "openneutron"
-
-LAYERS: dict[str, set[str]] = {
-    "errors": set(),
-    "files": {"errors"},
-    "third_party": {"errors"},
-    "diagnostics": {"errors"},
-    "flags": {"errors"},
-    "quantization_file": {"errors", "flags"},
-    "options": {"errors", "flags", "quantization_file", "targets"},
-    "timings": {"options"},
-    "ir": {"errors"},
-    "targets": {"errors"},
-    "isa": {"errors"},
-    "pte": {"errors", "isa"},
-    "ops": {"errors", "ir", "targets"},
-    "litert": {"errors", "ir", "ops", "isa"},
-    "compiler": {"errors", "options", "diagnostics", "ir", "targets", "ops", "isa"},
-    "python_function": {"errors", "files"},
-    "data": {"errors", "files", "ir", "python_function"},
-    "cache": {"errors", "files", "options", "ir", "isa", "targets", "compiler"},
-    "converter": {"errors", "flags", "options", "ir", "targets", "isa", "litert", "compiler", "cache", "__version__"},
-    "simulator": {"errors", "isa"},
-    "export": {"errors", "files", "options", "data", "ir", "isa", "pte", "litert", "simulator", "__version__"},
-    "mixed": {
-        "errors",
-        "options",
-        "timings",
-        "diagnostics",
-        "ir",
-        "targets",
-        "ops",
-        "isa",
-        "litert",
-        "compiler",
-        "cache",
-        "simulator",
-    },
-    "evaluation": {
-        "errors",
-        "files",
-        "flags",
-        "ir",
-        "data",
-        "python_function",
-        "third_party",
-        "cache",
-        "mixed",
-        "pytorch",
-        "report",
-    },
-    "sweep": {"errors", "files", "flags", "options"},
-}
-"""The parts of the package that each part may import; every part may import itself. Unlisted parts are above all of these."""
-
-ABOVE = {
-    "__main__",
-    "api",
-    "cli",
-    "compat",
-    "examples",
-    "layer_accuracy",
-    "model_explorer",
-    "profiling",
-    "pytorch",
-    "report",
-}
 
 BELOW_PYTORCH = ("torch", "torchao", "executorch")
 ALLOWED_OUTSIDE: dict[str, set[str]] = {
