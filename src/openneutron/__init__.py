@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from openneutron.api.accuracy import accuracy as accuracy
+    from openneutron.api.accuracy import repair as repair
     from openneutron.api.compile import compile as compile
     from openneutron.api.evaluate import evaluate as evaluate
     from openneutron.api.load import load as load
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "accuracy": "openneutron.api.accuracy",
+    "repair": "openneutron.api.accuracy",
     "compile": "openneutron.api.compile",
     "load": "openneutron.api.load",
     "evaluate": "openneutron.api.evaluate",

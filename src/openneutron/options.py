@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, SupportsIndex
 
-from openneutron import targets
+from openneutron import quantization_file, targets
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import did_you_mean, flags_of, option, size_in_bytes, sizes_between, split_flags
+from openneutron.flags import check_choice, did_you_mean, flags_of, option, size_in_bytes, sizes_between, split_flags
 
 ARENA = "arena"
 CALLER = "caller"
@@ -220,11 +220,43 @@ class QuantizationOptions:
     """True: the program takes and returns images with the channels innermost, which saves a transpose at each input and
     output. None: as the example inputs are in memory. ``run`` accepts either."""
 
+    layer_observers: Sequence[tuple[str, str]] = ()
+    """Other observers for the results of single modules: pairs of a name, which may have wildcards, and an observer."""
+
+    equalize: bool = False
+    """True multiplies each channel between two layers so that the channels have ranges of like size, and divides the weights of the
+    layer behind. The float model computes the same."""
+
+    smooth: float | None = None
+    """The exponent of SmoothQuant, from 0 to 1, for linear layers: 0.5 divides the difficulty evenly between a layer's inputs and its
+    weights. None: inputs as they are."""
+
+    correct_biases: bool = False
+    """True adds to each bias the mean difference that quantization makes on the calibration data."""
+
     def __post_init__(self) -> None:
         for name, flag in flags_of(type(self)).items():
             flag.check(getattr(self, name))
         if self.train_fn is not None and self.observer != HISTOGRAM:
             raise InvalidOptionError("observer: training has ranges of its own. Leave observer out with train_fn.")
+        for _, observer in self.layer_observers:
+            check_choice("layer_observers", observer, OBSERVERS)
+        if self.smooth is not None and not 0.0 <= self.smooth <= 1.0:
+            raise InvalidOptionError(f"smooth: it is {self.smooth}; the exponent is from 0 to 1.")
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the options of a quantization file (docs/how-to/find-the-layer.md), which ``openneutron accuracy --repair`` writes.
+
+        Raises:
+            InvalidOptionError: The file can't be read, or has a wrong entry.
+        """
+        return cls(**quantization_file.entries_in(path))
+
+    def to_file(self) -> dict[str, Any]:
+        """Return the entries of a quantization file with these options, for JSON; those at their defaults are left out."""
+        names = changed(self)
+        return quantization_file.entries_of({name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

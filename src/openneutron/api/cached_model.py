@@ -73,10 +73,7 @@ def key_of(model: Unquantized, options: CompileOptions, delegation: DelegationOp
     """Return the hash of all that the entry of a model depends on. The calibration samples must be in memory."""
     source, quantization = model.source, model.options
     asked = {
-        "keep_float": [_name(item) for item in quantization.keep_float],
-        "io_dtype": quantization.io_dtype,
-        "channels_last": quantization.channels_last,
-        "observer": quantization.observer,
+        **{item.name: _plain(getattr(quantization, item.name)) for item in fields(quantization)},
         "facts": model.calibrated.facts,
         **{item.name: _plain(getattr(delegation, item.name)) for item in fields(delegation)},
     }
@@ -101,7 +98,7 @@ def _name(item: object) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, (bool, int, float, str)) else [_name(item) for item in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else [_name(item) for item in value]
 
 
 def _is_fixed(value: Any) -> bool:

@@ -12,12 +12,11 @@ from typing import Any
 from torch.fx import GraphModule
 
 from openneutron.errors import InvalidOptionError
-from openneutron.options import DataOptions, QuantizationOptions
+from openneutron.options import DataOptions, QuantizationOptions, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
-from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.range_observers import OBSERVER
+from openneutron.pytorch.quantizer.measures import measures_in, quantized_with, quantizer_for
 from openneutron.pytorch.source.calibration_data import Calibrated, Calibration
 from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, restore
 from openneutron.timings import advance
@@ -72,12 +71,10 @@ class Unquantized:
 
         Raises InvalidOptionError where an option or the calibration data is unusable.
         """
-        module, train_fn, keep_float = self.source.module, self.options.train_fn, self.options.keep_float
-        observer = OBSERVER[self.options.observer]
-        quantizer = NeutronQuantizer(self.target, train_fn is not None, observer).keep_float(*keep_float)
+        module, train_fn = self.source.module, self.options.train_fn
+        measures, quantizer = measures_in(self.options), quantizer_for(self.options, self.target)
         if self.is_quantized:
-            if keep_float or train_fn is not None:
-                option = "keep_float" if keep_float else "train_fn"
+            for option in [name for name in ("keep_float", "train_fn", *measures) if name in changed(self.options)]:
                 raise InvalidOptionError(f"{option}: '{self.name}' is quantized already. Pass the float model.")
         elif train_fn is not None:
             # A copy: an exported module's parameters are the model's own.
@@ -89,11 +86,13 @@ class Unquantized:
             )
         else:
             total = self.total
-            module = calibrate_and_quantize(
-                module,
-                self.samples,
-                quantizer,
-                after_sample=lambda done: advance(done, total if done <= total else done + 1),
-            )
+
+            def report(done: int) -> None:
+                advance(done, total if done <= total else done + 1)
+
+            if measures:
+                _, module = quantized_with(module, quantizer, self.samples, self.options, report)
+            else:
+                module = calibrate_and_quantize(module, self.samples, quantizer, after_sample=report)
         restore(module, self.source.state)
         return module

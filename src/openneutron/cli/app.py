@@ -43,6 +43,9 @@ COMMANDS = {
     "run": Command("run_file.run_file", "Run a compiled file on the simulated NPU."),
     "profile": Command("profile.profile_file", "Run a compiled file and show where its time goes."),
     "explain": Command("explain.explain", "Show the operators on the NPU and on the CPU, with costs and reasons."),
+    "accuracy": Command(
+        "accuracy.show_accuracy", "Show the accuracy that each layer of a PyTorch model loses to int8."
+    ),
     "export": Command("export.export_model", "Write a compiled model as a folder that firmware is built from."),
     "report": Command("report.report_model", "Write a page with charts of a compile."),
     "evaluate": Command(

@@ -106,6 +106,14 @@ class ModelParameters:
             "separate names by commas.",
         ),
     ] = None
+    quantization: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A quantization file, which `openneutron accuracy --repair` writes: observers, measures and float layers "
+            "(PyTorch models). --keep-float adds to it.",
+        ),
+    ] = None
     channels_last: Annotated[
         bool | None,
         typer.Option(
@@ -195,10 +203,14 @@ def given_model(
     delegation = DelegationOptions(
         operators_not_to_delegate=names(given.operators_not_to_delegate), any_runtime=given.any_runtime
     )
-    quantization = QuantizationOptions(
-        keep_float=names(given.keep_float),
+    flags = flags_of(QuantizationOptions)
+    chosen = {name: value for name, value in quantized.items() if value != flags[name].default}
+    file = QuantizationOptions() if given.quantization is None else QuantizationOptions.from_file(given.quantization)
+    quantization = replace(
+        file,
+        keep_float=(*file.keep_float, *names(given.keep_float)),
         channels_last=given.channels_last,
-        **quantized,
+        **chosen,
     )
     evaluated = DataParameters()
     if evaluation.data is not None:
@@ -212,6 +224,7 @@ def given_model(
             "calibration": given.calibration,
             **asdict(data.options),
             "weights": given.weights,
+            "quantization": given.quantization,
         }
         check_for_tflite(
             str(source), files, options, quantization, delegation, lambda name: f"--{name.replace('_', '-')}"

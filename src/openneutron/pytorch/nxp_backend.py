@@ -182,7 +182,7 @@ class NeutronBackend(BackendDetails):
         converter = converters.get(delegate.options.converter)
         conversion = converter.convert(lowered.graph, delegate.options, delegate.dump_kernel_selection_code, trial)
         interface = Interface.of(edge_program, lowered)
-        made = CompiledPartition(name, lowered.graph, conversion, interface, trial, origins)
+        made = CompiledPartition(name, lowered.graph, conversion, interface, trial, origins, lowered)
         partition, handles = made.profiled()
         payload = partition.payload
         if folder is not None:

@@ -61,6 +61,8 @@ class Lowered:
     outputs: tuple[PartitionTensor, ...]
     owners: Mapping[str, Node] = field(default_factory=dict, repr=False)
     """The edge node that each of the graph's nodes was made for, by its result."""
+    values: Mapping[str, Value] = field(default_factory=dict, repr=False)
+    """The values that quantize nodes inside the partition store, by the names of these nodes, with the tensors that hold them."""
 
     @property
     def moves_nothing(self) -> bool:
@@ -263,7 +265,13 @@ class Lowering:
         )
         graph = whole.rebuilt(_live(whole))
         graph.verify()
-        return Lowered(graph, tuple(entries), tuple(exits), context.owners)
+        stored = {}
+        for node, value in context.values.items():
+            # A view that nothing reads is not in the graph; the tensor that it is a view of has the same bytes.
+            held = next((name for name in context.holders(value.tensor) if name in graph.tensors), None)
+            if is_quantize(node) and node not in context.inputs and held is not None:
+                stored[node.name] = replace(value, tensor=held)
+        return Lowered(graph, tuple(entries), tuple(exits), context.owners, stored)
 
     def _output(self, node: Node, taken: set[str]) -> PartitionTensor:
         """Return the output of a result, in the layout in which the edge program has it. A tensor that is an input or

@@ -93,8 +93,8 @@ def graph_name(delegate: DelegateOptions, partition: str) -> str:
 class CompiledPartition:
     """A compiled partition; it travels with the lowered module as ``_delegate_info_meta``.
 
-    ``graph``, ``interface``, ``first_stages`` and ``origins`` are the same for all options of the compiler. ``origins`` returns
-    those of the graph's nodes in the model; a model from a cache has none.
+    All but ``conversion`` are the same for all options of the compiler. ``origins`` returns those of the graph's nodes in the model,
+    and ``lowered`` has the program's nodes of its tensors; a model from a cache has neither.
     """
 
     name: str
@@ -103,6 +103,7 @@ class CompiledPartition:
     interface: Interface = field(repr=False)
     first_stages: Trial | Prepared | None = field(repr=False)
     origins: Origins = field(default=dict, repr=False)
+    lowered: Lowered | None = field(default=None, repr=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledPartition:
         # Nothing in it ever changes, and ExecuTorch copies the modules it hangs on several times.

@@ -32,8 +32,9 @@ from openneutron.pytorch.operators.rules.results import ACTIVATIONS, is_fused_cl
 from openneutron.pytorch.quantizer import settings
 from openneutron.pytorch.quantizer.observers import fixed_parameters
 from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, normalized
-from openneutron.pytorch.quantizer.settings import USUAL, Choice, Overrides, QuantizationConfig
+from openneutron.pytorch.quantizer.settings import Choice, Overrides, QuantizationConfig, Usual
 from openneutron.pytorch.quantizer.specs import (
+    ChosenSpec,
     act_qspec,
     activation_spec,
     bias_spec,
@@ -253,7 +254,7 @@ class NeutronQuantizer(Quantizer):
     def _activation(self, choice: Choice, node: Node) -> QuantizationSpecBase | None:
         """Return the spec of a tensor whose scale comes from calibration: the user's choice, or the one that suits its
         readers."""
-        if choice is not USUAL:
+        if not isinstance(choice, Usual):
             return choice
         if str(node.target) == FILL:
             return filled_spec(row_dimension(node), self.is_qat)
@@ -262,16 +263,15 @@ class NeutronQuantizer(Quantizer):
         if str(node.target) in LOG_SOFTMAX:
             return log_probability_spec(self.is_qat)
         dim = None if self.is_qat else row_dimension(node)
-        return activation_spec(self.is_qat, self.observer) if dim is None else row_spec(dim)
+        return activation_spec(self.is_qat, choice.observer or self.observer) if dim is None else row_spec(dim)
 
     def _input_spec(self, source: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
         """Return the producer's scale where its operator fixes it; otherwise one from calibration, which torchao shares
         with the producer."""
-        if config.input_activation is not USUAL:
-            return config.input_activation
-        if _decided(source) is not None:
+        choice = config.input_activation
+        if isinstance(choice, Usual) and (_decided(source) is not None or isinstance(_root_spec(source), ChosenSpec)):
             return SharedQuantizationSpec(source)
-        return self._activation(USUAL, source)
+        return self._activation(choice, source)
 
     def _add_constants(
         self,
@@ -287,7 +287,7 @@ class NeutronQuantizer(Quantizer):
         if not isinstance(weight, Node) or weight not in constants:
             return False
         axis = rule.weight_axis(node) if callable(rule.weight_axis) else rule.weight_axis
-        spec = weight_spec(axis, self.is_qat) if config.weight is USUAL else config.weight
+        spec = weight_spec(axis, self.is_qat) if isinstance(config.weight, Usual) else config.weight
         inputs[weight] = spec
         bias = _argument(node, rule.bias)
         if isinstance(bias, Node) and bias.op == "get_attr" and spec is not None and inputs[first] is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
@@ -19,13 +19,15 @@ from openneutron.errors import InvalidOptionError
 from openneutron.pytorch.graph.program import KEPT_FLOAT, LEFT_FLOAT
 
 
-class Usual(Enum):
-    """Stands for what the quantizer does where it is told nothing."""
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Stands for what the quantizer does where it is told nothing. ``observer``: a class of observers for ranges that no operator
+    decides; None is the usual one."""
 
-    USUAL = "usual"
+    observer: Any = None
 
 
-USUAL = Usual.USUAL
+USUAL = Usual()
 
 Choice: TypeAlias = QuantizationSpec | Usual | None
 """A spec, None for float, or the quantizer's own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,11 @@ from openneutron.pytorch.quantizer.observers import (
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
+@dataclass(eq=True, frozen=True)
+class ChosenSpec(QuantizationSpec):
+    """The spec of an activation with an observer that the user chose. Its readers share it."""
+
+
 @functools.cache
 def activation_spec(is_qat: bool = False, observer: Any = None) -> QuantizationSpec:
     """int8 in [-128, 127], affine, one scale for the tensor. ``observer`` is a class of observers (in training, of fake
@@ -41,7 +46,8 @@ def activation_spec(is_qat: bool = False, observer: Any = None) -> QuantizationS
         made = FusedMovingAvgObsFakeQuantize.with_args(observer=MovingAverageMinMaxObserver, eps=LEAST_ACTIVATION_SCALE)
     else:
         made = HistogramRangeObserver.with_args(eps=LEAST_ACTIVATION_SCALE)
-    return QuantizationSpec(
+    kind = QuantizationSpec if observer is None else ChosenSpec
+    return kind(
         dtype=torch.int8,
         quant_min=-128,
         quant_max=127,

@@ -226,6 +226,10 @@ class Context:
         stored = tuple(shape[axis] for axis in order)
         return Value(self.reshaped(value.tensor, stored), shape, order, shape)
 
+    def holders(self, tensor: str) -> Sequence[str]:
+        """Return the tensors that have the bytes of this one: itself, and the one that it is a view of."""
+        return tensor, self._view_of.get(tensor, tensor)
+
     def reshaped(self, tensor: str, shape: Shape) -> str:
         """Return the tensor's bytes under another shape."""
         tensor = self._view_of.get(tensor, tensor)

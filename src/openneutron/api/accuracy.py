@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron.accuracy``: the accuracy that each layer of a PyTorch model loses to int8."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from openneutron import files
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.options import (
+    OPEN,
+    CompileOptions,
+    DataOptions,
+    DelegationOptions,
+    LoadingOptions,
+    Progress,
+    QuantizationOptions,
+    silent,
+)
+from openneutron.report.accuracy import AccuracyReport
+from openneutron.report.repair import RepairReport
+from openneutron.third_party import needs_pytorch
+from openneutron.timings import measured, step
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
+
+    from openneutron.layer_accuracy.session import Session
+
+LOADING = "Loading PyTorch"
+
+
+def accuracy(
+    model: nn.Module | ExportedProgram | str | os.PathLike[str],
+    example_inputs: Any = None,
+    *,
+    calibration: Any = None,
+    data: Any = None,
+    data_options: DataOptions = DataOptions(),
+    example_kwargs: Mapping[str, Any] | None = None,
+    options: CompileOptions = CompileOptions(),
+    quantization: QuantizationOptions = QuantizationOptions(),
+    delegation: DelegationOptions = DelegationOptions(),
+    loading: LoadingOptions = LoadingOptions(),
+    name: str | None = None,
+    progress: Progress = silent,
+) -> AccuracyReport:
+    """Compare every layer of a model on the simulated NPU with the float model.
+
+    The tensors inside a delegate call are those of the simulator, of a second program of the same graph that keeps them all;
+    in cascades they would exist only in stripes. Values on the CPU are those of PyTorch.
+
+    Args:
+        model: A float module with ``example_inputs``, an ExportedProgram, or the path of a ``.pt2``.
+        example_inputs: As of ``openneutron.compile``.
+        calibration: Typical inputs, as of ``openneutron.compile``. The int8 scales come from these inputs. None: ``data``.
+        data: The inputs to compare with, in the same forms; None: the calibration inputs. Data with the numbers of classes as
+            labels gives ``top_one`` too.
+        data_options: The preprocessing of pictures and sounds, and the number of samples.
+        example_kwargs: The arguments that the module takes by keyword.
+        options: The target and the other options of the compiler.
+        quantization: Layers that stay float, and the layout of inputs and outputs.
+        delegation: Operators that stay on the CPU.
+        loading: Code and modules that the loading of a ``.pt2`` may need.
+        name: The model's name in messages; None: the file's name, or "model".
+        progress: A function as of ``openneutron.compile``.
+
+    Returns:
+        The layers, those that cost most first, with ``summary()`` and ``to_dict()``.
+
+    Raises:
+        InvalidModelError: The model is quantized already, changes its state, or can't be compiled.
+        InvalidOptionError: An option or a sample is unusable.
+        MissingToolError: torch is not installed.
+
+    >>> import openneutron
+    >>> report = openneutron.accuracy(model, example, calibration=batches)  # doctest: +SKIP
+    >>> report.layers[0].name  # doctest: +SKIP
+    'features.1'
+    """
+    arguments = (example_inputs, example_kwargs, calibration, data, data_options)
+    with measured(progress):
+        asked, session = _session(model, *arguments, options, quantization, delegation, loading, name)
+        report: AccuracyReport = session.report(asked, data)
+    return report
+
+
+def repair(
+    model: nn.Module | ExportedProgram | str | os.PathLike[str],
+    example_inputs: Any = None,
+    *,
+    target_db: float,
+    calibration: Any = None,
+    data: Any = None,
+    data_options: DataOptions = DataOptions(),
+    example_kwargs: Mapping[str, Any] | None = None,
+    options: CompileOptions = CompileOptions(),
+    quantization: QuantizationOptions = QuantizationOptions(),
+    delegation: DelegationOptions = DelegationOptions(),
+    loading: LoadingOptions = LoadingOptions(),
+    journal: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    progress: Progress = silent,
+) -> RepairReport:
+    """Search the cheapest measures with which a model's results have a ratio of signal to noise of ``target_db``.
+
+    Measures that cost nothing when the model runs come first: observers, equalized channels, SmoothQuant and corrected biases.
+    Layers are left float only for what is still missing. The same model and samples have the same result.
+
+    Args:
+        model: As of ``accuracy``, as are the parameters that are not listed here.
+        example_inputs: As of ``openneutron.compile``.
+        target_db: The ratio to reach, in dB, between the float model's results and their difference to the NPU's.
+        calibration: Typical inputs, from which the int8 scales come. None: ``data``.
+        data: The inputs to measure the ratio with; None: the calibration inputs.
+        data_options: The preprocessing of pictures and sounds, and the number of samples.
+        example_kwargs: The arguments that the module takes by keyword.
+        options: The target and the other options of the compiler.
+        quantization: The measures to begin with.
+        delegation: Operators that stay on the CPU.
+        loading: Code and modules that the loading of a ``.pt2`` may need.
+        journal: A file that keeps each tried set of measures. A search that was interrupted goes on with it; it is deleted at
+            the end. None: no file.
+        name: The model's name in messages; None: the file's name, or "model".
+        progress: A function as of ``openneutron.compile``.
+
+    Returns:
+        The measures with gains and costs. ``quantization`` has the entries of a file for ``QuantizationOptions.from_file``. An
+        interrupt ends the search with the best so far, and ``complete`` is False.
+
+    Raises:
+        InvalidModelError: The model is quantized already, changes its state, or can't be compiled.
+        InvalidOptionError: An option or a sample is unusable.
+        MissingToolError: torch is not installed.
+
+    >>> import openneutron
+    >>> found = openneutron.repair(model, example, target_db=30, calibration=batches)  # doctest: +SKIP
+    >>> found.quantization  # doctest: +SKIP
+    {'version': 1, 'equalize': True}
+    """
+    if not 0 < target_db <= MOST_DB:
+        raise InvalidOptionError(
+            f"target_db: it is {target_db:g}; a ratio to reach is above 0 and at most {MOST_DB:g} dB."
+        )
+    arguments = (example_inputs, example_kwargs, calibration, data, data_options)
+    path = None if journal is None else Path(journal)
+    if path is not None:
+        files.check(path)
+    with measured(progress):
+        asked, session = _session(model, *arguments, options, quantization, delegation, loading, name)
+        report: RepairReport = session.repair(asked, data, float(target_db), path)
+    return report
+
+
+MOST_DB = 150.0
+"""The largest ratio that may be asked for: that of float32 itself."""
+
+
+def _session(
+    model: Any,
+    example_inputs: Any,
+    example_kwargs: Mapping[str, Any] | None,
+    calibration: Any,
+    data: Any,
+    data_options: DataOptions,
+    options: CompileOptions,
+    quantization: QuantizationOptions,
+    delegation: DelegationOptions,
+    loading: LoadingOptions,
+    name: str | None,
+) -> tuple[Session, ModuleType]:
+    """Return the model with its samples and options, and the module that works on it."""
+    if options.converter != OPEN:
+        raise InvalidOptionError(
+            "converter: the tensors inside NXP's programs can't be read. Leave it out: the layers lose the same to int8."
+        )
+    if calibration is None and data is None:
+        raise InvalidOptionError(
+            "calibration: there are no samples; int8 scales come from typical inputs. "
+            "Pass calibration=[...], each item a tuple of the model's arguments."
+        )
+    if quantization.train_fn is not None:
+        raise InvalidOptionError(
+            "train_fn: a trained model has other weights than the float model. Leave it out, or compare the results alone with "
+            "openneutron.evaluate."
+        )
+    path = Path(model) if isinstance(model, (str, os.PathLike)) else None
+    if path is not None and path.suffix == ".tflite":
+        raise InvalidModelError(
+            f"'{path.name}' is quantized already, so that there is no float model. Pass the PyTorch model."
+        )
+    with needs_pytorch("PyTorch models take"), step(LOADING):
+        from openneutron.api.pytorch import compile_module
+        from openneutron.layer_accuracy import session
+        from openneutron.pytorch.source.exported_file import load_exported
+    if path is not None:
+        with step("Reading"):
+            model = load_exported(path, loading.trust, loading.imports)
+    asked = session.Session(
+        model,
+        example_inputs,
+        example_kwargs,
+        data if calibration is None else calibration,
+        data_options,
+        options,
+        quantization,
+        delegation,
+        name or ("model" if path is None else path.name),
+        compile_module,
+    )
+    return asked, session

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron accuracy``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import openneutron
+from openneutron import files
+from openneutron.api.compile import LOADING
+from openneutron.cli import output
+from openneutron.cli.model_source import LiteRTFile
+from openneutron.cli.options import GivenModel, takes_a_model
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.report.accuracy import SHOWN, accuracy_table
+from openneutron.report.repair import repair_table
+from openneutron.third_party import needs_pytorch, suppressed
+from openneutron.timings import measured, step
+
+ON_EXAMPLES = (
+    "Calibrated and compared on the example inputs alone: the figures mean little until they are those of typical inputs. Give them "
+    "with --data."
+)
+
+WITHOUT = ("check", "profile", "converter", "converter_flags", "io_dtype", "any_runtime", "cache")
+"""The options of a compile that change no figure here."""
+
+
+@takes_a_model(without=WITHOUT)
+def show_accuracy(
+    *,
+    asked: GivenModel,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="The inputs to compare with, in the forms of --calibration; default: the calibration data. Without "
+            "--calibration, the int8 scales come from them too.",
+        ),
+    ] = None,
+    repair: Annotated[
+        float | None,
+        typer.Option(
+            metavar="TARGET_DB",
+            help="Search the cheapest measures with which the model's results reach this ratio, and write them to --output.",
+        ),
+    ] = None,
+    result: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="The quantization file of --repair, for `openneutron compile --quantization`; default: MODEL's name with "
+            "_quantization.json. A search that was interrupted goes on with FILE.journal.",
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help=f"Show all layers, not only {SHOWN}.")] = False,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
+) -> None:
+    """Show the accuracy that each layer of a PyTorch model loses to int8.
+
+    Every tensor of the simulated NPU is compared with the float model's, inside delegate calls too. Layers that cost most come
+    first: "noise" is a layer's share of the noise at the model's results, "result dB" the ratio of signal to noise there with this
+    layer alone quantized, "local dB" that of the layer's own result, "all dB" that with all layers before it quantized too.
+    "saturated" is the share of values outside of the layer's range; "seen" is the range of the data.
+    """
+    if repair is None and result is not None:
+        raise InvalidOptionError(
+            "--output: it is for the quantization file of --repair. Leave it out; --json prints the figures."
+        )
+    if repair is not None:
+        _repair(asked, data, repair, result, as_json, quiet)
+        return
+    with output.Steps(quiet) as steps:
+        report = openneutron.accuracy(**arguments(asked, data, steps))
+    output.show(accuracy_table(report, None if everything else SHOWN), "accuracy", report.to_dict(), as_json)
+    if not quiet and data is None and asked.on_examples:
+        output.note(ON_EXAMPLES)
+
+
+def _repair(
+    asked: GivenModel, data: str | None, target_db: float, result: Path | None, as_json: bool, quiet: bool
+) -> None:
+    """Search measures, write their file, and show their gains and costs."""
+    path = result or Path(f"{asked.source.name}_quantization.json")
+    journal = path.with_name(f"{path.name}.journal")
+    files.check(path)
+    with output.Steps(quiet) as steps:
+        report = openneutron.repair(**arguments(asked, data, steps), target_db=target_db, journal=journal)
+    files.write({path: (json.dumps(report.quantization, indent=2) + "\n").encode()})
+    output.show(repair_table(report), "accuracy", {**report.to_dict(), "file": str(path)}, as_json)
+    if not quiet:
+        output.note(f"{path} has the measures: openneutron compile {asked.source} --quantization {path}")
+
+
+def arguments(asked: GivenModel, data: str | None, steps: output.Steps) -> dict[str, Any]:
+    """Return the arguments of ``openneutron.accuracy`` for a model on the command line. Raises InvalidModelError for a ``.tflite``."""
+    source = asked.source
+    if isinstance(source, LiteRTFile):
+        raise InvalidModelError(
+            f"'{source}' is quantized already, so that there is no float model. Pass the PyTorch model."
+        )
+    with suppressed(), measured(steps):
+        with needs_pytorch("PyTorch models take"), step(LOADING):
+            from openneutron.cli import pytorch_source
+            from openneutron.pytorch.source.calibration_data import CalibrationData
+        with step("Loading the model"):
+            loaded = pytorch_source.load(source, asked.weights)
+            compared = None
+            if data is not None:
+                compared = CalibrationData.of(data, loaded.call, asked.data.options, "--data")
+            calibration: Any = compared
+            if asked.data.path is not None or data is None:
+                calibration = pytorch_source.samples(source, loaded, asked.data, asked.weights)
+    return {
+        "model": loaded.model,
+        "example_inputs": loaded.call.args,
+        "example_kwargs": loaded.call.kwargs,
+        "calibration": calibration,
+        "data": compared,
+        "options": asked.options,
+        "quantization": asked.quantization,
+        "delegation": asked.delegation,
+        "name": str(source),
+        "progress": steps,
+    }

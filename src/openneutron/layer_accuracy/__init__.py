@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The accuracy that each layer of a quantized model costs, and the search for measures against it."""

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One model with its samples and options: quantized, compiled and compared, in one way or in many."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from operator import length_hint
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset
+
+from openneutron.data.samples import Label
+from openneutron.errors import InvalidOptionError
+from openneutron.layer_accuracy.analysis import analysed
+from openneutron.layer_accuracy.lanes import Lanes
+from openneutron.layer_accuracy.npu_tensors import observed
+from openneutron.layer_accuracy.twins import Twins, twins
+from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions, changed
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.quantizer.measures import quantizer_for
+from openneutron.pytorch.source.calibration_data import Calibration, CalibrationData
+from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_graph, export, samples
+from openneutron.pytorch.source.lifting import lifted
+from openneutron.report.accuracy import AccuracyReport
+from openneutron.report.repair import Cost, RepairReport
+from openneutron.third_party import suppressed
+from openneutron.timings import step
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """A float model with its calibration samples and the options of its compile."""
+
+    model: Any
+    example_inputs: Any
+    example_kwargs: Mapping[str, Any] | None
+    calibration: Any
+    data_options: DataOptions
+    options: CompileOptions
+    quantization: QuantizationOptions
+    delegation: DelegationOptions
+    name: str
+    compile_module: Callable[..., Any]
+    """The function of ``openneutron.api.pytorch``, which is above this part."""
+
+    @cached_property
+    def source(self) -> AtenGraph:
+        """Return the model's graph."""
+        layout = self.quantization.channels_last
+        with suppressed(), step("Exporting"):
+            return aten_graph(self.model, self.example_inputs, self.example_kwargs, layout, self.name)
+
+    @cached_property
+    def samples(self) -> list[ModelInputs]:
+        """Return the calibration samples. Raises InvalidOptionError without any."""
+        with step("Reading the samples"):
+            found = Calibration.of(self.calibration, self.source.inputs, self.data_options)
+            read = [] if found is None else list(found)
+        if not read:
+            raise InvalidOptionError(
+                "calibration: there are no samples; int8 scales come from at least one. "
+                "Pass some typical inputs, each a tuple of the model's arguments."
+            )
+        return read
+
+    def twins(self) -> Twins:
+        """Return the model quantized, beside its float twin."""
+        quantizer = quantizer_for(self.quantization, NeutronTargetSpec(self.options.target))
+        return twins(self.source, quantizer, self.samples, self.name, self.quantization)
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Samples to compare with, and their labels where they have some."""
+
+    given: Any
+    inputs: ModelInputs
+    options: DataOptions
+
+    def __iter__(self) -> Iterator[tuple[ModelInputs, Label]]:
+        given = self.given
+        if isinstance(given, (str, os.PathLike, Dataset, DataLoader)) or changed(self.options):
+            given = CalibrationData.of(given, self.inputs, self.options, "data")
+        if isinstance(given, CalibrationData):
+            for sample, read in zip(given.source, given, strict=True):
+                for call in samples([read], self.inputs):
+                    yield call, sample.label
+        else:
+            for call in samples(given, self.inputs):
+                yield call, None
+
+    def __length_hint__(self) -> int:
+        return length_hint(self.given)
+
+
+def compiled(both: Twins, asked: Session) -> Any:
+    """Return the compiled program of a quantized module."""
+    with suppressed(), step("Exporting the quantized model"):
+        program = lifted(both.quantized, both.inputs) or export(both.quantized, both.inputs, both.name)
+    delegation = dataclasses.replace(asked.delegation, must_delegate=False, any_runtime=True)
+    return asked.compile_module(
+        program,
+        both.inputs.args,
+        both.inputs.kwargs,
+        None,
+        DataOptions(),
+        asked.options,
+        QuantizationOptions(),
+        delegation,
+        both.name,
+    )
+
+
+def lanes(both: Twins, program: Any) -> Lanes:
+    """Return twins ready to be compared, with the tensors inside the delegate calls of their program."""
+    with suppressed(), step("Keeping all tensors"):
+        return Lanes.of(both, observed(program.partitions, both.quantized, both.inputs, program.target))
+
+
+def report(asked: Session, data: Any) -> AccuracyReport:
+    """Return the accuracy by layer over ``data``, or over the calibration samples where it is None."""
+    both = asked.twins()
+    ready = lanes(both, compiled(both, asked))
+    if data is None:
+        calls: Any = [(call, None) for call in asked.samples]
+    else:
+        calls = Labelled(data, asked.source.inputs, asked.data_options)
+    found = analysed(ready, calls, asked.options.target, length_hint(calls))
+    if not found.samples:
+        raise InvalidOptionError("data: there are no samples. Pass at least one tuple of the model's arguments.")
+    return found
+
+
+def repair(asked: Session, data: Any, target_db: float, journal: Path | None) -> RepairReport:
+    """Return the measures that reach a target on ``data``, or on the calibration samples where it is None."""
+    from openneutron.layer_accuracy.repair import repaired
+
+    calls = list(asked.samples)
+    if data is not None:
+        calls = [call for call, _ in Labelled(data, asked.source.inputs, asked.data_options)]
+    return repaired(asked, calls, target_db, journal)
+
+
+def cost(program: Any) -> Cost:
+    """Return the cost of a compiled model."""
+    summary = program.report
+    return Cost(summary.cycles, summary.milliseconds, summary.sram_bytes, len(program.buffer), summary.cpu_macs)

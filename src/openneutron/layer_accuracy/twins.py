@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A quantized module beside its float twin: one graph, with the same names of operators, without a quantize node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+import torch
+from torch.fx import GraphModule, Node
+
+from openneutron.errors import InvalidModelError
+from openneutron.options import QuantizationOptions
+from openneutron.pytorch.graph.program import is_dequantize, is_quantize, module_path, title
+from openneutron.pytorch.quantizer.measures import copied, quantized_with
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs
+from openneutron.timings import advance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Twins:
+    """A quantized module (``quantize`` and ``dequantize`` nodes around operators), and the float module that it was made from.
+
+    An operator has the same name in both graphs. ``inputs`` are the example inputs.
+    """
+
+    real: GraphModule
+    quantized: GraphModule
+    inputs: ModelInputs
+    name: str
+
+
+def float_graph(source: AtenGraph, name: str) -> GraphModule:
+    """Return the module for ``twins``. Raises InvalidModelError where no float values exist to compare with, or where one run
+    depends on those before it."""
+    if any(is_quantize(node) for node in source.module.graph.nodes):
+        raise InvalidModelError(
+            f"'{name}' is quantized already, so that there is no float model. Pass the float model."
+        )
+    if source.state:
+        state = ", ".join(f"'{item}'" for item in source.state)
+        raise InvalidModelError(
+            f"'{name}' changes its state when it runs ({state}); its layers can be compared only where each run is by "
+            "itself. Make the state an input and an output."
+        )
+    return source.module
+
+
+def twins(
+    source: AtenGraph,
+    quantizer: NeutronQuantizer,
+    calibration: Sequence[ModelInputs],
+    name: str,
+    options: QuantizationOptions = QuantizationOptions(),
+) -> Twins:
+    """Return a model quantized as ``openneutron.compile`` quantizes it, with its float twin. ``source`` stays as it is."""
+    module = copied(float_graph(source, name))
+    real, quantized = quantized_with(
+        module, quantizer, calibration, options, lambda done: advance(done, len(calibration))
+    )
+    return Twins(real, quantized, source.inputs, name)
+
+
+def tensor_of(module: GraphModule, node: Node) -> torch.Tensor:
+    """Return the tensor of a ``get_attr`` node."""
+    found: torch.Tensor = attrgetter(str(node.target))(module)
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """A tensor that is quantized: the ``quantize`` node, and the node whose float value it stores.
+
+    ``lead`` is the operator that names the layer: the one with weights, where an activation runs inside of it.
+    """
+
+    quantize: Node
+    source: Node
+    lead: Node
+
+    @property
+    def name(self) -> str:
+        """Return the name for people: the module path, or the operator's own name."""
+        return module_path(self.lead) or self.lead.name
+
+    @property
+    def operator(self) -> str:
+        """Return the operator as the user knows it; ``input`` of an input of the model."""
+        return "input" if self.lead.op == "placeholder" else title(self.lead)
+
+    @property
+    def scale(self) -> float:
+        return float(self.quantize.args[1])
+
+    @property
+    def zero_point(self) -> int:
+        return int(self.quantize.args[2])
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Return the representable range."""
+        low, high = (int(each) for each in self.quantize.args[3:5])
+        return (low - self.zero_point) * self.scale, (high - self.zero_point) * self.scale
+
+    @property
+    def channel_axis(self) -> int | None:
+        """Return the axis of channels: the second of images, the last of other tensors; None without one."""
+        value = self.source.meta.get("val")
+        rank = value.dim() if isinstance(value, torch.Tensor) else 0
+        return None if rank < 2 else 1 if rank in (4, 5) else rank - 1
+
+
+def is_activation(node: Node) -> bool:
+    """Return whether a node quantizes a value of a run, with one scale."""
+    source = node.args[0] if node.args else None
+    per_tensor = is_quantize(node) and str(node.target).endswith("per_tensor.default")
+    return per_tensor and isinstance(source, Node) and source.op != "get_attr"
+
+
+def layers_of(quantized: GraphModule) -> list[Layer]:
+    """Return the quantized activations of a module, in execution order: inputs and results of operators."""
+    found = []
+    for node in quantized.graph.nodes:
+        if is_activation(node):
+            source = node.args[0]
+            assert isinstance(source, Node)
+            if not is_dequantize(source):
+                found.append(Layer(node, source, _lead(source)))
+    return found
+
+
+def _lead(source: Node) -> Node:
+    """Return the operator with constant weights that ends in ``source``; without one, ``source`` itself."""
+    node = source
+    while node.op == "call_function" and not is_dequantize(node):
+        operands = node.all_input_nodes
+        if any(is_dequantize(item) and item.args[0].op == "get_attr" for item in operands[1:]):
+            return node
+        if len(operands) != 1:
+            break
+        (node,) = operands
+    return source

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The options of a quantization beside the usual way: observers, equalized channels, corrected biases."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+
+from torch.fx import Graph, GraphModule, Node
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+from openneutron.errors import InvalidOptionError
+from openneutron.options import QuantizationOptions, changed
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.quantizer.bias_correction import correct_biases
+from openneutron.pytorch.quantizer.calibrate import calibrate_or_restore
+from openneutron.pytorch.quantizer.equalize import equalize
+from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
+from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
+from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
+from openneutron.pytorch.quantizer.range_observers import OBSERVER
+from openneutron.pytorch.quantizer.settings import USUAL, QuantizationConfig, Usual
+from openneutron.pytorch.source.exporting import ModelInputs
+from openneutron.timings import step
+
+MEASURES = ("observer", "layer_observers", "equalize", "smooth", "correct_biases")
+"""The options that change how a model is calibrated, or its weights."""
+
+
+def measures_in(options: QuantizationOptions) -> list[str]:
+    """Return the names of the measures that are not at their defaults. Raises InvalidOptionError with one in training."""
+    found = [name for name in MEASURES if name in changed(options)]
+    if found and options.train_fn is not None:
+        raise InvalidOptionError(
+            f"{found[0]}: it is for calibration; a model that is trained adapts by itself. Leave it out."
+        )
+    return found
+
+
+def quantizer_for(options: QuantizationOptions, target: NeutronTargetSpec) -> NeutronQuantizer:
+    """Return the quantizer with the observers and float layers of the options."""
+    quantizer = NeutronQuantizer(target, options.train_fn is not None, OBSERVER[options.observer])
+    for name, observer in options.layer_observers:
+        chosen = Usual(OBSERVER[observer] or HistogramRangeObserver)
+        quantizer.set_module_name(name, QuantizationConfig(USUAL, chosen))
+    return quantizer.keep_float(*options.keep_float)
+
+
+def quantized_with(
+    module: GraphModule,
+    quantizer: NeutronQuantizer,
+    calibration: Iterable[ModelInputs],
+    options: QuantizationOptions,
+    after_sample: Callable[[int], None] | None = None,
+) -> tuple[GraphModule, GraphModule]:
+    """Return a model in float and quantized, with the same names of operators. ``module`` is changed; its tensors are not.
+
+    Raises as ``calibrate`` does. All samples are in memory at once where a measure needs them twice.
+    """
+    channels = options.equalize or options.smooth is not None
+    if channels or options.correct_biases:
+        calibration = list(calibration)
+    with step("Preparing"):
+        quantizer.begin(module)
+        FoldBatchNorm()(module)
+    if channels:
+        with step("Equalizing channels"):
+            equalize(module, calibration, options.equalize, options.smooth)
+    with step("Preparing"):
+        prepared = prepare_pt2e(module, quantizer)
+        real = without_observers(prepared)
+    calibrate_or_restore(prepared, calibration, after_sample)
+    with step("Converting"):
+        quantized = convert_pt2e(prepared)
+    if options.correct_biases:
+        with step("Correcting biases"):
+            correct_biases(real, quantized, list(calibration))
+    return real, quantized
+
+
+def copied(module: GraphModule) -> GraphModule:
+    """Return a module with a graph of its own and the same tensors."""
+    return GraphModule(module, copy_of(module.graph))
+
+
+def copy_of(graph: Graph) -> Graph:
+    """Return a copy of a graph whose nodes have the same names, with notes of their own."""
+    made = Graph()
+    made._codegen = copy.deepcopy(graph._codegen)
+    known: dict[Node, Node] = {}
+    for node in graph.nodes:
+        known[node] = made.node_copy(node, known.__getitem__)
+        known[node].name = node.name
+        known[node].meta = dict(node.meta)
+    return made
+
+
+def without_observers(prepared: GraphModule) -> GraphModule:
+    """Return a prepared module as a float module: the same graph without observers."""
+    graph = copy_of(prepared.graph)
+    for node in list(graph.nodes):
+        if node.op == "call_module" and hasattr(prepared.get_submodule(str(node.target)), "calculate_qparams"):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+    return GraphModule(prepared, graph)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``openneutron accuracy``: its table and JSON, its quantization file, and wrong options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from openneutron.cli import main
+from tests.support.litert_files import mixed_file
+
+MODEL = """
+import torch
+from torch import nn
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 4)).eval(), (torch.randn(1, 8),)
+
+
+def samples():
+    torch.manual_seed(1)
+    return [(torch.randn(1, 8), number % 4) for number in range(6)]
+"""
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "net.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    return "net.py:model"
+
+
+def test_json_has_every_layer(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["accuracy", net, "--data", "net.py:samples", "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["model"], found["samples"]) == (net, 6)
+    assert set(found["top_one"]) == {"float", "npu"}
+    assert {layer["name"] for layer in found["layers"]} == {"input_1", "0", "2"}
+    costs = [layer["noise_share"] for layer in found["layers"]]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_the_table_begins_with_the_results(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["accuracy", net, "--data", "net.py:samples", "--quiet"]) == 0
+    head, top, columns, *rows = capsys.readouterr().out.splitlines()
+    assert head.startswith("net.py:model: ")
+    assert head.endswith(" dB at its results, int8 on imxrt700 against float, 6 samples")
+    assert top.startswith("top 1: ")
+    assert columns.split()[:3] == ["layer", "noise", "result"]
+    assert len(rows) == 3
+
+
+def test_a_repair_writes_a_file_that_compile_takes(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ["--calibration", "net.py:samples", "--quiet"]
+    assert main(["accuracy", net, *data, "--repair", "20", "-o", "net.json", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["file"] == "net.json"
+    assert json.loads(Path("net.json").read_text()) == found["quantization"]
+    assert main(["compile", net, *data, "--quantization", "net.json", "-o", "net.pte"]) == 0
+    assert Path("net.pte").exists()
+
+
+WRONG = {
+    "--output": (
+        ["net.py:model", "-o", "net.json"],
+        "error: --output: it is for the quantization file of --repair. Leave it out; --json prints the figures.\n",
+    ),
+    "--repair": (
+        ["net.py:model", "--repair", "-3"],
+        "error: target_db: it is -3; a ratio to reach is above 0 and at most 150 dB.\n",
+    ),
+    "--quantization": (
+        ["net.py:model", "--quantization", "other.json"],
+        "error: quantization file 'other.json': it can't be read: No such file or directory. Give a JSON file.\n",
+    ),
+    "mixed.tflite": (
+        ["mixed.tflite"],
+        "error: 'mixed.tflite' is quantized already, so that there is no float model. Pass the PyTorch model.\n",
+    ),
+    "--data": (
+        ["net.py:model", "--data", "wrong.npy"],
+        "error: --data: 'wrong.npy' does not exist.\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.usefixtures("net")
+def test_wrong_options_are_errors(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, message = WRONG[case]
+    Path("mixed.tflite").write_bytes(mixed_file())
+    assert main(["accuracy", *arguments, "--quiet"]) == 2
+    assert capsys.readouterr().err == message

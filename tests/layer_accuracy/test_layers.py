@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The figures of ``openneutron.accuracy``: tensors of the NPU, noise of single layers, and layers that are spoiled by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+import openneutron
+from openneutron.api.pytorch import CompiledModel, compile_module
+from openneutron.errors import OpenNeutronError
+from openneutron.layer_accuracy import session
+from openneutron.layer_accuracy.analysis import analysed
+from openneutron.layer_accuracy.twins import Layer, Twins, layers_of
+from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
+from openneutron.report.accuracy import AccuracyReport
+
+CHANNEL = 3
+EXAMPLE = (torch.zeros(1, 3, 12, 12),)
+
+
+class Chain(nn.Module):
+    """Seven layers with weights, a residual sum, a pool and values that only move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 12, 3, padding=1)
+        self.wide = nn.Conv2d(12, 24, 1)
+        self.depth = nn.Conv2d(24, 24, 3, padding=1, groups=24)
+        self.narrow = nn.Conv2d(24, 12, 1)
+        self.last = nn.Conv2d(12, 16, 3, stride=2)
+        self.hidden = nn.Linear(16, 12)
+        self.head = nn.Linear(12, 5)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x).relu()
+        x = x + self.narrow(self.depth(self.wide(x).relu()).relu())
+        x = self.pool(self.last(x).relu()).flatten(1)
+        return self.head(self.hidden(x).relu())
+
+
+def settled(seed: int) -> nn.Module:
+    """Return the network with random weights that keep the size of the values from layer to layer."""
+    torch.manual_seed(seed)
+    model = Chain().eval()
+    for layer in model.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(layer.weight)
+            nn.init.normal_(layer.bias, 0.0, 0.3)
+    return model
+
+
+def samples(seed: int, count: int = 4) -> list[tuple[torch.Tensor, ...]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [(torch.randn(EXAMPLE[0].shape, generator=generator),) for _ in range(count)]
+
+
+def asked(model: nn.Module, seed: int = 0, example: tuple[torch.Tensor, ...] = EXAMPLE) -> session.Session:
+    return session.Session(
+        model,
+        example,
+        None,
+        samples(seed),
+        DataOptions(),
+        CompileOptions(),
+        QuantizationOptions(),
+        DelegationOptions(),
+        "net",
+        compile_module,
+    )
+
+
+def layer_of(quantized: GraphModule, name: str) -> Layer:
+    return next(layer for layer in layers_of(quantized) if layer.name == name)
+
+
+def coarse(both: Twins, name: str) -> None:
+    """Make the scale of a layer's result 16 times as large."""
+    change_scale(both, name, 16.0)
+
+
+def saturating(both: Twins, name: str) -> None:
+    """Make the weights and the bias of one channel 8 times as large, so that it saturates."""
+    for operand in layer_of(both.quantized, name).lead.args[1:3]:
+        scales = getattr(both.quantized, str(operand.args[1].target))  # type: ignore[union-attr]
+        scales[CHANNEL] *= 8
+
+
+def change_scale(both: Twins, name: str, factor: float) -> None:
+    quantize = layer_of(both.quantized, name).quantize
+    for node in (quantize, *quantize.users):
+        node.args = (node.args[0], float(node.args[1]) * factor, *node.args[2:])  # type: ignore[arg-type]
+
+
+def without_bias(both: Twins, name: str) -> None:
+    """Set a layer's int32 biases to 0."""
+    bias = layer_of(both.quantized, name).lead.args[2].args[0]  # type: ignore[union-attr]
+    getattr(both.quantized, str(bias.target)).zero_()  # type: ignore[union-attr]
+
+
+SPOILED: tuple[Callable[[Twins, str], None], ...] = (coarse, saturating, without_bias)
+NAMES = ("first", "wide", "depth", "narrow", "last", "hidden")
+
+
+def spoiled(seed: int) -> tuple[str, AccuracyReport]:
+    """Return the name of the layer that is spoiled in a trial, and the report of the network."""
+    spoil, name = SPOILED[seed % len(SPOILED)], NAMES[seed % len(NAMES)]
+    whole = asked(settled(seed), seed)
+    both = whole.twins()
+    spoil(both, name)
+    ready = session.lanes(both, session.compiled(both, whole))
+    return name, analysed(ready, ((call, None) for call in whole.samples), "imxrt700")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_spoiled_layer_comes_first(seed: int) -> None:
+    name, found = spoiled(seed)
+    assert found.layers[0].name == name
+    if SPOILED[seed % len(SPOILED)] is saturating:
+        assert found.layers[0].worst_channel is not None
+        assert found.layers[0].worst_channel.channel == CHANNEL
+
+
+@pytest.fixture(scope="module")
+def whole() -> session.Session:
+    return asked(settled(7))
+
+
+@pytest.fixture(scope="module")
+def compiled(whole: session.Session) -> tuple[Twins, CompiledModel]:
+    both = whole.twins()
+    return both, session.compiled(both, whole)
+
+
+def test_the_results_of_the_lanes_are_those_of_the_program(
+    whole: session.Session, compiled: tuple[Twins, CompiledModel]
+) -> None:
+    both, program = compiled
+    ready = session.lanes(both, program)
+    assert {layer.operator for layer in ready.layers if layer.quantize not in ready.on_npu} == {"input"}
+    for call in whole.samples:
+        _, (result,) = ready.accumulated(call)
+        assert torch.equal(result, program.run(*call.args)[0])
+
+
+def test_tensors_in_cascades_are_the_same(whole: session.Session, compiled: tuple[Twins, CompiledModel]) -> None:
+    both, program = compiled
+    small = program.recompile(sram_budget=4 * 1024)
+    assert small.partitions[0].compiled.program.microcode != program.partitions[0].compiled.program.microcode
+    call = whole.samples[0]
+    ways = [session.lanes(both, made).accumulated(call)[0] for made in (program, small)]
+    for quantize, value in ways[0].items():
+        assert torch.equal(value, ways[1][quantize])
+
+
+def test_a_layer_that_moves_values_adds_no_noise(whole: session.Session) -> None:
+    found = {layer.node: layer for layer in session.report(whole, None).layers}
+    assert found["flatten"].result_db is None
+    assert found["flatten"].noise_share == 0.0
+    assert found["first" if "first" in found else "conv2d"].noise_share > 0.0
+    assert sum(layer.noise_share for layer in found.values()) == pytest.approx(1.0)
+
+
+def test_a_model_with_cpu_fallbacks_has_all_layers_too() -> None:
+    class Ranked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.after = nn.Linear(8, 8), nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.after(torch.topk(self.before(x).relu(), 8).values)
+
+    torch.manual_seed(1)
+    model, inputs = Ranked().eval(), [(torch.randn(1, 8),) for _ in range(3)]
+    whole = session.Session(
+        model,
+        inputs[0],
+        None,
+        inputs,
+        DataOptions(),
+        CompileOptions(),
+        QuantizationOptions(),
+        DelegationOptions(),
+        "net",
+        compile_module,
+    )
+    both = whole.twins()
+    program = session.compiled(both, whole)
+    assert len(program.partitions) == 2
+    ready = session.lanes(both, program)
+    on_npu = {layer.name for layer in ready.layers if layer.quantize in ready.on_npu}
+    assert {"before", "after"} <= on_npu
+    for call in whole.samples:
+        assert torch.equal(ready.accumulated(call)[1][0], program.run(*call.args)[0])
+
+
+def test_the_layers_of_a_program_with_other_names_are_found(whole: session.Session) -> None:
+    """ExecuTorch takes the program apart first where operators are not to be delegated; its nodes then have other names."""
+    delegation = DelegationOptions(operators_not_to_delegate=("hidden",))
+    other = dataclasses.replace(whole, delegation=delegation)
+    both = other.twins()
+    program = session.compiled(both, other)
+    ready = session.lanes(both, program)
+    on_npu = {layer.name for layer in ready.layers if layer.quantize in ready.on_npu}
+    assert on_npu >= {"first", "wide", "depth", "narrow", "last", "head"}
+    assert "hidden" not in on_npu
+    for call in other.samples:
+        assert torch.equal(ready.accumulated(call)[1][0], program.run(*call.args)[0])
+
+
+def test_labels_give_top_1(whole: session.Session) -> None:
+    data = torch.utils.data.TensorDataset(torch.stack([item[0][0] for item in samples(0)]), torch.arange(4))
+    found = openneutron.accuracy(whole.model, EXAMPLE, data=data)
+    assert found.top_one is not None
+    assert 0.0 <= found.top_one.npu <= 1.0
+    assert found.samples == 4
+
+
+MESSAGES = {
+    "quantized": "'model.tflite' is quantized already, so that there is no float model. Pass the PyTorch model.",
+    "nothing": "calibration: there are no samples; int8 scales come from typical inputs. "
+    "Pass calibration=[...], each item a tuple of the model's arguments.",
+    "empty": "calibration: there are no samples; int8 scales come from at least one. "
+    "Pass some typical inputs, each a tuple of the model's arguments.",
+    "shape": "calibration: sample 0 has torch.float32 [1, 3, 9, 9] for input 0; the example input is "
+    "torch.float32 [1, 3, 12, 12].",
+    "converter": "converter: the tensors inside NXP's programs can't be read. Leave it out: the layers lose the same to int8.",
+}
+
+
+@pytest.mark.parametrize("case", MESSAGES)
+def test_messages(case: str) -> None:
+    model: object = "model.tflite" if case == "quantized" else settled(0)
+    calibration = {"nothing": None, "empty": [], "shape": [(torch.zeros(1, 3, 9, 9),)]}.get(case, samples(0))
+    options = CompileOptions(converter="eiq" if case == "converter" else "open")
+    with pytest.raises(OpenNeutronError) as caught:
+        openneutron.accuracy(model, EXAMPLE, calibration=calibration, options=options)  # type: ignore[arg-type]
+    assert str(caught.value) == MESSAGES[case]
