@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench import calibration
+from openneutron.pytorch.quantizer.range_observers import _divergence
 
 
 def test_a_line_for_each_model() -> None:
@@ -18,4 +19,4 @@ def test_a_line_for_each_model() -> None:
 def test_what_loses_less_diverges_less() -> None:
     """An even distribution loses nothing by its reduction and everything by half its range."""
     even = np.ones(2048)
-    assert calibration._divergence(even, 2048) < 1e-9 < calibration._divergence(even, 1024)
+    assert _divergence(even, 2048) < 1e-9 < _divergence(even, 1024)

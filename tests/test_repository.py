@@ -74,8 +74,17 @@ LAYERS: dict[str, set[str]] = {
 """The parts of the package that each part may import; every part may import itself. Unlisted parts are above all of these."""
 
 ABOVE = {
-    "__main__", "api", "cli", "compat", "examples", "layer_accuracy", "model_explorer", "profiling", "pytorch", "report",
-}  # fmt: skip
+    "__main__",
+    "api",
+    "cli",
+    "compat",
+    "examples",
+    "layer_accuracy",
+    "model_explorer",
+    "profiling",
+    "pytorch",
+    "report",
+}
 
 BELOW_PYTORCH = ("torch", "torchao", "executorch")
 ALLOWED_OUTSIDE: dict[str, set[str]] = {

@@ -12,6 +12,8 @@ import pytest
 import openneutron
 
 EXPORTS = {
+    "accuracy",
+    "repair",
     "CompileOptions",
     "CustomDelegationOptions",
     "DataOptions",

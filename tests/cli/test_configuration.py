@@ -13,8 +13,8 @@ from tests.cli.conftest import Command
 
 KEYS = (
     "target, sram-budget, io-place, prefetch-constants, effort, check, profile, converter, converter-flags, calibration, "
-    "preprocess, sample-rate, calibration-samples, weights, operators-not-to-delegate, keep-float, channels-last, any-runtime, "
-    "cache, io-dtype, observer"
+    "preprocess, sample-rate, calibration-samples, weights, operators-not-to-delegate, keep-float, quantization, channels-last, "
+    "any-runtime, cache, io-dtype, observer"
 )
 
 
@@ -83,6 +83,10 @@ def test_a_path_is_relative_to_the_file(
             "1: sram-budget: '0.5' is no size above 0 and up to 4194303 in whole KiB. Write 287, 287KiB or 1.5MiB.",
         ),
         ('\neffort = "hgih"\n', "2: effort: 'hgih' is unknown; there are default, high. Did you mean 'high'?"),
+        (
+            'calibration = "loader.py:batches"\n',
+            "1: calibration: a function in a Python file is named on the command line alone, since it runs code.",
+        ),
         ("check = 1\n", "1: check: it is 1; it is true or false."),
         ("target = [1]\n", "1: target: it is [1]; it is a text."),
         ("keep-float = [true]\n", "1: keep-float: it is [True]; it is a text or a list of texts."),

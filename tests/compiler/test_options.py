@@ -15,7 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from openneutron.cli.options import parameters_of
+from openneutron.cli.parameters import of_flags
 from openneutron.compiler import CompileOptions
 from openneutron.converter import get
 from openneutron.errors import InvalidOptionError, InvalidTargetError
@@ -115,7 +115,7 @@ def test_one_declaration_makes_an_option() -> None:
     extended = with_flags(Extended(), ["--unroll=4", "--fuse"])
     assert extended == Extended(unroll=4, fuse=True)
     assert Extended.from_dict(extended.to_dict()) == extended
-    parameters = parameters_of(Extended)
+    parameters = of_flags(Extended)
     assert list(parameters) == [field.name for field in dataclasses.fields(Extended)]
 
     def command(**given: Any) -> None:

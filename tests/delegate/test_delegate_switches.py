@@ -31,14 +31,15 @@ RUNS = """
 import ctypes, sys
 import torch
 from pathlib import Path
-from openneutron.pytorch.run import delegate
+from openneutron.pytorch.run import compile_delegate, delegate
 from openneutron.simulator import simulator as library
 from tests.support.delegate_calls import method, plain, random_bytes
 from tests.support import programs
 
 library.LIBRARY = delegate.LIBRARY = Path(sys.argv[1])
 switches = ("-DNO_HEAP_USAGE=1", "-DNEUTRON_NPU_POWER_GATING", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
-delegate.FLAGS += switches
+compile_delegate.FLAGS += switches
+delegate.FLAGS = compile_delegate.FLAGS
 driver = library.library()
 changes = ctypes.c_int.in_dll(driver, "power_changes")
 assert changes.value == 1, changes.value

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -19,9 +19,10 @@ from openneutron.api.compile import check_for_tflite
 from openneutron.cache import opened
 from openneutron.cli import model_source, output
 from openneutron.cli.model_source import BuiltInModel, DataParameters, ExportedFile, LiteRTFile, ModelSource
+from openneutron.cli.parameters import of_fields, of_flags
 from openneutron.cli.standard_input import DASH
 from openneutron.errors import InvalidOptionError
-from openneutron.flags import Flag, flags_of
+from openneutron.flags import flags_of
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions, QuantizationOptions
 from openneutron.targets import Target
 
@@ -262,9 +263,9 @@ def takes_a_model(
     ``without`` are left out and keep their defaults. With ``evaluates`` the EvaluationParameters join them. With ``varies``
     each flag takes a text with several values; the command gets the texts by the names of the fields as ``texts``.
     """
-    model = _fields(ModelParameters)
-    compiler, quantizer = (_flags(options, varies) for options in OPTIONS)
-    evaluation = _fields(EvaluationParameters) if evaluates else {}
+    model = of_fields(ModelParameters)
+    compiler, quantizer = (of_flags(options, varies) for options in OPTIONS)
+    evaluation = of_fields(EvaluationParameters) if evaluates else {}
     taken = {"model": model.pop("model"), **evaluation, **compiler, **model, **quantizer}
     if several:
         taken["model"] = taken["model"].replace(annotation=MODELS)
@@ -337,67 +338,7 @@ def _without_those_of_pytorch(
 
 def configurable() -> dict[str, Parameter]:
     """Return the parameters that a configuration file may set, and those on the command line alone, by name."""
-    return {**parameters_of(CompileOptions), **_fields(ModelParameters), **parameters_of(QuantizationOptions)}
-
-
-def _flags(options: type, varies: bool) -> dict[str, Parameter]:
-    if not varies:
-        return parameters_of(options)
-    return {name: _varied(flag) for name, flag in flags_of(options).items()}
-
-
-def _varied(flag: Flag) -> Parameter:
-    """Return the parameter of a flag with several values in one text."""
-    declared = flag.declared
-    values = [*declared.choices, *(("yes", "no") if flag.is_switch else ())]
-    metavar = ",".join(values) or f"{declared.metavar}{',...' if declared.span is None else '..' + declared.metavar}"
-    made = typer.Option(flag.name, help=declared.help, metavar=metavar)
-    return Parameter(flag.field, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, made])
-
-
-def _fields(parameters: type) -> dict[str, Parameter]:
-    hints = get_type_hints(parameters, include_extras=True)
-    return {
-        item.name: Parameter(
-            item.name,
-            Parameter.KEYWORD_ONLY,
-            default=Parameter.empty if item.default is MISSING else item.default,
-            annotation=hints[item.name],
-        )
-        for item in fields(parameters)
-    }
-
-
-def parameters_of(options: type) -> dict[str, Parameter]:
-    """Return a typer parameter for each flag of an options class; the value of a flag that is not given is None, where
-    the flag is read from a text."""
-    return {name: _parameter(flag) for name, flag in flags_of(options).items()}
-
-
-def _parameter(flag: Flag) -> Parameter:
-    declared, default = flag.declared, flag.default
-    kind: Any = bool if flag.is_switch else str
-    spelled = f"{flag.name}/--no-{flag.name.removeprefix('--')}" if flag.is_switch else flag.name
-    made = typer.Option(spelled, help=declared.help, metavar=declared.metavar or None, show_default=not flag.is_switch)
-    if declared.choices:
-        choices = StrEnum("Choice", {choice.upper(): choice for choice in declared.choices})  # type: ignore[misc]
-        default = None if default is None else choices(default)
-        kind = choices | None
-    elif declared.read is not None:
-        default = None
-        made = typer.Option(flag.name, help=declared.help, metavar=declared.metavar, parser=_parser(flag))
-    return Parameter(flag.field, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, made])
-
-
-def _parser(flag: Flag) -> Callable[[str], Any]:
-
-    def parsed(text: str) -> Any:
-        try:
-            return flag.read(text)
-        except InvalidOptionError as error:
-            raise typer.BadParameter(str(error)) from error
-
-    return parsed
+    return {**of_flags(CompileOptions), **of_fields(ModelParameters), **of_flags(QuantizationOptions)}
 
 
 def names(given: Iterable[str] | None) -> tuple[str, ...]:

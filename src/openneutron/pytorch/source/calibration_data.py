@@ -25,7 +25,7 @@ class Calibrated:
     """The facts of the calibration that a compiled model keeps.
 
     ``preprocessing`` states the steps from a file to an input as text; empty where the samples had none. ``sample`` is the first
-    sample: the model's arguments in their order, None for those that are no tensors; empty without a calibration.
+    sample: the model's arguments in their order, None for those that are no tensors of NumPy's types; empty without a calibration.
     """
 
     preprocessing: str = ""
@@ -71,7 +71,10 @@ class Calibration:
 
 
 def _copied(leaf: Any) -> np.ndarray | None:
-    return leaf.detach().cpu().numpy().copy() if isinstance(leaf, torch.Tensor) else None
+    if not isinstance(leaf, torch.Tensor) or leaf.dtype is torch.bfloat16:  # NumPy has no such type
+        return None
+    copied: np.ndarray = leaf.detach().cpu().numpy().copy()
+    return copied
 
 
 @dataclass(frozen=True, slots=True, eq=False)

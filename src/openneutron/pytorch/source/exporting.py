@@ -234,13 +234,24 @@ def aten_graph(
                 module.training = training
     _check_results(program, name)
     graph_module = program.module(check_guards=False)
+    if _states(graph_module):
+        graph_module = program.run_decompositions({}).module(check_guards=False)
     assert isinstance(graph_module, GraphModule)
     _flatten_unknown_containers(graph_module)
-    names = [str(node.target) for node in graph_module.graph.find_nodes(op="get_attr") if is_state(node)]
+    names = _states(graph_module)
     state = {target: graph_module.get_buffer(target).detach().clone() for target in names}
     for target in names:
         _set_buffer(graph_module, target, state[target].clone())
     return AtenGraph(graph_module, given, extents, state)
+
+
+def _states(module: GraphModule) -> list[str]:
+    """Return the names of the buffers that the module changes.
+
+    ``run_decompositions({})`` takes nothing apart. It makes the changes copies at the end of the graph: quantization would
+    read a buffer that changes in between, or a view of one, before its change or as a constant.
+    """
+    return [str(node.target) for node in module.graph.find_nodes(op="get_attr") if is_state(node)]
 
 
 def _check_results(program: ExportedProgram, name: str) -> None:
