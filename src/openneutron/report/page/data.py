@@ -222,7 +222,7 @@ class LayerAccuracy:
 
 
 class Measured(Protocol):
-    """The accuracy of a layer, as ``openneutron.layer_accuracy`` measures it: the fields of LayerAccuracy. ``name`` may be a
+    """The accuracy of a layer, as ``openneutron.accuracy`` measures it: the fields of LayerAccuracy. ``name`` may be a
     module path or a node too."""
 
     @property
