@@ -17,8 +17,12 @@ from openneutron.compiler import OperatorReport, Report
 from openneutron.compiler.emit.course import StepReport
 from openneutron.compiler.emit.emit import MemoryItem
 from openneutron.diagnostics import OnCpu
+from openneutron.evaluation.results import PairResult
+from openneutron.profiling.profile import CpuProfile, OperatorProfile, Row
+from openneutron.report.accuracy import LayerAccuracy
 from openneutron.report.page.compare import Comparison
 from openneutron.report.page.data import ReportData
+from openneutron.report.repair import RepairReport
 from openneutron.report.summary import NOT_SHOWN, ConvertedSummary, Delegated
 from openneutron.targets import Number, Target
 from openneutron.timings import StepTime
@@ -40,6 +44,11 @@ def or_null(schema: Schema) -> Schema:
 def several(items: Schema) -> Schema:
     """Return the schema of an array."""
     return {"type": "array", "items": items}
+
+
+def by_name(value: Schema) -> Schema:
+    """Return the schema of an object whose keys are names."""
+    return {"type": "object", "additionalProperties": value}
 
 
 def record(fields: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
@@ -134,6 +143,28 @@ TARGET = record(
     }
 )
 
+LAYER_ACCURACY = record(
+    {**fields_of(LayerAccuracy, without=("calibrated", "seen")), "calibrated": several(NUMBER), "seen": several(NUMBER)}
+)
+PAIR = record(fields_of(PairResult))
+SWEEP_POINT = record(
+    {"options": {"type": "object"}, "state": TEXT},
+    {
+        "sram_bytes": WHOLE,
+        "modelled_cycles": WHOLE,
+        "modelled_ms": NUMBER,
+        "weights_bytes": WHOLE,
+        "file_bytes": WHOLE,
+        "operators": WHOLE,
+        "operators_on_npu": WHOLE,
+        "metric": or_null(TEXT),
+        "metrics": by_name(NUMBER),
+        "pairs": several(PAIR),
+        "least_sram_bytes": WHOLE,
+        "error": TEXT,
+    },
+)
+
 COMMANDS: dict[str, dict[str, Schema]] = {
     "compile": {**SUMMARY, "timings": TIMINGS},
     "run": {"file": TEXT, "npu": TEXT, "outputs": several(OUTPUT)},
@@ -145,6 +176,49 @@ COMMANDS: dict[str, dict[str, Schema]] = {
         "files": several(TEXT),
         "memory": {"type": "object", "additionalProperties": WHOLE},
     },
+    "profile": {
+        "file": TEXT,
+        "target": TEXT,
+        "clock_mhz": NUMBER,
+        "unit_of_time": TEXT,
+        "modelled_cycles": WHOLE,
+        "copy_cycles": WHOLE,
+        "overlapped_cycles": WHOLE,
+        "by": TEXT,
+        "rows": several(record(fields_of(Row))),
+        "operators": several(record(fields_of(OperatorProfile))),
+        "on_cpu": several(record(fields_of(CpuProfile))),
+    },
+    "accuracy": {
+        "model": TEXT,
+        "target": TEXT,
+        "samples": WHOLE,
+        "result_db": or_null(NUMBER),
+        "top_one": or_null(record({"float": NUMBER, "npu": NUMBER})),
+        "layers": several(LAYER_ACCURACY),
+    },
+    "evaluate": {
+        "model": TEXT,
+        "target": TEXT,
+        "data": TEXT,
+        "samples": WHOLE,
+        "metric": or_null(TEXT),
+        "sides": several(record({"side": TEXT, "title": TEXT, "metric": or_null(NUMBER), "right": or_null(WHOLE)})),
+        "pairs": several(PAIR),
+        "worst_classes": several(
+            record(
+                {
+                    "class": TEXT,
+                    "samples": WHOLE,
+                    "right": by_name(WHOLE),
+                    "taken_for": several(record({"class": TEXT, "samples": WHOLE})),
+                }
+            )
+        ),
+        "notes": several(TEXT),
+        "timings": record({"wall_seconds": NUMBER, "sides": by_name(NUMBER)}),
+    },
+    "sweep": {"model": TEXT, "table": TEXT, "points": several(SWEEP_POINT)},
     "report": fields_of(ReportData),
     "pareto": {"model": TEXT, "target": TEXT, "prefetch_constants": BOOLEAN, "points": several(POINT)},
     "disasm": {"file": TEXT, "programs": several(record({"name": TEXT, "listing": TEXT}))},
@@ -161,6 +235,12 @@ COMMANDS: dict[str, dict[str, Schema]] = {
         "works": BOOLEAN,
         "checks": several(record({"what": TEXT, "state": TEXT, "found": TEXT, "wanted": TEXT, "to_do": TEXT})),
     },
+    "demo": {
+        "test_images": WHOLE,
+        "correct": by_name(WHOLE),
+        "alike_on_npu_and_cpu": WHOLE,
+        "summary": record(SUMMARY),
+    },
 }
 """The fields of each command's output, beside ``schema_version`` and ``command``."""
 
@@ -170,9 +250,19 @@ SEVERAL_COMPILED: dict[str, Schema] = {
 """The fields of ``compile`` with several models."""
 
 
+REPAIRED = {
+    **fields_of(RepairReport, without=("quantization",)),
+    "quantization": {"type": "object"},
+    "is_reached": BOOLEAN,
+    "file": TEXT,
+}
+"""The fields of ``accuracy`` with --repair."""
+
+
 def schema() -> Schema:
     """Return the schema of the output of any command."""
-    shapes = [*COMMANDS.items(), ("compile", SEVERAL_COMPILED), ("report", fields_of(Comparison))]
+    others = [("compile", SEVERAL_COMPILED), ("report", fields_of(Comparison)), ("accuracy", REPAIRED)]
+    shapes = [*COMMANDS.items(), *others]
     first = {"schema_version": {"const": SCHEMA_VERSION}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -18,6 +18,8 @@ from openneutron.examples.demo.digits import Digits
 from openneutron.examples.demo.main_job import Outcome
 from openneutron.examples.demo.train import train
 from openneutron.pytorch.source.models.small import CifarNet
+from scripts.json_schema import schema
+from tests.support.json_schema import violations
 
 TRAINED, TESTED = 64, 12
 
@@ -73,6 +75,7 @@ def test_the_command_writes_the_network_and_names_the_next_commands(
     capsys.readouterr()
     assert openneutron_command(["demo", "--json", "--to", "elsewhere"]) == 0
     said = json.loads(capsys.readouterr().out)
+    assert list(violations(said, schema())) == []
     assert (said["test_images"], said["alike_on_npu_and_cpu"]) == (TESTED, TESTED)
     assert said["correct"] == outcome.correct() and said["summary"]["file"] == "elsewhere/cifarnet.pte"
 

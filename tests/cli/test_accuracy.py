@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from openneutron.cli import main
+from scripts.json_schema import schema
+from tests.support.json_schema import violations
 from tests.support.litert_files import mixed_file
 
 MODEL = """
@@ -37,6 +39,7 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_json_has_every_layer(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["accuracy", net, "--data", "net.py:samples", "--json", "--quiet"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert list(violations(found, schema())) == []
     assert (found["model"], found["samples"]) == (net, 6)
     assert set(found["top_one"]) == {"float", "npu"}
     assert {layer["name"] for layer in found["layers"]} == {"input_1", "0", "2"}
@@ -58,6 +61,7 @@ def test_a_repair_writes_a_file_that_compile_takes(net: str, capsys: pytest.Capt
     data = ["--calibration", "net.py:samples", "--quiet"]
     assert main(["accuracy", net, *data, "--repair", "20", "-o", "net.json", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert list(violations(found, schema())) == []
     assert found["file"] == "net.json"
     assert json.loads(Path("net.json").read_text()) == found["quantization"]
     assert main(["compile", net, *data, "--quantization", "net.json", "-o", "net.pte"]) == 0

@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import openneutron as package
 from openneutron import litert
+from openneutron.cli import app
 from openneutron.isa.kernel_selection import KernelSelection
 from scripts.json_schema import COMMANDS, schema
 from scripts.published_networks import cifarnet
@@ -23,6 +25,11 @@ def compiled(openneutron: Command, folder: Path) -> Path:
     openneutron("compile", "mixed.tflite", "-q")
     (folder / "whole.tflite").write_bytes(litert.write(cifarnet()))
     openneutron("compile", "whole.tflite", "-q")
+    openneutron("compile", "whole.tflite", "--profile", "-o", "profiled.tflite", "-q")
+    graph = cifarnet()
+    shape = graph[graph.inputs[0]].shape
+    samples = np.random.default_rng(0).integers(-128, 128, (3, *shape)).astype(np.int8)
+    np.savez(folder / "data.npz", input0=samples, labels=np.array([0, 1, 2]))
     (folder / "net.c").write_text(
         KernelSelection(f"OpenNeutron {package.__version__}", ("softmax_s8", "compare_s8:less")).text()
     )
@@ -33,6 +40,9 @@ ARGUMENTS = {
     "compile": ["mixed.tflite"],
     "run": ["mixed_neutron.tflite", "--random", "1"],
     "explain": ["mixed.tflite"],
+    "profile": ["profiled.tflite", "--random", "1"],
+    "evaluate": ["whole.tflite", "--data", "data.npz", "--workers", "1"],
+    "sweep": ["whole.tflite", "--sram-budget", "1,default", "--data", "data.npz", "--workers", "1"],
     "export": ["whole_neutron.tflite", "--to", "firmware"],
     "report": ["mixed.tflite"],
     "pareto": ["mixed.tflite"],
@@ -44,8 +54,13 @@ ARGUMENTS = {
 }
 
 
+ELSEWHERE = {"accuracy", "demo"}
+"""Commands with tests of their own, which compile PyTorch models."""
+
+
 def test_every_command_is_tried() -> None:
-    assert ARGUMENTS.keys() == COMMANDS.keys()
+    assert ARGUMENTS.keys() | ELSEWHERE == COMMANDS.keys()
+    assert {name.split()[0] for name in COMMANDS} == app.COMMANDS.keys()
 
 
 @pytest.mark.parametrize("command", [name for name in ARGUMENTS if name != "doctor"])
