@@ -29,10 +29,10 @@ PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
     $(shell find src runtime -type f -not -path '*/__pycache__/*' -not -name '*.so*')
 
 # git: the house rules ask it for the project's files. clang: a second compiler's warnings, and the fuzzer's sanitizers.
-# qemu-system-arm: the Cortex-M33 build runs too; qemu-user: so does the host library for aarch64. cmake and ninja come with
-# the Python packages.
+# nodejs: Netron's own scripts read our files. qemu-system-arm: the Cortex-M33 build runs too; qemu-user: so does the host
+# library for aarch64. cmake and ninja come with the Python packages.
 TOOLS := ca-certificates clang g++ g++-aarch64-linux-gnu gcc gcc-aarch64-linux-gnu gcc-arm-none-eabi git libclang-rt-dev \
-    libnewlib-arm-none-eabi qemu-system-arm qemu-user
+    libnewlib-arm-none-eabi nodejs qemu-system-arm qemu-user
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: help demo check test soak tools lint warnings cortex_m33 bench docs wheel dist lib generate clean distclean

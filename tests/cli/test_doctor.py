@@ -41,6 +41,12 @@ def test_requirements_are_the_packages_own() -> None:
     assert "scikit-learn" not in found and "pytest" not in found
 
 
+def test_packages_of_other_extras_are_not_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["numpy>=2", "torch==2.13.0; extra == 'pytorch'", 'ai-edge-model-explorer>=0.1; extra == "model-explorer"']
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: lines)
+    assert [item.name for item in checks.requirements()] == ["numpy", "torch"]
+
+
 def test_a_missing_package_and_a_wrong_version_say_what_to_do() -> None:
     wanted = [Requirement("no-such-package", ">=1", ""), Requirement("numpy", "==1.0", "pytorch")]
     missing, wrong = map(checks.package_check, wanted)

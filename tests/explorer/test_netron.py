@@ -17,17 +17,16 @@ from openneutron import litert
 from openneutron.litert.neutron_graph import OPERATOR_NAME
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import mixed_file
+from tests.support.tools import required
 
 SCRIPTS = ("base", "flatbuffers", "flexbuffers", "tflite", "tflite-schema", "zip")
-NODE = shutil.which("node")
 
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Netron's scripts as modules of node."""
     found = importlib.util.find_spec("netron")
-    if NODE is None or found is None or found.origin is None:
-        pytest.skip("node or netron is not installed")
+    assert found is not None and found.origin is not None
     folder = tmp_path_factory.mktemp("netron")
     for name in SCRIPTS:
         shutil.copy(Path(found.origin).with_name(f"{name}.js"), folder)
@@ -36,7 +35,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def seen(scripts: Path, file: Path) -> Any:
-    command = [str(NODE), str(Path(__file__).with_name("netron.mjs")), str(scripts), str(file)]
+    command = [required("node"), str(Path(__file__).with_name("netron.mjs")), str(scripts), str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -157,7 +157,7 @@ def requirements() -> list[Requirement]:
         lines = _declared(Path(__file__).parents[3] / "pyproject.toml")
     found = []
     for line in lines:
-        match = re.match(r"([\w.-]+)\s*([^;]*)(?:;.*extra\s*==\s*['\"](\w+)['\"])?", line)
+        match = re.match(r"([\w.-]+)\s*([^;]*)(?:;.*extra\s*==\s*['\"]([\w-]+)['\"])?", line)
         if match and match[3] in (None, "pytorch"):
             found.append(Requirement(match[1], match[2].strip(), match[3] or ""))
     return found
