@@ -94,7 +94,7 @@ def _next_steps(outcome: Outcome, folder: Path) -> Text:
         f"  {command} run {there}/cifarnet.pte --input {there}/x.npy\n"
         f"  {command} disasm {there}/cifarnet.pte\n\n"
         "With a network of your own, where my_model.py has a function make() that returns the module and its example inputs,\n"
-        "and images/ has typical inputs as .npy files:\n\n"
+        "and images/ has typical inputs, such as pictures:\n\n"
         f"  {command} explain my_model.py:make\n"
         f"  {command} compile my_model.py:make --calibration images/ -o my_model.pte",
     )

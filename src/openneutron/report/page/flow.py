@@ -69,6 +69,8 @@ def _of_pte(data: bytes, name: str) -> Flow:
     inputs: list[str] = []
     outputs: list[str] = []
     for method in pte.methods(data, name):
+        if not method.instructions:  # it returns a constant, such as a scale or the preprocessing
+            continue
         calls += _calls(method)
         inputs += (_value(method, index) for index in method.inputs)
         outputs += (_value(method, index) for index in method.outputs)
