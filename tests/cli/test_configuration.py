@@ -104,6 +104,12 @@ def test_a_wrong_key_or_value_names_its_line(
     assert refused("compile", "mixed.tflite") == f"{project}, line {int(number) + 1}:{rest}"
 
 
+def test_a_value_in_place_of_the_table(refused: Callable[..., str], folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("# tool.openneutron\n[tool]\nopenneutron = 3\n")
+    message = f"{folder}/pyproject.toml: 'openneutron' is 3; it must be a table of options."
+    assert refused("explain", "mixed.tflite") == message
+
+
 def test_a_file_that_is_no_toml(refused: Callable[..., str], folder: Path) -> None:
     (folder / "openneutron.toml").write_text("target = \n")
     assert refused("explain", "mixed.tflite") == (

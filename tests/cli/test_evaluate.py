@@ -63,7 +63,7 @@ def test_without_labels_the_command_says_so(openneutron: Command, labelled: Path
 
 def test_bad_input_is_one_clear_error(refused: Callable[..., str], labelled: Path) -> None:
     expected = {
-        (): "--data: there is none; a data set is needed. Give a folder, a .npz file or file.py:loader.",
+        (): "--data: it is missing; evaluate needs a data set. Give a folder, a .npz file or file.py:loader.",
         ("--data", "absent.npz"): "--data: 'absent.npz' does not exist.",
         ("--data", "colours.npz", "--metric", "top3"): (
             "metric: 'top3' is unknown. A metric is top1, top5, mse or file.py:function. Did you mean 'top5'?"

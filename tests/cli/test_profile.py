@@ -23,7 +23,7 @@ def profiled(openneutron: Command) -> Command:
 
 
 def recorded(file: str, runs: int = 1, time: int = 100) -> str:
-    """What the example of a bundle prints: each kernel call with its time."""
+    """Return the output of a bundle's example: each kernel call with its time."""
     rows = [
         f"{index},{program.header['microcode_crc']},{call},0,{time + step.operator}"
         for index, (_, program) in enumerate(package.load(file).programs)

@@ -23,7 +23,7 @@ open(sys.argv[1], "w").write(json.dumps(found))
 """
 
 TYPER = {"annotated_doc", "click", "openneutron", "shellingham", "typer"}
-"""What typer imports, by its release, before it converts a value."""
+"""The modules that typer imports, by its release, before it converts a value."""
 
 
 def imported(tmp_path: Path, *arguments: str) -> tuple[set[str], set[str]]:

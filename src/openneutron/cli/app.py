@@ -149,7 +149,7 @@ def run(arguments: Sequence[str] | None) -> int:
 
 
 def _named(words: Sequence[str]) -> list[str]:
-    """Return the command that is the first word; empty where it is none."""
+    """Return the first word where it names a command; otherwise an empty list."""
     return [word for word in words[:1] if word in COMMANDS]
 
 

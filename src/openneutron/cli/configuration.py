@@ -57,7 +57,7 @@ class Configuration:
 def found(folder: Path) -> Configuration | None:
     """Return the options of the nearest file, from a folder upwards; ``openneutron.toml`` precedes ``pyproject.toml``.
 
-    Raises InvalidOptionError where a file is no TOML or its table is none.
+    Raises InvalidOptionError where a file is not valid TOML, or has something else in place of the table.
     """
     for place in (folder, *folder.parents):
         for name, table in ((FILE, ""), (PROJECT, TABLE)):
@@ -70,6 +70,8 @@ def found(folder: Path) -> Configuration | None:
             values = _parsed(path, text)
             for part in table.split(".") if table else ():
                 values = values.get(part, {})
+                if not isinstance(values, dict):
+                    raise InvalidOptionError(f"{path}: '{part}' is {values!r}; it must be a table of options.")
             if values or not table:
                 return Configuration(path, table, values, text)
     return None

@@ -66,7 +66,7 @@ def evaluate_model(
     """
     if asked.evaluated.path is None:
         raise InvalidOptionError(
-            "--data: there is none; a data set is needed. Give a folder, a .npz file or file.py:loader."
+            "--data: it is missing; evaluate needs a data set. Give a folder, a .npz file or file.py:loader."
         )
     check(metric)
     with output.Steps(quiet) as steps:

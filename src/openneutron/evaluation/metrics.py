@@ -65,7 +65,7 @@ def usual(label: Any) -> str | None:
 
 
 def class_of(label: Any) -> int | None:
-    """Return the number of the class that a label is; None where it is none."""
+    """Return the class number of a label; None for a label of another kind."""
     if isinstance(label, np.ndarray) and label.ndim == 0:
         label = label.item()
     return int(label) if isinstance(label, numbers.Integral) and not isinstance(label, bool) else None

@@ -85,7 +85,7 @@ class _Pool:
         threading.Thread(target=self._feed, daemon=True).start()
 
     def next_place(self) -> int | None:
-        """Return the place of a shard that nobody evaluates, None where there is none."""
+        """Return the place of the next shard without a worker; None when every shard has one."""
         try:
             return self._places.get_nowait()
         except queue.Empty:

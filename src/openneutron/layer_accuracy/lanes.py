@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Any
@@ -193,13 +193,14 @@ def _plan(
     """Return what has to be run for all layers and results: a delegate call for the tensors inside of it, and the rest node by
     node."""
     inside = {place.quantize: part for part in parts for place in part.places}
-    sources: Callable[[Any], list[Any]] = lambda item: (  # noqa: E731
-        list(item.sources)
-        if isinstance(item, Observed)
-        else [inside[item]]
-        if item in inside
-        else [node for node in item.all_input_nodes if node not in constants]
-    )
+
+    def sources(item: Any) -> list[Any]:
+        if isinstance(item, Observed):
+            return list(item.sources)
+        if item in inside:
+            return [inside[item]]
+        return [node for node in item.all_input_nodes if node not in constants]
+
     waiting: list[Any] = [*quantized.graph.output_node().all_input_nodes, *(layer.quantize for layer in layers)]
     sorter: TopologicalSorter[Any] = TopologicalSorter()
     seen = set()

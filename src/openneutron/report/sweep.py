@@ -47,7 +47,7 @@ def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
 
 
 def metric_text(point: Facts, side: str) -> str:
-    """Return the metric of a side, in per cent where it is a share; empty where there is none."""
+    """Return the metric of a side, in per cent where it is a share; empty without a metric."""
     value = point.get("metrics", {}).get(side)
     if value is None:
         return ""

@@ -84,7 +84,7 @@ class Table:
             )
 
     def evaluation(self, name: str) -> Any:
-        """Return the evaluation of this name, None where there is none."""
+        """Return the evaluation of this name; None where the table does not have it."""
         found = self.connection.execute("SELECT result FROM evaluations WHERE name = ?", (name,)).fetchone()
         return None if found is None else json.loads(found[0])
 

@@ -106,7 +106,7 @@ def executorch_package() -> Path:
 
 
 def included(package: Path) -> Path | None:
-    """Return the delegate in the wheel for the executorch in ``package``; None where there is none for this one."""
+    """Return the wheel's delegate for the executorch in ``package``; None where the wheel has no delegate for this one."""
     if not INCLUDED.is_dir():
         return None
     path = INCLUDED / file_name(importlib.metadata.version("executorch"), package)
