@@ -24,7 +24,7 @@ from openneutron.report.page.compare import Comparison
 from openneutron.report.page.data import ReportData
 from openneutron.report.repair import RepairReport
 from openneutron.report.summary import NOT_SHOWN, ConvertedSummary, Delegated
-from openneutron.targets import Number, Target
+from openneutron.targets import Number
 from openneutron.timings import StepTime
 
 Schema = dict[str, Any]
@@ -101,6 +101,7 @@ SUMMARY: dict[str, Schema] = {
     "model": TEXT,
     "target": TEXT,
     "clock_mhz": NUMBER,
+    "assumed": several(TEXT),
     "operators": WHOLE,
     "whole": BOOLEAN,
     "operators_on_npu": WHOLE,
@@ -137,9 +138,14 @@ OUTPUT = record(
 )
 TARGET = record(
     {
-        **fields_of(Target, without=("clock", "sram", "costs", "latency_factors")),
-        "compiled_for": BOOLEAN,
-        "numbers": {"type": "object", "additionalProperties": record(fields_of(Number))},
+        **dict.fromkeys(("name", "title", "family", "hw_version", "host_core", "port"), TEXT),
+        **dict.fromkeys(("units", "pipelines", "macs"), WHOLE),
+        **dict.fromkeys(("compiled_for", "subsystem"), BOOLEAN),
+        "obstacle": or_null(TEXT),
+        **dict.fromkeys(("boards", "assumed"), several(TEXT)),
+        "numbers": by_name(record(fields_of(Number))),
+        "words": by_name(record({"value": several(TEXT), "source": TEXT})),
+        "limits": by_name(NUMBER),
     }
 )
 

@@ -67,9 +67,13 @@ class CompileOptions:
     """
 
     target: str = option(
-        targets.DEFAULT, "The chip; see `openneutron targets`.", metavar="NAME", check=_check_target, in_text=False
+        targets.DEFAULT,
+        "The chip, see `openneutron targets`, or the path of its .toml file.",
+        metavar="NAME",
+        check=_check_target,
+        in_text=False,
     )
-    """The name of the chip."""
+    """The name of the chip, or the path of its file (docs/how-to/add-a-chip.md)."""
 
     sram_budget: int | None = option(
         None,

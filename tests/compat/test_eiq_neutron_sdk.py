@@ -43,18 +43,17 @@ def context(**options: bool) -> neutron_converter.CompilationContext:
 
 def test_targets() -> None:
     assert [target.name for target in neutron_library_utils.getNeutronTargets()] == [
-        "imxrt700",
-        "mcxn94x",
-        "mcxn54x",
-        "imx95",
         "imx943",
+        "imx95",
+        "imx952",
+        "imxrt700",
+        "mcxn54x",
+        "mcxn94x",
     ]
     assert neutron_library_utils.isNeutronTarget("imx95") and not neutron_library_utils.isNeutronTarget("imx")
     npu = neutron_converter.getNeutronTarget("imxrt700").npu
     assert (npu.subsystem, npu.numUnits, npu.numPipes, npu.numMacs, npu.hwVersion) == (False, 1, 8, 8, 2)
-    with pytest.raises(
-        InvalidTargetError, match=r"^Target `imx` is not a valid target\. Must be one of `\['imxrt700', "
-    ):
+    with pytest.raises(InvalidTargetError, match=r"^Target `imx` is not a valid target\. Must be one of `\['imx943', "):
         neutron_converter.getNeutronTarget("imx")
 
 

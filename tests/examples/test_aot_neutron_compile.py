@@ -100,7 +100,8 @@ def test_without_flags_the_model_is_compiled_for_the_cpu(tmp_path: Path) -> None
         ),
         (
             ["-m", "mul", "--target", "imx95"],
-            "Target `imx95` is not a neutron-C target. Only MCU targets are supported at the moment.",
+            "Target `imx95` is not a neutron-C target. Only MCU targets are supported at the moment: the NPU works on a memory of its own, "
+            "and this compiler does not move tiles between DDR and that memory. Choose one of `['imxrt700', 'mcxn54x', 'mcxn94x']`.",
         ),
     ],
 )

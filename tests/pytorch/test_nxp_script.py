@@ -106,7 +106,8 @@ def test_the_target() -> None:
     with pytest.raises(ValueError, match=r"^Target `imx95` is not a neutron-C target\. Only MCU targets are supported"):
         NeutronTargetSpec("imx95")
     with pytest.raises(
-        InvalidTargetError, match=r"^Target `x` is not a valid target\. Must be one of `\['imxrt700'\]`\.$"
+        InvalidTargetError,
+        match=r"^Target `x` is not a valid target\. Must be one of `\['imxrt700', 'mcxn54x', 'mcxn94x'\]`, or the path",
     ):
         NeutronTargetSpec("x")
 

@@ -3,49 +3,77 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from openneutron import targets
 from openneutron.cli import output
 from openneutron.targets import Number, Target
+from openneutron.targets.target import Words
 
 
 def show_targets(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A chip, or the path of its .toml file; default: all chips.")
+    ] = None,
     as_json: output.AsJson = False,
 ) -> None:
-    """List the chips with their numbers."""
+    """List the chips, or the facts about one chip with their sources."""
+    shown = [targets.described(each) for each in ([name] if name else targets.KNOWN)]
+    table = _all(shown) if name is None else _one(shown[0])
+    output.show(table, "targets", {"targets": [_as_dict(target) for target in shown]}, as_json)
+
+
+def _columns(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2))
-    table.add_column("target", style="cyan", no_wrap=True)
-    table.add_column("chip")
-    table.add_column("MACs per cycle", justify="right")
-    table.add_column("clock", justify="right", no_wrap=True)
-    table.add_column("SRAM", justify="right", no_wrap=True)
-    table.add_column("compiled for", overflow="fold")
-    for target in targets.KNOWN.values():
+    for index, heading in enumerate(headings):
+        table.add_column(heading, style=None if index else "cyan", no_wrap=not index, overflow="fold")
+    return table
+
+
+def _all(shown: list[Target]) -> Table:
+    table = _columns("target", "chip", "MACs per cycle", "clock", "memory", "assumed facts", "compiled for")
+    for target in shown:
         table.add_row(
             target.name,
             target.title,
-            str(target.macs_per_cycle or "unknown"),
-            _number(target.clock),
-            _number(target.sram),
+            f"{target.macs_per_cycle:,}",
+            str(target.clock),
+            str(target.sram),
+            target.assumption.partition(" facts")[0],
             "yes" if target.obstacle is None else f"no: it {target.obstacle}",
         )
-    output.show(table, "targets", {"targets": [_as_dict(target) for target in targets.KNOWN.values()]}, as_json)
+    return table
 
 
-def _number(number: Number) -> str:
-    return f"{number.value:,g} {number.unit}" if number.value else "unknown"
+def _one(target: Target) -> Group:
+    table = _columns("fact", "value", "meaning", "source")
+    for place, entry, fact in target.facts():
+        table.add_row(place, str(fact), entry.doc, fact.source)
+    for name, limit in target.limits:
+        table.add_row(f"limits.{name}", str(limit), "limit of NXP's converter", limit.source)
+    lines = [
+        Text.assemble((target.name, "bold"), f"  {target.title}, {target.family}, generation {target.hw_version}"),
+        Text(f"Host core {target.host.core}; C port {target.port.name or 'none'}"),
+        Text(
+            f"Copies: {'; '.join(f'{item.name}, {item.source} to {item.destination}' for item in target.copy_engines)}"
+        ),
+        Text(f"{target.assumption}; the others are published, secondary, or fitted to published figures."),
+    ]
+    if target.obstacle is not None:
+        lines.append(Text(f"Not compiled for: it {target.obstacle}"))
+    return Group(*lines, "", table)
 
 
 def _as_dict(target: Target) -> dict[str, Any]:
-    numbers = {"clock": target.clock, "sram": target.sram}
-    if target.costs is not None:
-        numbers |= {name: getattr(target.costs, name) for name in target.costs.__dataclass_fields__}
     return {
         "name": target.name,
         "title": target.title,
+        "family": target.family,
         "compiled_for": target.obstacle is None,
         "obstacle": target.obstacle,
         "subsystem": target.subsystem,
@@ -53,8 +81,19 @@ def _as_dict(target: Target) -> dict[str, Any]:
         "pipelines": target.pipelines,
         "macs": target.macs,
         "hw_version": target.hw_version,
+        "host_core": target.host.core,
+        "port": target.port.name,
+        "boards": list(target.port.boards),
         "numbers": {
-            name: {"value": number.value, "unit": number.unit, "source": number.source}
-            for name, number in numbers.items()
+            place: {"value": fact.value, "unit": fact.unit, "source": fact.source}
+            for place, _, fact in target.facts()
+            if isinstance(fact, Number)
         },
+        "words": {
+            place: {"value": list(fact.value), "source": fact.source}
+            for place, _, fact in target.facts()
+            if isinstance(fact, Words)
+        },
+        "limits": {name: limit.value for name, limit in target.limits},
+        "assumed": list(target.assumed),
     }

@@ -172,8 +172,8 @@ def _source(part: CompiledPartition, number: int, quantized: GraphModule, names:
 
 
 def _programs(graph: Graph, places: Sequence[Place], target: Target) -> tuple[tuple[Simulator, tuple[Place, ...]], ...]:
-    options = CompileOptions(target=target.name, io_place=CALLER)
-    target = replace(target, sram=replace(target.sram, value=ENDLESS_KIB))
+    options = CompileOptions(io_place=CALLER)
+    target = target.with_sram(ENDLESS_KIB)
     tensors = list(dict.fromkeys(place.value.tensor for place in places))
     made = []
     for start in range(0, len(tensors), MOST_OUTPUTS):

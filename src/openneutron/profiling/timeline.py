@@ -57,7 +57,6 @@ def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start:
     ``layers`` are the operators' names. One transfer follows the other, and a copy begins when its FETCH is reached. The last
     slice of the host or the NPU ends with the cycles that a summary calls overlapped.
     """
-    assert target.costs is not None, f"{target.name} has no cost constants"
     issue = int(target.costs.issue_cycles.value)
     made: list[Slice] = []
     now = copied = start

@@ -53,8 +53,9 @@ class LoadedSummary:
     def target(self) -> Target | None:
         """Return the target chip; None where this version does not know it."""
         wanted = {program.header["target"] for program in self.programs}
-        known = (target for name, target in targets.KNOWN.items() if {zlib.crc32(name.encode())} == wanted)
-        return next(known, None)
+        known = (name for name in targets.KNOWN if {zlib.crc32(name.encode())} == wanted)
+        name = next(known, None)
+        return None if name is None else targets.described(name)
 
     @property
     def cycles(self) -> int:

@@ -128,9 +128,14 @@ class Summary:
 
     @property
     def weights_fit(self) -> bool:
-        """Return whether the chip's SRAM holds all data it must hold; always true where constants are fetched."""
+        """Return whether the NPU reads all weights without copies that the program does not make: the chip's SRAM holds them beside a
+        run, they are fetched, or the NPU reads the memory that they are in."""
         fetched = any(part.report.fetched_bytes for part in self.partitions)
-        return fetched or self.weights_bytes + self.sram_bytes <= int(self.target.sram.value * 1024)
+        return (
+            fetched
+            or self.target.reads_constants_in_place
+            or self.weights_bytes + self.sram_bytes <= int(self.target.sram.value * 1024)
+        )
 
     def implied_copy_cycles(self, part: PartitionSummary) -> int:
         """Return the cycles of copying the weights of ``part`` from flash in each inference; 0 where the SRAM holds
@@ -200,6 +205,7 @@ class Summary:
             "model": self.model,
             "target": self.target.name,
             "clock_mhz": self.target.clock.value,
+            "assumed": list(self.target.assumed),
             "operators": self.operators,
             "whole": self.whole,
             "operators_on_npu": self.operators_on_npu,

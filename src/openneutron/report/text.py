@@ -17,6 +17,7 @@ from openneutron.diagnostics import Fallback, OnCpu
 from openneutron.options import DEFAULT_EFFORT
 from openneutron.report.fitted import NAME_WIDTH, Column, FittedTable, facts, short_name
 from openneutron.report.summary import PartitionSummary, Summary, folded
+from openneutron.targets import Target
 from openneutron.timings import Timings
 
 SHOWN_ON_CPU = 12
@@ -124,6 +125,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
                 f"{duration_text(summary.milliseconds)} at {clock}, modelled{besides}; "
                 f"{' to '.join(map(duration_text, summary.band))} expected on the chip",
             ),
+            ("Assumed", _assumed_text(summary.target)),
             ("Copies", _copies_text(summary)),
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
             ("Bound by", _bound_text(summary)),
@@ -149,6 +151,11 @@ def _macs_text(summary: Summary) -> str:
     return f"{count_text(in_all)}, {_share(summary.cpu_macs / in_all)} of them on the CPU"
 
 
+def _assumed_text(target: Target) -> str:
+    """Return the number of facts about the chip that are assumed; empty where none is."""
+    return f"{target.assumption}; `openneutron targets` lists them" if target.assumed else ""
+
+
 def _bound_text(summary: Summary) -> str:
     """Return the shares of the kernel calls' time by bottleneck."""
     spent = Counter[str]()
@@ -163,11 +170,10 @@ def _bound_text(summary: Summary) -> str:
 def _stripes_text(summary: Summary) -> str:
     """Return the number of calls in stripes and the cost of their issue, where there are any."""
     striped = [item for part in summary.partitions for item in part.report.operators if item.stripes > 1]
-    costs = summary.target.costs
-    if not striped or costs is None:
+    if not striped:
         return ""
     runs = sum(item.stripes for item in striped)
-    more = summary.target.milliseconds((runs - len(striped)) * int(costs.issue_cycles.value))
+    more = summary.target.milliseconds((runs - len(striped)) * int(summary.target.costs.issue_cycles.value))
     return f"{plural(len(striped), 'kernel call')} in {runs} stripes, which saves memory and takes {duration_text(more)} more"
 
 

@@ -1,45 +1,75 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chips: one file each, every number with its source."""
+"""Chips: one TOML file each, every number with its source."""
 
 from __future__ import annotations
 
 import difflib
-import importlib
-import pkgutil
+from functools import lru_cache
+from pathlib import Path
 
 from openneutron.errors import InvalidTargetError
-from openneutron.targets.imxrt700 import IMXRT700
-from openneutron.targets.target import Costs, Number, Target
+from openneutron.targets.target import Number, Target
 
+KNOWN: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "chips").glob("*.toml"))}
+"""The files of the chips that come with this package, by name."""
 
-def all_targets() -> dict[str, Target]:
-    """Return the TARGETS of every file of this package, by name."""
-    files = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "target")
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in files]
-    return {target.name: target for module in modules for target in module.TARGETS}
-
-
-KNOWN: dict[str, Target] = all_targets()
-
-DEFAULT = IMXRT700.name
+DEFAULT = "imxrt700"
 """The target where none is specified: the one that ExecuTorch's NXP backend compiles for."""
+
+SUFFIX = ".toml"
+"""A target with this end is the path of a file."""
 
 
 def names() -> list[str]:
-    """Return the targets this project compiles for."""
-    return [name for name, target in KNOWN.items() if target.obstacle is None]
+    """Return the known targets that this project compiles for."""
+    return [name for name in KNOWN if described(name).obstacle is None]
+
+
+def described(name: str) -> Target:
+    """Return the target of this name, or in this file, even if it can't be compiled for.
+
+    Raises InvalidTargetError where the name is unknown, or the file has a mistake.
+    """
+    if name.endswith(SUFFIX):
+        path = Path(name)
+        found = _read(path, _state(path))
+        if found.name in KNOWN:
+            raise InvalidTargetError(
+                f"{name}: '{found.name}' is the name of a chip that comes with OpenNeutron. Give the chip another name."
+            )
+        return found
+    if name not in KNOWN:
+        near = difflib.get_close_matches(name, KNOWN, 1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise InvalidTargetError(
+            f"Target `{name}` is not a valid target. Must be one of `{names()}`, or the path of a .toml file.{hint}"
+        )
+    return _read(KNOWN[name], _state(KNOWN[name]))
 
 
 def get(name: str) -> Target:
-    """Return the target of this name. Raises InvalidTargetError where it is unknown or not one that can be compiled for."""
-    target = KNOWN.get(name)
-    if target is None:
-        near = difflib.get_close_matches(name, KNOWN, 1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise InvalidTargetError(f"Target `{name}` is not a valid target. Must be one of `{names()}`.{hint}")
+    """Return the target of this name, or in this file. Raises InvalidTargetError where it is unknown or can't be compiled for."""
+    target = described(name)
     if target.obstacle is not None:
-        raise InvalidTargetError(f"Target `{name}` {target.obstacle}")
+        raise InvalidTargetError(f"Target `{name}` {target.obstacle} Choose one of `{names()}`.")
     return target
 
 
-__all__ = ["DEFAULT", "KNOWN", "Costs", "Number", "Target", "get", "names"]
+def _state(path: Path) -> tuple[int, int]:
+    """Return what changes with a file's contents; zeros where the file is absent."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path, _state_of_file: tuple[int, int]) -> Target:
+    # Imported on use: only a compile, and not every command, needs a chip.
+    from openneutron.targets.chip_file import read_chip
+
+    return read_chip(path)
+
+
+__all__ = ["DEFAULT", "KNOWN", "Number", "Target", "described", "get", "names"]

@@ -1,62 +1,285 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The facts about a chip. Every number carries its source."""
+"""The facts about a chip. Every fact carries its source.
+
+A chip is one TOML file (``chips/*.toml``, or a user's own). Its tables and entries are the fields of the classes here, so that
+reader, listing and documentation need no list of their own.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+KINDS: Mapping[str, str] = {
+    "published": "stated by NXP, or in NXP's BSD-licensed sources in ExecuTorch",
+    "secondary": "product pages and articles",
+    "fitted": "computed so that the model meets published figures",
+    "assumed": "not published; a plausible value, to be replaced when something is measured",
+}
+"""The first word of a source, and its meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A figure with its unit and where it comes from: "published", "secondary", "fitted" or "assumed", and by whom."""
+    """A figure with its unit and its source: a word of KINDS, a colon, and by whom or why."""
 
     value: float
     unit: str
     source: str
 
+    @property
+    def kind(self) -> str:
+        """Return the first word of the source."""
+        return self.source.partition(":")[0]
+
     def __str__(self) -> str:
-        return f"{self.value:g} {self.unit}"
+        return f"{self.value:,g} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Names, such as data types, with their source."""
+
+    value: tuple[str, ...]
+    source: str
+
+    @property
+    def kind(self) -> str:
+        """Return the first word of the source."""
+        return self.source.partition(":")[0]
+
+    def __str__(self) -> str:
+        return ", ".join(self.value) or "none"
+
+
+Fact = Number | Words
+
+_ENTRY = "entry"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The declaration of a fact: what it states, its unit, and the values that it can have.
+
+    ``choices``: the words of a fact of words; empty for a number. ``is_whole`` numbers have no fraction.
+    """
+
+    doc: str
+    unit: str = ""
+    is_whole: bool = False
+    least: float = 0.0
+    choices: tuple[str, ...] = ()
+
+
+def number(doc: str, unit: str = "", least: float = 0.0, is_whole: bool = False) -> Mapping[str, Entry]:
+    """Return the metadata of a field for a number that is at least ``least``."""
+    return {_ENTRY: Entry(doc, unit, is_whole, least)}
+
+
+def count(doc: str, unit: str = "") -> Mapping[str, Entry]:
+    """Return the metadata of a field for a whole number above 0."""
+    return number(doc, unit, 1, True)
+
+
+def words(doc: str, *choices: str) -> Mapping[str, Entry]:
+    """Return the metadata of a field for words, each of them one of ``choices``."""
+    return {_ENTRY: Entry(doc, choices=choices)}
+
+
+def entries(table: type) -> dict[str, Entry]:
+    """Return the declared facts of a class by name."""
+    return {item.name: item.metadata[_ENTRY] for item in fields(table) if _ENTRY in item.metadata}
+
+
+INT8, INT16 = "int8", "int16"
+
+
+@dataclass(frozen=True, slots=True)
+class Npu:
+    """The compute units. A pipeline computes one dot product of ``macs`` products in a cycle; all pipelines share one operand."""
+
+    units: Number = field(metadata=count("NPU cores"))
+    pipelines: Number = field(metadata=count("pipelines of a core, which compute outputs in parallel"))
+    macs: Number = field(metadata=count("multipliers of a pipeline, which share a dot product"))
+    accumulators: Number = field(
+        metadata=count("32-bit accumulators of a pipeline; so many outputs reuse a loaded weight")
+    )
+    clock: Number = field(metadata=number("clock", "MHz", 1))
+    data_types: Words = field(
+        metadata=words("types of activations that the multipliers accept; weights are int8", INT8, INT16)
+    )
+    int16_passes: Number = field(
+        metadata=number("cycles of a product of an int16 activation over that of an int8 one", "times", 1)
+    )
+
+
+ACTIVATIONS, CONSTANTS, NPU, HOST = "activations", "constants", "npu", "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A level of the memory hierarchy."""
+
+    name: str
+    holds: Words = field(metadata=words("contents that the compiler places here", ACTIVATIONS, CONSTANTS))
+    size: Number = field(metadata=number("size", "KiB", 1))
+    bandwidth: Number = field(
+        metadata=number("bytes that the NPU reads in a cycle, or the host where the NPU cannot", "bytes/cycle", 0.01)
+    )
+    latency: Number = field(metadata=number("cycles from a request to its first byte", "cycles"))
+    alignment: Number = field(metadata=count("alignment of buffers", "bytes"))
+    readers: Words = field(metadata=words("who reads it", NPU, HOST))
+    writers: Words = field(metadata=words("who writes it", NPU, HOST))
+
+
+SYNCHRONOUS, BACKGROUND = "synchronous", "background"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyEngine:
+    """An agent that copies between two memories. ``source`` and ``destination`` are names of memories."""
+
+    name: str
+    source: str
+    destination: str
+    channels: Number = field(metadata=count("copies that can be under way"))
+    mode: Words = field(metadata=words("whether the host waits for a copy", SYNCHRONOUS, BACKGROUND))
+    rate: Number = field(metadata=number("bytes copied in a cycle of the NPU", "bytes/cycle", 0.001))
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The core that runs the driver, and the operators that stay on the CPU."""
+
+    core: str
+    clock: Number = field(metadata=number("clock", "MHz", 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Constants of the cost model (compiler/cost/cycles.py)."""
 
-    issue_cycles: Number
-    """The host core's cycles for each kernel call."""
-    elementwise_bytes: Number
-    """Bytes of output per cycle of kernels that only move or rescale values."""
-    softmax_cycles: Number
-    """Cycles per element of a softmax."""
-    flash_bytes: Number
-    """Bytes per cycle copied from flash to SRAM."""
-    error: Number
-    """The largest difference of a modelled latency from a measured one, either way, in parts of the measured one."""
+    issue_cycles: Number = field(metadata=number("the host core's cycles for each kernel call", "cycles"))
+    elementwise_bytes: Number = field(
+        metadata=number("bytes of output of kernels that only move or rescale values", "bytes/cycle", 1, is_whole=True)
+    )
+    softmax_cycles: Number = field(metadata=number("cycles of a softmax", "cycles/element"))
+    error: Number = field(
+        metadata=number("the largest difference of a modelled latency from a measured one, in parts of the latter", "%")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """The C port for the chip's host core. ``name`` is that of ``openneutron export --port``; empty: there is none."""
+
+    name: str
+    boards: tuple[str, ...]
+
+
+NEUTRON_C, NEUTRON_S = "Neutron-C", "Neutron-S"
+FAMILIES = (NEUTRON_C, NEUTRON_S)
+"""Neutron-C: the host issues every kernel call. Neutron-S: the NPU has a controller, a memory of its own and a data mover."""
+
+GENERATIONS = ("N1", "N3")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A chip with a Neutron NPU.
 
-    ``subsystem`` is true for Neutron-S (an NPU with a controller of its own); the fields down to ``hw_version`` are those
-    ExecuTorch's NXP backend shows. ``obstacle``: the reason why this project does not compile for the chip; None: it does.
+    ``limits`` are the limits of NXP's own converter, with their names; this compiler has limits of its own (docs/supported-ops.md).
     """
 
     name: str
     title: str
-    subsystem: bool
-    units: int
-    pipelines: int
-    macs: int
+    family: str
     hw_version: str
-    clock: Number
-    sram: Number
-    costs: Costs | None
-    obstacle: str | None = None
+    npu: Npu
+    memories: tuple[Memory, ...]
+    copy_engines: tuple[CopyEngine, ...]
+    host: Host
+    costs: Costs
+    port: Port
+    limits: tuple[tuple[str, Number], ...] = ()
+
+    # Facts of the fields above that the stages of the compiler ask for often; cycles are those of ``clock``, ``sram`` is the size of
+    # the memory that holds activations, ``copy_engine`` copies constants there.
+    subsystem: bool = field(init=False, repr=False, compare=False)
+    units: int = field(init=False, repr=False, compare=False)
+    pipelines: int = field(init=False, repr=False, compare=False)
+    macs: int = field(init=False, repr=False, compare=False)
+    clock: Number = field(init=False, repr=False, compare=False)
+    arena_memory: Memory = field(init=False, repr=False, compare=False)
+    sram: Number = field(init=False, repr=False, compare=False)
+    copy_engine: CopyEngine = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        arena = next(memory for memory in self.memories if ACTIVATIONS in memory.holds.value)
+        engine = next(engine for engine in self.copy_engines if engine.destination == arena.name)
+        derived = {
+            "subsystem": self.family == NEUTRON_S,
+            "units": int(self.npu.units.value),
+            "pipelines": int(self.npu.pipelines.value),
+            "macs": int(self.npu.macs.value),
+            "clock": self.npu.clock,
+            "arena_memory": arena,
+            "sram": arena.size,
+            "copy_engine": engine,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     @property
     def macs_per_cycle(self) -> int:
+        """Return the number of all multipliers."""
         return self.units * self.pipelines * self.macs
+
+    @property
+    def reads_constants_in_place(self) -> bool:
+        """Return whether the NPU reads a memory of constants other than the one that holds activations."""
+        return any(
+            CONSTANTS in memory.holds.value and NPU in memory.readers.value
+            for memory in self.memories
+            if memory is not self.arena_memory
+        )
+
+    @property
+    def obstacle(self) -> str | None:
+        """Return the reason why this project does not compile for the chip; None: it does."""
+        if self.subsystem:
+            return (
+                "is not a neutron-C target. Only MCU targets are supported at the moment: the NPU works on a memory of its own, and "
+                "this compiler does not move tiles between DDR and that memory."
+            )
+        return None
+
+    def with_sram(self, size_kib: float) -> Target:
+        """Return the target with another size of the memory that holds activations."""
+        arena = self.arena_memory
+        larger = replace(arena, size=replace(arena.size, value=size_kib))
+        return replace(self, memories=tuple(larger if memory is arena else memory for memory in self.memories))
+
+    def facts(self) -> Iterator[tuple[str, Entry, Fact]]:
+        """Yield every fact with its place, such as ``npu.clock`` or ``memory sram: size``, and its declaration."""
+        parts: list[tuple[str, Any]] = [("npu.", self.npu)]
+        parts += [(f"memory {memory.name}: ", memory) for memory in self.memories]
+        parts += [(f"copies by {engine.name}: ", engine) for engine in self.copy_engines]
+        parts += [("host.", self.host), ("costs.", self.costs)]
+        for place, part in parts:
+            for name, entry in entries(type(part)).items():
+                yield f"{place}{name}", entry, getattr(part, name)
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Return the places of the facts that are assumed."""
+        return tuple(place for place, _, fact in self.facts() if fact.kind == "assumed")
+
+    @property
+    def assumption(self) -> str:
+        """Return the number of assumed facts, in words."""
+        return f"{len(self.assumed)} of {sum(1 for _ in self.facts())} facts about {self.name} are assumed"
 
     def milliseconds(self, cycles: float) -> float:
         """Return the time of so many cycles at the NPU's clock."""
@@ -64,6 +287,5 @@ class Target:
 
     def band(self, cycles: float) -> tuple[float, float]:
         """Return the milliseconds from which so many modelled cycles are off by no more than the error, the least and the most."""
-        assert self.costs is not None, f"{self.name} has no cost constants"
         time, share = self.milliseconds(cycles), self.costs.error.value / 100
         return time / (1 + share), time / (1 - share)

@@ -121,17 +121,14 @@ def _output_bytes(call: KernelCall, rows: int) -> int:
 
 
 def _moved(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
-    assert target.costs is not None
     return Cost(-(-_output_bytes(call, rows) // int(target.costs.elementwise_bytes.value)))
 
 
 def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> Cost:
-    assert target.costs is not None
     return Cost(int(_output_elements(call, rows) * target.costs.softmax_cycles.value), parallel="nothing")
 
 
 def _unknown(call: KernelCall, _work: Work, target: Target, _rows: int) -> Cost:
-    assert target.costs is not None
     elements = sum(math.prod(view.extents) for view in call.views.values())
     return Cost(int(elements * target.costs.softmax_cycles.value), parallel="nothing")
 
@@ -152,7 +149,6 @@ RULES: Mapping[CostClass, CostRule] = {
 
 def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost:
     """Return the cost of one kernel call that computes ``rows`` of its output's rows (all of them by default)."""
-    assert target.costs is not None, f"{target.name} has no cost constants"
     work, rows = call.traits.cost, call.views["output"].extents[1] if rows is None else rows
     return replace(RULES[work.kind](call, work, target, rows), issue_cycles=int(target.costs.issue_cycles.value))
 
@@ -169,8 +165,7 @@ def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:
 
 def fetch_cycles(size_bytes: int, target: Target) -> int:
     """Return the cycles of a copy from flash to SRAM."""
-    assert target.costs is not None
-    return int(size_bytes / target.costs.flash_bytes.value)
+    return int(size_bytes / target.copy_engine.rate.value)
 
 
 ISSUE, MEMORY, COMPUTE = "issue", "memory", "compute"

@@ -20,7 +20,7 @@ from openneutron.compiler.select.select import Selection
 from openneutron.errors import BudgetError, InvalidOptionError, Suggestions
 from openneutron.ir import Graph
 from openneutron.options import ARENA, CALLER, CompileOptions
-from openneutron.targets import Target
+from openneutron.targets import DEFAULT, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +195,13 @@ class Tasks:
 
     selected: Sequence[Selection]
     kept: bool = False
-    _made: dict[tuple[str, CompileOptions], list[Task]] = field(init=False, default_factory=dict)
+    _made: dict[tuple[Target, CompileOptions], list[Task]] = field(init=False, default_factory=dict)
 
     def of(self, target: Target, options: CompileOptions) -> list[Task]:
         """Return a task for each selection."""
-        options = replace(options, target=target.name, sram_budget=None, check=False, profile=False)
-        key = (target.name, options)
+        # The options' name of the target may be that of another one, whose numbers are not those of ``target``.
+        options = replace(options, target=DEFAULT, sram_budget=None, check=False, profile=False)
+        key = (target, options)
         tasks = self._made.get(key) or [Task(calls, storages, target, options) for storages, calls in self.selected]
         if self.kept:
             self._made[key] = tasks

@@ -22,8 +22,8 @@ class NeutronHWVersion(Enum):
 class NeutronTargetSpec:
     """The properties of a target, selected by name; the default is ``targets.DEFAULT``.
 
-    ``neutron_target`` is the row of ``openneutron.targets``. Raises InvalidTargetError (a ValueError) for a name that is
-    unknown or not compiled for. ``neutron_converter_flavor`` (ExecuTorch 1.0 had it) changes nothing, and a warning says so.
+    A chip's file is selected by its path. ``neutron_target`` has the facts of ``openneutron.targets``. Raises InvalidTargetError
+    (a ValueError) for a name that is unknown or not compiled for. ``neutron_converter_flavor`` (ExecuTorch 1.0 had it) changes nothing, and a warning says so.
 
     >>> NeutronTargetSpec("imxrt700").get_num_macs()
     8
@@ -33,10 +33,11 @@ class NeutronTargetSpec:
         if neutron_converter_flavor is not None:
             warn_of_flavor(neutron_converter_flavor, stacklevel=2)
         self.neutron_target = targets.get(target)
+        self._given = target
 
     def get_name(self) -> str:
-        """Return the name of the target."""
-        return self.neutron_target.name
+        """Return the name of the target, or the path of its file, as it was given."""
+        return self._given
 
     def is_subsystem(self) -> bool:
         """Return whether the NPU has a controller and a memory of its own."""

@@ -92,15 +92,14 @@ def by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[
 
 
 def _target(target: Target) -> TargetData:
-    costs = target.costs
     return TargetData(
         name=target.name,
         title=target.title,
         clock_mhz=float(target.clock.value),
         macs_per_cycle=target.macs_per_cycle,
         sram_bytes=int(target.sram.value * 1024),
-        moved_bytes_per_cycle=float(costs.elementwise_bytes.value) if costs else 0.0,
-        flash_bytes_per_cycle=float(costs.flash_bytes.value) if costs else 0.0,
+        moved_bytes_per_cycle=float(target.costs.elementwise_bytes.value),
+        flash_bytes_per_cycle=float(target.copy_engine.rate.value),
     )
 
 
@@ -163,7 +162,7 @@ MOVES = "bytes"
 
 def _split(call: OperatorReport, target: Target) -> tuple[int, int, int]:
     """Return the cycles of dispatch, of compute and of moving values."""
-    dispatch = call.stripes * int(target.costs.issue_cycles.value) if target.costs else 0
+    dispatch = call.stripes * int(target.costs.issue_cycles.value)
     rest = call.cycles - dispatch
     moves = call.bottleneck == MEMORY or call.parallel == MOVES
     return (dispatch, 0, rest) if moves else (dispatch, rest, 0)

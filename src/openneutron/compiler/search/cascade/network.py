@@ -136,7 +136,6 @@ def network(
         if storage.constant is None and (name in views or storage.input is not None):
             seen = views.get(name, [])
             pieces[name] = _piece(storage, seen, writers.get(name, []), readers.get(name, []), outside)
-    assert target.costs is not None, f"{target.name} has no cost constants"
     rows = tuple(_call_rows(call, storages, pieces, target, fetched) for call in calls)
     return Network(rows, pieces, target, int(target.costs.issue_cycles.value))
 

@@ -55,7 +55,6 @@ class Patch:
 
     def cycles(self, begin: int, end: int, target: Target) -> int:
         """Return the modelled cycles of all pieces of a stripe."""
-        assert target.costs is not None, f"{target.name} has no cost constants"
         issue = len(self.pieces) * int(target.costs.issue_cycles.value)
         total = 0
         for index, (first, last) in enumerate(stripe(self.needs, begin, end)):
@@ -68,7 +67,6 @@ class Patch:
 
     def least_cycles(self, rows: int, target: Target) -> int:
         """Return a lower bound of the cycles of the last call's ``rows`` rows, in however many stripes."""
-        assert target.costs is not None, f"{target.name} has no cost constants"
         issue = int(target.costs.issue_cycles.value)
         total = 0
         for index, count in enumerate(least_rows(self.needs, rows)):

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Files of chips: those of the package are complete, and a mistake in a user's file is an error with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openneutron import targets
+from openneutron.errors import InvalidTargetError
+from openneutron.targets.target import KINDS
+from tests.support.chip_files import changed_chip, text_of_chip
+
+
+def test_every_fact_of_every_chip_has_a_source() -> None:
+    for name in targets.KNOWN:
+        target = targets.described(name)
+        assert target.name == name
+        assert {fact.kind for _, _, fact in target.facts()} <= KINDS.keys()
+        assert set(target.assumed) == {
+            place for place, _, fact in target.facts() if fact.source.startswith("assumed: ")
+        }
+    assert targets.names() == ["imxrt700", "mcxn54x", "mcxn94x"]
+
+
+def test_a_neutron_s_is_described_and_the_error_says_what_is_missing() -> None:
+    assert (targets.described("imx95").macs_per_cycle, targets.described("imx95").subsystem) == (1024, True)
+    with pytest.raises(InvalidTargetError) as caught:
+        targets.get("imx95")
+    assert str(caught.value) == (
+        "Target `imx95` is not a neutron-C target. Only MCU targets are supported at the moment: the NPU works on a memory of its "
+        "own, and this compiler does not move tiles between DDR and that memory. Choose one of `['imxrt700', 'mcxn54x', 'mcxn94x']`."
+    )
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    path = str(changed_chip(tmp_path, {"pipelines": 16}))
+    assert targets.get(path).pipelines == 16
+    changed_chip(tmp_path, {"pipelines": 4})
+    assert targets.get(path).pipelines == 4
+    assert targets.get(path).with_sram(24).sram.value == 24
+
+
+CLOCK = 'clock = { value = 324, unit = "MHz", source = "published: NXP\'s latency tables for the MIMXRT700-EVK" }'
+
+MISTAKES = {
+    "an unknown entry": (
+        "pipelines = {",
+        "pipeline = {",
+        "12: npu.pipeline: it is unknown. Did you mean 'pipelines'?",
+    ),
+    "a missing entry": (
+        'macs = { value = 8, source = "published: ExecuTorch\'s target object" }\n',
+        "",
+        "10: npu.macs: it is missing: multipliers of a pipeline, which share a dot product. "
+        'Write macs = { value = 1, source = "assumed: ..." }.',
+    ),
+    "a number without a source": (
+        CLOCK,
+        'clock = { value = 324, unit = "MHz" }',
+        '15: npu.clock: it has no source; a source begins with one of published, secondary, fitted, assumed, then ": " and by '
+        "whom or why.",
+    ),
+    "a bare number": (
+        CLOCK,
+        "clock = 324",
+        '15: npu.clock: it is 324; it has a value and a source: { value = 1, unit = "MHz", source = "assumed: ..." }.',
+    ),
+    "another unit": (CLOCK, CLOCK.replace("MHz", "GHz", 1), "15: npu.clock: its unit is 'GHz'; it is in MHz."),
+    "a value out of its range": (
+        "pipelines = { value = 8",
+        "pipelines = { value = 0.5",
+        "12: npu.pipelines: its value is 0.5; it is a whole number from 1 on.",
+    ),
+    "unknown words": (
+        '"int8", "int16"',
+        '"int4"',
+        "16: npu.data_types: its value is ['int4']; it is a list of words from int8, int16.",
+    ),
+    "an unknown family": (
+        '"Neutron-C"',
+        '"Neutron-X"',
+        "7: family: it is 'Neutron-X'; it is one of Neutron-C, Neutron-S.",
+    ),
+    "an unknown memory": (
+        'source = "flash"',
+        'source = "disk"',
+        "41: copy_engine.0.source: it is 'disk'; it is one of sram, flash.",
+    ),
+    "two memories of activations": (
+        'value = ["constants"]',
+        'value = ["activations"]',
+        "19: memory: 2 memories hold activations; exactly one does.",
+    ),
+    "no table": (
+        "[host]",
+        "[guest]",
+        "47: guest: it is unknown. There are name, title, family, hw_version, npu, memory, copy_engine, host, costs, port, limits.",
+    ),
+    "no TOML": (
+        "[npu]",
+        "[npu",
+        "10: it is no TOML: Expected ']' at the end of a table declaration (at line 10, column 5).",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_named_with_its_line(mistake: str, tmp_path: Path) -> None:
+    before, after, message = MISTAKES[mistake]
+    text = text_of_chip()
+    assert before in text
+    path = tmp_path / "my_chip.toml"
+    path.write_text(text.replace(before, after, 1))
+    with pytest.raises(InvalidTargetError) as caught:
+        targets.get(str(path))
+    assert str(caught.value) == f"{path}:{message}"
+
+
+def test_a_file_that_is_absent_or_has_a_known_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidTargetError) as caught:
+        targets.get("absent.toml")
+    assert (
+        str(caught.value) == "absent.toml: it can't be read: No such file or directory. Give the path of a .toml file."
+    )
+    path = tmp_path / "mine.toml"
+    path.write_text(targets.KNOWN["imxrt700"].read_text())
+    with pytest.raises(InvalidTargetError) as caught:
+        targets.get(str(path))
+    assert str(caught.value) == (
+        f"{path}: 'imxrt700' is the name of a chip that comes with OpenNeutron. Give the chip another name."
+    )
