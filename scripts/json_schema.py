@@ -200,7 +200,8 @@ COMMANDS: dict[str, dict[str, Schema]] = {
         "target": TEXT,
         "samples": WHOLE,
         "result_db": or_null(NUMBER),
-        "top_one": or_null(record({"float": NUMBER, "npu": NUMBER})),
+        "complete": BOOLEAN,
+        "metric": or_null(record({"name": TEXT, "float": NUMBER, "npu": NUMBER})),
         "layers": several(LAYER_ACCURACY),
     },
     "evaluate": {

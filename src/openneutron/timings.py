@@ -8,9 +8,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from openneutron.options import Progress, silent
+
+
+@runtime_checkable
+class Remarking(Protocol):
+    """A progress that shows a remark beside a step, such as the best result of a search so far."""
+
+    def remark(self, step: str, text: str) -> None: ...
+
+
+def remark_on(progress: Progress, step: str, text: str) -> None:
+    """Show a remark beside a step where the progress can."""
+    if isinstance(progress, Remarking):
+        progress.remark(step, text)
+
 
 OTHER = "Other"
 """The name of the time outside of all steps."""
@@ -123,6 +137,11 @@ class Clock:
             entry.done, entry.total = done, total
             self.progress(entry.name, done, total)
 
+    def remark(self, text: str) -> None:
+        """Show a remark beside the innermost step."""
+        if self._open:
+            remark_on(self.progress, self._open[-1].name, text)
+
     def charge(self) -> None:
         """Count the time since the last call for the innermost step."""
         now = _now()
@@ -168,3 +187,10 @@ def advance(done: int, total: int) -> None:
     clock = _CLOCK.get()
     if clock is not None:
         clock.advance(done, total)
+
+
+def remark(text: str) -> None:
+    """Show a remark, such as the best result so far, beside the innermost step of the compile that runs."""
+    clock = _CLOCK.get()
+    if clock is not None:
+        clock.remark(text)

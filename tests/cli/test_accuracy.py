@@ -26,6 +26,14 @@ def model():
 def samples():
     torch.manual_seed(1)
     return [(torch.randn(1, 8), number % 4) for number in range(6)]
+
+
+def largest(outputs, sample):
+    return float(outputs[0].max())
+
+
+def broken(outputs, sample):
+    return outputs[7]
 """
 
 
@@ -41,7 +49,7 @@ def test_json_has_every_layer(net: str, capsys: pytest.CaptureFixture[str]) -> N
     found = json.loads(capsys.readouterr().out)
     assert list(violations(found, schema())) == []
     assert (found["model"], found["samples"]) == (net, 6)
-    assert set(found["top_one"]) == {"float", "npu"}
+    assert set(found["metric"]) == {"name", "float", "npu"}
     assert {layer["name"] for layer in found["layers"]} == {"input_1", "0", "2"}
     costs = [layer["noise_share"] for layer in found["layers"]]
     assert costs == sorted(costs, reverse=True)
@@ -52,9 +60,20 @@ def test_the_table_begins_with_the_results(net: str, capsys: pytest.CaptureFixtu
     head, top, columns, *rows = capsys.readouterr().out.splitlines()
     assert head.startswith("net.py:model: ")
     assert head.endswith(" dB at its results, int8 on imxrt700 against float, 6 samples")
-    assert top.startswith("top 1: ")
+    assert top.startswith("top1: ")
     assert columns.split()[:3] == ["layer", "noise", "result"]
     assert len(rows) == 3
+
+
+def test_the_metric_is_that_of_the_user(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["accuracy", net, "--data", "net.py:samples", "--metric", "net.py:largest", "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)["metric"]
+    assert found["name"] == "net.py:largest"
+    assert found["float"] == pytest.approx(found["npu"], rel=0.1)
+    assert main(["accuracy", net, "--data", "net.py:samples", "--metric", "net.py:broken", "--quiet"]) == 2
+    assert capsys.readouterr().err == (
+        "error: metric: on sample 'item 0': 'net.py:broken', line 21: IndexError: tuple index out of range. Correct the function.\n"
+    )
 
 
 def test_a_repair_writes_a_file_that_compile_takes(net: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,6 +91,14 @@ WRONG = {
     "--output": (
         ["net.py:model", "-o", "net.json"],
         "error: --output: it is for the quantization file of --repair. Leave it out; --json prints the figures.\n",
+    ),
+    "--metric": (
+        ["net.py:model", "--repair", "20", "--metric", "top1"],
+        "error: --metric: --repair reaches a ratio of signal to noise, which is no metric. Leave one of them out.\n",
+    ),
+    "unknown metric": (
+        ["net.py:model", "--metric", "top2"],
+        "error: metric: 'top2' is unknown. A metric is top1, top5, mse or file.py:function. Did you mean 'top5'?\n",
     ),
     "--repair": (
         ["net.py:model", "--repair", "-3"],

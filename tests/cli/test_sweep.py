@@ -78,7 +78,11 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
         return whole(self, options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(CompiledFile, "recompiled", interrupted)
-    assert openneutron("sweep", "cifarnet.tflite", *BUDGETS).code == 130
+    ended = openneutron("sweep", "cifarnet.tflite", *BUDGETS)
+    assert (ended.code, ended.err) == (130, "interrupted\n")
+    lines = ended.out.splitlines()
+    assert lines[0] == "cifarnet.tflite: 2 of 5 points until the interrupt, in cifarnet_neutron_sweep.sqlite"
+    assert [line.split()[0] for line in lines[2:]] == ["60", "44"]
     said = json.loads(openneutron("sweep", "cifarnet.tflite", *BUDGETS, "--json").out)
     assert [point["state"] for point in said["points"]] == ["done"] * 4 + ["infeasible"]
     # 60 by a compile, 44 by a recompile, 28 interrupted; then 28 by a compile, 12 and 4 by recompiles.

@@ -217,9 +217,28 @@ def test_the_layers_of_a_program_with_other_names_are_found(whole: session.Sessi
 def test_labels_give_top_1(whole: session.Session) -> None:
     data = torch.utils.data.TensorDataset(torch.stack([item[0][0] for item in samples(0)]), torch.arange(4))
     found = openneutron.accuracy(whole.model, EXAMPLE, data=data)
-    assert found.top_one is not None
-    assert 0.0 <= found.top_one.npu <= 1.0
+    assert found.metric is not None
+    assert (found.metric.name, found.metric.is_share) == ("top1", True)
+    assert 0.0 <= found.metric.npu <= 1.0
     assert found.samples == 4
+    with pytest.raises(OpenNeutronError) as caught:
+        openneutron.accuracy(whole.model, EXAMPLE, calibration=samples(0), metric="top1")
+    assert str(caught.value) == (
+        "metric: top1 takes the number of a class for each sample; sample 'sample 0' has no label. Leave the metric out to "
+        "compare the sides alone."
+    )
+
+
+def test_an_interrupt_leaves_the_figures_of_the_samples_before_it(whole: session.Session) -> None:
+    def interrupt(step: str, done: int, _total: int) -> None:
+        if step == "Comparing layers" and done == 2:
+            raise KeyboardInterrupt
+
+    found = openneutron.accuracy(whole.model, EXAMPLE, calibration=samples(0), progress=interrupt)
+    assert (found.samples, found.complete) == (2, False)
+    assert "against float, 2 samples until the interrupt" in found.summary().splitlines()[0]
+    some = openneutron.accuracy(whole.model, EXAMPLE, calibration=samples(0), data=samples(0)[:2])
+    assert dataclasses.replace(found, complete=True) == some
 
 
 MESSAGES = {

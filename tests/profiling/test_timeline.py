@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import sqlite3
+import subprocess
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,16 +21,23 @@ from openneutron.profiling.chrome_trace import chrome_trace
 from openneutron.profiling.timeline import Kind, Slice, Track, overlap_cycles, timeline
 from scripts.published_networks import cifarnet, mobilenet_v1
 from tests.support.oracle import TARGET
+from tests.support.tools import required
+
+BY_TRACK = """
+SELECT slice.category AS kind, thread.name AS track, SUM(cycles.int_value) AS cycles
+FROM slice JOIN thread_track ON slice.track_id = thread_track.id JOIN thread USING (utid)
+JOIN args AS cycles ON cycles.arg_set_id = slice.arg_set_id AND cycles.key = 'args.cycles'
+GROUP BY kind, track
+"""
+"""The exact cycles of each kind of slice. A wait has cycles, too."""
 
 OPTIONS = CompileOptions(prefetch_constants=True, profile=True)
 
-OVERLAP = """
-SELECT SUM(MIN(copy.ts + copy.dur, work.ts + work.dur) - MAX(copy.ts, work.ts))
-FROM slice AS copy JOIN slice AS work
-ON copy.ts < work.ts + work.dur AND work.ts < copy.ts + copy.dur
-WHERE copy.category = 'copy' AND work.category IN ('kernel', 'dispatch')
-"""
-"""The query of docs/guides/profile-a-model.md. Perfetto's trace processor is SQLite with these columns of ``slice``."""
+ROOT = Path(__file__).parents[2]
+TRACE_PROCESSOR = ROOT / "build" / "trace_processor"
+
+(OVERLAP,) = re.findall(r"^```sql\n(.*?)^```", (ROOT / "docs/how-to/profile-a-model.md").read_text(), re.M | re.S)
+"""The query of the page. Perfetto's trace processor is SQLite with these columns of ``slice``."""
 
 
 @cache
@@ -81,6 +92,30 @@ def test_a_query_of_the_trace_gives_the_overlap_of_the_report() -> None:
         "NPU",
         "Copy engine",
         "Host core",
+    }
+
+
+def test_perfettos_trace_processor_gives_the_overlap_of_the_report(tmp_path: Path) -> None:
+    """In Perfetto's own WebAssembly build. Cycles are arguments of a slice, so that they are exact there."""
+    if not (TRACE_PROCESSOR / "engine.mjs").exists():
+        pytest.skip("build/trace_processor is absent: `make build/trace_processor/trace_processor.wasm` fetches it")
+    report, slices = compiled("mobilenet_v1").report, slices_of("mobilenet_v1")
+    (tmp_path / "trace.json").write_bytes(chrome_trace("net.tflite", slices, TARGET))
+    script = Path(__file__).with_name("trace_processor.mjs")
+    command = [required("node"), str(script), str(TRACE_PROCESSOR), str(tmp_path / "trace.json")]
+
+    def rows(query: str) -> list[dict[str, Any]]:
+        done = subprocess.run(command, input=query, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+        return found
+
+    ((nanoseconds,),) = (row.values() for row in rows(OVERLAP))
+    assert abs(nanoseconds * TARGET.clock.value / 1e3 - (report.cycles - report.overlapped_cycles)) < len(slices)
+    assert {(row["kind"], row["track"]): row["cycles"] for row in rows(BY_TRACK)} == {
+        (kind.value, track.value): total
+        for kind, track in {(item.kind, item.track) for item in slices}
+        if (total := sum(item.cycles for item in slices if (item.kind, item.track) == (kind, track)))
     }
 
 

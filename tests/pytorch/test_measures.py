@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from openneutron.api.pytorch import compile_module
 from openneutron.errors import InvalidOptionError
 from openneutron.layer_accuracy import session
 from openneutron.options import CompileOptions, DataOptions, DelegationOptions
+from openneutron.pytorch.quantizer.equalize import below
 
 EXAMPLE = (torch.zeros(1, 3, 12, 12),)
 
@@ -52,23 +54,25 @@ def uneven() -> nn.Module:
     return model
 
 
-def decibels(**options: object) -> float:
-    """Return the ratio at the results of the uneven network, on the NPU."""
-    quantization = QuantizationOptions(**options)  # type: ignore[arg-type]
-    model = uneven()
-    whole = session.Session(
+def asked(model: nn.Module, **options: object) -> session.Session:
+    """Return the model with the samples and these options of its quantization."""
+    return session.Session(
         model,
         EXAMPLE,
         None,
         samples(),
         DataOptions(),
         CompileOptions(),
-        quantization,
+        QuantizationOptions(**options),  # type: ignore[arg-type]
         DelegationOptions(),
         "net",
         compile_module,
     )
-    found = session.report(whole, None)
+
+
+def decibels(model: nn.Module | None = None, **options: object) -> float:
+    """Return the ratio at the results of a network, of the uneven one without a model, on the NPU."""
+    found = session.report(asked(model or uneven(), **options), None)
     assert found.result_db is not None
     return found.result_db
 
@@ -89,21 +93,58 @@ def test_a_measure_gains(usual: float, options: dict[str, object], gain: float) 
 
 def test_equalized_channels_compute_the_same_in_float() -> None:
     model, call = uneven(), samples(1)[0]
-    options = QuantizationOptions(equalize=True, smooth=0.5)
-    whole = session.Session(
-        model,
-        EXAMPLE,
-        None,
-        samples(),
-        DataOptions(),
-        CompileOptions(),
-        options,
-        DelegationOptions(),
-        "net",
-        compile_module,
-    )
-    real = whole.twins().real
+    real = asked(model, equalize=True, smooth=0.5).twins().real
     torch.testing.assert_close(real(*call), model(*call), rtol=1e-4, atol=1e-4)
+
+
+class Clamped(nn.Module):
+    """Three convolutions with two clamps between them, and channels of uneven size, some of which reach the clamps."""
+
+    def __init__(self, clamp: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(6)
+        self.clamp = clamp
+        self.expand = nn.Conv2d(3, 24, 1)
+        self.depth = nn.Conv2d(24, 24, 3, padding=1, groups=24)
+        self.project = nn.Conv2d(24, 4, 1)
+        sizes = 2.0 ** -(torch.arange(24) % 9 - 2)
+        with torch.no_grad():
+            for first, second in ((self.expand, self.depth), (self.depth, self.project)):
+                first.weight *= sizes.reshape(-1, 1, 1, 1)
+                first.bias *= sizes
+                second.weight /= sizes.reshape((-1, 1, 1, 1) if second is self.depth else (1, -1, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.project(self.clamp(self.depth(self.clamp(self.expand(x)))))
+
+
+CLAMPS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], bool]] = {
+    "ReLU6": (nn.ReLU6(inplace=True), True),
+    "clamp": (lambda x: x.clamp(0, 1.5), True),
+    "one-sided": (lambda x: x.clamp(min=0), True),
+    "from -1": (lambda x: x.clamp(-1, 1), False),
+}
+
+
+@pytest.mark.parametrize("case", CLAMPS)
+def test_channels_below_a_clamp_are_equalized_without_a_change_in_float(case: str) -> None:
+    clamp, is_passed = CLAMPS[case]
+    model = Clamped(clamp).eval()
+    usual, equalized = decibels(model), decibels(model, equalize=True)
+    assert equalized > usual + 3.0 if is_passed else equalized == usual
+    real = asked(model, equalize=True).twins().real
+    for call in samples():
+        torch.testing.assert_close(real(*call), model(*call), rtol=1e-4, atol=1e-4)
+
+
+def test_channels_that_reach_a_clamp_keep_their_size() -> None:
+    factors = torch.tensor([0.5, 2.0, 8.0, 0.1])
+    shares = torch.tensor([1.0, 0.25, 1.0, 0.5])
+    # The factors are in parts of 2, the mean of the channels that reach the bound; the last would make its channel reach it.
+    torch.testing.assert_close(below(factors, shares), torch.tensor([1.0, 1.0, 1.0, 0.5]))
+    free = below(factors, shares / 2)
+    assert float((shares / 2 / free).max()) == pytest.approx(1.0)
+    torch.testing.assert_close(free / free[0], factors / factors[0])
 
 
 def test_an_observer_decides_the_range() -> None:

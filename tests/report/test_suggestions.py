@@ -29,9 +29,9 @@ def said(data: ReportData) -> dict[str, str]:
 def test_those_of_cifarnet_in_stripes(data: ReportData) -> None:
     found = said(data)
     best = min(data.pareto, key=lambda point: point.cycles)
-    title = f"Raise the budget to {-(-best.sram_bytes // 1024)} KiB"
-    assert title in found
-    assert found[title].endswith(f"instead of {data.milliseconds(data.scheduled_cycles) * 1:.2f} ms.")
+    (raised,) = (text for title, text in found.items() if title.startswith("Raise the budget to "))
+    assert f"instead of {data.milliseconds(data.scheduled_cycles):.2f} ms." in raised
+    assert f"--sram-budget {-(-best.sram_bytes // 1024)} " in raised
     striped = [layer for layer in data.layers if layer.stripes > 1]
     more = sum(layer.dispatch_cycles * (layer.stripes - 1) // layer.stripes for layer in striped)
     assert f"{100 * more / data.figures.modelled_cycles:.0f}% of the time" in found["Give the model more SRAM"]
@@ -56,6 +56,21 @@ def test_a_smaller_budget_comes_with_its_cost(data: ReportData) -> None:
     assert text.endswith("KiB less SRAM and costs 5.0% more time.")
     too_slow = dataclasses.replace(point, cycles=2 * now)
     assert not any(title.startswith("Lower") for title in said(dataclasses.replace(data, pareto=(too_slow,))))
+
+
+def test_a_larger_budget_is_that_of_the_knee(data: ReportData) -> None:
+    now, there = data.scheduled_cycles, data.figures.peak_sram_bytes
+    curve = [(there + 1024, now * 9 // 10), (there + 2048, now // 2), (there + 64 * 1024, now * 45 // 100)]
+    points = tuple(ParetoPoint(size, cycles, data.milliseconds(cycles)) for size, cycles in curve)
+    title = f"Raise the budget to {-(-points[1].sram_bytes // 1024)} KiB"
+    (text,) = (
+        text for name, text in said(dataclasses.replace(data, pareto=points)).items() if name.startswith("Raise")
+    )
+    assert text == said(dataclasses.replace(data, pareto=points))[title]
+    assert " takes 50% less time: " in text
+    assert text.endswith(
+        f" {-(-points[2].sram_bytes // 1024)} KiB give the fastest schedule, {points[2].milliseconds * 1e3:.0f} us."
+    )
 
 
 def test_a_layer_that_loses_accuracy_is_named(data: ReportData) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from openneutron import files
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.evaluation.metrics import check as check_metric
+from openneutron.evaluation.metrics import metric as metric_of
 from openneutron.options import (
     OPEN,
     CompileOptions,
@@ -42,6 +44,7 @@ def accuracy(
     calibration: Any = None,
     data: Any = None,
     data_options: DataOptions = DataOptions(),
+    metric: str | None = None,
     example_kwargs: Mapping[str, Any] | None = None,
     options: CompileOptions = CompileOptions(),
     quantization: QuantizationOptions = QuantizationOptions(),
@@ -59,9 +62,10 @@ def accuracy(
         model: A float module with ``example_inputs``, an ExportedProgram, or the path of a ``.pt2``.
         example_inputs: As of ``openneutron.compile``.
         calibration: Typical inputs, as of ``openneutron.compile``. The int8 scales come from these inputs. None: ``data``.
-        data: The inputs to compare with, in the same forms; None: the calibration inputs. Data with the numbers of classes as
-            labels gives ``top_one`` too.
+        data: The inputs to compare with, in the same forms; None: the calibration inputs. Data with labels gives a ``metric``
+            too.
         data_options: The preprocessing of pictures and sounds, and the number of samples.
+        metric: As of ``openneutron.evaluate``. None: ``top1`` for classes, ``mse`` for arrays, none without labels.
         example_kwargs: The arguments that the module takes by keyword.
         options: The target and the other options of the compiler.
         quantization: Layers that stay float, and the layout of inputs and outputs.
@@ -71,11 +75,12 @@ def accuracy(
         progress: A function as of ``openneutron.compile``.
 
     Returns:
-        The layers, those that cost most first, with ``summary()`` and ``to_dict()``.
+        The layers, those that cost most first, with ``summary()`` and ``to_dict()``. An interrupt ends the comparison with the
+        samples before it, and ``complete`` is False.
 
     Raises:
         InvalidModelError: The model is quantized already, changes its state, or can't be compiled.
-        InvalidOptionError: An option or a sample is unusable.
+        InvalidOptionError: An option or a sample is unusable, or the metric fails.
         MissingToolError: torch is not installed.
 
     >>> import openneutron
@@ -84,9 +89,10 @@ def accuracy(
     'features.1'
     """
     arguments = (example_inputs, example_kwargs, calibration, data, data_options)
+    check_metric(metric)
     with measured(progress):
         asked, session = _session(model, *arguments, options, quantization, delegation, loading, name)
-        report: AccuracyReport = session.report(asked, data)
+        report: AccuracyReport = session.report(asked, data, None if metric is None else metric_of(metric))
     return report
 
 

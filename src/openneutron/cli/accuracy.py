@@ -13,9 +13,11 @@ import openneutron
 from openneutron import files
 from openneutron.api.compile import LOADING
 from openneutron.cli import output
+from openneutron.cli.evaluate import Metric
 from openneutron.cli.model_source import LiteRTFile
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.evaluation.metrics import check
 from openneutron.report.accuracy import SHOWN, accuracy_table
 from openneutron.report.repair import repair_table
 from openneutron.third_party import needs_pytorch, suppressed
@@ -42,6 +44,7 @@ def show_accuracy(
             "--calibration, the int8 scales come from them too.",
         ),
     ] = None,
+    metric: Metric = None,
     repair: Annotated[
         float | None,
         typer.Option(
@@ -68,17 +71,23 @@ def show_accuracy(
     Every tensor of the simulated NPU is compared with the float model's, inside delegate calls too. Layers that cost most come
     first: "noise" is a layer's share of the noise at the model's results, "result dB" the ratio of signal to noise there with this
     layer alone quantized, "local dB" that of the layer's own result, "all dB" that with all layers before it quantized too.
-    "saturated" is the share of values outside of the layer's range; "seen" is the range of the data.
+    "saturated" is the share of values outside of the layer's range; "seen" is the range of the data. With labels, the metric of
+    the float model and of the NPU is shown too. An interrupt shows the figures of the samples before it.
     """
     if repair is None and result is not None:
         raise InvalidOptionError(
             "--output: it is for the quantization file of --repair. Leave it out; --json prints the figures."
         )
+    if repair is not None and metric is not None:
+        raise InvalidOptionError(
+            "--metric: --repair reaches a ratio of signal to noise, which is no metric. Leave one of them out."
+        )
+    check(metric)
     if repair is not None:
         _repair(asked, data, repair, result, as_json, quiet)
         return
     with output.Steps(quiet) as steps:
-        report = openneutron.accuracy(**arguments(asked, data, steps))
+        report = openneutron.accuracy(**arguments(asked, data, steps), metric=metric)
     output.show(accuracy_table(report, None if everything else SHOWN), "accuracy", report.to_dict(), as_json)
     if not quiet and data is None and asked.on_examples:
         output.note(ON_EXAMPLES)

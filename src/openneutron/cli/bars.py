@@ -9,25 +9,46 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
+MINUTE = 60
+"""Seconds of a minute."""
+
 
 def bars(console: Console, seconds: Callable[[str], float]) -> Progress:
-    """Return the bars, each with the seconds of its step; ``seconds`` returns them for the step's name."""
+    """Return the bars, each with the seconds of its step, the seconds that are left, and its field ``remark``.
+
+    ``seconds`` returns the seconds of a step until now for the step's name.
+    """
     return Progress(
         SpinnerColumn(finished_text="[green]ok[/]"),
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         _Seconds(seconds),
+        TextColumn("[bold]{task.fields[remark]}"),
         console=console,
     )
 
 
+def left(seconds: float, done: float, total: float) -> str:
+    """Return the time that is left, if each part takes as long as those before it; empty where nothing is known about it.
+
+    >>> left(12.0, 4, 100)
+    '4:48 left'
+    """
+    if not 0 < done < total:
+        return ""
+    rest = round(seconds / done * (total - done))
+    return f"{rest} s left" if rest < MINUTE else f"{rest // MINUTE}:{rest % MINUTE:02} left"
+
+
 class _Seconds(ProgressColumn):
-    """The seconds of a step alone, as ``seconds`` returns them for its name."""
+    """The seconds of a step alone, as ``seconds`` returns them for its name, and those that are left."""
 
     def __init__(self, seconds: Callable[[str], float]) -> None:
         super().__init__()
         self._seconds = seconds
 
     def render(self, task: Task) -> Text:
-        return Text(f"{self._seconds(task.description):.1f} s", style="progress.elapsed")
+        spent = self._seconds(task.description)
+        rest = left(spent, task.completed, task.total or 0)
+        return Text(", ".join(filter(None, (f"{spent:.1f} s", rest))), style="progress.elapsed")

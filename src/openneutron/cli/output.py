@@ -129,11 +129,16 @@ class Steps:
         self._charge(step)
         if self._bars is not None:
             if step not in self._tasks:
-                self._tasks[step] = self._bars.add_task(step, total=total)
+                self._tasks[step] = self._bars.add_task(step, total=total, remark="")
             self._bars.update(self._tasks[step], completed=done, total=total)
         if done >= total:
             self._charge(None)
             self._finish(step)
+
+    def remark(self, step: str, text: str) -> None:
+        """Show a remark beside the bar of a step that has begun."""
+        if self._bars is not None and step in self._tasks:
+            self._bars.update(self._tasks[step], remark=text)
 
     def seconds(self, step: str) -> float:
         """Return the seconds that a step has taken until now."""

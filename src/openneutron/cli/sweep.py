@@ -24,6 +24,7 @@ from openneutron.evaluation.metrics import check
 from openneutron.flags import flags_of
 from openneutron.options import CompileOptions, DelegationOptions, QuantizationOptions
 from openneutron.report.sweep import Facts, sweep_table
+from openneutron.report.text import plural
 from openneutron.sweep import Compiling, Point, Row, Table, grid, opened, run
 
 
@@ -47,9 +48,10 @@ def sweep(
     An option takes several values with commas between them: --observer histogram,minmax. A size takes a range, with a step
     or without: 100..1500 or 100..1500..50. A switch takes yes and no: --prefetch-constants yes,no.
 
-    The results are in a table, a SQLite file. A sweep that was interrupted goes on where it was; more values add points; several
-    processes may work on one table at once. A budget that is too small is a row with the smallest sufficient one. Options of the
-    compiler do not change what a program computes, so that programs with the same outputs share one evaluation.
+    The results are in a table, a SQLite file. An interrupt shows the points so far, and the same command goes on where it was;
+    more values add points; several processes may work on one table at once. A budget that is too small is a row with the smallest
+    sufficient one. Options of the compiler do not change what a program computes, so that programs with the same outputs share one
+    evaluation.
     """
     output.check_plot(plot)
     points = grid(texts)
@@ -61,6 +63,7 @@ def sweep(
             spelled, given, CompileOptions(), QuantizationOptions(), DelegationOptions(), lambda name: f"--{name}"
         )
     path = table or Path(f"{asked.source.name}_sweep.sqlite")
+    interrupted: KeyboardInterrupt | None = None
     with (
         opened(path, identity(asked, metric)) as there,
         tempfile.TemporaryDirectory() as temporary,
@@ -68,9 +71,16 @@ def sweep(
     ):
         work = _Work(asked, there, asked.cache or Path(temporary), metric, workers, scheduler, steps)
         compiling = Compiling(work.compiled, work.figures, asked.quantization)
-        rows = run(points, there, compiling, steps)
-    found = [facts(point, rows[point.key]) for point in points]
+        try:
+            rows = run(points, there, compiling, steps)
+        except KeyboardInterrupt as error:
+            rows, interrupted = there.rows(), error
+    found = [facts(point, rows[point.key]) for point in points if point.key in rows]
     title = f"{asked.source}: {len(points)} points, in {path}"
+    if interrupted is not None:
+        if not found:
+            raise interrupted
+        title = f"{asked.source}: {len(found)} of {plural(len(points), 'point')} until the interrupt, in {path}"
     if plot is not None:
         files.write({plot: _picture(str(asked.source), found, plot.suffix)})
     data = {"model": str(asked.source), "table": str(path), "points": found}
@@ -82,6 +92,8 @@ def sweep(
         and asked.on_examples
     ):
         output.note(ON_EXAMPLES)
+    if interrupted is not None:
+        raise interrupted
 
 
 def _picture(title: str, points: Sequence[Facts], suffix: str) -> bytes:

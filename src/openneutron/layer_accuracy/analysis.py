@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
-from openneutron.data.samples import Label
+from openneutron.data import Sample
+from openneutron.evaluation.metrics import Metric, usual
+from openneutron.evaluation.metrics import metric as metric_of
 from openneutron.layer_accuracy.lanes import Lanes
 from openneutron.layer_accuracy.statistics import Sums, difference, power, rows, usable
 from openneutron.layer_accuracy.twins import Layer
 from openneutron.pytorch.source.exporting import ModelInputs
-from openneutron.report.accuracy import AccuracyReport, TopOne, decibels
+from openneutron.report.accuracy import AccuracyReport, MetricMean, decibels
 from openneutron.timings import advance, step
 
 RESULT_SAMPLES = 4
@@ -30,17 +34,26 @@ class Analysis:
     samples: int = 0
     signal: float = 0.0
     noise: float = 0.0
-    labelled: int = 0
-    right: tuple[int, int] = (0, 0)
-    """The labelled samples whose largest result is that of the label, in float and on the NPU."""
+    metric: Metric | None = None
+    scores: tuple[float, float] = (0.0, 0.0)
+    """The sums of the metric, in float and on the NPU."""
     first_signal: float = 0.0
     """The signal of the first samples, whose results are computed with each layer alone quantized."""
 
     def __post_init__(self) -> None:
         self.sums = {layer: Sums() for layer in self.lanes.layers}
 
-    def add(self, call: ModelInputs, label: Label = None) -> None:
-        """Run one sample in all ways."""
+    def copy(self) -> Analysis:
+        """Return the same sums, to which a sample can be added."""
+        made = copy(self)
+        made.sums = {layer: copy(found) for layer, found in self.sums.items()}
+        return made
+
+    def add(self, call: ModelInputs, sample: Sample | None = None) -> None:
+        """Run one sample in all ways. ``sample`` is that of the metric.
+
+        Raises InvalidOptionError where the metric does not take the sample.
+        """
         lanes = self.lanes
         real = lanes.float_values(call)
         wanted = lanes.float_results(real)
@@ -62,20 +75,24 @@ class Analysis:
         self.signal += signal
         self.noise += noise_of(wanted, found)
         self.samples += 1
-        if isinstance(label, int):
-            self.labelled += 1
-            self.right = self.right[0] + _is_right(wanted, label), self.right[1] + _is_right(found, label)
+        if self.metric is not None and sample is not None:
+            real_score, npu_score = (self.metric.score(_arrays(side), sample) for side in (wanted, found))
+            self.scores = self.scores[0] + real_score, self.scores[1] + npu_score
 
-    def report(self, target: str) -> AccuracyReport:
+    def report(self, target: str, complete: bool = True) -> AccuracyReport:
         """Return the figures."""
         layers = rows(self.lanes.layers, self.sums, self.lanes.on_npu, self.first_signal)
-        top = None if not self.labelled else TopOne(self.right[0] / self.labelled, self.right[1] / self.labelled)
+        metric = self.metric
+        mean = None
+        if metric is not None and self.samples:
+            real, npu = (score / self.samples for score in self.scores)
+            mean = MetricMean(metric.name, real, npu, metric.is_share)
         result = decibels(self.signal, self.noise)
-        return AccuracyReport(self.lanes.twins.name, target, self.samples, result, layers, top)
+        return AccuracyReport(self.lanes.twins.name, target, self.samples, result, layers, mean, complete)
 
 
-def _is_right(results: Sequence[torch.Tensor], label: int) -> bool:
-    return int(results[0].reshape(-1).argmax()) == label
+def _arrays(results: Sequence[torch.Tensor]) -> list[np.ndarray]:
+    return [item.detach().numpy() for item in results]
 
 
 def noise_of(wanted: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> float:
@@ -84,11 +101,32 @@ def noise_of(wanted: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> f
     return sum(power(difference(one, other)) for one, other in pairs if one.is_floating_point())
 
 
-def analysed(lanes: Lanes, calls: Iterable[tuple[ModelInputs, Label]], target: str, total: int = 0) -> AccuracyReport:
-    """Return the accuracy of all layers over the samples; ``total`` is their number, for progress."""
+def analysed(
+    lanes: Lanes,
+    calls: Iterable[tuple[ModelInputs, Sample | None]],
+    target: str,
+    total: int = 0,
+    metric: Metric | None = None,
+) -> AccuracyReport:
+    """Return the accuracy of all layers over the samples; ``total`` is their number, for progress. Without a metric, that of the
+    first sample's label is taken.
+
+    An interrupt ends the comparison; the figures are then those of the samples before it.
+    """
     analysis = Analysis(lanes)
+    complete = True
     with step("Comparing layers", max(total, 1)):
-        for done, (call, label) in enumerate(calls, 1):
-            analysis.add(call, label)
-            advance(done, max(done, total))
-    return analysis.report(target)
+        try:
+            for done, (call, sample) in enumerate(calls, 1):
+                more = analysis.copy()
+                if done == 1:
+                    name = None if sample is None else usual(sample.label)
+                    more.metric = metric or (None if name is None else metric_of(name))
+                more.add(call, sample)
+                analysis = more
+                advance(done, max(done, total))
+        except KeyboardInterrupt:
+            if not analysis.samples:
+                raise
+            complete = False
+    return analysis.report(target, complete)

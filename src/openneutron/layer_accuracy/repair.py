@@ -27,7 +27,7 @@ from openneutron.pytorch.graph.program import module_path
 from openneutron.pytorch.source.exporting import ModelInputs
 from openneutron.report.accuracy import decibels
 from openneutron.report.repair import Chosen, Cost, RepairReport
-from openneutron.timings import advance, step
+from openneutron.timings import advance, remark, step
 
 LEAST_GAIN_DB = 0.25
 """A measure that gains less is not chosen."""
@@ -77,6 +77,8 @@ class Search:
     target_db: float
     chosen: list[tuple[Measure, float]] = field(default_factory=list)
     tried: int = 0
+    planned: int = 0
+    """The sets of measures that will have been tried at the end of the present round."""
     best_db: float = -math.inf
 
     def options(self, without: Measure | None = None) -> QuantizationOptions:
@@ -95,7 +97,8 @@ class Search:
             known = _ratio(both.real, both.quantized, self.calls)
             self.journal.put(options, known)
         self.best_db = max(self.best_db, known)
-        advance(self.tried, self.tried + 1)
+        advance(self.tried, max(self.tried, self.planned))
+        remark(f"{self.best_db:.1f} of {self.target_db:.1f} dB")
         return known
 
     def run(self) -> float:
@@ -103,7 +106,9 @@ class Search:
         now = self.ratio(self.options())
         for candidates in (self._free, self._observers, self._float):
             while now < self.target_db:
-                found = [(self.ratio(item.added(self.options())), item) for item in candidates()]
+                round_of = list(candidates())
+                self.planned = self.tried + len(round_of)
+                found = [(self.ratio(item.added(self.options())), item) for item in round_of]
                 if not found:
                     break
                 best_db, best = max(found, key=lambda pair: pair[0])

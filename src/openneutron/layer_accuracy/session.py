@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from operator import length_hint
@@ -14,8 +14,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from openneutron.data.samples import Label
+from openneutron.data import Sample
 from openneutron.errors import InvalidOptionError
+from openneutron.evaluation.metrics import Metric
 from openneutron.layer_accuracy.analysis import analysed
 from openneutron.layer_accuracy.lanes import Lanes
 from openneutron.layer_accuracy.npu_tensors import observed
@@ -82,20 +83,25 @@ class Labelled:
     inputs: ModelInputs
     options: DataOptions
 
-    def __iter__(self) -> Iterator[tuple[ModelInputs, Label]]:
+    def __iter__(self) -> Iterator[tuple[ModelInputs, Sample]]:
         given = self.given
         if isinstance(given, (str, os.PathLike, Dataset, DataLoader)) or changed(self.options):
             given = CalibrationData.of(given, self.inputs, self.options, "data")
         if isinstance(given, CalibrationData):
             for sample, read in zip(given.source, given, strict=True):
                 for call in samples([read], self.inputs):
-                    yield call, sample.label
+                    yield call, sample
         else:
-            for call in samples(given, self.inputs):
-                yield call, None
+            yield from without_labels(samples(given, self.inputs))
 
     def __length_hint__(self) -> int:
         return length_hint(self.given)
+
+
+def without_labels(calls: Iterable[ModelInputs]) -> Iterator[tuple[ModelInputs, Sample]]:
+    """Yield calls with samples for a metric, which have no labels."""
+    for number, call in enumerate(calls):
+        yield call, Sample(tuple(tensor.detach().numpy() for tensor in call.tensors), None, f"sample {number}")
 
 
 def compiled(both: Twins, asked: Session) -> Any:
@@ -122,15 +128,14 @@ def lanes(both: Twins, program: Any) -> Lanes:
         return Lanes.of(both, observed(program.partitions, both.quantized, both.inputs, program.target))
 
 
-def report(asked: Session, data: Any) -> AccuracyReport:
+def report(asked: Session, data: Any, metric: Metric | None = None) -> AccuracyReport:
     """Return the accuracy by layer over ``data``, or over the calibration samples where it is None."""
     both = asked.twins()
     ready = lanes(both, compiled(both, asked))
-    if data is None:
-        calls: Any = [(call, None) for call in asked.samples]
-    else:
+    calls: Any = list(without_labels(asked.samples)) if data is None else None
+    if calls is None:
         calls = Labelled(data, asked.source.inputs, asked.data_options)
-    found = analysed(ready, calls, asked.options.target, length_hint(calls))
+    found = analysed(ready, calls, asked.options.target, length_hint(calls), metric)
     if not found.samples:
         raise InvalidOptionError("data: there are no samples. Pass at least one tuple of the model's arguments.")
     return found

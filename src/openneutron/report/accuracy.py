@@ -60,18 +60,24 @@ class LayerAccuracy:
 
 
 @dataclass(frozen=True, slots=True)
-class TopOne:
-    """The share of labelled samples whose largest result is that of the label, in float and on the NPU."""
+class MetricMean:
+    """The mean of a metric over the samples, in float and on the NPU. ``is_share``: its values are between 0 and 1."""
 
+    name: str
     real: float
     npu: float
+    is_share: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the means as data for JSON."""
+        return {"name": self.name, "float": self.real, "npu": self.npu}
 
 
 @dataclass(frozen=True, slots=True)
 class AccuracyReport:
     """The accuracy of a model by layer, those that cost most first. ``result_db`` is that of the model's results on the NPU.
 
-    ``top_one`` is None without labels.
+    ``metric`` is None without labels and without a metric of the user. ``complete`` is False where the comparison was interrupted.
     """
 
     model: str
@@ -79,7 +85,8 @@ class AccuracyReport:
     samples: int
     result_db: float | None
     layers: tuple[LayerAccuracy, ...] = field(repr=False)
-    top_one: TopOne | None = None
+    metric: MetricMean | None = None
+    complete: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as data for JSON."""
@@ -87,8 +94,9 @@ class AccuracyReport:
             "model": self.model,
             "target": self.target,
             "samples": self.samples,
+            "complete": self.complete,
             "result_db": self.result_db,
-            "top_one": None if self.top_one is None else {"float": self.top_one.real, "npu": self.top_one.npu},
+            "metric": None if self.metric is None else self.metric.to_dict(),
             "layers": [layer.to_dict() for layer in self.layers],
         }
 
@@ -121,6 +129,7 @@ def _range(bounds: tuple[float, float]) -> str:
 def accuracy_table(report: AccuracyReport, shown: int | None = SHOWN) -> RenderableType:
     """Return a row for each layer, those that cost most first."""
     count = f"{report.samples} sample{'' if report.samples == 1 else 's'}"
+    count += "" if report.complete else " until the interrupt"
     title = Text(
         f"{report.model}: {_db(report.result_db)} dB at its results, int8 on {report.target} against float, {count}",
         "bold",
@@ -143,8 +152,12 @@ def accuracy_table(report: AccuracyReport, shown: int | None = SHOWN) -> Rendera
             "" if worst is None else f"{worst.channel} ({100 * worst.noise_share:.0f}% of the noise)",
         )
     parts: list[RenderableType] = [title]
-    if report.top_one is not None:
-        parts.append(f"top 1: {_percent(report.top_one.real)} in float, {_percent(report.top_one.npu)} on the NPU")
+    if report.metric is not None:
+        real, npu = (
+            _percent(value) if report.metric.is_share else f"{value:.6g}"
+            for value in (report.metric.real, report.metric.npu)
+        )
+        parts.append(f"{report.metric.name}: {real} in float, {npu} on the NPU")
     parts.append(table)
     hidden = len(report.layers) - len(report.layers[:shown])
     if hidden:

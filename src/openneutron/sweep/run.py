@@ -12,6 +12,7 @@ from openneutron.errors import BudgetError, InvalidOptionError
 from openneutron.options import CompileOptions, Progress, QuantizationOptions
 from openneutron.sweep.grid import Point
 from openneutron.sweep.table import FAILED, FINISHED, INFEASIBLE, Row, Table
+from openneutron.timings import remark_on
 
 STEP = "Sweeping"
 
@@ -43,8 +44,10 @@ def run(points: Sequence[Point], table: Table, work: Compiling, progress: Progre
     """
     program: Program | None = None
     quantization: Mapping[str, Any] | None = None
+    done: list[Figures] = []
     for place, point in enumerate(points):
         progress(STEP, place, len(points))
+        remark_on(progress, STEP, _best(done))
         if not table.claim(point.key):
             continue
         try:
@@ -56,9 +59,19 @@ def run(points: Sequence[Point], table: Table, work: Compiling, progress: Progre
             raise
         program = program or made
         table.finish(point.key, row)
+        done += [row.result] if row.state == FINISHED else []
     progress(STEP, len(points), len(points))
     rows = table.rows()
     return {point.key: rows[point.key] for point in points}
+
+
+def _best(done: Sequence[Figures]) -> str:
+    """Return the best time and the least memory of the finished points; empty without any."""
+    if not done:
+        return ""
+    fastest = min(figures["modelled_ms"] for figures in done)
+    least = min(figures["sram_bytes"] for figures in done)
+    return f"fastest {fastest:.3g} ms, least SRAM {-(-least // 1024)} KiB"
 
 
 def _row(point: Point, program: Program | None, work: Compiling) -> tuple[Row, Program | None]:

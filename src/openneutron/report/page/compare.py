@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -25,6 +23,7 @@ from openneutron.report.page.charts import (
 )
 from openneutron.report.page.data import ParetoPoint, ReportData
 from openneutron.report.page.page import document, figure, table, tiles
+from openneutron.report.page.sides import cycles_by_key, graphs
 from openneutron.report.text import duration_text, size_text
 
 COLOURS = (PART_COLOURS[0], PART_COLOURS[1])
@@ -100,7 +99,7 @@ def compared(a: ReportData, b: ReportData) -> Comparison:
     for name, _ in COMPARED:
         one, other = float(getattr(a.figures, name)), float(getattr(b.figures, name))
         figures.append(Change(name, one, other, (other - one) / one if one else None))
-    spent = [_by_name(data) for data in (a, b)]
+    spent = [cycles_by_key(data) for data in (a, b)]
     layers = []
     for name in dict.fromkeys((*spent[0], *spent[1])):
         before, after = (each.get(name) for each in spent)
@@ -111,21 +110,10 @@ def compared(a: ReportData, b: ReportData) -> Comparison:
     return Comparison(a, b, tuple(figures), tuple(layers), only_a, only_b)
 
 
-def _by_name(data: ReportData) -> dict[str, int]:
-    spent: dict[str, int] = defaultdict(int)
-    for layer in data.layers:
-        spent[layer.module or PIECE.sub("", layer.name)] += layer.cycles + layer.copy_cycles
-    return spent
-
-
-PIECE = re.compile(r"(/(\d+|left|middle|right))+$")
-"""The ends of names by which the compiler tells pieces and patches of one operator apart."""
-
-
 def comparison_page(both: Comparison) -> str:
     """Return the page of a comparison. Raises MissingToolError without the extra ``report``."""
     one, other = both.names
-    parts = [("figures", "Figures", _figures(both))]
+    parts = [("figures", "Figures", _figures(both)), ("graph", "Graphs", graphs((both.a, both.b), both.names))]
     drawn = []
     if both.layers:
         drawn.append(_layers(both))

@@ -111,6 +111,11 @@ class Layer:
     weights_bytes: int
 
 
+def unit_name(partition: int) -> str:
+    """Return the name of a partition in a page, by its position."""
+    return f"NPU {partition}"
+
+
 TENSOR, ROLLING, CONSTANTS = "tensor", "rolling buffer", "copied constants"
 """The kinds of buffers."""
 

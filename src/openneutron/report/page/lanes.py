@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from openneutron.report.page.charts import microseconds
-from openneutron.report.page.data import INPUT, ON_CPU, OUTPUT, GraphNode, ReportData
+from openneutron.report.page.data import INPUT, ON_CPU, OUTPUT, GraphNode, ReportData, unit_name
 
 LANE, ROW, DOT = 12, 24, 4.5
 """The width of a lane, the height of a row and the radius of a node, in pixels."""
@@ -56,14 +56,24 @@ def slots(nodes: Sequence[GraphNode]) -> list[Slot]:
     return found
 
 
-def graph_rows(data: ReportData) -> str:
-    """Return the graph as the rows of a table."""
+def graph_table(data: ReportData, label: str, notes: Mapping[int, str] = {}) -> str:
+    """Return the graph as a table in a region called ``label``. A note about a node, by its position, marks its row and is shown
+    with the reason of a node on the CPU."""
+    columns = (("", ""), ("where", ""), ("name", ""), ("operator", ""), ("time", ' class="number"'), ("why", ""))
+    headings = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in columns)
     places = slots(data.graph)
     width = LANE * (1 + min(MOST_LANES, max((max((slot.lane, *slot.passing)) for slot in places), default=0) + 1))
-    return "\n".join(_row(data, node, slot, width) for node, slot in zip(data.graph, places, strict=True))
+    rows = "\n".join(
+        _row(data, node, slot, width, notes.get(index, ""))
+        for index, (node, slot) in enumerate(zip(data.graph, places, strict=True))
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label, quote=True)}"><table class="graph">'
+        f"<thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
 
 
-def _row(data: ReportData, node: GraphNode, slot: Slot, width: int) -> str:
+def _row(data: ReportData, node: GraphNode, slot: Slot, width: int, note: str) -> str:
     layer = None if node.layer is None else data.layers[node.layer]
     colour = (
         "cpu"
@@ -72,15 +82,16 @@ def _row(data: ReportData, node: GraphNode, slot: Slot, width: int) -> str:
         if node.kind in (INPUT, OUTPUT)
         else f"p{(node.partition or 0) % COLOURS}"
     )
-    where = {ON_CPU: "CPU", INPUT: "", OUTPUT: ""}.get(node.kind, f"NPU {node.partition}")
+    where = {ON_CPU: "CPU", INPUT: "", OUTPUT: ""}.get(node.kind, unit_name(node.partition or 0))
     hint, time = node.reason, ""
     if layer is not None:
         time = f"{microseconds(data, layer.cycles):,.0f} us"
         hint = f"{'x'.join(map(str, layer.output))}, {time}, bound by {layer.bottleneck}"
         hint += f"; {layer.idle}" if layer.idle else ""
-    said = node.reason if node.kind == ON_CPU else ""
+    hint = "; ".join(filter(None, (note, hint)))
+    said = "; ".join(filter(None, (note, node.reason if node.kind == ON_CPU else "")))
     return (
-        f'<tr class="{colour}" title="{escape(hint, quote=True)}"><td class="lanes">{_drawing(slot, width, node.kind)}</td>'
+        f'<tr class="{colour}{" changed" if note else ""}" title="{escape(hint, quote=True)}"><td class="lanes">{_drawing(slot, width, node.kind)}</td>'
         f'<td class="where">{where}</td><th scope="row">{escape(node.name)}</th>'
         f'<td class="operator">{escape(node.operator)}</td><td class="number">{time}</td><td class="why">{escape(said)}</td></tr>'
     )

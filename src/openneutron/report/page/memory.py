@@ -20,7 +20,7 @@ from openneutron.report.page.charts import (
     tip,
     values,
 )
-from openneutron.report.page.data import CONSTANTS, ROLLING, TENSOR, Buffer, Peak, ReportData, Step
+from openneutron.report.page.data import CONSTANTS, ROLLING, TENSOR, Buffer, Peak, ReportData, Step, unit_name
 from openneutron.report.text import size_text
 
 MOST_PARTITIONS = 6
@@ -46,12 +46,12 @@ def memory(data: ReportData) -> Chart:
     for part in largest[:MOST_PARTITIONS]:
         steps = [step for step in data.steps if step.partition == part]
         if steps:
-            name = "" if len(data.partitions) == 1 else f"{data.partitions[part].name}, "
+            name = "" if len(data.partitions) == 1 else f"{unit_name(part)}, "
             views.append((f"{name}by step", _memory(data, part, steps, by_time=False)))
             views.append((f"{name}by time", _memory(data, part, steps, by_time=True)))
     rows = tuple(
         (
-            data.partitions[item.partition].name,
+            unit_name(item.partition),
             item.name,
             item.kind,
             f"0x{item.offset:06x}",
@@ -76,7 +76,7 @@ def _peak_text(data: ReportData, peak: Peak) -> str:
     shown = [data.buffers[index] for index in peak.buffers[:6]]
     parts = ", ".join(f"{short_name(item.name)} {size_text(item.size_bytes)} ({item.kind})" for item in shown)
     more = f" and {len(peak.buffers) - len(shown)} smaller ones" if len(peak.buffers) > len(shown) else ""
-    name = data.partitions[peak.partition].name
+    name = unit_name(peak.partition)
     return f"{name}: the peak is step {peak.step}, with {size_text(peak.live_bytes)} live: {parts}{more}."
 
 
@@ -127,7 +127,7 @@ def _memory(data: ReportData, part: int, steps: Sequence[Step], by_time: bool) -
     ]
     x_title = "microseconds" if by_time else STEP
     return spec(
-        f"Addresses and live ranges of the buffers of {data.partitions[part].name}",
+        f"Addresses and live ranges of the buffers of {unit_name(part)}",
         height=380,
         layer=_layers(rows, named, loops, peaks, x_title, width, height),
     )

@@ -15,7 +15,7 @@ from openneutron.report.page import charts
 from openneutron.report.page.charts import Chart, Table
 from openneutron.report.page.data import ReportData, from_dict
 from openneutron.report.page.draw import picture, script, theme
-from openneutron.report.page.lanes import graph_rows
+from openneutron.report.page.lanes import graph_table
 from openneutron.report.page.memory import memory, roofline
 from openneutron.report.text import count_text, duration_text, plural, size_text
 
@@ -179,21 +179,7 @@ def _graph(data: ReportData) -> str:
         "read it. Circles run on the NPU, in the colour of their partition; "
         f"{'squares run on the CPU, with the reason' if cpu else 'none runs on the CPU'}."
     )
-    headings = "".join(
-        f'<th scope="col"{kind}>{name}</th>'
-        for name, kind in (
-            ("", ""),
-            ("where", ""),
-            ("name", ""),
-            ("operator", ""),
-            ("time", ' class="number"'),
-            ("why", ""),
-        )
-    )
-    return (
-        f'<p class="about">{about}</p><div class="scroll" tabindex="0" role="region" aria-label="Graph">'
-        f'<table class="graph"><thead><tr>{headings}</tr></thead><tbody>{graph_rows(data)}</tbody></table></div>'
-    )
+    return f'<p class="about">{about}</p>{graph_table(data, "Graph")}'
 
 
 def figure(chart: Chart) -> str:

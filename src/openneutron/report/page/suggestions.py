@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from openneutron.report.fitted import short_name
 from openneutron.report.page.data import Layer, ParetoPoint, ReportData, Suggestion
@@ -146,13 +146,15 @@ def _budgets(data: ReportData) -> Iterator[Suggestion]:
     faster = [point for point in points if point.cycles < 0.98 * now and point.sram_bytes <= data.target.sram_bytes]
     if faster:
         best = min(faster, key=lambda point: (point.cycles, point.sram_bytes))
-        first = next(point for point in points if point.cycles <= 1.02 * best.cycles)
+        point = _knee(faster, best, now, there)
+        text = (
+            f"With --sram-budget {_kib(point)} a run takes {_percent(now, point)} less time: "
+            f"{duration_text(point.milliseconds)} instead of {duration_text(data.milliseconds(now))}."
+        )
+        if point.sram_bytes < best.sram_bytes:
+            text += f" {_kib(best)} KiB give the fastest schedule, {duration_text(best.milliseconds)}."
         yield Suggestion(
-            f"Raise the budget to {_kib(first)} KiB",
-            f"With --sram-budget {_kib(first)} a run takes {_percent(now, first)} less time: "
-            f"{duration_text(first.milliseconds)} instead of {duration_text(data.milliseconds(now))}.",
-            cycles=now - first.cycles,
-            bytes=first.sram_bytes - there,
+            f"Raise the budget to {_kib(point)} KiB", text, cycles=now - point.cycles, bytes=point.sram_bytes - there
         )
     smaller = [point for point in points if point.sram_bytes < (1 - WORTH_BYTES) * there]
     cheap = [point for point in smaller if point.cycles <= 1.1 * now]
@@ -164,6 +166,16 @@ def _budgets(data: ReportData) -> Iterator[Suggestion]:
             f"{_cost(now, point)}.",
             bytes=there - point.sram_bytes,
         )
+
+
+def _knee(points: Sequence[ParetoPoint], best: ParetoPoint, cycles: int, size: int) -> ParetoPoint:
+    """Return the knee of the curve from a schedule of ``cycles`` and ``size`` bytes to the fastest one: the point with the most
+    time saved for its memory, both in parts of what the fastest one takes (Satopaa et al., Finding a "Kneedle" in a Haystack, 2011)."""
+
+    def gain(point: ParetoPoint) -> float:
+        return (cycles - point.cycles) / (cycles - best.cycles) - (point.sram_bytes - size) / (best.sram_bytes - size)
+
+    return max(points, key=gain) if best.sram_bytes > size else best
 
 
 def _setter(data: ReportData) -> str:

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The bars of a command on a terminal: the seconds of a step, those that are left, and the best result so far."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from openneutron.cli import output
+from openneutron.cli.bars import bars, left
+from openneutron.options import QuantizationOptions
+from openneutron.sweep import Compiling, grid, opened, run
+from openneutron.timings import measured, remark, step
+
+
+@pytest.mark.parametrize(
+    ("seconds", "done", "total", "text"),
+    [
+        (10.0, 0, 5, ""),
+        (10.0, 5, 5, ""),
+        (10.0, 1, 5, "40 s left"),
+        (59.0, 1, 2, "59 s left"),
+        (60.0, 1, 2, "1:00 left"),
+        (100.0, 1, 41, "66:40 left"),
+    ],
+)
+def test_the_time_left_is_that_of_the_parts_that_are_missing(seconds: float, done: int, total: int, text: str) -> None:
+    assert left(seconds, done, total) == text
+
+
+def test_a_bar_has_its_step_its_parts_both_times_and_the_remark() -> None:
+    screen = io.StringIO()
+    shown = bars(Console(file=screen, width=120, highlight=False), lambda name: {"Searching measures": 6.0}[name])
+    shown.add_task("Searching measures", total=5, completed=3, remark="28.1 of 30.0 dB")
+    shown.console.print(shown.get_renderable())
+    _, parts = screen.getvalue().replace("\u2501", "").split("Searching measures")
+    assert parts.split() == ["3/5", "6.0", "s,", "4", "s", "left", "28.1", "of", "30.0", "dB"]
+
+
+class Remarks:
+    """A progress that keeps remarks."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+
+    def __call__(self, step: str, done: int, total: int) -> None: ...
+
+    def remark(self, step: str, text: str) -> None:
+        self.said.append((step, text))
+
+
+def test_a_remark_is_shown_beside_the_innermost_step() -> None:
+    kept = Remarks()
+    with measured(kept), step("outer"), step("inner"):
+        remark("21.0 dB")
+    with measured(lambda *_: None), step("a progress without remarks"):
+        remark("nothing")
+    remark("no compile runs")
+    assert kept.said == [("inner", "21.0 dB")]
+
+
+def test_remarks_need_a_bar() -> None:
+    with output.Steps(quiet=True) as steps:
+        steps("Sweeping", 0, 1)
+        steps.remark("Sweeping", "fastest 2 ms")
+    with output.Steps() as steps:
+        steps("Sweeping", 0, 1)
+        steps.remark("Sweeping", "fastest 2 ms")
+
+
+def test_a_sweep_remarks_its_best_points(tmp_path: Path) -> None:
+    class Program:
+        def __init__(self, budget: int) -> None:
+            self.budget = budget
+
+        def recompile(self, **changes: Any) -> Program:
+            return Program(changes["sram_budget"])
+
+    kept = Remarks()
+    figures = {10: (10 * 1024, 4.0), 20: (19 * 1024 + 1, 2.5), 30: (30 * 1024, 2.5)}
+    work = Compiling(
+        lambda options, quantization: Program(options.sram_budget or 0),
+        lambda made, quantization: dict(zip(("sram_bytes", "modelled_ms"), figures[made.budget // 1024], strict=True)),
+        QuantizationOptions(),
+    )
+    with opened(tmp_path / "t.sqlite", {"model": "m"}) as table:
+        run(grid({"sram_budget": "10,20,30"}), table, work, kept)  # the largest first
+    assert [text for _, text in kept.said] == [
+        "",
+        "fastest 2.5 ms, least SRAM 30 KiB",
+        "fastest 2.5 ms, least SRAM 20 KiB",
+    ]
