@@ -62,10 +62,10 @@ def _each(doc: str, operands: Iterable[int], outputs: bool, reason: Callable[[Te
     return limit(doc, rule)
 
 
-def stored_at(operands: Iterable[int], types: Sequence[DType]) -> Limit:
-    """The operands, and all outputs, have one of these types, per-tensor quantization and known extents."""
+def stored_at(operands: Iterable[int], types: Sequence[DType], outputs: int | None = None) -> Limit:
+    """The operands, and all outputs or the first ones, have one of these types, per-tensor quantization and known extents."""
     doc = "inputs and outputs int8, quantized per tensor, static shapes"
-    return _each(doc, operands, True, lambda tensor, what: int8_reason(tensor, what, types))
+    return _each(doc, operands, outputs != 0, lambda tensor, what: int8_reason(tensor, what, types))
 
 
 def unquantized_reason(tensor: Tensor, what: str, dtypes: Sequence[DType]) -> str | None:
