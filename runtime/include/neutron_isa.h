@@ -56,6 +56,7 @@ enum {
     NEUTRON_KERNEL_gather_s8 = 26,
     NEUTRON_KERNEL_log_softmax_s8 = 34,
     NEUTRON_KERNEL_l2_normalization_s8 = 35,
+    NEUTRON_KERNEL_unidirectional_sequence_lstm_s8 = 36,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
     NEUTRON_KERNEL_add_s16 = 68
 };
@@ -398,6 +399,48 @@ typedef struct {
     int32_t channels; /* the input's and the output's channels */
     int32_t input_zero_point; /* subtracted from each element */
 } NeutronL2NormalizationS8;
+
+/* LSTM of int8 with an int16 cell state over all steps of a sequence (LiteRT UNIDIRECTIONAL_SEQUENCE_LSTM,
+ * 8x8_16). Gates: input, forget, cell, output; the first one is absent with `cifg`. */
+typedef struct {
+    uint32_t input; /* int8; a row for each sequence, a column for each step */
+    uint32_t output; /* int8; the hidden state after each step */
+    uint32_t hidden; /* int8; a row for each sequence, one column: the hidden state before the first step and after the last one */
+    uint32_t cell; /* int16; a row for each sequence: the cell state before the first step and after the last one */
+    uint32_t gates; /* int16; scratch, 4 for each unit side by side */
+    int32_t work; /* multiply-accumulates of a step for each output channel, rounded up, over 4 */
+    int32_t inputs; /* channels of the input */
+    int32_t cells; /* units of the layer */
+    int32_t outputs; /* channels of the output */
+    int32_t backwards; /* 0: from the first column to the last; 1: from the last to the first */
+    int32_t starts; /* 0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0 */
+    int32_t first_hidden; /* the stored value of a hidden state of 0 */
+    int32_t cifg; /* 1: the input gate is 1 less the forget gate */
+    int32_t cell_shift; /* the cell state's scale is 2 to this power, -15 to -9 */
+    int32_t cell_clip; /* the largest magnitude of a cell, stored; 0: any */
+    int32_t hidden_multiplier; /* of a product of two numbers with 15 fractional bits, to the hidden state */
+    int32_t hidden_shift; /* positive shifts left */
+    int32_t hidden_zero_point; /* added after it */
+    int32_t projected; /* 1: the hidden state is a product with the projection */
+    int32_t output_zero_point; /* added to the projection's result */
+    int32_t output_clip; /* the largest magnitude of a projection's result, stored; 0: any */
+    int32_t peephole; /* 1: the input, forget and output gates see the cell state */
+    int32_t layer_norm; /* 1: each gate is normalized in front of its function */
+    uint32_t input_weights_base; /* see bases */
+    uint32_t input_weights_offset; /* bytes; a matrix with a row for each unit of each gate, one gate behind the other */
+    uint32_t input_requant_base; /* see bases */
+    uint32_t input_requant_offset; /* bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows */
+    uint32_t hidden_weights_base; /* see bases */
+    uint32_t hidden_weights_offset; /* bytes; a matrix with as many rows, for the hidden state */
+    uint32_t hidden_requant_base; /* see bases */
+    uint32_t hidden_requant_offset; /* bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows */
+    uint32_t projection_base; /* see bases */
+    uint32_t projection_offset; /* bytes; a matrix with a row for each output channel */
+    uint32_t projection_requant_base; /* see bases */
+    uint32_t projection_requant_offset; /* bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows */
+    uint32_t coefficients_base; /* see bases */
+    uint32_t coefficients_offset; /* bytes; int32 rows [multiplier, shift, guard, one number for each unit]: with `peephole` one for each such gate, with `layer_norm` the coefficients of each gate, then the biases of each gate */
+} NeutronUnidirectionalSequenceLstmS8;
 
 /* Mean over a window, rounded half away from 0. */
 typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;

@@ -11,7 +11,8 @@ import pytest
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import checked
-from openneutron.compiler.emit.audit import ELEMENT_BY_ELEMENT, RULES, audit, read_window, whole_window
+from openneutron.compiler.emit.accesses import ELEMENT_BY_ELEMENT, RULES, read_window, whole_window
+from openneutron.compiler.emit.audit import audit
 from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
 from openneutron.errors import CompilerFaultError

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from openneutron import ops
 from openneutron.errors import InvalidModelError
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor
 from openneutron.ir.graph import AttrValue
-from openneutron.ops import Attribute
+from openneutron.ops import Attribute, Role
 
 FILE_IDENTIFIER = b"TFL3"
 
@@ -100,8 +100,9 @@ def read_model(model: Any) -> LiteRTModel:
     inputs, outputs = places(subgraph.inputs), places(subgraph.outputs)
     runtime = {*inputs, *(place for operator in operators for place in places(operator.outputs))}
     used = runtime.union(outputs, *(places(operator.inputs) for operator in operators))
+    states = _states(model, operators)
     tensors = {
-        names[place]: _read_tensor(names[place], subgraph.tensors[place], place in runtime, model)
+        names[place]: _read_tensor(names[place], subgraph.tensors[place], place in runtime, place in states, model)
         for place in sorted(used)
         if place >= 0
     }
@@ -118,6 +119,18 @@ def read_model(model: Any) -> LiteRTModel:
     except AssertionError as error:
         raise InvalidModelError(f"the model's graph is damaged: {error}.") from error
     return LiteRTModel(graph.rebuilt(nodes), {name: index for index, name in enumerate(names)}, model)
+
+
+def _states(model: Any, operators: Iterable[Any]) -> set[int]:
+    """Return the variables that only operators read which know them as their states."""
+    states: set[int] = set()
+    others: set[int] = set()
+    for operator in operators:
+        row = ops.BY_LITERT.get(operator_name(model, operator))
+        for index, place in enumerate(places(operator.inputs)):
+            is_state = row is not None and index < len(row.operands) and row.operands[index].role is Role.STATE
+            (states if is_state else others).add(place)
+    return states - others
 
 
 def places(given: Any) -> list[int]:
@@ -138,13 +151,18 @@ def _unique_names(tensors: Sequence[Any]) -> list[str]:
     return list(names)
 
 
-def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
+def _read_tensor(name: str, item: Any, at_run_time: bool, is_state: bool, model: Any) -> Tensor:
     # shapeSignature may leave extents open; LiteRT runs the shape unless the caller resizes, and so does the NPU.
     shape = tuple(int(extent) for extent in (item.shape if item.shape is not None else ()))
     dtype = DTYPE_OF_LITERT.get(item.type, DType.OPAQUE)
     data = None
     content = model.buffers[item.buffer].data
-    if not at_run_time:
+    quant = _read_quant(item.quantization, shape)
+    if is_state and item.isVariable:
+        # LiteRT sets the variables of a new interpreter to 0, int8 ones to their zero point.
+        zero = quant.zero_points[0] if dtype is DType.INT8 and quant is not None else 0
+        data = np.full(shape, zero, dtype.numpy)
+    elif not at_run_time:
         # A variable keeps an operator's state from run to run; an external buffer lies in another file.
         if dtype is DType.OPAQUE or item.sparsity is not None or item.isVariable or item.externalBuffer:
             dtype, data = DType.OPAQUE, np.zeros(shape, DType.OPAQUE.numpy)
@@ -152,7 +170,7 @@ def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
             content = np.zeros(0, np.uint8) if content is None else np.asarray(content, np.uint8)
             # LiteRT accepts a buffer that is longer than its tensor.
             data = np.frombuffer(content.tobytes(), dtype.numpy, math.prod(shape)).reshape(shape)
-    return Tensor(name, shape, dtype, _read_quant(item.quantization, shape), data)
+    return Tensor(name, shape, dtype, quant, data)
 
 
 def _read_quant(item: Any, shape: tuple[int, ...]) -> QuantParams | None:
@@ -193,7 +211,20 @@ def _read_node(model: Any, operator: Any, index: int, names: list[str]) -> Node:
     if row is None:
         return Node(litert, inputs, outputs, source=source)
     attrs = {a.name: _read_attribute(a, operator.builtinOptions, litert) for a in row.attributes}
+    if row.intermediates:
+        attrs["intermediates"] = tuple(
+            _scale_of(model.subgraphs[0].tensors[place]) for place in places(operator.intermediates)
+        )
     return Node(row.name, inputs, outputs, attrs, source)
+
+
+def _scale_of(item: Any) -> tuple[float, int]:
+    """Return the scale and the zero point of a tensor; a scale of 0 where it states none."""
+    quant = item.quantization
+    if quant is None or quant.scale is None or len(quant.scale) == 0:
+        return 0.0, 0
+    zeros = quant.zeroPoint
+    return float(quant.scale[0]), 0 if zeros is None or len(zeros) == 0 else int(zeros[0])
 
 
 def _read_attribute(attribute: Attribute, options: Any, litert: str) -> AttrValue:

@@ -15,7 +15,7 @@ from ai_edge_litert import schema_py_generated as schema
 from openneutron.errors import InvalidModelError
 from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor
 from openneutron.litert.read import DTYPE_OF_LITERT, FILE_IDENTIFIER, operator_name, places
-from openneutron.ops import BY_NAME, Attribute
+from openneutron.ops import BY_NAME, Attribute, Role
 from openneutron.ops.reductions import WIDE
 
 LITERT_OF_DTYPE = {dtype: code for code, dtype in DTYPE_OF_LITERT.items()}
@@ -47,6 +47,8 @@ def write(graph: Graph) -> bytes:
     subgraph.outputs = np.array([index[name] for name in graph.outputs], np.int32)
     codes: dict[str, int] = {}
     subgraph.operators = [_operator(model, codes, node, index) for node in graph.nodes]
+    for node, operator in zip(graph.nodes, subgraph.operators, strict=True):
+        _add_states(subgraph, node, operator)
     model.subgraphs = [subgraph]
     return pack(model)
 
@@ -122,7 +124,8 @@ def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, in
     while given and given[-1] is None:
         given.pop()
     operator.inputs = np.array([-1 if name is None else index[name] for name in given], np.int32)
-    operator.outputs = np.array([index[name] for name in node.outputs], np.int32)
+    outputs = node.outputs[:1] if any(operand.role is Role.STATE for operand in row.operands) else node.outputs
+    operator.outputs = np.array([index[name] for name in outputs], np.int32)
     if hasattr(schema.BuiltinOptions, row.options_table):
         operator.builtinOptionsType = getattr(schema.BuiltinOptions, row.options_table)
         operator.builtinOptions = getattr(schema, f"{row.options_table}T")()
@@ -130,6 +133,31 @@ def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, in
             value = _litert_value(attribute, node.attrs.get(attribute.name, attribute.default))
             setattr(operator.builtinOptions, attribute.litert_field, value)
     return operator
+
+
+def _add_states(subgraph: Any, node: Node, operator: Any) -> None:
+    """Make an operator's states variables of the file, and add the tensors that state intermediate quantization."""
+    row = BY_NAME[node.op]
+    for place, operand in zip(operator.inputs, row.operands, strict=False):
+        if operand.role is Role.STATE:
+            subgraph.tensors[place].isVariable = True
+            subgraph.tensors[place].buffer = 0
+    if row.intermediates:
+        first = len(subgraph.tensors)
+        subgraph.tensors += [_intermediate(node, *pair) for pair in enumerate(node["intermediates"])]
+        operator.intermediates = np.arange(first, len(subgraph.tensors), dtype=np.int32)
+
+
+def _intermediate(node: Node, number: int, quantization: tuple[float, int]) -> Any:
+    item = schema.TensorT()
+    item.name = f"{node.name}/intermediate{number}".encode()
+    item.shape = np.zeros(1, np.int32)
+    item.type = schema.TensorType.INT16
+    item.buffer = 0
+    item.quantization = schema.QuantizationParametersT()
+    item.quantization.scale = np.array([quantization[0]], np.float32)
+    item.quantization.zeroPoint = np.array([quantization[1]], np.int64)
+    return item
 
 
 def _litert_value(attribute: Attribute, value: Any) -> Any:

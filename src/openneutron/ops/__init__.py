@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops import choice, conv, elementwise, filled, indexed, pieces, places, reductions, shape
+from openneutron.ops import choice, conv, elementwise, filled, indexed, pieces, places, recurrent, reductions, shape
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
-_FAMILIES = (conv, reductions, elementwise, shape, indexed, pieces, choice, places, filled)
+_FAMILIES = (conv, reductions, elementwise, shape, indexed, pieces, choice, places, filled, recurrent)
 
 OPS: tuple[Op, ...] = tuple(row for family in _FAMILIES for row in family.OPS)
 BY_NAME = {op.name: op for op in OPS}
@@ -32,7 +32,7 @@ ON_CPU: dict[str, str] = {
     **dict.fromkeys(("CALL_ONCE", "IF", "WHILE", "STABLEHLO_COMPOSITE"), _SUBGRAPH),
     **dict.fromkeys(
         (
-            *("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM"),
+            *("LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM"),
             *("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"),
         ),
         _RECURRENT,

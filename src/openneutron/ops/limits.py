@@ -68,11 +68,11 @@ def _each(doc: str, operands: Iterable[int], outputs: bool, reason: Callable[[Te
     return limit(doc, rule)
 
 
-def stored_at(operands: Iterable[int], types: Sequence[DType]) -> Limit:
-    """The operands, and all outputs, have one of these types, per-tensor quantization and known extents."""
+def stored_at(operands: Iterable[int], types: Sequence[DType], outputs: int | None = None) -> Limit:
+    """The operands, and all outputs or the first ones, have one of these types, per-tensor quantization and known extents."""
     words = "int8 or int16" if DType.INT16 in types else "int8"
     doc = f"inputs and outputs {words}, quantized per tensor, static shapes"
-    return _each(doc, operands, True, lambda tensor, what: int8_reason(tensor, what, types))
+    return _each(doc, operands, outputs != 0, lambda tensor, what: int8_reason(tensor, what, types))
 
 
 def alike(operands: Iterable[int]) -> Limit:

@@ -206,6 +206,8 @@ class Role(Enum):
     """bool, constant or computed."""
     VALUE = "value"
     """Constant int8 values: what a pad is filled with, a table."""
+    STATE = "state"
+    """The state before the first step: a variable of the file, or computed."""
 
 
 class Quantization(Enum):
@@ -280,6 +282,11 @@ class Op:
     Where the two round differently, kernel selection reads the node's attribute ``unsigned``."""
     in_litert: bool = True
     """False where LiteRT has no such operator, so that a file states several others (``litert.write``)."""
+    activations: int | None = None
+    """0: the outputs are checked by the row's own limits; None: all have the activations' types."""
+    intermediates: bool = False
+    """True where a file states the quantization of intermediate tensors; the node's attribute ``intermediates`` then has a
+    pair (scale, zero point) for each of them."""
     several_outputs: bool = False
     """As many outputs as the shape rule gives shapes; otherwise one."""
     doc: str = ""
@@ -297,7 +304,7 @@ class Op:
         if self.movable:
             yield movable_at(None if self.operands[activations[0]].repeated else activations[0])
         elif self.quantization is not Quantization.NONE:
-            yield stored_at(activations, self.types)
+            yield stored_at(activations, self.types, self.activations)
             if DType.INT16 in self.types and not self.converts:
                 yield alike(activations)
         if places[Role.CONDITION]:

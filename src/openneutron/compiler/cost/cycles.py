@@ -128,6 +128,23 @@ def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> C
     return Cost(int(_output_elements(call, rows) * target.costs.softmax_cycles.value), parallel="nothing")
 
 
+def _recurrent(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
+    # A step waits for the one before it, so that its units are all that the pipelines share out. The functions of a gate are
+    # polynomials and Newton steps of 16 bits, which all pipelines compute (assumed: as long as an exponential each).
+    assert target.costs is not None
+    batches, _, steps, outputs = call.views["output"].extents
+    inputs, units = call.params[work.inputs], call.params[work.outputs]
+    gates = work.steps - call.params.get("cifg", 0)
+    dots = gates * (_groups_of(inputs, target.macs) + _groups_of(outputs, target.macs))
+    functions = (gates + 1) * target.costs.softmax_cycles.value
+    cycles = dots * _groups_of(units, target.pipelines) + int(functions) * _groups_of(units, target.pipelines)
+    macs = gates * units * (inputs + outputs)
+    if call.params.get("projected"):
+        cycles += _groups_of(units, target.macs) * _groups_of(outputs, target.pipelines)
+        macs += units * outputs
+    return Cost(batches * rows * steps * cycles, batches * rows * steps * macs, CHANNELS, inputs + outputs, units)
+
+
 def _unknown(call: KernelCall, _work: Work, target: Target, _rows: int) -> Cost:
     elements = sum(math.prod(view.extents) for view in call.views.values())
     return Cost(int(elements * target.costs.softmax_cycles.value), parallel="nothing")
@@ -143,6 +160,7 @@ RULES: Mapping[CostClass, CostRule] = {
     CostClass.PER_COLUMN: _per_column,
     CostClass.MOVED: _moved,
     CostClass.EXPONENTIALS: _exponentials,
+    CostClass.RECURRENT: _recurrent,
 }
 """One rule for each cost class."""
 

@@ -3,143 +3,22 @@
 
 It finds what a run with data may hide: bytes that are read before they are written, buffers that overlap while both are needed, rows
 that have left their rolling buffer, constants that have not arrived, and outputs that are not complete.
-
-The rules of what a kernel reads are written from the kernels' definitions (docs/microcode.md) and shared with nothing that schedules,
-so that a mistake there does not hide itself here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from openneutron.compiler.emit.accesses import ELEMENT_BY_ELEMENT, Window, read_window, whole_window, written_window
 from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.select.calls import KernelCall, Maps, Storage, Storages, View
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
 from openneutron.isa import Microcode, Program, Record, base_text, decode
 from openneutron.isa.rows import BASES
-
-Span = tuple[int, int]
-"""First and end."""
-
-Window = tuple[Span, Span, Span, Span]
-"""Batches, rows, columns and channels of a view."""
-
-Rule = Callable[[KernelCall, str, Window], Window]
-"""(call, input, window of the output) to the window of the input that is read."""
-
-
-def whole_window(call: KernelCall, name: str) -> Window:
-    """Return all of a view."""
-    batches, rows, cols, channels = call.views[name].extents
-    return (0, batches), (0, rows), (0, cols), (0, channels)
-
-
-def _taps(span: Span, stride: int, before: int, kernel: int, dilation: int, extent: int) -> Span:
-    """Return the part that a sliding window touches of an input's rows or columns."""
-    first = span[0] * stride - before
-    end = (span[1] - 1) * stride - before + (kernel - 1) * dilation + 1
-    return max(0, min(first, extent)), max(0, min(end, extent))
-
-
-def _slid(call: KernelCall, name: str, window: Window) -> tuple[Span, Span]:
-    p = call.params
-    _, rows, cols, _ = call.views[name].extents
-    return (
-        _taps(window[1], p["stride_h"], p["pad_top"], p["kernel_h"], p.get("dilation_h", 1), rows),
-        _taps(window[2], p["stride_w"], p["pad_left"], p["kernel_w"], p.get("dilation_w", 1), cols),
-    )
-
-
-def _convolution(call: KernelCall, name: str, window: Window) -> Window:
-    inputs, outputs = call.params["group_inputs"], call.params["group_outputs"]
-    first, last = window[3][0] // outputs, (window[3][1] - 1) // outputs
-    return window[0], *_slid(call, name, window), (first * inputs, (last + 1) * inputs)
-
-
-def _pool(call: KernelCall, name: str, window: Window) -> Window:
-    return window[0], *_slid(call, name, window), window[3]
-
-
-def _same(_call: KernelCall, _name: str, window: Window) -> Window:
-    return window
-
-
-def _padded(call: KernelCall, name: str, window: Window) -> Window:
-    before = [call.params[f"pad_{side}"] for side in ("batch", "top", "left", "channel")]
-    spans = [
-        (max(0, min(first - pad, extent)), max(0, min(end - pad, extent)))
-        for (first, end), pad, extent in zip(window, before, call.views[name].extents, strict=True)
-    ]
-    return spans[0], spans[1], spans[2], spans[3]
-
-
-def _mapped(call: KernelCall, name: str, window: Window, maps: int) -> Window:
-    """Return the window of which the first ``maps`` tables name input rows, and as many input columns."""
-    tables = call.constants["map"]
-    assert isinstance(tables, Maps)
-    _, rows, cols, _ = call.views[name].extents
-    spans = []
-    for span, own, extent in ((window[1], tables.rows, rows), (window[2], tables.cols, cols)):
-        read = [min(max(int(own[table, place]), 0), extent - 1) for table in range(maps) for place in range(*span)]
-        spans.append((min(read), max(read) + 1))
-    return window[0], spans[0], spans[1], window[3]
-
-
-def _lines(call: KernelCall, name: str, window: Window) -> Window:
-    """Return all channels of the same places."""
-    return window[0], window[1], window[2], (0, call.views[name].extents[3])
-
-
-def _reduced(call: KernelCall, name: str, window: Window) -> Window:
-    """Return all rows and columns of the same batches and channels."""
-    _, rows, cols, _ = call.views[name].extents
-    return window[0], (0, rows), (0, cols), window[3]
-
-
-def _product(call: KernelCall, name: str, window: Window) -> Window:
-    """Return the rows of a, or the columns of b; both along the whole depth."""
-    depth = (0, call.params["depth"])
-    return (window[0], window[1], (0, 1), depth) if name == "input_a" else (window[0], depth, (0, 1), window[3])
-
-
-def _gathered(call: KernelCall, name: str, window: Window) -> Window:
-    """Return any column of the same rows, by the indices of the same columns."""
-    _, _, cols, channels = call.views[name].extents
-    if name == "indices":
-        return window[0], (0, 1), window[2], (0, channels)
-    return window[0], window[1], (0, cols), window[3]
-
-
-_KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
-    (_convolution, ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")),
-    (_pool, ("average_pool_2d_s8", "max_pool_2d_s8")),
-    (_same, ("add_s8", "mul_s8", "maximum_s8", "prelu_s8", "squared_difference_s8", "compare_s8", "select_s8")),
-    (_same, ("lookup_s8", "copy_s8", "add_s16")),
-    (_padded, ("pad_s8",)),
-    (partial(_mapped, maps=1), ("resize_nearest_neighbor_s8",)),
-    (partial(_mapped, maps=2), ("resize_bilinear_s8",)),
-    (_lines, ("softmax_s8", "log_softmax_s8", "l2_normalization_s8", "arg_max_s8")),
-    (_product, ("batch_matmul_s8",)),
-    (_gathered, ("gather_s8",)),
-    (_reduced, ("mean_s8", "reduce_max_s8")),
-)
-
-RULES = {kernel: rule for rule, kernels in _KERNELS for kernel in kernels}
-"""One rule for each kernel of the microcode."""
-
-ELEMENT_BY_ELEMENT = frozenset(kernel for kernel, rule in RULES.items() if rule is _same)
-"""Kernels that have read an element of each input before they write that element, in ascending order."""
-
-
-def read_window(call: KernelCall, name: str, window: Window) -> Window:
-    """Return the window that a call reads of its input ``name`` to compute a window of its output."""
-    return RULES[call.kernel](call, name, window)
-
 
 Ids = npt.NDArray[np.int64]
 
@@ -259,12 +138,11 @@ class _Run:
             here = np.arange(operator[f"{key}_offset"], operator[f"{key}_offset"] + len(blob))
             if not self._is_outside(f"{who}: {key}", operator[f"{key}_base"], here):
                 self._constant(f"{who}: {key}", operator[f"{key}_base"], here, blob)
-        written = self._places(operator["output"], window, operator.row.element_bytes("output"))
-        output_word = self._buffer(operator["output"])["base"]
-        if self._is_outside(f"{who}: output", output_word, written):
+        written = self._written(who, call, operator, window)
+        if written is None:
             return
         for name, view in call.views.items():
-            if name == "output":
+            if not call.reads(name):
                 continue
             read = read_window(call, name, window)
             here = self._places(operator[name], read, operator.row.element_bytes(name))
@@ -279,11 +157,36 @@ class _Run:
                 self._constant(f"{who}: {name}", word, here, wanted)
             else:
                 self._compare(f"{who}: {name}", word, here, self._ids(storage.name, within))
-            if word == output_word and not _is_safe(call, here, written):
-                self.findings.append(f"{who}: it writes its output over what it has still to read of {name}")
-        storage = self.storages[call.views["output"].tensor]
-        self.tags[output_word][written] = self._ids(_new(storage), _places_in_storage(call.views["output"], window))
-        self._touch(output_word, written)
+            self._find_overwritten(who, call, name, (word, here), written)
+        for name, (word, places) in written.items():
+            view = call.views[name]
+            storage = self.storages[view.tensor]
+            own = window if name == "output" else written_window(call, name, window)
+            self.tags[word][places] = self._ids(_new(storage), _places_in_storage(view, own))
+            self._touch(word, places)
+
+    def _written(
+        self, who: str, call: KernelCall, operator: Record, window: Window
+    ) -> dict[str, tuple[int, Ids]] | None:
+        """Return the base and the bytes of each result; None where one of them ends outside its base."""
+        written = {}
+        for name in call.traits.results:
+            own = window if name == "output" else written_window(call, name, window)
+            here = self._places(operator[name], own, operator.row.element_bytes(name))
+            word = self._buffer(operator[name])["base"]
+            if self._is_outside(f"{who}: {name}", word, here):
+                return None
+            written[name] = word, here
+        return written
+
+    def _find_overwritten(
+        self, who: str, call: KernelCall, name: str, read: tuple[int, Ids], written: dict[str, tuple[int, Ids]]
+    ) -> None:
+        """Note each result that the call writes over an operand it has still to read. A state is read and written in place."""
+        for result, (word, places) in written.items():
+            if result != name and word == read[0] and not _is_safe(call, read[1], places):
+                what = "its output" if result == "output" else f"its {result}"
+                self.findings.append(f"{who}: it writes {what} over what it has still to read of {name}")
 
     def _buffer(self, index: int) -> Record:
         return self.microcode.buffers[index]

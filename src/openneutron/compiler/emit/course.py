@@ -76,14 +76,14 @@ def traffic(call: KernelCall, storages: Storages) -> Traffic:
     """Return the storages and the bytes that a call reads and writes."""
     inputs: dict[str, View] = {}
     for name, view in call.views.items():
-        if name != "output" and storages[view.tensor].constant is None:
+        if call.reads(name) and storages[view.tensor].constant is None:
             inputs.setdefault(storages.of[view.tensor], view)
-    output = call.views["output"]
+    results = {storages.of[call.views[name].tensor]: call.views[name] for name in call.traits.results}
     return Traffic(
         reads=tuple(inputs),
-        writes=(storages.of[output.tensor],),
+        writes=tuple(results),
         read_bytes=sum(map(view_bytes, inputs.values())),
-        written_bytes=view_bytes(output),
+        written_bytes=sum(map(view_bytes, results.values())),
         weights_bytes=fetched_bytes(call, storages),
     )
 

@@ -19,7 +19,7 @@ from openneutron.compiler.graph.fuse import (
     view_before_pad,
 )
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, constant
-from openneutron.ops import BY_NAME
+from openneutron.ops import BY_NAME, recurrent
 from openneutron.ops.conv import DATA, WEIGHTS, explicit_padding
 from openneutron.ops.rescaling import steps_of
 from openneutron.ops.shape import VIEWS, pads, slice_window
@@ -147,6 +147,28 @@ def _table(source: QuantParams, result: QuantParams) -> npt.NDArray[np.int8]:
     reals = np.arange(256, dtype=np.float32) * scale + bias
     steps = np.array([steps_of(float(real), 1.0) for real in reals]) + (result.zero_point + _OFFSET)
     return np.asarray(np.clip(steps, 0, 255) - _OFFSET, np.int8)
+
+
+STATEFUL = ("unidirectional_sequence_lstm",)
+
+
+def add_states(graph: Graph) -> Graph:
+    """Return the graph with a result for each state of a recurrent layer, and for the memory that its gates take while it runs."""
+    nodes: list[Node] = []
+    tensors: list[Tensor] = []
+    for node in graph.nodes:
+        if node.op in STATEFUL:
+            hidden, cell = graph.given(node, recurrent.HIDDEN), graph.given(node, recurrent.CELL)
+            gates = (len(recurrent.GATES) * graph.given(node, recurrent.FIRST_HIDDEN_WEIGHTS + 3).shape[0],)
+            forms = (("hidden", hidden.shape, hidden), ("cell", cell.shape, cell), ("gates", gates, cell))
+            own = [
+                replace(like, name=graph.free_name(f"{node.name}/{part}"), shape=shape, data=None)
+                for part, shape, like in forms[len(node.outputs) - 1 :]
+            ]
+            tensors += own
+            node = replace(node, outputs=(*node.outputs, *(tensor.name for tensor in own)))
+        nodes.append(node)
+    return graph.rebuilt(nodes, tensors)
 
 
 Weights = npt.NDArray[np.int8]
@@ -283,6 +305,7 @@ PASSES: tuple[tuple[Callable[[Graph], Graph], Collection[str]], ...] = (
     (fuse_crop, ("slice",)),
     (fuse_activation, FUSED_NAME),
     (split_weights, ()),
+    (add_states, STATEFUL),
 )
 """Each pass with the operators of which it rewrites one at least; none: it may rewrite any."""
 

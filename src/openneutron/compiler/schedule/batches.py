@@ -73,7 +73,7 @@ class _Run:
             return False
         for name, view in call.views.items():
             storage = self.storages[view.tensor]
-            shared = storage.name in self.apart and (name == "output" or storage.name in self.written)
+            shared = storage.name in self.apart and (call.writes(name) or storage.name in self.written)
             if shared and not (self.apart[storage.name] and _one_batch_each(view, storage.size_bytes, self.count)):
                 return False
         return True
@@ -84,7 +84,7 @@ class _Run:
             storage = self.storages[view.tensor]
             apart = _one_batch_each(view, storage.size_bytes, self.count)
             self.apart[storage.name] = self.apart.get(storage.name, True) and apart
-            if name == "output":
+            if call.writes(name):
                 self.written.add(storage.name)
 
 

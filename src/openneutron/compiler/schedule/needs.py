@@ -142,7 +142,7 @@ def parts_may_be_faster(calls: Sequence[KernelCall], storages: Storages, target:
     A cascade does not compute unread regions. And of a convolution whose channels do not fill the pipelines, parts may each suit
     the pipelines better than the whole.
     """
-    written = {storages.of[call.views["output"].tensor] for call in calls}
+    written = {storages.of[call.views[name].tensor] for call in calls for name in call.traits.results}
     return any(_is_uneven(call, target) or _has_unread_region(call, storages, written) for call in calls)
 
 
@@ -154,7 +154,7 @@ def _is_uneven(call: KernelCall, target: Target) -> bool:
 def _has_unread_region(call: KernelCall, storages: Storages, written: set[str]) -> bool:
     """Return whether the call leaves some of a tensor that another call writes unread."""
     for name, view in call.views.items():
-        if name == "output" or storages.of[view.tensor] not in written:
+        if call.writes(name) or storages.of[view.tensor] not in written:
             continue
         if view.size_bytes < storages[view.tensor].size_bytes:
             return True
@@ -185,7 +185,10 @@ def in_place(storages: Storages, calls: Sequence[KernelCall]) -> Storages:
     written: dict[str, set[int]] = {}
     for position, call in enumerate(calls):
         for name, view in call.views.items():
-            (written if name == "output" else touched).setdefault(of[view.tensor], set()).add(position)
+            if call.writes(name):
+                written.setdefault(of[view.tensor], set()).add(position)
+            if call.reads(name):
+                touched.setdefault(of[view.tensor], set()).add(position)
     for position, call in enumerate(calls):
         result = pieces[of[call.views["output"].tensor]]
         for name, view in call.views.items():

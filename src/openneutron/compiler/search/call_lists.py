@@ -122,8 +122,12 @@ def flow_of(calls: Sequence[KernelCall], storages: Storages, io: str) -> Flow:
                 users.append(1 << len(calls) if storage.is_kept else 0)
                 sizes.append(_arena_bytes(storage, io))
                 from_start.append(storage.is_given)
-            needed |= (readers if field == "output" else writers).get(place, 0)
-            own.append((writers if field == "output" else readers, place))
+            if call.writes(field):
+                needed |= readers.get(place, 0)
+                own.append((writers, place))
+            if call.reads(field):
+                needed |= writers.get(place, 0)
+                own.append((readers, place))
             used.append(place)
             users[place] |= 1 << number
         for side, place in own:

@@ -239,6 +239,19 @@ class KernelCall:
         """Return the traits of its kernel."""
         return rows.KERNEL_BY_NAME[self.kernel].traits
 
+    def writes(self, name: str) -> bool:
+        """Return whether the kernel writes this buffer."""
+        return name in self.traits.results
+
+    def reads(self, name: str) -> bool:
+        """Return whether the kernel may read this buffer: all but the output."""
+        return name != "output"
+
+    @property
+    def has_states(self) -> bool:
+        """Return whether the kernel writes buffers beside the output."""
+        return len(self.traits.results) > 1
+
     def packing(self, key: str) -> Packing:
         """Return the layout of a constant once it is packed."""
         return rows.KERNEL_BY_NAME[self.kernel].packing(key)

@@ -45,12 +45,18 @@ class _Calls:
     def count(self) -> None:
         self.writers, self.readers = {}, {}
         for place, call in enumerate(self.calls):
-            for name, view in call.views.items() if call else ():
+            for name, view in call.views.items() if call is not None else ():
                 storage = self.storages.of[view.tensor]
-                if name == "output":
+                if call.writes(name):
                     self.writers.setdefault(storage, []).append(place)
-                else:
+                if call.reads(name):
                     self.readers.setdefault(storage, []).append((place, name))
+
+    def is_output(self, place: int, storage: str) -> bool:
+        """Return whether the storage is the output of the call at ``place``, and neither a state nor scratch of it."""
+        call = self.calls[place]
+        assert call is not None
+        return self.storages.of[call.views["output"].tensor] == storage
 
     def left(self) -> list[KernelCall]:
         return [call for call in self.calls if call is not None]
@@ -64,7 +70,7 @@ def fold_moves(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCa
         changed = False
         work.count()
         for storage, writers in work.writers.items():
-            alone = len(writers) == 1 and storages.storages[storage].is_scratch
+            alone = len(writers) == 1 and storages.storages[storage].is_scratch and work.is_output(writers[0], storage)
             before = list(work.calls)
             if alone and _fold(work, writers[0], work.readers.get(storage, [])):
                 if in_order(work.storages, work.calls):
@@ -209,7 +215,7 @@ def _without(storages: Storages, calls: Sequence[KernelCall], copy: KernelCall) 
         views = dict(call.views)
         for operand, view in call.views.items():
             if storages.of[view.tensor] == name:
-                if operand == "output" and index > at:
+                if call.writes(operand) and (index > at or call.reads(operand)):
                     return None
                 seen = _seen(view, source, result)
                 if seen is None:

@@ -85,6 +85,7 @@ class CostClass(Enum):
     PER_COLUMN = "a step for each input, with output columns on the pipelines"
     MOVED = "so many bytes of output in a cycle"
     EXPONENTIALS = "a function of 32 bits for each output element"
+    RECURRENT = "products of each gate, unit and input in every step, then so many functions of 16 bits for each unit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,7 @@ class Channels:
 class Traits:
     """The facts about one kernel.
 
+    ``results``: the buffers that the kernel writes. Those behind the output are states and scratch, which the kernel may also read.
     ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
     ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
     function of its only operand.
@@ -148,6 +150,7 @@ class Traits:
     batches_apart: bool = False
     channels: Channels | None = None
     function: Function | None = None
+    results: tuple[str, ...] = ("output",)
 
     def access(self, name: str) -> Access:
         """Return the access pattern of an operand."""

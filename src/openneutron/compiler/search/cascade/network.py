@@ -126,9 +126,9 @@ def network(
             storage = storages[view.tensor]
             if storage.constant is not None:
                 continue
-            side = writers if operand == "output" else readers
-            if position not in side.setdefault(storage.name, []):
-                side[storage.name].append(position)
+            for side, used in ((writers, call.writes(operand)), (readers, call.reads(operand))):
+                if used and position not in side.setdefault(storage.name, []):
+                    side[storage.name].append(position)
             there = views.setdefault(storage.name, [])
             there.insert(0, view) if operand == "output" and len(writers[storage.name]) == 1 else there.append(view)
     pieces = {}
@@ -181,7 +181,8 @@ def _call_rows(
     whole = call_cost(call, target).compute_cycles
     even = whole % rows == 0 and call_cost(call, target, 1).compute_cycles * rows == whole
     # A state's new value is written once nobody reads the old one: after the cascades of its readers.
-    by_rows = output.extents[0] == 1 and (in_rows or rows > 1) and storages[output.tensor].state is None
+    new_state = storages[output.tensor].state is not None
+    by_rows = output.extents[0] == 1 and (in_rows or rows > 1) and not call.has_states and not new_state
     constants = (fetched_bytes(call, storages), Cuttable(call, storages).piece_bytes(1)) if fetched else (0, 0)
     return CallRows(call, piece.name, rows, offset, reads, frozenset(in_place), by_rows, in_rows,
                     whole, whole // rows if even else None, *constants)  # fmt: skip

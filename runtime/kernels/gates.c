@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The functions of a gate are gemmlowp's fixed point (fixedpoint.h) on int16, rounding step by rounding step, as LiteRT's
+ * portable_tensor_utils.cc calls it. */
+#include "gates.h"
+
+void neutron_multiply_rows(int32_t *results, const NeutronMatrix *matrix, size_t block) {
+    const size_t block_bytes = neutron_blocks_of(matrix->inputs) * NEUTRON_LANES * NEUTRON_LANES;
+    const NeutronRequantBlock *table = matrix->table + block;
+    uint32_t accumulators[NEUTRON_LANES];
+    NeutronSums sums = {0};
+    for (int k = 0; k < NEUTRON_LANES; k++) accumulators[k] = (uint32_t)table->bias[k];
+    neutron_multiply_pixel(&sums, matrix->weights + block * block_bytes, matrix->vector, matrix->vector_pitch,
+                           matrix->inputs);
+    neutron_add_sums(accumulators, &sums);
+    for (int k = 0; k < NEUTRON_LANES; k++) {
+        const int32_t multiplier = neutron_sound_multiplier(table->multiplier[k]);
+        results[k] = neutron_rounded_twice((int32_t)accumulators[k], multiplier, table->shift[k]);
+    }
+}
+
+void neutron_multiply_gates(uint8_t *gates, int32_t rows, const NeutronMatrix *x, const NeutronMatrix *h) {
+    const int32_t far = 1 << 30; /* a sum with an int16 stays inside 32 bits */
+    for (size_t block = 0; block < neutron_blocks_of(rows); block++) {
+        const int32_t first = (int32_t)block * NEUTRON_LANES, left = rows - first;
+        int32_t of_x[NEUTRON_LANES], of_h[NEUTRON_LANES];
+        neutron_multiply_rows(of_x, x, block);
+        neutron_multiply_rows(of_h, h, block);
+        for (int32_t k = 0; k < NEUTRON_LANES && k < left; k++) {
+            const int32_t sum = neutron_bound_16(of_x[k]) + neutron_bound(of_h[k], -far, far);
+            neutron_store_16(gates + 2 * (ptrdiff_t)(first + k), neutron_bound_16(sum));
+        }
+    }
+}
+
+/* ---- fixed point ---------------------------------------------------------------------------------------------------- */
+
+/* a * b / 2^15, halves away from 0; the numbers are int16. */
+static inline int32_t product(int32_t a, int32_t b) {
+    const int32_t exact = a * b;
+    const int32_t rounded = (exact + (exact >= 0 ? 1 << 14 : 1 - (1 << 14))) / (1 << 15);
+    return rounded > INT16_MAX ? INT16_MAX : rounded;
+}
+
+static inline int32_t wrapped(int32_t x) { return (int16_t)(uint16_t)x; }
+
+static inline int32_t shifted_left(int32_t x, int32_t bits) { return neutron_bound_16(x * (1 << bits)); }
+
+enum { ONE = INT16_MAX };
+
+/* exp(x) for x in [-1/4, 0), 15 fractional bits. */
+static int32_t exp_below_one_quarter(int32_t a) {
+    const int32_t center = 28918 /* exp(-1/8) */, third = 10923;
+    const int32_t x = a + (1 << 12), x2 = product(x, x), x3 = product(x2, x), x4 = product(x2, x2);
+    const int32_t cubes = wrapped(neutron_rounding_shift_right(x4, 2) + x3);
+    const int32_t rest = neutron_rounding_shift_right(wrapped(product(cubes, third) + x2), 1);
+    return neutron_bound_16(center + product(center, wrapped(x + rest)));
+}
+
+/* exp(a) with 15 fractional bits for a <= 0 with so many integer bits. */
+static int32_t exp_on_negative_values(int32_t a, int32_t integer_bits) {
+    static const int16_t powers[7] = {25520, 19875, 12055, 4435, 600, 11, 0}; /* exp(-1/4), exp(-1/2) ... exp(-16) */
+    const int32_t fraction_bits = 15 - integer_bits, quarter = 1 << (fraction_bits - 2);
+    const int32_t within = (a & (quarter - 1)) - quarter;
+    const int32_t remainder = within - a;
+    int32_t result = exp_below_one_quarter(shifted_left(within, integer_bits));
+    if (a == 0) return ONE;
+    if (integer_bits > 5 && a < -(32 << fraction_bits)) return 0;
+    for (int32_t i = 0; i < integer_bits + 2 && i < 7; i++) {
+        if ((remainder & quarter << i) != 0) result = product(result, powers[i]);
+    }
+    return result;
+}
+
+/* 2 / (1 + a) for a in [0, 1], 13 fractional bits, by three steps of Newton's method. */
+static int32_t reciprocal(int32_t a) {
+    const int32_t from = 23130 /* 48/17 */, slope = -15420 /* -32/17 */;
+    const int32_t sum = a + ONE, half = (sum + (sum >= 0 ? 1 : -1)) / 2;
+    int32_t x = wrapped(from + product(half, slope));
+    for (int i = 0; i < 3; i++) {
+        const int32_t error = wrapped((1 << 13) - product(half, x));
+        x = wrapped(x + shifted_left(product(x, error), 2));
+    }
+    return x;
+}
+
+int32_t neutron_logistic_16(int32_t x) {
+    const int32_t magnitude = wrapped(x > 0 ? x : -x);
+    if (x == 0) return 1 << 14;
+    const int32_t result = shifted_left(reciprocal(exp_on_negative_values(wrapped(-magnitude), 3)), 1);
+    return x > 0 ? result : wrapped(ONE - result);
+}
+
+int32_t neutron_tanh_16(int32_t x, int32_t integer_bits) {
+    if (x == 0) return 0;
+    /* The same word with one integer bit more is twice the number. */
+    const int32_t power = exp_on_negative_values(x < 0 ? x : -x, integer_bits + 1);
+    const int32_t result = shifted_left(wrapped(reciprocal(power) - (1 << 13)), 2);
+    return x < 0 ? wrapped(-result) : result;
+}
+
+/* ---- check ---------------------------------------------------------------------------------------------------------- */
+
+bool neutron_matrix_is_sound(const NeutronProgramView *program, const uint32_t *words, int32_t rows, int32_t inputs) {
+    if (rows < 1 || rows > NEUTRON_MOST_GATES || inputs < 1 || inputs > NEUTRON_MOST_GATES) return false;
+    const uint64_t blocks = neutron_blocks_of(rows);
+    const uint64_t block_bytes = neutron_blocks_of(inputs) * NEUTRON_LANES * NEUTRON_LANES;
+    return neutron_range_is_sound(program, words[0], words[1], blocks * block_bytes, NEUTRON_ALIGNMENT) &&
+           neutron_range_is_sound(program, words[2], words[3], blocks * sizeof(NeutronRequantBlock), NEUTRON_ALIGNMENT);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the recurrent kernels share: vectors of int16 gates, their products, and the functions of a gate.
+ *
+ * Gates before their function are int16 with 12 fractional bits, behind it int16 with 15. Buffers of int16 may begin at any
+ * address. */
+#ifndef NEUTRON_GATES_H
+#define NEUTRON_GATES_H
+
+#include "conv_2d/convolution.h"
+
+static inline int32_t neutron_load_16(const uint8_t *from) {
+    int16_t value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+static inline void neutron_store_16(uint8_t *to, int32_t value) {
+    const int16_t stored = (int16_t)value;
+    memcpy(to, &stored, sizeof stored);
+}
+
+static inline int32_t neutron_bound_16(int32_t x) { return neutron_bound(x, INT16_MIN, INT16_MAX); }
+
+/* A packed matrix [rows/8][inputs/8][8 rows][8 inputs] with its requantization, and the vector that it is multiplied with. */
+typedef struct {
+    const int8_t *weights;
+    const NeutronRequantBlock *table;
+    const uint8_t *vector;
+    int32_t vector_pitch, inputs;
+} NeutronMatrix;
+
+/* Rows [8 * block, 8 * block + 8) of the product, rescaled. */
+void neutron_multiply_rows(int32_t *results, const NeutronMatrix *matrix, size_t block);
+
+/* gates[row] = bounded(bounded(row of x) + row of h) for so many rows, int16 side by side. */
+void neutron_multiply_gates(uint8_t *gates, int32_t rows, const NeutronMatrix *x, const NeutronMatrix *h);
+
+/* gemmlowp's logistic(), from 12 fractional bits to 15. */
+int32_t neutron_logistic_16(int32_t x);
+
+/* gemmlowp's tanh(), from 15 - integer_bits fractional bits to 15; integer_bits 0 to 6. */
+int32_t neutron_tanh_16(int32_t x, int32_t integer_bits);
+
+/* The packed matrix and its table lie inside their bases; rows and inputs are at most NEUTRON_MOST_GATES. */
+bool neutron_matrix_is_sound(const NeutronProgramView *program, const uint32_t *words, int32_t rows, int32_t inputs);
+
+enum { NEUTRON_MOST_GATES = 1 << 20 };
+
+#endif

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The windows that each kernel reads and writes to compute a window of its output: the audit's rules.
+
+The rules are written from the kernels' definitions (docs/microcode.md) and shared with nothing that schedules, so that a mistake there
+does not hide itself here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from openneutron.compiler.select.calls import KernelCall, Maps
+
+Span = tuple[int, int]
+"""First and end."""
+
+Window = tuple[Span, Span, Span, Span]
+"""Batches, rows, columns and channels of a view."""
+
+Rule = Callable[[KernelCall, str, Window], Window]
+"""(call, input, window of the output) to the window of the input that is read."""
+
+
+def whole_window(call: KernelCall, name: str) -> Window:
+    """Return all of a view."""
+    batches, rows, cols, channels = call.views[name].extents
+    return (0, batches), (0, rows), (0, cols), (0, channels)
+
+
+def _taps(span: Span, stride: int, before: int, kernel: int, dilation: int, extent: int) -> Span:
+    """Return the part that a sliding window touches of an input's rows or columns."""
+    first = span[0] * stride - before
+    end = (span[1] - 1) * stride - before + (kernel - 1) * dilation + 1
+    return max(0, min(first, extent)), max(0, min(end, extent))
+
+
+def _slid(call: KernelCall, name: str, window: Window) -> tuple[Span, Span]:
+    p = call.params
+    _, rows, cols, _ = call.views[name].extents
+    return (
+        _taps(window[1], p["stride_h"], p["pad_top"], p["kernel_h"], p.get("dilation_h", 1), rows),
+        _taps(window[2], p["stride_w"], p["pad_left"], p["kernel_w"], p.get("dilation_w", 1), cols),
+    )
+
+
+def _convolution(call: KernelCall, name: str, window: Window) -> Window:
+    inputs, outputs = call.params["group_inputs"], call.params["group_outputs"]
+    first, last = window[3][0] // outputs, (window[3][1] - 1) // outputs
+    return window[0], *_slid(call, name, window), (first * inputs, (last + 1) * inputs)
+
+
+def _pool(call: KernelCall, name: str, window: Window) -> Window:
+    return window[0], *_slid(call, name, window), window[3]
+
+
+def _same(_call: KernelCall, _name: str, window: Window) -> Window:
+    return window
+
+
+def _padded(call: KernelCall, name: str, window: Window) -> Window:
+    before = [call.params[f"pad_{side}"] for side in ("batch", "top", "left", "channel")]
+    spans = [
+        (max(0, min(first - pad, extent)), max(0, min(end - pad, extent)))
+        for (first, end), pad, extent in zip(window, before, call.views[name].extents, strict=True)
+    ]
+    return spans[0], spans[1], spans[2], spans[3]
+
+
+def _mapped(call: KernelCall, name: str, window: Window, maps: int) -> Window:
+    """Return the window of which the first ``maps`` tables name input rows, and as many input columns."""
+    tables = call.constants["map"]
+    assert isinstance(tables, Maps)
+    _, rows, cols, _ = call.views[name].extents
+    spans = []
+    for span, own, extent in ((window[1], tables.rows, rows), (window[2], tables.cols, cols)):
+        read = [min(max(int(own[table, place]), 0), extent - 1) for table in range(maps) for place in range(*span)]
+        spans.append((min(read), max(read) + 1))
+    return window[0], spans[0], spans[1], window[3]
+
+
+def _lines(call: KernelCall, name: str, window: Window) -> Window:
+    """Return all channels of the same places."""
+    return window[0], window[1], window[2], (0, call.views[name].extents[3])
+
+
+def _reduced(call: KernelCall, name: str, window: Window) -> Window:
+    """Return all rows and columns of the same batches and channels."""
+    _, rows, cols, _ = call.views[name].extents
+    return window[0], (0, rows), (0, cols), window[3]
+
+
+def _product(call: KernelCall, name: str, window: Window) -> Window:
+    """Return the rows of a, or the columns of b; both along the whole depth."""
+    depth = (0, call.params["depth"])
+    return (window[0], window[1], (0, 1), depth) if name == "input_a" else (window[0], depth, (0, 1), window[3])
+
+
+def _gathered(call: KernelCall, name: str, window: Window) -> Window:
+    """Return any column of the same rows, by the indices of the same columns."""
+    _, _, cols, channels = call.views[name].extents
+    if name == "indices":
+        return window[0], (0, 1), window[2], (0, channels)
+    return window[0], window[1], (0, cols), window[3]
+
+
+def _sequence(call: KernelCall, name: str, window: Window) -> Window:
+    """Return all steps of the same rows; a state where it is not set at the start; nothing of the scratch."""
+    _, _, cols, channels = call.views[name].extents
+    unread = name == "gates" or (name != "input" and call.params["starts"] == 1)
+    rows = (window[1][0], window[1][0]) if unread else window[1]
+    return (0, 1), rows, (0, cols), (0, channels)
+
+
+_KERNELS: tuple[tuple[Rule, tuple[str, ...]], ...] = (
+    (_convolution, ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")),
+    (_pool, ("average_pool_2d_s8", "max_pool_2d_s8")),
+    (_same, ("add_s8", "mul_s8", "maximum_s8", "prelu_s8", "squared_difference_s8", "compare_s8", "select_s8")),
+    (_same, ("lookup_s8", "copy_s8", "add_s16")),
+    (_padded, ("pad_s8",)),
+    (partial(_mapped, maps=1), ("resize_nearest_neighbor_s8",)),
+    (partial(_mapped, maps=2), ("resize_bilinear_s8",)),
+    (_lines, ("softmax_s8", "log_softmax_s8", "l2_normalization_s8", "arg_max_s8")),
+    (_product, ("batch_matmul_s8",)),
+    (_gathered, ("gather_s8",)),
+    (_reduced, ("mean_s8", "reduce_max_s8")),
+    (_sequence, ("unidirectional_sequence_lstm_s8",)),
+)
+
+RULES = {kernel: rule for rule, kernels in _KERNELS for kernel in kernels}
+"""One rule for each kernel of the microcode."""
+
+ELEMENT_BY_ELEMENT = frozenset(kernel for kernel, rule in RULES.items() if rule is _same)
+"""Kernels that have read an element of each input before they write that element, in ascending order."""
+
+
+def read_window(call: KernelCall, name: str, window: Window) -> Window:
+    """Return the window that a call reads of its input ``name`` to compute a window of its output."""
+    return RULES[call.kernel](call, name, window)
+
+
+def written_window(call: KernelCall, name: str, window: Window) -> Window:
+    """Return the window that a call writes of a state or of its scratch to compute a window of its output."""
+    _, rows, cols, channels = call.views[name].extents
+    return (0, 1), (0, rows) if name == "gates" else window[1], (0, cols), (0, channels)

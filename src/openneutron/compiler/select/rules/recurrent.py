@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Recurrent layers as kernel calls: one for all steps of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.compiler.select.calls import (
+    Constant,
+    KernelCall,
+    View,
+    dense_pitches,
+    quant_of,
+    requantization,
+    selects,
+    whole,
+)
+from openneutron.ir import Graph, Node, Tensor
+from openneutron.ops import recurrent as layer
+from openneutron.ops.rescaling import quantize_multiplier, quantize_multipliers
+
+
+def sequence_view(tensor: Tensor, time_major: bool) -> View:
+    """Return [sequence, step, channel] or [step, sequence, channel] with a row for each sequence and a column for each step."""
+    first, second, channels = tensor.shape
+    if time_major:
+        pitches = (first * second * channels, channels, second * channels, 1)
+        return View(tensor.name, (1, second, first, channels), pitches)
+    return View(tensor.name, (1, first, second, channels), dense_pitches((1, first, second, channels)))
+
+
+def state_view(tensor: Tensor, sequences: int) -> View:
+    """Return a state with a row for each sequence."""
+    extents = (1, sequences, 1, tensor.elements // sequences)
+    size = tensor.dtype.size_bytes
+    return View(tensor.name, extents, dense_pitches(extents, size), element_bytes=size)
+
+
+def stacked(graph: Graph, node: Node, places: Iterable[int]) -> npt.NDArray[np.int8]:
+    """Return matrices [unit, input] one behind the other as weights [row, 1, 1, input]."""
+    found = [graph.given(node, place).data for place in places]
+    return np.concatenate([np.asarray(data) for data in found])[:, None, None, :]
+
+
+def matrix_table(
+    weights: npt.NDArray[np.int8],
+    bias: npt.NDArray[np.int32] | None,
+    zero_point: int,
+    factors: Sequence[float],
+) -> npt.NDArray[np.int32]:
+    """Return the requantization of a matrix whose rows share these factors in runs of equal length."""
+    sums = weights.astype(np.int64).sum(axis=(1, 2, 3))
+    multipliers, shifts = quantize_multipliers(np.repeat(factors, len(weights) // len(factors)))
+    return requantization(bias, sums, zero_point, multipliers, shifts)
+
+
+def initial_states(graph: Graph, node: Node, zeros: Sequence[tuple[int, str, int]]) -> tuple[bool, list[KernelCall]]:
+    """Return whether all states are 0 before the first step, and otherwise the copies that put them in their places.
+
+    ``zeros``: of each state its operand, its result, and the stored value of 0.
+    """
+    given = [(graph.given(node, place), graph[result], zero) for place, result, zero in zeros]
+    if all(source.data is not None and np.all(source.data == zero) for source, _, zero in given):
+        return True, []
+    calls = []
+    for source, result, _ in given:
+        views = {"input": whole(source), "output": View(result.name, whole(source).extents, whole(source).pitches)}
+        calls.append(KernelCall("copy_s8", result.name, views))
+    return False, calls
+
+
+@selects("unidirectional_sequence_lstm")
+def unidirectional_sequence_lstm(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select unidirectional_sequence_lstm_s8 for all steps of all sequences, behind copies of states that are not 0."""
+    output, hidden, cell, gates = (graph[name] for name in node.outputs)
+    _, sequences = layer.steps_and_sequences(graph, node)
+    zero = quant_of(hidden).zero_point
+    starts, copies = initial_states(graph, node, ((layer.HIDDEN, hidden.name, zero), (layer.CELL, cell.name, 0)))
+    views = {
+        "input": sequence_view(graph.given(node, 0), node["time_major"]),
+        "output": sequence_view(output, node["time_major"]),
+        "hidden": state_view(hidden, sequences),
+        "cell": state_view(cell, sequences),
+        "gates": state_view(gates, 1),
+    }
+    cells, outputs = graph.given(node, layer.FIRST_HIDDEN_WEIGHTS + 3).shape
+    inputs = graph.given(node, 0).shape[-1]
+    cell_clip, output_clip = layer.quantized_clips(graph, node)
+    multiplier, shift = quantize_multiplier(layer.hidden_factor(node))
+    params = {
+        "work": -(-cells * (inputs + outputs) // outputs),
+        "inputs": inputs,
+        "cells": cells,
+        "outputs": outputs,
+        "backwards": int(node.attrs.get("backwards", False)),
+        "starts": int(starts),
+        "first_hidden": zero,
+        "cifg": int(len(layer.gates_of(graph, node)) < len(layer.GATES)),
+        "cell_shift": layer.cell_shift(graph, node),
+        "cell_clip": cell_clip,
+        "hidden_multiplier": multiplier,
+        "hidden_shift": shift,
+        "hidden_zero_point": layer.hidden_zero_point(graph, node),
+        "projected": int(layer.is_projected(graph, node)),
+        "output_zero_point": zero,
+        "output_clip": output_clip,
+        "peephole": int(layer.has_peephole(graph, node)),
+        "layer_norm": int(layer.has_layer_norm(graph, node)),
+    }
+    constants = {**_products(graph, node), **_projection(graph, node), "coefficients": _coefficients(graph, node)}
+    return [*copies, KernelCall("unidirectional_sequence_lstm_s8", node.name, views, params, constants)]
+
+
+def _products(graph: Graph, node: Node) -> dict[str, Constant]:
+    gates, factors = layer.gates_of(graph, node), layer.gate_factors(graph, node)
+    of_input = stacked(graph, node, (layer.FIRST_INPUT_WEIGHTS + gate for gate in gates))
+    of_hidden = stacked(graph, node, (layer.FIRST_HIDDEN_WEIGHTS + gate for gate in gates))
+    bias = None
+    if not layer.has_layer_norm(graph, node):
+        bias = np.concatenate([np.asarray(graph.given(node, layer.FIRST_BIAS + gate).data) for gate in gates])
+    zero_points = quant_of(graph.given(node, 0)).zero_point, quant_of(graph.given(node, layer.HIDDEN)).zero_point
+    return {
+        "input_weights": of_input,
+        "input_requant": matrix_table(of_input, bias, zero_points[0], [factors[gate][0] for gate in gates]),
+        "hidden_weights": of_hidden,
+        "hidden_requant": matrix_table(of_hidden, None, zero_points[1], [factors[gate][1] for gate in gates]),
+    }
+
+
+def _projection(graph: Graph, node: Node) -> dict[str, Constant]:
+    if not layer.is_projected(graph, node):
+        return {"projection": np.zeros((0, 1, 1, 0), np.int8), "projection_requant": np.zeros((3, 0), np.int32)}
+    weights = stacked(graph, node, (layer.PROJECTION,))
+    bias = graph.operand(node, layer.PROJECTION_BIAS)
+    values = None if bias is None else np.asarray(bias.data)
+    table = matrix_table(weights, values, layer.hidden_zero_point(graph, node), [layer.projection_factor(graph, node)])
+    return {"projection": weights, "projection_requant": table}
+
+
+def _coefficients(graph: Graph, node: Node) -> npt.NDArray[np.int32]:
+    cells = graph.given(node, layer.FIRST_HIDDEN_WEIGHTS + 3).shape[0]
+    rows = [
+        _row(graph, node, layer.FIRST_PEEPHOLE + layer.SEEING.index(gate), *quantize_multiplier(factor), 0)
+        for gate, factor in layer.peephole_factors(graph, node).items()
+    ]
+    scales = layer.norm_scales(graph, node)
+    for gate, scale in scales.items():
+        multiplier, shift = quantize_multiplier(scale)
+        guard = max(1, int(np.float32(10000) * np.float32(scale)))
+        rows.append(_row(graph, node, layer.FIRST_NORM + gate, multiplier, shift + 12, guard))
+    rows += [_row(graph, node, layer.FIRST_BIAS + gate, 0, 0, 0) for gate in scales]
+    return np.stack(rows) if rows else np.zeros((0, cells + 3), np.int32)
+
+
+def _row(graph: Graph, node: Node, place: int, *words: int) -> npt.NDArray[np.int32]:
+    data = np.asarray(graph.given(node, place).data, np.int32)
+    return np.concatenate([np.array(words, np.int32), data])

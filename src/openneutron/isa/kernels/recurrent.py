@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kernels that go through a sequence step by step with a state: one call computes all steps."""
+
+from __future__ import annotations
+
+from openneutron.isa.kernels.row import (
+    EVERYTHING,
+    CostClass,
+    Operand,
+    Packing,
+    Row,
+    Traits,
+    Work,
+    buffer,
+    constant,
+    signed,
+)
+
+_SEQUENCE = (
+    buffer("input", "int8; a row for each sequence, a column for each step"),
+    buffer("output", "int8; the hidden state after each step"),
+    buffer(
+        "hidden",
+        "int8; a row for each sequence, one column: the hidden state before the first step and after the last one",
+    ),
+)
+_STEPS = (
+    signed("work", "multiply-accumulates of a step for each output channel, rounded up, over 4"),
+    signed("inputs", "channels of the input"),
+    signed("cells", "units of the layer"),
+    signed("outputs", "channels of the output"),
+    signed("backwards", "0: from the first column to the last; 1: from the last to the first"),
+    signed("starts", "0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0"),
+    signed("first_hidden", "the stored value of a hidden state of 0"),
+)
+_PRODUCTS = (
+    *constant("input_weights", "bytes; a matrix with a row for each unit of each gate, one gate behind the other"),
+    *constant("input_requant", "bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows"),
+    *constant("hidden_weights", "bytes; a matrix with as many rows, for the hidden state"),
+    *constant("hidden_requant", "bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows"),
+)
+_PACKINGS = (
+    ("input_weights", Packing.WEIGHT_BLOCKS),
+    ("input_requant", Packing.REQUANTIZATION),
+    ("hidden_weights", Packing.WEIGHT_BLOCKS),
+    ("hidden_requant", Packing.REQUANTIZATION),
+)
+_OPERANDS = tuple(Operand(name, EVERYTHING) for name in ("input", "hidden", "cell", "gates"))
+
+KERNELS = (
+    Row(
+        "unidirectional_sequence_lstm_s8",
+        "LSTM of int8 with an int16 cell state over all steps of a sequence (LiteRT UNIDIRECTIONAL_SEQUENCE_LSTM, 8x8_16). "
+        "Gates: input, forget, cell, output; the first one is absent with `cifg`.",
+        (
+            *_SEQUENCE,
+            buffer(
+                "cell", "int16; a row for each sequence: the cell state before the first step and after the last one", 2
+            ),
+            buffer("gates", "int16; scratch, 4 for each unit side by side", 2),
+            *_STEPS,
+            signed("cifg", "1: the input gate is 1 less the forget gate"),
+            signed("cell_shift", "the cell state's scale is 2 to this power, -15 to -9"),
+            signed("cell_clip", "the largest magnitude of a cell, stored; 0: any"),
+            signed("hidden_multiplier", "of a product of two numbers with 15 fractional bits, to the hidden state"),
+            signed("hidden_shift", "positive shifts left"),
+            signed("hidden_zero_point", "added after it"),
+            signed("projected", "1: the hidden state is a product with the projection"),
+            signed("output_zero_point", "added to the projection's result"),
+            signed("output_clip", "the largest magnitude of a projection's result, stored; 0: any"),
+            signed("peephole", "1: the input, forget and output gates see the cell state"),
+            signed("layer_norm", "1: each gate is normalized in front of its function"),
+            *_PRODUCTS,
+            *constant("projection", "bytes; a matrix with a row for each output channel"),
+            *constant("projection_requant", "bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows"),
+            *constant(
+                "coefficients",
+                "bytes; int32 rows [multiplier, shift, guard, one number for each unit]: with `peephole` one for each such "
+                "gate, with `layer_norm` the coefficients of each gate, then the biases of each gate",
+            ),
+        ),
+        36,
+        ("work",),
+        traits=Traits(
+            operands=_OPERANDS,
+            results=("output", "hidden", "cell", "gates"),
+            cost=Work(CostClass.RECURRENT, inputs="inputs", outputs="cells", steps=4),
+        ),
+        packings=(
+            *_PACKINGS,
+            ("projection", Packing.WEIGHT_BLOCKS),
+            ("projection_requant", Packing.REQUANTIZATION),
+        ),
+    ),
+)
