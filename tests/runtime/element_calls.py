@@ -40,7 +40,7 @@ from tests.support.convolution_calls import (
 KERNELS = tuple(row.name for row in rows.KERNELS if row.name not in convolution_calls.KERNELS)
 SOURCES = (
     *(RUNTIME / "kernels" / name.rsplit("_", 1)[0] / f"{name}.c" for name in KERNELS),
-    RUNTIME / "kernels" / "check.c",
+    *(RUNTIME / "kernels" / name for name in ("check.c", "gates.c")),
 )
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "portable": ("-DNEUTRON_PORTABLE_ONLY",),
