@@ -170,7 +170,7 @@ class _Run:
     ) -> dict[str, tuple[int, Ids]] | None:
         """Return the base and the bytes of each result; None where one of them ends outside its base."""
         written = {}
-        for name in call.traits.results:
+        for name in call.results:
             own = window if name == "output" else written_window(call, name, window)
             here = self._places(operator[name], own, operator.row.element_bytes(name))
             word = self._buffer(operator[name])["base"]

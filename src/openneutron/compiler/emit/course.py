@@ -78,7 +78,7 @@ def traffic(call: KernelCall, storages: Storages) -> Traffic:
     for name, view in call.views.items():
         if call.reads(name) and storages[view.tensor].constant is None:
             inputs.setdefault(storages.of[view.tensor], view)
-    results = {storages.of[call.views[name].tensor]: call.views[name] for name in call.traits.results}
+    results = {storages.of[call.views[name].tensor]: call.views[name] for name in call.results}
     return Traffic(
         reads=tuple(inputs),
         writes=tuple(results),

@@ -142,7 +142,7 @@ def parts_may_be_faster(calls: Sequence[KernelCall], storages: Storages, target:
     A cascade does not compute unread regions. And of a convolution whose channels do not fill the pipelines, parts may each suit
     the pipelines better than the whole.
     """
-    written = {storages.of[call.views[name].tensor] for call in calls for name in call.traits.results}
+    written = {storages.of[call.views[name].tensor] for call in calls for name in call.results}
     return any(_is_uneven(call, target) or _has_unread_region(call, storages, written) for call in calls)
 
 

@@ -239,9 +239,14 @@ class KernelCall:
         """Return the traits of its kernel."""
         return rows.KERNEL_BY_NAME[self.kernel].traits
 
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Return the buffers that the kernel writes: the output, states and scratch."""
+        return rows.KERNEL_BY_NAME[self.kernel].results
+
     def writes(self, name: str) -> bool:
         """Return whether the kernel writes this buffer."""
-        return name in self.traits.results
+        return name in self.results
 
     def reads(self, name: str) -> bool:
         """Return whether the kernel may read this buffer: all but the output."""
@@ -250,7 +255,7 @@ class KernelCall:
     @property
     def has_states(self) -> bool:
         """Return whether the kernel writes buffers beside the output."""
-        return len(self.traits.results) > 1
+        return len(self.results) > 1
 
     def packing(self, key: str) -> Packing:
         """Return the layout of a constant once it is packed."""

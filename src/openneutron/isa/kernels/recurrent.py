@@ -14,12 +14,13 @@ from openneutron.isa.kernels.row import (
     buffer,
     constant,
     signed,
+    state,
 )
 
 _SEQUENCE = (
     buffer("input", "int8; a row for each sequence, a column for each step"),
     buffer("output", "int8; the hidden state after each step"),
-    buffer(
+    state(
         "hidden",
         "int8; a row for each sequence, one column: the hidden state before the first step and after the last one",
     ),
@@ -54,10 +55,10 @@ KERNELS = (
         "Gates: input, forget, cell, output; the first one is absent with `cifg`.",
         (
             *_SEQUENCE,
-            buffer(
+            state(
                 "cell", "int16; a row for each sequence: the cell state before the first step and after the last one", 2
             ),
-            buffer("gates", "int16; scratch, 4 for each unit side by side", 2),
+            state("gates", "int16; scratch, 4 for each unit side by side", 2),
             *_STEPS,
             signed("cifg", "1: the input gate is 1 less the forget gate"),
             signed("cell_shift", "the cell state's scale is 2 to this power, -15 to -9"),
@@ -83,7 +84,6 @@ KERNELS = (
         ("work",),
         traits=Traits(
             operands=_OPERANDS,
-            results=("output", "hidden", "cell", "gates"),
             cost=Work(CostClass.RECURRENT, inputs="inputs", outputs="cells", steps=4),
         ),
         packings=(

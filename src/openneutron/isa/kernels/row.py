@@ -138,7 +138,6 @@ class Channels:
 class Traits:
     """The facts about one kernel.
 
-    ``results``: the buffers that the kernel writes. Those behind the output are states and scratch, which the kernel may also read.
     ``exchanged``: rows and columns may be exchanged, along with these pairs of parameters; None: they may not.
     ``batches_apart``: where all tensors have as many batches, each batch is computed by itself. ``function``: the call is that
     function of its only operand.
@@ -150,7 +149,6 @@ class Traits:
     batches_apart: bool = False
     channels: Channels | None = None
     function: Function | None = None
-    results: tuple[str, ...] = ("output",)
 
     def access(self, name: str) -> Access:
         """Return the access pattern of an operand."""
@@ -170,13 +168,15 @@ def of_one_input(
 @dataclass(frozen=True, slots=True)
 class Field:
     """One little-endian 32-bit word. ``refers`` is "buffer" where the value is an index into the buffer table; ``element_bytes``
-    are then those of an element that the kernel reads or writes there."""
+    are then those of an element that the kernel reads or writes there. ``written``: a state or scratch, which the kernel reads and
+    writes; the buffer "output" is written alone."""
 
     name: str
     doc: str
     signed: bool = True
     refers: str = ""
     element_bytes: int = 1
+    written: bool = False
 
     def check(self, value: int) -> None:
         low, high = (-(2**31), 2**31) if self.signed else (0, 2**32)
@@ -249,6 +249,11 @@ class Row:
         """Return the bytes of an element of a buffer field."""
         return self.fields[self.index(buffer)].element_bytes
 
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Return the buffers that the kernel writes, the output first."""
+        return ("output", *(field.name for field in self.fields if field.written))
+
     def index(self, field: str) -> int:
         return next(i for i, candidate in enumerate(self.fields) if candidate.name == field)
 
@@ -266,6 +271,11 @@ def signed(name: str, doc: str) -> Field:
 def buffer(name: str, doc: str, element_bytes: int = 1) -> Field:
     """A buffer's number in the table."""
     return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes)
+
+
+def state(name: str, doc: str, element_bytes: int = 1) -> Field:
+    """The number of a buffer that the kernel reads and writes."""
+    return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes, written=True)
 
 
 def constant(name: str, doc: str) -> tuple[Field, Field]:

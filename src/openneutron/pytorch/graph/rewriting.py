@@ -20,9 +20,15 @@ def add_call(module: GraphModule, before: Node, target: torch._ops.OpOverload, *
     with module.graph.inserting_before(before):
         node = module.graph.call_function(target, args)
     values = map_arg(node.args, lambda source: source.meta["val"])
-    with torch.no_grad(), before.meta["val"].fake_mode:
+    with torch.no_grad(), _first_result(before).fake_mode:
         node.meta = {**before.meta, "val": target(*values)}
     return node
+
+
+def _first_result(node: Node) -> Any:
+    """Return the value of a node, of several ones the first."""
+    value = node.meta.get("val")
+    return value[0] if isinstance(value, (list, tuple)) and value else value
 
 
 def finished(module: GraphModule, changed: bool) -> PassResult:
@@ -142,7 +148,7 @@ def add_constant(module: GraphModule, before: Node, stem: str, value: torch.Tens
     module.register_buffer(name, value)
     with module.graph.inserting_before(before):
         node = module.graph.get_attr(name)
-    sample = before.meta.get("val")
+    sample = _first_result(before)
     if isinstance(sample, torch._subclasses.FakeTensor):
         node.meta["val"] = sample.fake_mode.from_tensor(value, static_shapes=True)
     return node

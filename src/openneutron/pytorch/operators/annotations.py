@@ -6,7 +6,7 @@ Families whose rules look at a call's arguments, convolutions and pools, have th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -43,6 +43,7 @@ class AnnotationRule:
     own_if: calls whose result has a scale of its own although others share theirs.
     fuses: an activation function that is the only user runs inside this operator.
     otherwise: the rule of a call whose weight is not a constant.
+    products: gives for a call its further constant weights, with a scale each, and the bias that is added to the product of each.
     """
 
     data: tuple[int, ...] = (0,)
@@ -55,6 +56,7 @@ class AnnotationRule:
     fixed: tuple[float, int] | None = None
     fuses: bool = False
     otherwise: AnnotationRule | None = None
+    products: Callable[[Node], Iterable[tuple[Node, Node | None]]] | None = None
 
 
 FUNCTION = AnnotationRule()

@@ -22,6 +22,7 @@ from openneutron.pytorch.quantizer.passes.exported_forms import (
 )
 from openneutron.pytorch.quantizer.passes.linear import FoldFactors, MaskedFills, ProductsToLinear, SplitProjections
 from openneutron.pytorch.quantizer.passes.merge_slices import MergeSlices
+from openneutron.pytorch.quantizer.passes.recurrent import WholeLayers
 from openneutron.pytorch.quantizer.passes.written_attention import WrittenAttention
 
 AtenPass = Callable[[GraphModule], PassResult | None]
@@ -49,6 +50,7 @@ def default_passes(is_qat: bool = False, keep: Callable[[Node], bool] | None = N
         PlainCasts(),
         FoldConstants(),
         FoldBatchNorm(),
+        WholeLayers(keep),
         Decompose(keep),
         PlainCasts(),
         DropExpands(),

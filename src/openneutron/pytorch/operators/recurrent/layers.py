@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Recurrent layers as single operators: one direction of one layer, all steps, from a state of 0.
+
+Each operator is a function of PyTorch's own operators, so that PyTorch takes it apart where it stays on the CPU. Its weights are lists
+with a tensor for each gate, each of which gets a quantization of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+NAMESPACE = "openneutron"
+
+_LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+_LIBRARY.define(
+    "lstm(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, Tensor? projection, "
+    "bool batch_first, bool backwards) -> Tensor"
+)
+_LIBRARY.define(
+    "gru(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, Tensor[] hidden_biases, "
+    "bool batch_first, bool backwards) -> Tensor"
+)
+_LIBRARY.define(
+    "rnn(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, bool relu, bool batch_first, "
+    "bool backwards) -> Tensor"
+)
+
+
+def _lstm(
+    x: Tensor,
+    input_weights: Sequence[Tensor],
+    hidden_weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    projection: Tensor | None,
+    batch_first: bool,
+    backwards: bool,
+) -> Tensor:
+    """Return the hidden state after each step. Gates: input, forget, cell, output."""
+    params = [torch.cat([*input_weights]), torch.cat([*hidden_weights])]
+    if biases:
+        bias = torch.cat([*biases])
+        params += [bias, torch.zeros_like(bias)]
+    sequences, units = x.shape[0 if batch_first else 1], hidden_weights[0].shape[0]
+    outputs = hidden_weights[0].shape[1]
+    if projection is not None:
+        params.append(projection)
+    states = [x.new_zeros(1, sequences, outputs), x.new_zeros(1, sequences, units)]
+    return _directed(
+        x, batch_first, backwards, lambda x: torch.lstm(x, states, params, bool(biases), 1, 0.0, False, False, batch_first)[0]
+    )
+
+
+def _gru(
+    x: Tensor,
+    input_weights: Sequence[Tensor],
+    hidden_weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    hidden_biases: Sequence[Tensor],
+    batch_first: bool,
+    backwards: bool,
+) -> Tensor:
+    """Return the hidden state after each step. Gates: reset, update, new."""
+    params = [torch.cat([*input_weights]), torch.cat([*hidden_weights])]
+    if biases:
+        params += [torch.cat([*biases]), torch.cat([*hidden_biases])]
+    state = x.new_zeros(1, x.shape[0 if batch_first else 1], hidden_weights[0].shape[0])
+    return _directed(
+        x, batch_first, backwards, lambda x: torch.gru(x, state, params, bool(biases), 1, 0.0, False, False, batch_first)[0]
+    )
+
+
+def _rnn(
+    x: Tensor,
+    input_weights: Sequence[Tensor],
+    hidden_weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    relu: bool,
+    batch_first: bool,
+    backwards: bool,
+) -> Tensor:
+    """Return the hidden state after each step."""
+    params = [input_weights[0], hidden_weights[0]]
+    if biases:
+        params += [biases[0], torch.zeros_like(biases[0])]
+    state = x.new_zeros(1, x.shape[0 if batch_first else 1], hidden_weights[0].shape[0])
+    layer = torch.rnn_relu if relu else torch.rnn_tanh
+    return _directed(
+        x, batch_first, backwards, lambda x: layer(x, state, params, bool(biases), 1, 0.0, False, False, batch_first)[0]
+    )
+
+
+def _directed(x: Tensor, batch_first: bool, backwards: bool, layer: object) -> Tensor:
+    axis = 1 if batch_first else 0
+    assert callable(layer)
+    found = layer(x.flip(axis)).flip(axis) if backwards else layer(x)
+    assert isinstance(found, Tensor)
+    return found
+
+
+for _name, _function in (("lstm", _lstm), ("gru", _gru), ("rnn", _rnn)):
+    _LIBRARY.impl(_name, _function, "CompositeImplicitAutograd")

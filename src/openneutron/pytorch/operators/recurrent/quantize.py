@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Annotation rules of recurrent layers: a scale for each weight of each gate; biases in units of the products they are added to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch.fx import Node
+
+from openneutron.pytorch.operators.annotations import AnnotationRule
+from openneutron.pytorch.operators.recurrent import layers
+
+
+def _products(node: Node) -> Iterator[tuple[Node, Node | None]]:
+    """Yield each weight of the layer with the bias in units of the input's scale times the weight's."""
+    _, of_input, of_hidden, biases, *_ = node.args
+    yield from zip(of_input, biases or [None] * len(of_input), strict=True)
+    yield from ((weight, None) for weight in of_hidden)
+
+
+def _lstm_products(node: Node) -> Iterator[tuple[Node, Node | None]]:
+    yield from _products(node)
+    if isinstance(node.args[4], Node):
+        yield node.args[4], None
+
+
+RULES = {
+    f"{layers.NAMESPACE}.lstm.default": AnnotationRule(products=_lstm_products),
+}

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Recurrent layers as single operators, each direction of each layer one, in front of the decomposition of all others."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from openneutron.pytorch.graph.program import arguments_of
+from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of, hand_over
+from openneutron.pytorch.operators.recurrent import layers
+
+_aten = torch.ops.aten
+_own = getattr(torch.ops, layers.NAMESPACE)
+
+assert layers.NAMESPACE == "openneutron"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Direction:
+    """The constants of one direction of one layer: weights, the sum of the biases or both, and the projection."""
+
+    of_input: torch.Tensor
+    of_hidden: torch.Tensor
+    biases: tuple[torch.Tensor, torch.Tensor] | None
+    projection: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class WholeLayers(NodePass):
+    """Replace each recurrent layer that begins at 0, with constant weights, by an operator for each direction of each layer.
+
+    A layer stays as it is, and is unrolled, where its initial state is given or its last cell state is read. keep: calls to leave
+    alone.
+    """
+
+    keep: Callable[[Node], bool] | None = None
+
+    targets = (_aten.lstm.input,)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        if self.keep is not None and self.keep(node):
+            return False
+        call = _Call.of(module, node)
+        if call is None:
+            return False
+        call.replace()
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call of a layer, whose parts are inserted in front of it."""
+
+    module: GraphModule
+    node: Node
+    given: dict[str, Any]
+    directions: list[_Direction]
+
+    @classmethod
+    def of(cls, module: GraphModule, node: Node) -> _Call | None:
+        """Return a call that can be replaced, or None."""
+        given = arguments_of(node)
+        x = given["input"].meta.get("val")
+        states = given["hx"] if isinstance(given["hx"], (list, tuple)) else [given["hx"]]
+        found = [constant_of(module, param) for param in given["params"]]
+        params = [param for param in found if param is not None]
+        if len(params) < len(found) or not isinstance(x, torch.Tensor) or x.dtype != torch.float32:
+            return None
+        fixed = all(isinstance(extent, int) and extent > 0 for extent in x.shape)
+        if not fixed or (given["train"] and given["dropout"] > 0) or not all(_is_zero(module, each) for each in states):
+            return None
+        if any(user.target is not operator.getitem or (user.users and user.args[1] > 1) for user in node.users):
+            return None
+        widths = {state.meta["val"].shape[-1] for state in states}
+        return cls(module, node, given, _directions(params, given["has_biases"], len(widths) > 1))
+
+    def _add(self, target: Any, *args: object) -> Node:
+        return add_call(self.module, self.node, target, *args)
+
+    def _constants(self, stem: str, values: Sequence[torch.Tensor]) -> list[Node]:
+        return [
+            add_constant(self.module, self.node, f"{self.node.name}_{stem}{number}", value.contiguous())
+            for number, value in enumerate(values)
+        ]
+
+    def replace(self) -> None:
+        """Put the operators in the place of the call."""
+        alone = self.given["input"].meta["val"].dim() == 2
+        batch_first = self.given["batch_first"] and not alone
+        x = self.given["input"]
+        if alone:
+            x = self._add(_aten.unsqueeze.default, x, 1)
+        both = 1 + self.given["bidirectional"]
+        last: list[Node] = []
+        for place in range(0, len(self.directions), both):
+            outputs = []
+            for turned, direction in enumerate(self.directions[place : place + both]):
+                outputs.append(self._direction(place + turned, x, direction, batch_first, bool(turned)))
+                last.append(outputs[-1])
+            x = outputs[0] if both == 1 else self._add(_aten.cat.default, outputs, 2)
+        results = [self._add(_aten.squeeze.dim, x, 1) if alone else x]
+        if any(user.args[1] == 1 and user.users for user in self.node.users):
+            states = [self._last(each, batch_first, bool(place % both)) for place, each in enumerate(last)]
+            final = states[0] if len(states) == 1 else self._add(_aten.cat.default, states, 0)
+            results.append(self._add(_aten.squeeze.dim, final, 1) if alone else final)
+        results += results[-1:] * (3 - len(results))
+        hand_over(self.module, self.node, results)
+
+    def _direction(self, number: int, x: Node, direction: _Direction, batch_first: bool, backwards: bool) -> Node:
+        of_input = self._constants(f"{number}_w", direction.of_input.chunk(4))
+        of_hidden = self._constants(f"{number}_r", direction.of_hidden.chunk(4))
+        biases = direction.biases
+        added = [] if biases is None else self._constants(f"{number}_b", (biases[0] + biases[1]).chunk(4))
+        projection = None
+        if direction.projection is not None:
+            (projection,) = self._constants(f"{number}_p", [direction.projection])
+        return self._add(_own.lstm.default, x, of_input, of_hidden, added, projection, batch_first, backwards)
+
+    def _last(self, outputs: Node, batch_first: bool, backwards: bool) -> Node:
+        """Return the state after the last step as [1, sequence, unit]."""
+        axis = 1 if batch_first else 0
+        step = 0 if backwards else outputs.meta["val"].shape[axis] - 1
+        state = self._add(_aten.slice.Tensor, outputs, axis, step, step + 1)
+        return self._add(_aten.transpose.int, state, 0, 1) if batch_first else state
+
+
+def _is_zero(module: GraphModule, node: Node) -> bool:
+    value = constant_of(module, node)
+    return value is not None and not bool(value.any())
+
+
+def _directions(params: Sequence[torch.Tensor], has_biases: bool, has_projection: bool) -> list[_Direction]:
+    each = (4 if has_biases else 2) + has_projection
+    found = []
+    for place in range(0, len(params), each):
+        own = params[place : place + each]
+        biases = (own[2], own[3]) if has_biases else None
+        found.append(_Direction(own[0], own[1], biases, own[-1] if has_projection else None))
+    return found
