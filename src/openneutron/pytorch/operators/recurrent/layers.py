@@ -49,7 +49,10 @@ def _lstm(
         params.append(projection)
     states = [x.new_zeros(1, sequences, outputs), x.new_zeros(1, sequences, units)]
     return _directed(
-        x, batch_first, backwards, lambda x: torch.lstm(x, states, params, bool(biases), 1, 0.0, False, False, batch_first)[0]
+        x,
+        batch_first,
+        backwards,
+        lambda x: torch.lstm(x, states, params, bool(biases), 1, 0.0, False, False, batch_first)[0],
     )
 
 
@@ -68,7 +71,10 @@ def _gru(
         params += [torch.cat([*biases]), torch.cat([*hidden_biases])]
     state = x.new_zeros(1, x.shape[0 if batch_first else 1], hidden_weights[0].shape[0])
     return _directed(
-        x, batch_first, backwards, lambda x: torch.gru(x, state, params, bool(biases), 1, 0.0, False, False, batch_first)[0]
+        x,
+        batch_first,
+        backwards,
+        lambda x: torch.gru(x, state, params, bool(biases), 1, 0.0, False, False, batch_first)[0],
     )
 
 
