@@ -12,6 +12,7 @@ from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.conv import ACTIVATION
 from openneutron.ops.limits import Limit, broadcasts, limit
 from openneutron.ops.rescaling import (
+    WIDE_EXPONENT,
     clamps_to,
     fused_activation,
     leaky_slope,
@@ -114,8 +115,21 @@ def prelu_factors(data: QuantParams, slope: QuantParams, result: QuantParams) ->
     return ratio_in_float(data, result), product_in_float(data, slope, result)
 
 
-def _prelu_factors(graph: Graph, node: Node) -> tuple[float, float]:
-    return prelu_factors(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))
+def _positive_factor(graph: Graph, node: Node) -> float:
+    return prelu_factors(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))[0]
+
+
+def _negative_factor(graph: Graph, node: Node) -> float:
+    return prelu_factors(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))[1]
+
+
+def _narrow_slopes(graph: Graph, node: Node) -> str | None:
+    source, slopes, result = graph.given(node, 0), graph.given(node, 1), graph[node.name]
+    if slopes.dtype is not DType.INT8:
+        return f"its slopes '{slopes.name}' are {slopes.dtype}; LiteRT has int8 slopes alone"
+    if source.dtype is result.dtype:
+        return None
+    return f"its input '{source.name}' is {source.dtype}, its output {result.dtype}; they must have one type"
 
 
 def _leaky_slope(graph: Graph, node: Node) -> float:
@@ -172,6 +186,7 @@ def _two(
     version: int = 2,
     unsigned: bool = True,
     attributes: tuple[Attribute, ...] = (),
+    converts: bool = False,
 ) -> Op:
     if fused:
         limits = (fused_activation(), *limits)
@@ -188,17 +203,35 @@ def _two(
         limits=(broadcasts(6), *limits),
         version=version,
         unsigned=unsigned,
+        converts=converts,
         doc=doc,
     )
 
 
 def _extremum(name: str, doc: str) -> Op:
     # LiteRT compares stored values whatever they stand for.
-    return _two(name, "maximum_s8", doc, (), "MaximumMinimumOptions", Quantization.SHARED, fused=False)
+    kernels = ("maximum_s8", "maximum_s16")
+    return _two(name, kernels, doc, (), "MaximumMinimumOptions", Quantization.SHARED, fused=False)
 
 
 _table = partial(Op, kernels=("lookup_s8",), version=2, unsigned=True)
 """Return the row of a function of one operand."""
+
+
+def narrowing_reason(graph: Graph, node: Node) -> str | None:
+    """Return the reason why LiteRT has no QUANTIZE between these types, or None."""
+    source, result = graph.given(node, 0), graph[node.name]
+    if (source.dtype, result.dtype) != (DType.INT16, DType.UINT8):
+        return None
+    return f"input '{source.name}' is int16, its output uint8; LiteRT has QUANTIZE from int16 to int8 and int16 alone"
+
+
+def _converted(graph: Graph, node: Node) -> str | None:
+    # The graphs of partitions have int8 in the place of uint8; only QUANTIZE between the two is left.
+    source, result = graph.given(node, 0), graph[node.name]
+    if (source.dtype, result.dtype) == (DType.UINT8, DType.INT16):
+        return f"input '{source.name}' is uint8, its output int16; kernels convert int8 to int16 alone"
+    return narrowing_reason(graph, node)
 
 
 def _whole_table(graph: Graph, node: Node) -> str | None:
@@ -227,14 +260,27 @@ OPS = (
     LOOKUP,
     _two("add", _SUMS, "Sum, with broadcasting.", (_GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
     _two("sub", _SUMS, "Difference, with broadcasting.", (_GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
-    _two("mul", "mul_s8", "Product, with broadcasting.", (rescales(of_two(product_in_float)),)),
+    _two(
+        "mul",
+        ("mul_s8", "mul_s16"),
+        "Product, with broadcasting.",
+        # A product of two int16 values has 31 bits already: none is left for a shift.
+        (rescales(of_two(product_in_float), wide=0),),
+    ),
     _extremum("maximum", "The larger of two, with broadcasting."),
     _extremum("minimum", "The smaller of two, with broadcasting."),
     _two(
         "prelu",
-        "prelu_s8",
+        ("prelu_s8", "prelu_s16"),
         "x where x is positive, x times its slope elsewhere; slopes broadcast.",
-        limits=(limit("slopes that broadcast to the input's shape", _keeps_shape), rescales(_prelu_factors)),
+        limits=(
+            limit("int8 slopes, output of the input's type", _narrow_slopes),
+            limit("slopes that broadcast to the input's shape", _keeps_shape),
+            rescales(_positive_factor, wide=WIDE_EXPONENT),
+            # A product of an int16 value and a slope has 24 bits.
+            rescales(_negative_factor, wide=7),
+        ),
+        converts=True,
         fused=False,
         version=1,
     ),
@@ -252,9 +298,14 @@ OPS = (
     _table("relu_0_to_1", doc="min(max(x, 0), 1).", version=1, limits=(_RESCALED, clamps_to(0.0, 1.0))),
     _table(
         "quantize",
-        doc="The same values at another scale and zero point.",
-        limits=(rescales(of_one(ratio)),),
-        types=(DType.INT8, DType.UINT8),
+        kernels=("lookup_s8", "rescale_s16", "rescale_s8s16", "rescale_s16s8"),
+        doc="The same values at another scale and zero point, or of another type.",
+        limits=(
+            limit("types among int8 and uint8, or among int8 and int16", _converted),
+            rescales(of_one(ratio), wide=WIDE_EXPONENT),
+        ),
+        types=(DType.INT8, DType.UINT8, DType.INT16),
+        converts=True,
     ),
     _table("abs", doc="The magnitude.", limits=(_RESCALED,), unsigned=False),
     _table("exp", doc="exp(x).", unsigned=False),
