@@ -55,7 +55,8 @@ enum {
     NEUTRON_KERNEL_log_softmax_s8 = 34,
     NEUTRON_KERNEL_l2_normalization_s8 = 35,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
-    NEUTRON_KERNEL_add_s16 = 68
+    NEUTRON_KERNEL_add_s16 = 68,
+    NEUTRON_KERNEL_resize_bilinear_s16 = 82
 };
 
 /* The microcode's first 32 words. */
@@ -405,6 +406,14 @@ typedef struct {
     int32_t clamp_min; /* fused activation's lower bound, stored */
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronAddS16;
+
+/* Each output element is a mean of four int16 elements, weighted by 10 bits for rows and 10 for columns. */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    uint32_t map_base; /* see bases */
+    uint32_t map_offset; /* bytes, a multiple of 4; int32 for each output row its first input row, then for each its second one, then for each the second's weight in 1/1024, then the same for columns */
+} NeutronResizeBilinearS16;
 
 /* Computes the operator's whole output. */
 typedef struct {
