@@ -49,7 +49,10 @@ def _lstm(
         params.append(projection)
     states = [x.new_zeros(1, sequences, outputs), x.new_zeros(1, sequences, units)]
     return _directed(
-        x, batch_first, backwards, lambda x: torch.lstm(x, states, params, bool(biases), 1, 0.0, False, False, batch_first)[0]
+        x,
+        batch_first,
+        backwards,
+        lambda x: torch.lstm(x, states, params, bool(biases), 1, 0.0, False, False, batch_first)[0],
     )
 
 
@@ -68,7 +71,10 @@ def _gru(
         params += [torch.cat([*biases]), torch.cat([*hidden_biases])]
     state = x.new_zeros(1, x.shape[0 if batch_first else 1], hidden_weights[0].shape[0])
     return _directed(
-        x, batch_first, backwards, lambda x: torch.gru(x, state, params, bool(biases), 1, 0.0, False, False, batch_first)[0]
+        x,
+        batch_first,
+        backwards,
+        lambda x: torch.gru(x, state, params, bool(biases), 1, 0.0, False, False, batch_first)[0],
     )
 
 
@@ -97,7 +103,8 @@ def _directed(x: Tensor, batch_first: bool, backwards: bool, layer: object) -> T
     assert callable(layer)
     found = layer(x.flip(axis)).flip(axis) if backwards else layer(x)
     assert isinstance(found, Tensor)
-    return found
+    # Delegates pass results without gaps in the order of their axes.
+    return found.contiguous()
 
 
 for _name, _function in (("lstm", _lstm), ("gru", _gru), ("rnn", _rnn)):
