@@ -123,6 +123,25 @@ T* allocate(BackendExecutionContext& context, size_t count, const char* what) {
   return static_cast<T*>(memory);
 }
 
+// The persistent area, which lasts as long as the method: each loaded method has states of its own.
+Error give_state(BackendInitContext& context, const Model& model) {
+  const uint32_t size = model.header->state_size;
+  if (size == 0) {
+    return Error::Ok;
+  }
+  void* memory = context.get_runtime_allocator()->allocate(size, kAlignment);
+  ET_CHECK_OR_RETURN_ERROR(
+      memory != nullptr, MemoryAllocationFailed,
+      "NeutronBackend: the runtime allocator has no %" PRIu32 " bytes for the states.", size);
+  const NeutronError error = neutronSetState(model.handle, memory, size);
+  if (error != ENONE) {
+    log_driver("setting the states", error, 0);
+    neutronModelUnprepare(model.handle);
+    return Error::InvalidProgram;
+  }
+  return Error::Ok;
+}
+
 class NeutronBackend final : public BackendInterface {
  public:
   bool is_available() const override {
@@ -155,6 +174,7 @@ class NeutronBackend final : public BackendInterface {
     }
     model->header = static_cast<const NeutronHeader*>(config.microcode);
     model->bindings = reinterpret_cast<const NeutronBinding*>(payload.microcode + 4 * model->header->bindings_offset);
+    ET_CHECK_OK_OR_RETURN_ERROR(give_state(context, *model));
 #ifdef ET_EVENT_TRACER_ENABLED
     ET_CHECK_OK_OR_RETURN_ERROR(find_facts(context, payload, *model->header, model->facts));
 #endif

@@ -17,6 +17,8 @@ typedef struct {
     const void *weights;
     NeutronCallHook after_call; /* NULL: no trace */
     void *user;
+    uint8_t *state; /* the persistent area */
+    NeutronError obstacle; /* of a model with a persistent area: why it can't run now */
 } Model;
 _Static_assert(sizeof(Model) <= NEUTRON_MODEL_CONTEXT_SIZE, "what applications set aside for a model's context");
 
@@ -29,20 +31,20 @@ static Model *model_of(NeutronModelHandle handle) {
 
 /* ---- what holds for all models: callbacks, port and power ------------------------------------------------------------ */
 
-typedef enum { NEUTRON_OFF, NEUTRON_SUSPENDED, NEUTRON_ON } NeutronState;
+typedef enum { NEUTRON_OFF, NEUTRON_SUSPENDED, NEUTRON_ON } Power;
 
 /* A run takes config and port as they are when it begins. */
 static struct {
     NeutronConfig config;
     NeutronPort port;
-    NeutronState state;
+    Power power;
 } settings;
 
 /* The port hears of changes alone. */
-static void enter(NeutronState state) {
-    const bool was_on = settings.state == NEUTRON_ON;
-    const bool is_on = state == NEUTRON_ON;
-    settings.state = state;
+static void enter(Power power) {
+    const bool was_on = settings.power == NEUTRON_ON;
+    const bool is_on = power == NEUTRON_ON;
+    settings.power = power;
     if (is_on != was_on && settings.port.power != NULL) settings.port.power(is_on);
 }
 
@@ -57,13 +59,13 @@ NeutronError neutronDeinit(void) {
 }
 
 NeutronError neutronSuspend(void) {
-    if (settings.state == NEUTRON_OFF) return ENEUTRON_STATE;
+    if (settings.power == NEUTRON_OFF) return ENEUTRON_STATE;
     enter(NEUTRON_SUSPENDED);
     return ENONE;
 }
 
 NeutronError neutronResume(void) {
-    if (settings.state == NEUTRON_OFF) return ENEUTRON_STATE;
+    if (settings.power == NEUTRON_OFF) return ENEUTRON_STATE;
     enter(NEUTRON_ON);
     return ENONE;
 }
@@ -97,7 +99,7 @@ NeutronError neutronModelCheck(const NeutronModelConfig *config, size_t microcod
 size_t neutronGetModelContextSize(void) { return sizeof(Model); }
 
 NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelHandle *handle) {
-    if (settings.state == NEUTRON_OFF) return ENEUTRON_STATE;
+    if (settings.power == NEUTRON_OFF) return ENEUTRON_STATE;
     if (config == NULL || config->microcode == NULL || handle == NULL) return ENEUTRON_NULL;
     if (!is_aligned(config->microcode)) return ENEUTRON_ALIGNMENT;
     const NeutronHeader *header = config->microcode;
@@ -117,6 +119,7 @@ NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelH
     model->microcode = config->microcode;
     model->weights = config->weights;
     model->after_call = NULL;
+    model->obstacle = header->state_size > 0 ? ENEUTRON_NO_STATE : ENONE;
     return ENONE;
 }
 
@@ -141,6 +144,55 @@ NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig
     return ENONE;
 }
 
+/* ---- the persistent area: not linked by an application without state ------------------------------------------------- */
+
+#define STATES_OF(header) ((const NeutronState *)(const void *)((const uint32_t *)(header) + (header)->states_offset))
+
+/* That the records lie inside the microcode was checked at prepare. */
+static bool states_are_sound(const NeutronHeader *header) {
+    const NeutronState *state = STATES_OF(header);
+    for (uint32_t left = header->state_count; left > 0; --left, ++state) {
+        const bool has_source = state->source != NEUTRON_STATE_NO_SOURCE;
+        if (!neutron_is_inside(state->offset, state->size, header->state_size)) return false;
+        if (has_source && !neutron_is_inside(state->source, state->size, header->weights_size)) return false;
+    }
+    return true;
+}
+
+NeutronError neutronReset(NeutronModelHandle handle) {
+    const Model *model = model_of(handle);
+    if (model == NULL) return ENEUTRON_HANDLE;
+    const NeutronHeader *header = model->microcode;
+    if (header->state_size == 0) return ENONE;
+    if (model->obstacle != ENONE) return model->obstacle;
+    memset(model->state, 0, header->state_size);
+    const NeutronState *state = STATES_OF(header);
+    for (uint32_t left = header->state_count; left > 0; --left, ++state) {
+        uint8_t *place = model->state + state->offset;
+        if (state->source == NEUTRON_STATE_NO_SOURCE) {
+            memset(place, (int)state->fill, state->size);
+        } else {
+            memcpy(place, (const uint8_t *)model->weights + state->source, state->size);
+        }
+    }
+    if (settings.port.clean_cache != NULL) settings.port.clean_cache(model->state, header->state_size);
+    return ENONE;
+}
+
+NeutronError neutronSetState(NeutronModelHandle handle, void *memory, size_t size_bytes) {
+    Model *model = model_of(handle);
+    if (model == NULL) return ENEUTRON_HANDLE;
+    if (model->obstacle == ENEUTRON_RUNNING) return ENEUTRON_RUNNING;
+    const NeutronHeader *header = model->microcode;
+    if (!states_are_sound(header)) return ENEUTRON_BUFFER;
+    if (size_bytes < header->state_size) return ENEUTRON_STATE_SIZE;
+    if (memory == NULL && header->state_size > 0) return ENEUTRON_NULL;
+    if (!is_aligned(memory)) return ENEUTRON_ALIGNMENT;
+    model->state = memory;
+    model->obstacle = ENONE;
+    return neutronReset(handle);
+}
+
 /* ---- one run -------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -162,7 +214,7 @@ static uint32_t run_cycles(const Run *run) {
 
 /* Whether the next kernel call may begin: nobody took the NPU's power, and the time is not up. */
 static NeutronError may_go_on(const Run *run) {
-    if (settings.state != NEUTRON_ON) return ENEUTRON_STATE;
+    if (settings.power != NEUTRON_ON) return ENEUTRON_STATE;
     if (run->port.now_seconds == NULL || run->model->timeout_seconds == 0) return ENONE;
     const uint32_t seconds = run->port.now_seconds() - run->start_seconds; /* right across a wrap of the clock */
     return seconds > run->model->timeout_seconds ? ENEUTRON_TIMEOUT : ENONE;
@@ -201,7 +253,7 @@ static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, 
 
 static void run_fetch(Run *run, const NeutronFetch *fetch) {
     uint8_t *destination = neutron_base_address(&run->bases, fetch->base) + fetch->destination;
-    const uint8_t *source = run->bases.weights + fetch->source;
+    const uint8_t *source = run->bases.areas[NEUTRON_AREA(NEUTRON_BASE_WEIGHTS)] + fetch->source;
     if (fetch->size == 0) return;
     if (run->config.copy != NULL) {
         run->config.copy(destination, source, fetch->size, fetch->channel);
@@ -264,27 +316,28 @@ static NeutronError run_code(Run *run) {
     }
 }
 
+static NeutronError check_area(const void *memory, uint32_t size) {
+    if (size == 0) return ENONE;
+    if (memory == NULL) return ENEUTRON_NULL;
+    return is_aligned(memory) ? ENONE : ENEUTRON_ALIGNMENT;
+}
+
 static NeutronError check_data(const NeutronHeader *header, const NeutronProgramView *view,
                                const NeutronDataConfig *data) {
-    const uint32_t outputs = view->output_count;
-    if (data == NULL || data->outputs == NULL || (data->inputs == NULL && view->input_count > 0)) return ENEUTRON_NULL;
-    for (uint32_t i = 0; i < view->input_count; ++i) {
-        if (data->inputs[i] == NULL && view->bindings[i].size > 0) return ENEUTRON_NULL;
+    const uint32_t inputs = view->input_count, outputs = view->output_count;
+    if (data == NULL || data->outputs == NULL || (data->inputs == NULL && inputs > 0)) return ENEUTRON_NULL;
+    for (uint32_t i = 0; i < inputs + outputs; ++i) {
+        const void *address = i < inputs ? data->inputs[i] : data->outputs[i - inputs];
+        if (address == NULL && view->bindings[i].size > 0) return ENEUTRON_NULL;
     }
-    for (uint32_t i = 0; i < outputs; ++i) {
-        if (data->outputs[i] == NULL && view->bindings[view->input_count + i].size > 0) return ENEUTRON_NULL;
-    }
-    if (view->scratch_size > 0) {
-        if (data->outputs[outputs] == NULL) return ENEUTRON_NULL;
-        if (!is_aligned(data->outputs[outputs])) return ENEUTRON_ALIGNMENT;
-    }
-    if (header->profile_size > 0 && data->outputs[outputs + 1] == NULL) return ENEUTRON_NULL;
-    if (view->prefetch_size > 0) {
-        if (data->scratchWeights == NULL) return ENEUTRON_NULL;
-        if (!is_aligned(data->scratchWeights)) return ENEUTRON_ALIGNMENT;
-    }
-    return ENONE;
+    void *const *behind = data->outputs + outputs;
+    NeutronError error = view->scratch_size > 0 ? check_area(behind[0], view->scratch_size) : ENONE;
+    if (error == ENONE && header->profile_size > 0 && behind[1] == NULL) error = ENEUTRON_NULL;
+    if (error == ENONE) error = check_area(data->scratchWeights, view->prefetch_size);
+    return error;
 }
+
+static uint8_t *scratch_of(const Run *run) { return run->bases.areas[NEUTRON_AREA(NEUTRON_BASE_SCRATCH)]; }
 
 /* Inputs that live in scratch go there, and the port learns of memory that the NPU will read. */
 static void take_inputs(const Run *run) {
@@ -294,7 +347,7 @@ static void take_inputs(const Run *run) {
         const uint8_t *address = run->bases.inputs[i];
         if (binding->size == 0) continue;
         if (binding->base == NEUTRON_BASE_SCRATCH) {
-            uint8_t *place = run->bases.scratch + binding->offset;
+            uint8_t *place = scratch_of(run) + binding->offset;
             if (place != address) memcpy(place, address, binding->size);
             address = place;
         }
@@ -308,27 +361,30 @@ static void give_outputs(const Run *run) {
         const NeutronBinding *binding = &view->bindings[view->input_count + i];
         uint8_t *place = run->bases.outputs[i];
         if (binding->size == 0) continue;
-        if (binding->base == NEUTRON_BASE_SCRATCH) place = run->bases.scratch + binding->offset;
+        if (binding->base == NEUTRON_BASE_SCRATCH) place = scratch_of(run) + binding->offset;
         if (run->port.invalidate_cache != NULL) run->port.invalidate_cache(place, binding->size);
         if (place != run->bases.outputs[i]) memcpy(run->bases.outputs[i], place, binding->size);
     }
 }
 
 NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConfig *data) {
-    const Model *model = model_of(handle);
+    Model *model = model_of(handle);
     if (model == NULL) return ENEUTRON_HANDLE;
-    if (settings.state != NEUTRON_ON) return ENEUTRON_STATE;
+    if (settings.power != NEUTRON_ON) return ENEUTRON_STATE;
     Run run = {.model = model, .config = settings.config, .port = settings.port};
     neutron_open(model->microcode, &run.program);
     const NeutronHeader *header = run.program.header;
     const NeutronProgramView *view = &run.program.view;
     NeutronError error = check_data(header, view, data);
     if (error != ENONE) return error;
+    if (model->obstacle != ENONE) return model->obstacle;
+    if (view->state_size > 0) model->obstacle = ENEUTRON_RUNNING;
     run.bases.inputs = data->inputs;
     run.bases.outputs = data->outputs;
-    run.bases.weights = model->weights;
-    if (view->scratch_size > 0) run.bases.scratch = data->outputs[view->output_count];
-    if (view->prefetch_size > 0) run.bases.prefetch = data->scratchWeights;
+    run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_WEIGHTS)] = (uint8_t *)(uintptr_t)model->weights;
+    run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_SCRATCH)] = data->outputs[view->output_count];
+    run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_PREFETCH)] = data->scratchWeights;
+    run.bases.areas[NEUTRON_AREA(NEUTRON_BASE_STATE)] = model->state;
     if (header->profile_size > 0) {
         run.events = data->outputs[view->output_count + 1];
         run.events_left = header->profile_size / (uint32_t)sizeof(NeutronEvent);
@@ -337,6 +393,7 @@ NeutronError neutronRunBlocking(NeutronModelHandle handle, const NeutronDataConf
     take_inputs(&run);
     error = run_code(&run);
     end_transfers(&run);
+    model->obstacle = ENONE;
     if (run.events_left > 0) memset(run.events, 0, run.events_left * sizeof(NeutronEvent));
     if (error == ENONE) give_outputs(&run);
     return error;

@@ -35,6 +35,11 @@
 static inline uint32_t neutron_code_of(uint32_t word) { return word & 0xFFFFu; }
 static inline uint32_t neutron_length_of(uint32_t word) { return word >> 16; }
 
+/* [offset, offset + size) lies in what has `total`. */
+static inline bool neutron_is_inside(uint32_t offset, uint64_t size, uint32_t total) {
+    return offset <= total && size <= total - offset;
+}
+
 /* CRC-32 (zlib's) of a microcode with the header's microcode_crc taken as 0. */
 uint32_t neutron_microcode_crc(const void *microcode, uint32_t size_bytes);
 

@@ -22,7 +22,7 @@ static const Text texts[] = {
     {ENEUTRON_CALL, "the microcode has a call whose parameters or window its kernel refuses"},
     {ENEUTRON_INSTRUCTION, "the microcode has an unknown or malformed instruction"},
     {ENEUTRON_NULL, "a pointer is null that must not be"},
-    {ENEUTRON_ALIGNMENT, "microcode, weights, scratch and prefetch buffers must be aligned to 16 bytes"},
+    {ENEUTRON_ALIGNMENT, "microcode, weights, state, scratch and prefetch buffers must be aligned to 16 bytes"},
     {ENEUTRON_HANDLE, "the handle is not that of a prepared model"},
     {ENEUTRON_MEMORY, "there is no memory for the model's context"},
     {ENEUTRON_STATE, "neutronInit was not called, or the NPU is suspended"},
@@ -33,6 +33,11 @@ static const Text texts[] = {
     {ENEUTRON_FOREIGN,
      "this is microcode of another compiler, such as NXP's eIQ Neutron converter, which NXP's firmware runs and "
      "OpenNeutron's driver does not; compile the model with OpenNeutron, or link NXP's driver"},
+    {ENEUTRON_NO_STATE,
+     "the model keeps a state between runs and has no memory for it; call neutronSetState with state_size bytes"},
+    {ENEUTRON_STATE_SIZE, "the memory for the model's state is smaller than the header's state_size"},
+    {ENEUTRON_RUNNING,
+     "the model keeps a state and is in a run; it can be reset, get other memory and run again after that run"},
 };
 
 const char *neutronErrorText(NeutronError error) {

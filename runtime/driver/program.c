@@ -26,6 +26,7 @@ void neutron_open(const void *microcode, NeutronOpened *opened) {
     opened->view.weights_size = header->weights_size;
     opened->view.scratch_size = header->scratch_size;
     opened->view.prefetch_size = header->prefetch_size;
+    opened->view.state_size = header->state_size;
 }
 
 /* One copy of it for eight uses: 64-bit comparisons are long on 32-bit cores. */

@@ -30,9 +30,6 @@ static NeutronError refused(Validation *v, NeutronError error, uint32_t detail) 
 
 /* ---- the header and its sections ----------------------------------------------------------------------------------- */
 
-/* [offset, offset + size) lies in what has `total`. */
-static bool is_inside(uint32_t offset, uint64_t size, uint32_t total) { return offset <= total && size <= total - offset; }
-
 static NeutronError check_header(Validation *v, size_t microcode_size, size_t weights_size) {
     const NeutronHeader *header = v->program.header;
     if (microcode_size < sizeof *header) return refused(v, ENEUTRON_TRUNCATED, (uint32_t)microcode_size);
@@ -70,6 +67,7 @@ static NeutronError check_sections(Validation *v) {
         {WORD(buffers_offset), WORD(buffer_count), sizeof(NeutronBuffer) / 4},
         {WORD(operators_offset), WORD(operator_count), 1},
         {WORD(code_offset), WORD(code_words), 1},
+        {WORD(states_offset), WORD(state_count), sizeof(NeutronState) / 4},
     };
     const uint32_t *header = v->program.words;
     const uint32_t inputs = header[WORD(input_count)], outputs = header[WORD(output_count)];
@@ -78,7 +76,7 @@ static NeutronError check_sections(Validation *v) {
     for (size_t i = 0; i < sizeof sections / sizeof *sections; ++i) {
         const Section *section = &sections[i];
         const uint64_t count = (uint64_t)header[section->count] + (i == 0 ? outputs : 0);
-        if (!is_inside(header[section->offset], count * section->record_words, v->word_count)) {
+        if (!neutron_is_inside(header[section->offset], count * section->record_words, v->word_count)) {
             return refused(v, ENEUTRON_LAYOUT, section->offset);
         }
     }
@@ -94,7 +92,7 @@ static NeutronError check_bindings(Validation *v) {
         const uint32_t own = (is_input ? NEUTRON_BASE_INPUT : NEUTRON_BASE_OUTPUT) | index << 8;
         const bool in_own = binding->base == own && binding->offset == 0;
         const bool in_scratch =
-            binding->base == NEUTRON_BASE_SCRATCH && is_inside(binding->offset, binding->size, view->scratch_size);
+            binding->base == NEUTRON_BASE_SCRATCH && neutron_is_inside(binding->offset, binding->size, view->scratch_size);
         if (!in_own && !in_scratch) return refused(v, ENEUTRON_BUFFER, word_offset(v, binding));
     }
     return ENONE;
@@ -200,8 +198,8 @@ static NeutronError check_fetch(Validation *v, const uint32_t *fields, uint32_t 
     const NeutronProgramView *view = &v->program.view;
     const uint32_t at = word_offset(v, fields) - 1;
     const bool to_sram = fetch->base == NEUTRON_BASE_SCRATCH || fetch->base == NEUTRON_BASE_PREFETCH;
-    if (fetch->channel >= NEUTRON_CHANNELS || !is_inside(fetch->source, fetch->size, view->weights_size) || !to_sram ||
-        !is_inside(fetch->destination, fetch->size, neutron_base_size(view, fetch->base, true))) {
+    if (fetch->channel >= NEUTRON_CHANNELS || !neutron_is_inside(fetch->source, fetch->size, view->weights_size) || !to_sram ||
+        !neutron_is_inside(fetch->destination, fetch->size, neutron_base_size(view, fetch->base, true))) {
         return refused(v, ENEUTRON_INSTRUCTION, at);
     }
     return add_work(v, bounded_product(fetch->size, iterations)) ? ENONE : refused(v, ENEUTRON_WORK, at);

@@ -118,7 +118,7 @@ NeutronError neutronSetTrace(NeutronModelHandle handle, const NeutronTraceConfig
 /* Bytes that *handle must point to before neutronModelPrepare in a NEUTRON_NO_HEAP build. */
 size_t neutronGetModelContextSize(void);
 /* Ours. Not less than that, for memory that is laid out when compiling. */
-#define NEUTRON_MODEL_CONTEXT_SIZE (2 * sizeof(uint32_t) + 4 * sizeof(void *))
+#define NEUTRON_MODEL_CONTEXT_SIZE (2 * sizeof(uint32_t) + 6 * sizeof(void *))
 
 /* Ours. Validates all that prepare does, without trusting the sizes in the header: microcode_size and weights_size are
  * what lies in memory. *detail (may be NULL) gets the word offset, kernel id or size the error is about. */
@@ -131,6 +131,16 @@ NeutronError neutronModelPrepare(const NeutronModelConfig *config, NeutronModelH
  * ENEUTRON_HANDLE for what is no handle helps to find mistakes, but freed memory can't be relied on to say so. It works
  * after neutronDeinit too. */
 NeutronError neutronModelUnprepare(NeutronModelHandle handle);
+
+/* Ours. Gives a prepared model the memory of its persistent area, which holds the tensors that the program keeps from one run to
+ * the next: at least the header's state_size bytes, aligned to 16, which the driver writes to until unprepare. The memory is
+ * set as by neutronReset. Without it a model whose state_size is not 0 does not run (ENEUTRON_NO_STATE); ENEUTRON_STATE_SIZE
+ * where size_bytes is too small. Two handles of one program with memory of their own keep two states. */
+NeutronError neutronSetState(NeutronModelHandle handle, void *memory, size_t size_bytes);
+/* Ours. Sets the states to their values before the first run. Nothing happens to a program without state. ENEUTRON_RUNNING
+ * where a hook or callback calls this, neutronSetState or neutronRunBlocking for the model whose run goes on: a model that keeps a
+ * state has one run at a time. */
+NeutronError neutronReset(NeutronModelHandle handle);
 
 /* Runs the program once. A run keeps its state to itself, so that runs may follow, interrupt and nest in each other in any
  * order. After an error the outputs, scratch and prefetch buffers hold anything, the inputs are as they were, and the

@@ -62,6 +62,9 @@ const char *getNeutronErrorCategory(NeutronError error);
 #define ENEUTRON_WORK NEUTRON_DRIVER_ERROR(UNSUPPORTED, 16)   /* more than NEUTRON_MAX_WORK or NEUTRON_MAX_CHECKS allows */
 #define ENEUTRON_INDEX NEUTRON_DRIVER_ERROR(INVALID, 17)      /* an index among the inputs is outside what it indexes */
 #define ENEUTRON_FOREIGN NEUTRON_DRIVER_ERROR(UNSUPPORTED, 18) /* microcode of another compiler, such as NXP's */
+#define ENEUTRON_NO_STATE NEUTRON_DRIVER_ERROR(INVALID, 19)   /* a model that keeps a state has no memory for it */
+#define ENEUTRON_STATE_SIZE NEUTRON_DRIVER_ERROR(INVALID, 20) /* the memory for a model's state is too small */
+#define ENEUTRON_RUNNING NEUTRON_DRIVER_ERROR(GENERIC, 21)    /* a model that keeps a state is in a run */
 
 /* Ours. ENEUTRON_KERNEL says which kernel it is: the code's bits 8 to 21 are its id (all set where the id needs more), bit 22
  * that variants of it are registered, but none that takes the call. No error is negative. */

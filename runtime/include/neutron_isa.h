@@ -7,16 +7,18 @@
 #include <stdint.h>
 
 #define NEUTRON_MAGIC 0x64434D6Eu
-#define NEUTRON_FORMAT_VERSION 0x4F4E0002u
+#define NEUTRON_FORMAT_VERSION 0x4F4E0003u
 #define NEUTRON_ALIGNMENT 16u
 #define NEUTRON_LANES 8
+#define NEUTRON_STATE_NO_SOURCE 0xFFFFFFFFu
 
 enum {
     NEUTRON_BASE_INPUT = 0,
     NEUTRON_BASE_OUTPUT = 1,
     NEUTRON_BASE_WEIGHTS = 2,
     NEUTRON_BASE_SCRATCH = 3,
-    NEUTRON_BASE_PREFETCH = 4
+    NEUTRON_BASE_PREFETCH = 4,
+    NEUTRON_BASE_STATE = 5
 };
 
 enum {
@@ -62,7 +64,7 @@ enum {
 /* The microcode's first 32 words. */
 typedef struct {
     uint32_t magic; /* 0x64434D6E */
-    uint32_t format_version; /* 0x4F4E0002; NXP's own microcode has other values here and is refused */
+    uint32_t format_version; /* 0x4F4E0003; NXP's own microcode has other values here and is refused */
     uint32_t microcode_crc; /* CRC-32 (zlib's) of the microcode with this word as 0 */
     uint32_t weights_crc; /* CRC-32 of the weights; checked by the host tools, not by the driver */
     uint32_t flags; /* reserved, 0 */
@@ -85,14 +87,14 @@ typedef struct {
     uint32_t code_words; /* words of code, END included */
     uint32_t cycles_low; /* modelled cycles of one run, low 32 bits */
     uint32_t cycles_high; /* modelled cycles of one run, high 32 bits */
+    uint32_t state_size; /* bytes of the persistent area, which keeps the states between runs; 0: the program has no state */
+    uint32_t states_offset; /* word offset of the states; 0 where there are none */
+    uint32_t state_count; /* states */
     uint32_t reserved0; /* reserved, 0 */
     uint32_t reserved1; /* reserved, 0 */
     uint32_t reserved2; /* reserved, 0 */
     uint32_t reserved3; /* reserved, 0 */
     uint32_t reserved4; /* reserved, 0 */
-    uint32_t reserved5; /* reserved, 0 */
-    uint32_t reserved6; /* reserved, 0 */
-    uint32_t reserved7; /* reserved, 0 */
 } NeutronHeader;
 
 /* Where a graph input or output lives. In its own buffer (base INPUT or OUTPUT with its index, offset 0), or
@@ -125,6 +127,15 @@ typedef struct {
     int32_t channel0; /* first channel held */
     int32_t channels_held; /* channels held */
 } NeutronBuffer;
+
+/* A tensor that keeps its value from one run to the next, and its bytes before the first run and after a
+ * reset. The bytes of the persistent area that no state covers are 0 then. */
+typedef struct {
+    uint32_t offset; /* bytes from the start of the persistent area */
+    uint32_t size; /* bytes */
+    uint32_t source; /* bytes into the weights, of the first value; 0xFFFFFFFF: every byte is `fill` */
+    uint32_t fill; /* a byte; 0 where `source` is a place in the weights */
+} NeutronState;
 
 /* Convolution. Weights `[k/8][kernel_h][kernel_w][group_inputs/8][8 k][8 inputs]`. */
 typedef struct {

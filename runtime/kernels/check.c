@@ -18,6 +18,8 @@ uint32_t neutron_base_size(const NeutronProgramView *program, uint32_t base, boo
             return program->scratch_size;
         case NEUTRON_BASE_PREFETCH:
             return program->prefetch_size;
+        case NEUTRON_BASE_STATE:
+            return program->state_size;
         default:
             return 0;
     }

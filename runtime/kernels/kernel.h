@@ -36,13 +36,15 @@ typedef struct {
     for (int32_t n = (window)->batch0; n < (window)->batch1; n++)     \
         for (int32_t r = (window)->row0; r < (window)->row1; r++)
 
+/* The place of a base other than an input or output among the areas of memory. */
+#define NEUTRON_AREA(kind) ((kind)-NEUTRON_BASE_WEIGHTS)
+#define NEUTRON_AREA_COUNT (NEUTRON_AREA(NEUTRON_BASE_STATE) + 1)
+
 /* Where the bases lie in this run. */
 typedef struct {
     const void *const *inputs;
     void *const *outputs;
-    const uint8_t *weights;
-    uint8_t *scratch;
-    uint8_t *prefetch;
+    uint8_t *areas[NEUTRON_AREA_COUNT]; /* by NEUTRON_AREA of the base's kind; the weights are never written */
 } NeutronBases;
 
 /* What check may ask about the program. sizes are bytes. */
@@ -51,7 +53,7 @@ typedef struct {
     uint32_t buffer_count;
     const NeutronBinding *bindings; /* inputs first, then outputs */
     uint32_t input_count, output_count;
-    uint32_t weights_size, scratch_size, prefetch_size;
+    uint32_t weights_size, scratch_size, prefetch_size, state_size;
 } NeutronProgramView;
 
 typedef struct {
@@ -131,12 +133,8 @@ static inline uint8_t *neutron_base_address(const NeutronBases *bases, uint32_t 
             return (uint8_t *)(uintptr_t)bases->inputs[index];
         case NEUTRON_BASE_OUTPUT:
             return (uint8_t *)bases->outputs[index];
-        case NEUTRON_BASE_WEIGHTS:
-            return (uint8_t *)(uintptr_t)bases->weights;
-        case NEUTRON_BASE_SCRATCH:
-            return bases->scratch;
         default:
-            return bases->prefetch;
+            return bases->areas[NEUTRON_AREA(base)]; /* their base words have no index */
     }
 }
 

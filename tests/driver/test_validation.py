@@ -18,7 +18,7 @@ from tests.support.altered_programs import CODES, altered, changed, refusal, wit
 
 def test_every_error_has_words() -> None:
     texts = [library().neutronErrorText(code).decode() for code in (0, *CODES.values())]
-    assert len(CODES) == 18
+    assert len(CODES) == 21
     assert len(set(texts)) == len(texts)
     assert "unknown error" not in texts
     assert library().neutronErrorText(12345).decode() == "unknown error"
@@ -30,12 +30,12 @@ def test_every_error_has_words() -> None:
         ({"magic": 0x12345678}, "MAGIC"),
         ({"format_version": 3}, "FOREIGN"),
         ({"format_version": 0x4F4F0001}, "FOREIGN"),
-        ({"format_version": 0x4F4E0003}, "VERSION"),
+        ({"format_version": 0x4F4E0002}, "VERSION"),
         ({"microcode_crc": 1}, "CHECKSUM"),
         ({"microcode_size": 1 << 20}, "TRUNCATED"),
         ({"weights_size": 272}, "TRUNCATED"),
         ({"flags": 1}, "LAYOUT"),
-        ({"reserved7": 1}, "LAYOUT"),
+        ({"reserved4": 1}, "LAYOUT"),
         ({"input_count": 256}, "LAYOUT"),
         ({"output_count": 0xFFFFFFFF}, "LAYOUT"),
         ({"bindings_offset": 0xFFFFFFFF}, "LAYOUT"),
@@ -66,8 +66,8 @@ def test_microcode_of_another_compiler(version: int) -> None:
 
 
 def test_microcode_of_another_openneutron() -> None:
-    with pytest.raises(DriverError, match=r"another version of OpenNeutron's format.* \(detail 0x4f4e0003\)"):
-        Simulator(with_header(programs.inverted_twice(), format_version=0x4F4E0003))
+    with pytest.raises(DriverError, match=r"another version of OpenNeutron's format.* \(detail 0x4f4e0002\)"):
+        Simulator(with_header(programs.inverted_twice(), format_version=0x4F4E0002))
 
 
 def test_short_blobs() -> None:

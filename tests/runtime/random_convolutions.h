@@ -153,7 +153,7 @@ static bool is_accepted(Case *c) {
     c->bindings[0] = (NeutronBinding){NEUTRON_BASE_INPUT, 0, c->input_size};
     c->bindings[1] = (NeutronBinding){NEUTRON_BASE_OUTPUT, 0, c->output_size};
     c->program = (NeutronProgramView){c->buffers,      2,               c->bindings,     1, 1, c->weights_size,
-                                      c->scratch_size, c->prefetch_size};
+                                      c->scratch_size, c->prefetch_size, 0};
     /* What the driver sees to before it asks a kernel. */
     if (!neutron_buffer_is_sound(&c->program, &c->buffers[0]) || !neutron_buffer_is_sound(&c->program, &c->buffers[1]) ||
         neutron_checked_buffer(&c->program, c->params.output, true) == NULL) {
@@ -212,7 +212,7 @@ static int run(const Case *c, long *ran) {
     if (!one_in(4)) mend_table(c, weights, prefetch);
     const void *inputs[1] = {input};
     void *outputs[1] = {output};
-    const NeutronBases bases = {inputs, outputs, weights, scratch, prefetch};
+    const NeutronBases bases = {inputs, outputs, {weights, scratch, prefetch, NULL}};
     const NeutronKernelCall call = {&c->params, c->buffers, &bases, c->window, NULL};
     uint8_t *const before = malloc(c->output_size), *const want = malloc(c->output_size);
     memcpy(before, output, c->output_size);

@@ -82,7 +82,7 @@ ConvolutionWords = _row_structure(rows.KERNEL_BY_NAME["conv_2d_s8"])
 WINDOW_WORDS = ("batch0", "batch1", "row0", "row1", "col0", "col1", "channel0", "channel1")
 Window = _structure("Window", [(name, ctypes.c_int32) for name in WINDOW_WORDS])
 Bases = _structure(
-    "Bases", [(name, ctypes.c_void_p) for name in ("inputs", "outputs", "weights", "scratch", "prefetch")]
+    "Bases", [(name, ctypes.c_void_p) for name in ("inputs", "outputs", "weights", "scratch", "prefetch", "state")]
 )
 Call = _structure(
     "Call",
@@ -105,6 +105,7 @@ ProgramView = _structure(
         ("weights_size", ctypes.c_uint32),
         ("scratch_size", ctypes.c_uint32),
         ("prefetch_size", ctypes.c_uint32),
+        ("state_size", ctypes.c_uint32),
     ],
 )
 

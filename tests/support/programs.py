@@ -72,13 +72,16 @@ def program(
     prefetch_size: int = 0,
     profile_size: int = 0,
     weights: bytes = TABLE.tobytes(),
+    states: tuple[Record, ...] = (),
+    state_size: int = 0,
 ) -> Program:
     names = tuple(f"{operator.row.name} {i}" for i, operator in enumerate(operators))
     weights += bytes(aligned(len(weights)) - len(weights))
-    return encode(
-        Microcode(inputs, outputs, buffers, operators, code, scratch_size, prefetch_size, profile_size, names=names),
-        weights,
+    sizes = scratch_size, prefetch_size, profile_size
+    made = Microcode(
+        inputs, outputs, buffers, operators, code, *sizes, names=names, states=states, state_size=state_size
     )
+    return encode(made, weights)
 
 
 def inverted_twice(shape: tuple[int, int, int, int] = (1, 6, 5, 3), profile_size: int = 0) -> Program:

@@ -95,6 +95,8 @@ class CompiledLiteRTModel(CompiledResult):
     def run(self, *inputs: Any) -> tuple[np.ndarray, ...]:
         """Run the model. Delegated operators run on the simulated NPU, the others in LiteRT's reference kernels.
 
+        State of the model is kept from run to run, until ``reset``.
+
         Args:
             inputs: One array for each input of the file, in its order.
 
@@ -106,6 +108,10 @@ class CompiledLiteRTModel(CompiledResult):
             InvalidModelError: LiteRT can't run an operator on the CPU.
         """
         return tuple(self._simulator.run([np.asarray(item) for item in inputs]))
+
+    def reset(self) -> None:
+        """Set the model's state to its value before the first run: of delegates and of operators on the CPU."""
+        self._simulator.reset()
 
     @cached_property
     def _simulator(self) -> FileSimulator:

@@ -90,7 +90,7 @@ class LoadedFile:
         write_report(data, check_report(Path(path)))
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
-        """Run the file, with the delegates on the simulated NPU.
+        """Run the file, with the delegates on the simulated NPU. State is kept from run to run, until ``reset``.
 
         Args:
             inputs: Torch tensors or NumPy arrays for a ``.pte``, NumPy arrays for a ``.tflite``.
@@ -107,6 +107,10 @@ class LoadedFile:
             return tuple(self._runnable.run([np.asarray(item) for item in inputs]))
         outputs: tuple[Any, ...] = self._runnable.run(inputs)
         return outputs
+
+    def reset(self) -> None:
+        """Set the model's state to its value before the first run: of delegates and of operators on the CPU."""
+        self.__dict__.pop("_runnable", None)  # a file that is loaded anew has its first state
 
     @cached_property
     def _runnable(self) -> Any:

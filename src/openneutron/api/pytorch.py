@@ -186,7 +186,7 @@ class CompiledModel(CompiledResult):
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Run the model in ExecuTorch's runtime, with the delegates on the simulated NPU.
 
-        State of the model is kept from run to run. Images may have either memory format.
+        State of the model is kept from run to run, until ``reset``. Images may have either memory format.
 
         Args:
             args: The positional arguments of the model: tensors or NumPy arrays, as in the example inputs.
@@ -204,6 +204,10 @@ class CompiledModel(CompiledResult):
             wanted, there = (", ".join(map(repr, names)) or "nothing" for names in (self.keywords, kwargs))
             raise InvalidOptionError(f"'{self.name}' takes {wanted} by keyword; there are {there}.")
         return self._runner.run(pytree.tree_leaves((args, [kwargs[key] for key in self.keywords])))
+
+    def reset(self) -> None:
+        """Set the model's state to its value before the first run: of delegates and of operators on the CPU."""
+        self.__dict__.pop("_runner", None)  # a method that is loaded anew has its first state
 
     @cached_property
     def _runner(self) -> Runner:

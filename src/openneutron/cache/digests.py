@@ -65,6 +65,9 @@ def add_graph(digest: Digest, graph: Graph) -> None:
     """Add all of a graph that a program depends on. The name of the graph, and the sources of its nodes, are for messages
     alone."""
     digest.add(repr((graph.inputs, graph.outputs)).encode())
+    for state in graph.states:
+        initial = None if state.initial is None else state.initial.tobytes()
+        digest.add(repr((state.tensor, state.update, initial)).encode())
     for node in graph.nodes:
         digest.add(repr((node.op, node.inputs, node.outputs, sorted(node.attrs.items()))).encode())
     for name in sorted(graph.tensors):

@@ -183,10 +183,35 @@ def _attr_text(value: AttrValue) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """A value that lasts from one run to the next, such as a recurrent layer's hidden state or a ring buffer.
+
+    Nodes read ``tensor``, which is neither an input nor computed: it has the value that ``update`` had at the end of the run
+    before. ``update`` is any tensor of the graph with the same shape, type and quantization; the state is kept as it is where the
+    two are one. Before the first run, and after a reset, the value is ``initial``: an array of the tensor's shape and type, as
+    stored; None: zero in every byte.
+
+    Two states may have one ``update``, and one may be the ``tensor`` of another state (a delay line). An operator that computes a
+    state in place in LiteRT (an LSTM's cell state, which is a variable tensor) is a node here with one more output: the new
+    value. The compiler writes ``update`` to the memory of ``tensor`` where nobody reads the old value any more, and copies it there
+    at the end of the run otherwise.
+
+    Example, a sum over all runs::
+
+        states=(State("total", "total'"),)   nodes=(Node("add", ("total", "x"), ("total'",)),)
+    """
+
+    tensor: str
+    update: str
+    initial: np.ndarray | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """Nodes in execution order, over tensors by name.
 
-    ``tensors`` holds every tensor that a node, an input or an output names; insertion order carries no meaning.
+    ``tensors`` holds every tensor that a node, an input, an output or a state names; insertion order carries no meaning.
+    ``states`` are the values that last between runs.
     """
 
     name: str
@@ -194,9 +219,20 @@ class Graph:
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    states: tuple[State, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+
+    @property
+    def given_tensors(self) -> tuple[str, ...]:
+        """Return the names of the tensors whose values a run begins with: the inputs and the states."""
+        return (*self.inputs, *(state.tensor for state in self.states))
+
+    @property
+    def kept_tensors(self) -> tuple[str, ...]:
+        """Return the names of the tensors whose values a run ends with: the outputs and the states' new values."""
+        return (*self.outputs, *(state.update for state in self.states))
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
@@ -236,7 +272,7 @@ class Graph:
         """Return the graph with these nodes, with ``new_tensors`` added or replaced and unnamed tensors dropped."""
         nodes = tuple(nodes)
         table = {**self.tensors, **{tensor.name: tensor for tensor in new_tensors}}
-        used = {*self.inputs, *self.outputs}
+        used = {*self.given_tensors, *self.kept_tensors}
         for node in nodes:
             used.update(name for name in node.inputs if name is not None)
             used.update(node.outputs)
@@ -244,11 +280,14 @@ class Graph:
 
     def verify(self) -> None:
         """Assert single assignment, execution order, and that every name is known."""
-        known = set(self.inputs) | {name for name, tensor in self.tensors.items() if tensor.is_constant}
+        known = set(self.given_tensors) | {name for name, tensor in self.tensors.items() if tensor.is_constant}
         for name, tensor in self.tensors.items():
             assert name == tensor.name, f"tensor {tensor.name!r} is filed as {name!r}"
             tensor.verify()
-        assigned = set(self.inputs)
+        assigned = set(self.given_tensors)
+        states = {state.tensor for state in self.states}
+        assert len(states) == len(self.states), "a tensor is two states"
+        assert not states.intersection(self.inputs), "a state is an input too"
         for node in self.nodes:
             for operand in node.inputs:
                 known_by_now = operand is None or operand in known
@@ -260,6 +299,17 @@ class Graph:
                 known.add(output)
         for name in self.outputs:
             assert name in known, f"output {name!r} is never computed"
+        for state in self.states:
+            self._verify_state(state, known)
+
+    def _verify_state(self, state: State, known: set[str]) -> None:
+        assert state.update in known, f"{state.update!r}, the new value of state {state.tensor!r}, is never computed"
+        kept, update = self.tensors[state.tensor], self.tensors[state.update]
+        same = (kept.shape, kept.dtype, kept.quant) == (update.shape, update.dtype, update.quant)
+        assert same, f"state {state.tensor!r} is {kept}, its new value {state.update!r} is {update}"
+        if state.initial is not None:
+            fits = (state.initial.shape, state.initial.dtype) == (kept.shape, kept.dtype.numpy)
+            assert fits, f"state {state.tensor!r} is {kept}, its first value {state.initial.dtype}{state.initial.shape}"
 
     def __str__(self) -> str:
         inputs = ", ".join(f"%{name}: {self.tensors[name]}" for name in self.inputs)
@@ -267,6 +317,8 @@ class Graph:
         for name, tensor in sorted(self.tensors.items()):
             if tensor.is_constant:
                 lines.append(f"  const %{name}: {tensor}")
+        for state in self.states:
+            lines.append(f"  state %{state.tensor}: {self.tensors[state.tensor]}, then %{state.update}")
         for node in self.nodes:
             lines.append(f"  {node} : {', '.join(str(self.tensors[name]) for name in node.outputs)}")
         lines.append(f"  return {', '.join(f'%{name}' for name in self.outputs)}")

@@ -6,12 +6,13 @@ JSON has no tuples. A tuple is a list here, as no attribute is a list.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from openneutron.ir.graph import AttrValue, DType, Graph, Node, QuantParams, Tensor
+from openneutron.ir.graph import AttrValue, DType, Graph, Node, QuantParams, State, Tensor
 
 
 def written(graph: Graph) -> tuple[dict[str, Any], list[bytes]]:
@@ -27,12 +28,19 @@ def written(graph: Graph) -> tuple[dict[str, Any], list[bytes]]:
         "tensors": [_tensor(tensor) for tensor in tensors],
         "nodes": [_node(node) for node in graph.nodes],
     }
+    if graph.states:
+        facts["states"] = [_state(state) for state in graph.states]
     return facts, [tensor.data.tobytes() for tensor in tensors if tensor.data is not None]
 
 
 def _tensor(tensor: Tensor) -> list[Any]:
     quant = None if tensor.quant is None else [tensor.quant.scales, tensor.quant.zero_points, tensor.quant.axis]
     return [tensor.name, [int(extent) for extent in tensor.shape], tensor.dtype.value, quant, tensor.is_constant]
+
+
+def _state(state: State) -> list[Any]:
+    initial = None if state.initial is None else base64.b64encode(state.initial.tobytes()).decode()
+    return [state.tensor, state.update, initial]
 
 
 def _node(node: Node) -> list[Any]:
@@ -54,13 +62,22 @@ def read(facts: dict[str, Any], constants: Iterable[bytes]) -> Graph:
     Raises ValueError, TypeError, KeyError or StopIteration for data of another form.
     """
     rest = iter(constants)
+    tensors = {item[0]: _read_tensor(item, rest) for item in facts["tensors"]}
     return Graph(
         facts["name"],
-        {item[0]: _read_tensor(item, rest) for item in facts["tensors"]},
+        tensors,
         tuple(_read_node(*item) for item in facts["nodes"]),
         tuple(facts["inputs"]),
         tuple(facts["outputs"]),
+        tuple(_read_state(tensors[item[0]], *item) for item in facts.get("states", ())),
     )
+
+
+def _read_state(tensor: Tensor, name: str, update: str, initial: str | None) -> State:
+    if initial is None:
+        return State(name, update)
+    data = np.frombuffer(base64.b64decode(initial, validate=True), tensor.dtype.numpy)
+    return State(name, update, data.reshape(tensor.shape))
 
 
 def _read_tensor(facts: list[Any], rest: Iterator[bytes]) -> Tensor:

@@ -39,6 +39,7 @@ def header_text() -> str:
         f"#define NEUTRON_FORMAT_VERSION 0x{rows.FORMAT_VERSION:08X}u\n"
         f"#define NEUTRON_ALIGNMENT {rows.ALIGNMENT}u\n"
         f"#define NEUTRON_LANES {rows.LANES}\n"
+        f"#define NEUTRON_STATE_NO_SOURCE 0x{rows.NO_SOURCE:X}u\n"
     )
     bases = ",\n".join(f"    NEUTRON_BASE_{name} = {i}" for i, name in enumerate(rows.BASES))
     parts.append(f"enum {{\n{bases}\n}};\n")
@@ -46,7 +47,7 @@ def header_text() -> str:
     parts.append(f"enum {{\n{codes}\n}};\n")
     kernels = ",\n".join(f"    NEUTRON_KERNEL_{row.name} = {row.code}" for row in rows.KERNELS)
     parts.append(f"enum {{\n{kernels}\n}};\n")
-    for row in (rows.HEADER, rows.BINDING, rows.BUFFER):
+    for row in (rows.HEADER, rows.BINDING, rows.BUFFER, rows.STATE):
         parts.append(_struct(row, "Neutron" + row.name.capitalize()))
     shared: dict[tuple[Field, ...], str] = {}
     for row in rows.KERNELS:

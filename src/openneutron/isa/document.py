@@ -31,10 +31,11 @@ prints a program as text.
 1. The header, {len(rows.HEADER.fields)} words.
 2. Bindings: where each graph input lives, then each graph output.
 3. Buffers: windows of tensors in memory. Operators refer to them by index; equal ones are stored once.
-4. Operator offsets: one word for each operator, the word offset of its record.
-5. Operators: a word with the kernel's id in bits 0 to 15 and the number of words that follow in bits 16 to 31, then the
+4. States: tensors of the persistent area, which keep their values between runs. Most programs have none.
+5. Operator offsets: one word for each operator, the word offset of its record.
+6. Operators: a word with the kernel's id in bits 0 to 15 and the number of words that follow in bits 16 to 31, then the
    kernel's parameter block.
-6. Code: a word with the opcode in bits 0 to 15 and the number of words that follow in bits 16 to 31, then the instruction's
+7. Code: a word with the opcode in bits 0 to 15 and the number of words that follow in bits 16 to 31, then the instruction's
    fields. END is the last instruction.
 
 An operator is stated once, however many stripes it is cut into: a CALL, ROWS or WINDOW carries only its index, its modelled
@@ -51,6 +52,7 @@ _BASE_DOCS = {
     "WEIGHTS": "the weights blob; never written",
     "SCRATCH": "the scratch buffer (the arena), in SRAM",
     "PREFETCH": "the prefetch buffer: SRAM for constants that FETCH brings, beside the arena",
+    "STATE": "the persistent area: memory of a model's instance, which keeps its bytes from one run to the next",
 }
 
 _PACKING = f"""\
@@ -87,6 +89,7 @@ Everything, once, at prepare; running then checks nothing again and can neither 
 * magic, format version, sizes, the microcode's checksum, reserved words;
 * every section and record inside the microcode, every kernel id registered and its block of the right length;
 * every binding: its own buffer at offset 0, or inside the scratch buffer;
+* every state, once the driver gets the memory of the persistent area: inside this area, its first value inside the weights;
 * every buffer: extents positive, the held part inside the tensor, pitches not negative, the last byte inside its base;
 * every call's window, clipped, of every loop iteration, by the kernel's own check: what it reads and writes is held by its
   buffers, its constants lie in their base and are aligned, its shifts and divisors are sound;
@@ -180,6 +183,8 @@ def text() -> str:
         _fields(rows.BINDING),
         f"## Buffer\n\n{rows.BUFFER.doc}\n",
         _fields(rows.BUFFER),
+        f"## State\n\n{rows.STATE.doc}\n",
+        _fields(rows.STATE),
         f"## Instructions\n\n{_instructions()}",
         f"## Kernels and their parameter blocks\n\n{_kernels()}",
         _PACKING,

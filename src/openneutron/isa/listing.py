@@ -7,14 +7,19 @@ from collections import Counter
 from dataclasses import dataclass
 
 from openneutron.isa.microcode import Microcode, Program, Record, base_text, decode
+from openneutron.isa.rows import NO_SOURCE
 
 
 def listing(microcode: Microcode) -> str:
     """Return bindings, buffers, operators and code, one record a line."""
     lines = [f"; scratch {microcode.scratch_size} B, prefetch {microcode.prefetch_size} B, {microcode.cycles} cycles"]
+    if microcode.states:
+        lines.append(f"; state {microcode.state_size} B, kept between runs")
     for kind, bindings in (("input", microcode.inputs), ("output", microcode.outputs)):
         for index, binding in enumerate(bindings):
             lines.append(f"{kind} {index}: {_place(binding)} {binding['size']} B")
+    for index, state in enumerate(microcode.states):
+        lines.append(f"state {index}: STATE+0x{state['offset']:x} {state['size']} B, at first {_first_value(state)}")
     for index, buffer in enumerate(microcode.buffers):
         lines.append(f"buffer b{index}: {_buffer(buffer)}")
     for index, operator in enumerate(microcode.operators):
@@ -34,6 +39,10 @@ def listing(microcode: Microcode) -> str:
 
 def _place(item: Record) -> str:
     return f"{base_text(item['base'])}+0x{item['offset']:x}"
+
+
+def _first_value(state: Record) -> str:
+    return f"0x{state['fill']:02x}" if state["source"] == NO_SOURCE else f"WEIGHTS+0x{state['source']:x}"
 
 
 def _buffer(item: Record) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Programs and their decoded form: ``decode(encode(x)) == x``.
 
-Layout (docs/microcode.md): header, bindings, buffers, operator offsets, operators, code; 32-bit little-endian words.
+Layout (docs/microcode.md): header, bindings, buffers, states, operator offsets, operators, code; 32-bit little-endian words.
 An operator is one word (kernel id in bits 0 to 15, words that follow in bits 16 to 31) and its parameter block; an
 instruction is one word (opcode in bits 0 to 15, words that follow in bits 16 to 31) and its fields.
 """
@@ -51,7 +51,7 @@ def record(row: Row, **values: int) -> Record:
 
 
 def base(kind: str, index: int = 0) -> int:
-    """Return the base word of an input, an output, WEIGHTS, SCRATCH or PREFETCH."""
+    """Return the base word of an input, an output, WEIGHTS, SCRATCH, PREFETCH or STATE."""
     return rows.BASES.index(kind) | index << 8
 
 
@@ -78,6 +78,8 @@ class Microcode:
     cycles: int = 0
     names: tuple[str, ...] = ()
     """Each operator's name; it travels in the kernels blob, which the driver does not read."""
+    states: tuple[Record, ...] = ()
+    state_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,11 @@ class Program:
     @property
     def scratch_size(self) -> int:
         return self.header["scratch_size"]
+
+    @property
+    def state_size(self) -> int:
+        """Return the bytes of the persistent area; 0 for a program without state."""
+        return self.header["state_size"]
 
     def verify(self) -> None:
         """Raise InvalidProgramError where sizes or checksums do not fit the header."""
@@ -138,6 +145,8 @@ def encode(microcode: Microcode, weights: bytes) -> Program:
 
     section("bindings", (*microcode.inputs, *microcode.outputs))
     section("buffers", microcode.buffers)
+    if microcode.states:
+        section("states", microcode.states)
     offsets["operators"] = len(words)
     table = len(words)
     words.extend([0] * len(microcode.operators))
@@ -175,6 +184,9 @@ def encode(microcode: Microcode, weights: bytes) -> Program:
         code_words=code_words,
         cycles_low=microcode.cycles & 0xFFFFFFFF,
         cycles_high=microcode.cycles >> 32,
+        state_size=microcode.state_size,
+        states_offset=offsets.get("states", 0),
+        state_count=len(microcode.states),
     )
     words[: len(header)] = record(rows.HEADER, **header).values
     return with_checksum(Program(np.array(words, "<u4").tobytes(), weights, kernels))
@@ -278,6 +290,8 @@ def decode(program: Program) -> Microcode:
         target=header["target"],
         cycles=header["cycles_low"] | header["cycles_high"] << 32,
         names=_decode_names(program.kernels),
+        states=read_many(rows.STATE, header["states_offset"], header["state_count"]),
+        state_size=header["state_size"],
     )
 
 

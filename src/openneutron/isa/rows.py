@@ -12,7 +12,7 @@ from openneutron.isa.kernels.row import Field, Row, signed, unsigned
 MAGIC = 0x64434D6E
 """Bytes 6E 4D 43 64: the public magic of NXP's microcode header, which a stock ExecuTorch NXP delegate checks."""
 
-FORMAT_VERSION = 0x4F4E0002
+FORMAT_VERSION = 0x4F4E0003
 """'ON' and a running number in word 1; the driver refuses every other value. Raise it when a row changes."""
 
 ALIGNMENT = 16
@@ -52,7 +52,13 @@ HEADER = Row(
         unsigned("code_words", "words of code, END included"),
         unsigned("cycles_low", "modelled cycles of one run, low 32 bits"),
         unsigned("cycles_high", "modelled cycles of one run, high 32 bits"),
-        *(unsigned(f"reserved{i}", "reserved, 0") for i in range(8)),
+        unsigned(
+            "state_size",
+            "bytes of the persistent area, which keeps the states between runs; 0: the program has no state",
+        ),
+        unsigned("states_offset", "word offset of the states; 0 where there are none"),
+        unsigned("state_count", "states"),
+        *(unsigned(f"reserved{i}", "reserved, 0") for i in range(5)),
     ),
 )
 
@@ -68,7 +74,22 @@ BINDING = Row(
     ),
 )
 
-BASES = ("INPUT", "OUTPUT", "WEIGHTS", "SCRATCH", "PREFETCH")
+STATE = Row(
+    "state",
+    "A tensor that keeps its value from one run to the next, and its bytes before the first run and after a reset. The bytes of the "
+    "persistent area that no state covers are 0 then.",
+    (
+        unsigned("offset", "bytes from the start of the persistent area"),
+        unsigned("size", "bytes"),
+        unsigned("source", "bytes into the weights, of the first value; 0xFFFFFFFF: every byte is `fill`"),
+        unsigned("fill", "a byte; 0 where `source` is a place in the weights"),
+    ),
+)
+
+NO_SOURCE = 0xFFFFFFFF
+"""The ``source`` of a state whose first value is the byte ``fill`` throughout."""
+
+BASES = ("INPUT", "OUTPUT", "WEIGHTS", "SCRATCH", "PREFETCH", "STATE")
 """Base kinds, in bits 0 to 7 of a base word; bits 8 to 15 hold the index of an input or output."""
 
 BUFFER = Row(

@@ -128,6 +128,13 @@ class FileSimulator:
                 self._run_node(step, values, times)
         return [tensor.data if tensor.data is not None else values[self._index[tensor.name]] for tensor in self.outputs]
 
+    def reset(self) -> None:
+        """Set the states of the NeutronGraphs to their values before the first run. LiteRT's operators keep none here: each of
+        their runs is in a fresh state."""
+        for step in self._steps:
+            if isinstance(step, _Node):
+                step.simulator.reset()
+
     def _run_node(self, step: _Node, values: dict[int, np.ndarray], times: Times | None) -> None:
         given = []
         for index in step.found.inputs:

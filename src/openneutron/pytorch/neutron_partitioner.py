@@ -20,6 +20,7 @@ from torch.fx import Graph, Node
 from openneutron import targets
 from openneutron.compiler.select.select import try_compile
 from openneutron.errors import InvalidOptionError
+from openneutron.options import OPEN
 from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
@@ -27,6 +28,7 @@ from openneutron.pytorch.graph.pointwise import is_pointwise
 from openneutron.pytorch.graph.program import NOT_DELEGATED, Constants, is_compute, op_name, overload_of
 from openneutron.pytorch.graph.rewriting import duplicate_dequantize, has_shared_dequantize
 from openneutron.pytorch.lower.lower import Lowered
+from openneutron.pytorch.lower.states import NO_STATES, states_of
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.partition.before_decomposition import (
@@ -46,6 +48,7 @@ from openneutron.pytorch.partition.delegation import (
     has_cpu_kernel,
     matching,
     on_cpu,
+    on_cpu_state,
     on_npu,
 )
 from openneutron.pytorch.partition.gather import (
@@ -168,7 +171,7 @@ class NeutronPartitioner(Partitioner):
         for part in found.partitions:
             tag = f"tag{self._tags}"
             self._tags += 1
-            for node in part.nodes:
+            for node in (*part.nodes, *(state.buffer for state in part.states)):
                 node.meta[NXP_DELEGATION_TAG] = tag
             self._hand_over(part, exported_program)
             tags[tag] = self.delegation_spec
@@ -178,22 +181,25 @@ class NeutronPartitioner(Partitioner):
     @step("Partitioning")
     def _partitioned(self, program: ExportedProgram) -> Partitioning:
         constants = Constants(program, self._data_of(program))
+        is_ours = self._delegate.options.converter == OPEN  # NXP's has no memory between runs
+        states = states_of(program, constants) if is_ours else NO_STATES
         options = PartitionOptions(
             tuple(pattern for pattern in self._delegate.patterns if pattern not in self._named_before),
             self._delegate.use_neutron_for_format_conversion,
             self.custom_delegation_options.allow_no_op_partitions,
             lambda lowered: try_compile(lowered.graph) if has_data(lowered) else None,
         )
-        return partition(program.graph_module.graph, constants, options)
+        return partition(program.graph_module.graph, constants, options, states)
 
     def _hand_over(self, part: Partition, program: ExportedProgram) -> None:
         """Leave the partition's graph for the backend at the first node, where the constants are known."""
-        if part.lowered is not None and has_data(part.lowered):
-            constants = Constants(program, self._data_of(program))
+        constants = Constants(program, self._data_of(program))
+        is_known = all(constants.state(state.buffer) is not None for state in part.states)
+        if part.lowered is not None and has_data(part.lowered) and is_known:
             part.nodes[0].meta[HANDOVER] = Handover(
                 self._compile_spec,
                 self._delegate,
-                key_of(part.units, part.inputs, part.outputs),
+                key_of(part.units, part.inputs, part.outputs, part.states),
                 tensors_of(part.units, constants),
                 part.lowered,
                 part.trial,
@@ -330,4 +336,5 @@ def delegation_of(graph: Graph, found: Partitioning, calls: Sequence[Sequence[No
         for node in graph.nodes
         if node in found.rejected and counts(node)
     ]
+    cpu += [on_cpu_state(node, reject) for node, reject in found.states_on_cpu.items()]
     return Delegation(tuple(npu), tuple(cpu), len(found.partitions))

@@ -24,6 +24,7 @@ from openneutron.pytorch.backend.compile_spec import DelegateOptions, decode, en
 from openneutron.pytorch.backend.neutron_target_spec import warn_of_flavor
 from openneutron.pytorch.graph.program import Constants
 from openneutron.pytorch.lower.lower import Lowered, Lowering, Refusal
+from openneutron.pytorch.lower.states import states_of
 from openneutron.pytorch.lower.units import find_units
 from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, all_compiled, graph_name, user_inputs
 from openneutron.pytorch.partition.gather import HANDOVER, Handover
@@ -253,13 +254,16 @@ def lower_program(
     delegate = decode(specs) if handover is None else handover.delegate
     constants = Constants(program)
     inputs = user_inputs(program)
-    outputs = [node for node in graph.output_node().args[0] if isinstance(node, Node)]
+    states = states_of(program, constants).found
+    changes = len(program.graph_signature.buffers_to_mutate)
+    assert len(states) == changes, "a delegated program changes a buffer that is no state"
+    outputs = [node for node in graph.output_node().args[0][changes:] if isinstance(node, Node)]
     units, in_circles = find_units(graph, constants)
     assert not in_circles, "a partition holds units in a circle"
-    lowered = None if handover is None else handover.taken(units, constants, inputs, outputs)
+    lowered = None if handover is None else handover.taken(units, constants, inputs, outputs, states)
     trial = None if handover is None or lowered is None else handover.trial
     if lowered is None:
-        lowering = Lowering.of(units, constants, delegate.use_neutron_for_format_conversion)
+        lowering = Lowering.of(units, constants, delegate.use_neutron_for_format_conversion, states)
         result = lowering if isinstance(lowering, Refusal) else lowering.finished("", inputs, outputs)
         assert not isinstance(result, Refusal), f"{result.node.name} was delegated: {result.reject.reason}"
         lowered = result

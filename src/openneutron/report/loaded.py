@@ -72,6 +72,11 @@ class LoadedSummary:
         return max(program.header["scratch_size"] + program.header["prefetch_size"] for program in self.programs)
 
     @property
+    def state_bytes(self) -> int:
+        """Return the bytes that all programs keep between runs."""
+        return sum(program.header["state_size"] for program in self.programs)
+
+    @property
     def weights_bytes(self) -> int:
         return sum(program.header["weights_size"] for program in self.programs)
 
@@ -90,6 +95,7 @@ class LoadedSummary:
             "modelled_cycles": self.cycles,
             "modelled_milliseconds": self.milliseconds,
             "scratch_bytes": self.scratch_bytes,
+            "state_bytes": self.state_bytes,
             "weights_bytes": self.weights_bytes,
             "microcode_bytes": self.microcode_bytes,
             "preprocessing": self.preprocessing or None,
@@ -115,6 +121,7 @@ def loaded_rows(summary: LoadedSummary) -> list[tuple[str, str]]:
         ("CPU", operators or "nothing"),
         ("Latency", f"{time}, modelled{', without what runs on the CPU' if summary.on_cpu else ''}"),
         ("Arena", size_text(summary.scratch_bytes)),
+        *([("State", f"{size_text(summary.state_bytes)} kept between runs")] if summary.state_bytes else []),
         ("Weights", size_text(summary.weights_bytes)),
         ("Microcode", size_text(summary.microcode_bytes)),
         *([("Calibrated", f"on data after {summary.preprocessing}")] if summary.preprocessing else []),

@@ -175,8 +175,14 @@ class Summary:
     @property
     def sram_bytes(self) -> int:
         """Return the most SRAM that a partition takes: arena, prefetch buffer, and inputs and outputs outside the
-        arena."""
-        return max((part.report.sram_bytes for part in self.partitions), default=0)
+        arena, beside the states of all partitions."""
+        others = (part.report.sram_bytes - part.report.state_bytes for part in self.partitions)
+        return max(others, default=0) + self.state_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Return the bytes that all partitions keep between runs."""
+        return sum(part.report.state_bytes for part in self.partitions)
 
     @property
     def weights_bytes(self) -> int:
@@ -220,6 +226,7 @@ class Summary:
             "utilisation": self.utilisation,
             "peak_sram_bytes": self.sram_bytes,
             "sram_budget_bytes": self.budget_bytes,
+            "state_bytes": self.state_bytes,
             "weights_bytes": self.weights_bytes,
             "microcode_bytes": self.microcode_bytes,
             "file": self.file,

@@ -20,6 +20,9 @@ from openneutron.report.summary import PartitionSummary, Summary, folded
 from openneutron.timings import Timings
 
 SHOWN_ON_CPU = 12
+STATES_SHOWN = 4
+"""The number of states that a summary names."""
+
 """Operators on the CPU that a summary lists; ``explain`` lists all."""
 
 COST_WIDTH = 30
@@ -128,6 +131,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             ("Utilisation", f"{_share(summary.utilisation)} of {summary.target.macs_per_cycle} MACs per cycle"),
             ("Bound by", _bound_text(summary)),
             ("Peak SRAM", _sram_text(summary)),
+            ("State", _state_text(summary)),
             ("Stripes", _stripes_text(summary)),
             ("Effort", _effort_text(summary)),
             ("Checked", _check_text(summary)),
@@ -214,7 +218,9 @@ def _sram_text(summary: Summary) -> str:
     parts = [f"arena {size_text(largest.arena_bytes)}"]
     if largest.prefetch_bytes:
         parts.append(f"prefetch {size_text(largest.prefetch_bytes)}")
-    outside = largest.sram_bytes - largest.arena_bytes - largest.prefetch_bytes
+    outside = largest.sram_bytes - largest.arena_bytes - largest.prefetch_bytes - largest.state_bytes
+    if summary.state_bytes:
+        parts.append(f"state {size_text(summary.state_bytes)}")
     parts.append(f"input and output {size_text(outside)}" if outside else "input and output inside")
     saved = largest.other_io_sram_bytes - largest.sram_bytes
     if outside and saved < 0:
@@ -223,6 +229,15 @@ def _sram_text(summary: Summary) -> str:
         parts[-1] += f" ({size_text(saved)} less than in the caller's buffers)"
     used = _share(summary.sram_bytes / summary.budget_bytes)
     return f"{size_text(summary.sram_bytes)} of {size_text(summary.budget_bytes)} ({used}): {', '.join(parts)}"
+
+
+def _state_text(summary: Summary) -> str:
+    """Return the memory that lasts between runs; empty for a model without state."""
+    names = [name for part in summary.partitions for name in part.report.states]
+    shown = ", ".join(names[:STATES_SHOWN]) + (
+        f" and {len(names) - STATES_SHOWN} more" if len(names) > STATES_SHOWN else ""
+    )
+    return f"{size_text(summary.state_bytes)} kept between runs: {shown}" if names else ""
 
 
 def _weights_text(summary: Summary) -> str:

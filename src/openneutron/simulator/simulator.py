@@ -96,6 +96,8 @@ def library() -> ctypes.CDLL:
     driver.neutronModelPrepare.argtypes = [POINTER(ModelConfig), POINTER(handle)]
     driver.neutronModelUnprepare.argtypes = [handle]
     driver.neutronSetTrace.argtypes = [handle, POINTER(TraceConfig)]
+    driver.neutronSetState.argtypes = [handle, c_void_p, c_size_t]
+    driver.neutronReset.argtypes = [handle]
     driver.neutronRunBlocking.argtypes = [handle, POINTER(DataConfig)]
     driver.neutronSetPort(driver.neutron_host_port())
     driver.neutronInit()
@@ -154,7 +156,7 @@ class Moment:
     cycles: int
     microcode: Microcode
     memory: dict[str, Bytes]
-    """``INPUT0`` …, ``OUTPUT0`` …, ``WEIGHTS``, ``SCRATCH`` and ``PREFETCH``; valid inside the callback only."""
+    """``INPUT0`` …, ``OUTPUT0`` …, ``WEIGHTS``, ``SCRATCH``, ``PREFETCH`` and ``STATE``; valid inside the callback only."""
 
     def read(self, buffer: Record) -> NDArray[np.int8]:
         """Return a copy of what a buffer holds: batches, rows held (its ring), columns held, channels held."""
@@ -174,6 +176,8 @@ Trace = Callable[[Moment], None]
 class Simulator:
     """A prepared program. Use it in a ``with`` statement, or call ``close``.
 
+    A program with state keeps it from run to run, until ``reset``. Two simulators of one program keep two states.
+
     Raises InvalidProgramError or DriverError where the program is not sound, MissingToolError where the driver was not built.
     """
 
@@ -192,7 +196,10 @@ class Simulator:
         self._scratch = _aligned(self.microcode.scratch_size)
         self._prefetch = _aligned(self.microcode.prefetch_size)
         self._profile = _aligned(self.microcode.profile_size)
+        self._state = _aligned(self.microcode.state_size)
         require("program", self._driver.neutronModelPrepare(byref(config), byref(self._handle)))
+        if self.keeps_state:
+            require("program", self._driver.neutronSetState(self._handle, self._state.ctypes.data, self._state.size))
 
     def __enter__(self) -> Self:
         return self
@@ -210,6 +217,15 @@ class Simulator:
         if getattr(self, "_handle", None):
             self._driver.neutronModelUnprepare(self._handle)
             self._handle = c_void_p()
+
+    @property
+    def keeps_state(self) -> bool:
+        """Return True where the program has tensors that last from one run to the next."""
+        return self.microcode.state_size > 0
+
+    def reset(self) -> None:
+        """Set the states to their values before the first run. Raises DriverError in the middle of a run."""
+        require("reset", self._driver.neutronReset(self._handle))
 
     def run(self, inputs: Sequence[np.ndarray], trace: Trace | None = None) -> list[Bytes]:
         """Return the outputs' bytes. ``inputs`` are arrays of any dtype and shape whose bytes fill the program's
@@ -230,6 +246,7 @@ class Simulator:
             "WEIGHTS": self._weights,
             "SCRATCH": self._scratch,
             "PREFETCH": self._prefetch,
+            "STATE": self._state,
             **{base_text(base("INPUT", i)): data for i, data in enumerate(sources)},
             **{base_text(base("OUTPUT", i)): data for i, data in enumerate(outputs)},
         }

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from openneutron.compiler.emit.accesses import ELEMENT_BY_ELEMENT, Window, read_window, whole_window, written_window
 from openneutron.compiler.emit.packing import packed
 from openneutron.compiler.schedule.schedule import Schedule
-from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
 from openneutron.isa import Microcode, Program, Record, base_text, decode
 from openneutron.isa.rows import BASES
 
@@ -44,7 +44,8 @@ def audit(program: Program, schedule: Schedule, storages: Storages) -> Audit:
 @dataclass(slots=True)
 class _Run:
     """``tags`` say for each byte of each base what it stands for: the number of a storage in the upper bits (0: the weights) and 1
-    more than the byte's place in it in the lower ones; of what is fetched negative until it is there."""
+    more than the byte's place in it in the lower ones; of what is fetched negative until it is there. A state has two numbers, one
+    for its value at the start of the run and one for the new one."""
 
     microcode: Microcode
     weights: bytes
@@ -59,12 +60,20 @@ class _Run:
     def __post_init__(self) -> None:
         code = self.microcode
         sizes = {BASES.index("SCRATCH"): code.scratch_size, BASES.index("PREFETCH"): code.prefetch_size}
+        sizes[BASES.index("STATE")] = code.state_size
         for item in (*code.inputs, *code.outputs):
             sizes.setdefault(item["base"], item["offset"] + item["size"])
         self.tags = {word: np.zeros(size, np.int64) for word, size in sizes.items()}
-        self.numbers = {name: number for number, name in enumerate(self.storages.storages, 1)}
+        names = [
+            *self.storages.storages,
+            *(_new(each) for each in self.storages.storages.values() if each.state is not None),
+        ]
+        self.numbers = {name: number for number, name in enumerate(names, 1)}
         self.tags[BASES.index("WEIGHTS")] = np.arange(1, len(self.weights) + 1)
         for name, storage in self.storages.storages.items():
+            if storage.state is not None:
+                here = np.arange(storage.state, storage.state + storage.size_bytes)
+                self.tags[BASES.index("STATE")][here] = self._ids(name, np.arange(storage.size_bytes))
             if storage.input is not None:
                 item = code.inputs[storage.input]
                 here = np.arange(item["offset"], item["offset"] + item["size"])
@@ -88,6 +97,10 @@ class _Run:
                 here = np.arange(item["offset"], item["offset"] + item["size"])
                 wanted = self._ids(name, np.arange(item["size"]))
                 self._compare(f"at the end, output '{name}'", item["base"], here, wanted)
+            if storage.state is not None and _is_updated(storage, self.schedule, self.storages):
+                here = np.arange(storage.state, storage.state + storage.size_bytes)
+                wanted = self._ids(_new(storage), np.arange(storage.size_bytes))
+                self._compare(f"at the end, state '{name}'", BASES.index("STATE"), here, wanted)
         return Audit(tuple(self.findings), self.touched["SCRATCH"], self.touched["PREFETCH"])
 
     def _ids(self, storage: str, places: Ids) -> Ids:
@@ -149,7 +162,7 @@ class _Run:
             view = call.views[name]
             storage = self.storages[view.tensor]
             own = window if name == "output" else written_window(call, name, window)
-            self.tags[word][places] = self._ids(storage.name, _places_in_storage(view, own))
+            self.tags[word][places] = self._ids(_new(storage), _places_in_storage(view, own))
             self._touch(word, places)
 
     def _written(
@@ -230,6 +243,15 @@ class _Run:
             )
         elif np.frombuffer(self.weights, np.uint8)[sources - 1].tobytes() != wanted:
             self.findings.append(f"{who}: other constants lie there")
+
+
+def _new(storage: Storage) -> str:
+    """Return the name of what a call writes to a storage: of a state, its new value."""
+    return storage.name if storage.state is None else f"the new {storage.name}"
+
+
+def _is_updated(storage: Storage, schedule: Schedule, storages: Storages) -> bool:
+    return any(storages.of[call.views[name].tensor] == storage.name for call in schedule.calls for name in call.results)
 
 
 def _unrolled(code: tuple[Record, ...]) -> Iterator[tuple[int, Record]]:

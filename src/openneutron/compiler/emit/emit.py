@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from openneutron.compiler.cost.cycles import bottleneck, call_cost, fetch_cycles, idle_reason
 from openneutron.compiler.emit.course import StepReport, rows_held, steps_of, traffic
 from openneutron.compiler.emit.packing import packed
-from openneutron.compiler.memory.layout import Layout, io_outside, lay_out
+from openneutron.compiler.emit.weights import Weights, state_record
+from openneutron.compiler.memory.layout import Layout, bytes_outside, lay_out
 from openneutron.compiler.schedule.schedule import (
     Fetch,
     Loop,
@@ -30,6 +31,7 @@ from openneutron.compiler.schedule.schedule import (
 )
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.select.calls import KernelCall, Storages, View
+from openneutron.compiler.select.states import state_bytes
 from openneutron.ir import Graph
 from openneutron.isa import Microcode, Program, Record, aligned, base, encode, record
 from openneutron.isa.facts import OperatorFacts, with_facts
@@ -40,21 +42,6 @@ from openneutron.targets import Target
 
 NAME_LENGTH = 40
 """Operator names are cut to so many characters in a program: they are for listings and profiles only."""
-
-
-@dataclass(slots=True)
-class _Weights:
-    """Constants one behind the other, equal ones once."""
-
-    blob: bytearray = field(default_factory=bytearray)
-    known: dict[bytes, int] = field(default_factory=dict)
-
-    def add(self, content: bytes) -> int:
-        if content not in self.known:
-            self.known[content] = len(self.blob)
-            self.blob += content
-            self.blob += bytes(aligned(len(content)) - len(content))
-        return self.known[content]
 
 
 def short_name(name: str) -> str:
@@ -80,7 +67,7 @@ def emit(
 ) -> Program:
     """Return the program that runs the schedule, with a profile buffer and the operators' facts on demand. The same
     arguments give the same bytes."""
-    weights = _Weights()
+    weights = Weights()
     buffers: dict[Record, int] = {}
     operators = []
     known: dict[tuple[int, Packing], bytes] = {}
@@ -128,6 +115,8 @@ def emit(
         target=zlib.crc32(target.name.encode()),
         cycles=cycles,
         names=tuple(short_name(call.name) for call in schedule.calls),
+        states=tuple(state_record(state, storages, weights) for state in graph.states),
+        state_size=state_bytes(graph),
     )
     program = encode(microcode, bytes(weights.blob))
     return with_facts(program, [_facts(call) for call in schedule.calls]) if profile else program
@@ -259,7 +248,8 @@ class Report:
     """The facts about a compiled program. All sizes are bytes.
 
     ``arena_bytes`` is the scratch buffer (inputs and outputs included when they are placed in it), ``bound_bytes`` the
-    least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs and outputs,
+    least any placement of these buffers takes, ``sram_bytes`` all SRAM of a run: scratch, prefetch, inputs, outputs and states,
+    ``state_bytes`` the persistent area of ``states``,
     ``fetched_bytes`` what a run copies to scratch and prefetch buffer; ``used_bytes`` what a run touches of them, up to the
     highest byte (None where ``check`` was not asked for). ``other_io_sram_bytes``: what the same schedule takes with inputs and
     outputs at the other place, the caller's buffers or the arena (with copies, whose places depend on that, as much as at this
@@ -297,10 +287,13 @@ class Report:
     steps: tuple[StepReport, ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    state_bytes: int = 0
+    states: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the headline numbers."""
         memory = {"SRAM": self.sram_bytes, "arena": self.arena_bytes, "prefetch": self.prefetch_bytes}
+        memory |= {"state": self.state_bytes} if self.state_bytes else {}
         memory |= {"fetched": self.fetched_bytes, "weights": self.weights_bytes, "microcode": self.microcode_bytes}
         sizes = ", ".join(f"{name} {size} B" for name, size in memory.items())
         copies = f"{self.copy_cycles} of them copies, {self.overlapped_cycles} with copies in the background"
@@ -352,12 +345,14 @@ def report(
         steps=steps_of(schedule, sizes, target),
         inputs=tuple(_border(storages, i, "input") for i in range(len(graph.inputs))),
         outputs=tuple(_border(storages, i, "output") for i in range(len(graph.outputs))),
+        state_bytes=state_bytes(graph),
+        states=tuple(state.tensor for state in graph.states),
     )
 
 
 def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: CompileOptions) -> int:
-    """Return all SRAM that a run takes, in bytes: the arena, the prefetch buffer, and the caller's inputs and outputs."""
-    return layout.scratch_bytes + schedule.prefetch_bytes + io_outside(graph, options.place)
+    """Return all SRAM that a run takes, in bytes: the arena, the prefetch buffer, states, and the caller's inputs and outputs."""
+    return layout.scratch_bytes + schedule.prefetch_bytes + bytes_outside(graph, options.place)
 
 
 def _other_io_bytes(
@@ -371,7 +366,7 @@ def _other_io_bytes(
     ends = [layout.placement.offsets[item.name] + item.size for item in layout.items if item.name not in outer]
     border = sum(aligned(graph[name].size_bytes) for name in (*graph.inputs, *graph.outputs))
     as_it_is = layout.scratch_bytes + border if elsewhere.place == ARENA else max(ends, default=0)
-    return min(anew, as_it_is) + io_outside(graph, elsewhere.place)
+    return min(anew, as_it_is) + bytes_outside(graph, elsewhere.place)
 
 
 def _operator_report(call: KernelCall, stripes: int, cycles: int, target: Target, storages: Storages) -> OperatorReport:

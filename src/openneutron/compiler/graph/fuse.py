@@ -47,7 +47,7 @@ def fuse_activation(graph: Graph) -> Graph:
 
 def read_once(graph: Graph, consumers: Mapping[str, Sequence[Node]], node: Node) -> bool:
     """Return whether one node alone reads the result of this node, which is no output of the graph."""
-    return len(consumers[node.name]) == 1 and node.name not in graph.outputs
+    return len(consumers[node.name]) == 1 and node.name not in graph.kept_tensors
 
 
 _CONVOLUTIONS = ("conv_2d", "depthwise_conv_2d")
@@ -155,7 +155,7 @@ def view_before_pad(graph: Graph) -> Graph:
     tensors: dict[str, Tensor] = {}
     for view in graph.nodes:
         pad = padding_of.get(view.inputs[0] or "") if view.op == "reshape" else None
-        if pad is None or not read_once(graph, consumers, pad) or view.name in graph.outputs:
+        if pad is None or not read_once(graph, consumers, pad) or view.name in graph.kept_tensors:
             continue
         if any(user.op not in _WINDOWS for user in consumers.get(view.name, ())):
             continue

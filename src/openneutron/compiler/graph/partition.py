@@ -17,7 +17,7 @@ import numpy as np
 from openneutron import ops
 from openneutron.compiler.graph.legalize import rename_identities, take_apart
 from openneutron.diagnostics import OnCpu
-from openneutron.ir import DType, Graph, Node, QuantParams, Tensor
+from openneutron.ir import DType, Graph, Node, QuantParams, State, Tensor
 from openneutron.ops import BY_NAME
 from openneutron.ops.shape import VIEWS
 
@@ -33,7 +33,16 @@ def as_int8(graph: Graph) -> Graph:
         return graph
     nodes = (node.with_attrs(unsigned=True) if _is_unsigned(graph, node) else node for node in graph.nodes)
     tensors = {name: _as_int8(tensor) for name, tensor in graph.tensors.items()}
-    return replace(graph, tensors=tensors, nodes=tuple(nodes))
+    states = tuple(_state_as_int8(graph, state) for state in graph.states)
+    return replace(graph, tensors=tensors, nodes=tuple(nodes), states=states)
+
+
+def _state_as_int8(graph: Graph, state: State) -> State:
+    tensor = graph[state.tensor]
+    if tensor.dtype is not DType.UINT8:
+        return state
+    initial = np.zeros(tensor.shape, np.uint8) if state.initial is None else state.initial
+    return replace(state, initial=(initial ^ 0x80).view(np.int8))
 
 
 def unsigned_reason(graph: Graph, node: Node) -> str | None:

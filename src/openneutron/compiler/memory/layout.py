@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from openneutron.compiler.memory.place import EXACT_WORK, Item, Placement, live_bound, place
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.calls import Storage, Storages
+from openneutron.compiler.select.states import state_bytes
 from openneutron.ir import Graph
 from openneutron.isa import aligned, base, base_text
 from openneutron.options import CALLER
@@ -87,10 +88,10 @@ def _items(schedule: Schedule, storages: Storages, io: str) -> tuple[list[Item],
     for name, storage in storages.storages.items():
         if storage.constant is not None:
             continue
-        home = _home_in_callers(storage) if io == CALLER else None
+        home = _home_outside(storage, io)
         first, last = touched.get(name, (0, 0))
-        first = -1 if storage.input is not None else first
-        last = len(schedule.steps) if storage.output is not None else last
+        first = -1 if storage.is_given else first
+        last = len(schedule.steps) if storage.is_kept else last
         if home is not None:
             homes[name] = home
         elif name in schedule.allocations:
@@ -114,12 +115,18 @@ def _steps_of_storages(schedule: Schedule, storages: Storages) -> dict[str, tupl
     return steps
 
 
-def _home_in_callers(storage: Storage) -> tuple[int, int] | None:
+def _home_outside(storage: Storage, io: str) -> tuple[int, int] | None:
+    """Return the place of a state, and of an input or output in the caller's buffer; None in the arena."""
+    if storage.state is not None:
+        return base("STATE"), storage.state
+    if io != CALLER:
+        return None
     if storage.input is not None:
         return base("INPUT", storage.input), 0
     return (base("OUTPUT", storage.output), 0) if storage.output is not None else None
 
 
-def io_outside(graph: Graph, io: str) -> int:
-    """Return the bytes of a graph's inputs and outputs that are in the caller's buffers."""
-    return sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)) if io == CALLER else 0
+def bytes_outside(graph: Graph, io: str) -> int:
+    """Return the SRAM beside the arena and the prefetch buffer: the persistent area, and inputs and outputs in the caller's buffers."""
+    io_bytes = sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)) if io == CALLER else 0
+    return state_bytes(graph) + io_bytes

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.select.calls import Constant, KernelCall, Maps, Storages, View, of_channels
+from openneutron.compiler.select.calls import Constant, KernelCall, Maps, Storages, View, of_channels, written_in_place
 from openneutron.isa.kernels.row import (
     Access,
     CostClass,
@@ -136,20 +136,6 @@ def row_needs(call: KernelCall, name: str) -> RowNeeds | None:
     return RowNeeds((*low, NEVER), (0, *accumulate((end for _, end in spans), max)))
 
 
-def written_in_place(call: KernelCall, name: str, of: Mapping[str, str]) -> bool:
-    """Return whether the call's output may take the memory of its input ``name`` element by element.
-
-    Everything that the call reads of that memory, by whatever tensor's name, then has the output's layout. ``of``: the
-    storage of each tensor.
-    """
-    storage, output = of[call.views[name].tensor], call.views["output"].place
-    return all(
-        isinstance(access := call.traits.access(field), SameElement) and access.in_place and view.place == output
-        for field, view in call.views.items()
-        if field != "output" and of[view.tensor] == storage
-    )
-
-
 def parts_may_be_faster(calls: Sequence[KernelCall], storages: Storages, target: Target) -> bool:
     """Return whether some call in parts might take fewer cycles than whole; never false where one does.
 
@@ -209,7 +195,7 @@ def in_place(storages: Storages, calls: Sequence[KernelCall]) -> Storages:
             source = pieces[of[view.tensor]]
             if name == "output" or source.name == result.name or not written_in_place(call, name, of):
                 continue
-            if not source.is_scratch:
+            if not source.is_scratch or result.state is not None:
                 continue
             alone = touched[source.name] == {position} and written[result.name] == {position}
             if not alone or source.size_bytes != result.size_bytes:

@@ -119,9 +119,9 @@ def flow_of(calls: Sequence[KernelCall], storages: Storages, io: str) -> Flow:
                 continue
             place = places.setdefault(storage.name, len(places))
             if place == len(users):
-                users.append(1 << len(calls) if storage.output is not None else 0)
+                users.append(1 << len(calls) if storage.is_kept else 0)
                 sizes.append(_arena_bytes(storage, io))
-                from_start.append(storage.input is not None)
+                from_start.append(storage.is_given)
             if call.writes(field):
                 needed |= readers.get(place, 0)
                 own.append((writers, place))
@@ -138,7 +138,7 @@ def flow_of(calls: Sequence[KernelCall], storages: Storages, io: str) -> Flow:
 
 
 def _arena_bytes(storage: Storage, io: str) -> int:
-    if io == CALLER and storage.is_border:
+    if storage.is_outside(io == CALLER):
         return 0
     return max(aligned(storage.size_bytes), aligned(1))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from openneutron.compiler.memory.layout import Layout, io_outside, lay_out
+from openneutron.compiler.memory.layout import Layout, bytes_outside, lay_out
 from openneutron.compiler.memory.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.schedule.batches import CallList
 from openneutron.compiler.schedule.needs import in_place, merge_columns, parts_may_be_faster
@@ -280,7 +280,7 @@ def suggestions(graph: Graph, task: Task, budget: int) -> Suggestions:
     io_bytes = [sum(graph[name].size_bytes for name in names) for names in (graph.inputs, graph.outputs)]
     found: dict[str, int] = {}
     for words, other in _others(task.options).items():
-        outside = io_outside(graph, other.place)
+        outside = bytes_outside(graph, other.place)
         if max(outside, *io_bytes) > budget or any(each in words for each in found):
             continue
         fitted = replace(task, options=other).within(budget - outside)
@@ -304,7 +304,7 @@ def _others(options: CompileOptions) -> dict[str, CompileOptions]:
 def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Fitted:
     """Return the fastest feasible schedule of all selections of a graph. Raises BudgetError where there is no such schedule."""
     budget = budget_bytes(options.sram_budget, target)
-    outside = io_outside(graph, options.place)
+    outside = bytes_outside(graph, options.place)
     tasks = all_tasks.of(target, options)
     found = [task.within(budget - outside) for task in tasks]
     feasible = [each for each in found if not isinstance(each, Infeasible)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from openneutron.compiler.graph.legalize import legalize
-from openneutron.compiler.memory.layout import io_outside
+from openneutron.compiler.memory.layout import bytes_outside
 from openneutron.compiler.memory.prefetch import all_plans
 from openneutron.compiler.schedule.schedule import spent_on_calls
 from openneutron.compiler.search.fit import Fitted, Task
@@ -37,7 +37,7 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
 
     With constant prefetch, the memory of constants is included, and cycles are those of a port that copies in the background.
     """
-    outside = io_outside(graph, options.place)
+    outside = bytes_outside(graph, options.place)
     found: list[Point] = []
     for storages, calls in selections(legalize(graph)):
         task = Task(calls, storages, target, options)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from openneutron.ir import Graph, Node, QuantParams, Tensor
 from openneutron.isa import rows
-from openneutron.isa.kernels.row import Packing, Traits
+from openneutron.isa.kernels.row import Packing, SameElement, Traits
 from openneutron.isa.rows import LANES
 
 Array = npt.NDArray[Any]
@@ -301,13 +301,17 @@ def call_on_whole(
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A piece of memory: a graph input, a graph output, a constant, or (none of these) scratch."""
+    """A piece of memory: a graph input, a graph output, a constant, a state, or (none of these) scratch.
+
+    ``state``: the address in the persistent area, in bytes.
+    """
 
     name: str
     size_bytes: int
     input: int | None = None
     output: int | None = None
     constant: bytes | None = None
+    state: int | None = None
 
     @property
     def is_border(self) -> bool:
@@ -316,7 +320,21 @@ class Storage:
 
     @property
     def is_scratch(self) -> bool:
-        return self.constant is None and not self.is_border
+        return self.constant is None and self.state is None and not self.is_border
+
+    @property
+    def is_given(self) -> bool:
+        """Return True where a run begins with a value: of an input or a state."""
+        return self.input is not None or self.state is not None
+
+    @property
+    def is_kept(self) -> bool:
+        """Return True where the value after the run counts: of an output or a state."""
+        return self.output is not None or self.state is not None
+
+    def is_outside(self, io_outside: bool) -> bool:
+        """Return True for memory beside the arena: states, and inputs and outputs with ``io_outside``."""
+        return self.state is not None or (io_outside and self.is_border)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +350,20 @@ class Storages:
     def __str__(self) -> str:
         """Return a line for each tensor in the storage of another one."""
         return "\n".join(f"%{tensor} is in %{name}" for tensor, name in self.of.items() if tensor != name)
+
+
+def written_in_place(call: KernelCall, name: str, of: Mapping[str, str]) -> bool:
+    """Return whether the call's output may take the memory of its input ``name`` element by element.
+
+    Everything that the call reads of that memory, by whatever tensor's name, then has the output's layout. ``of``: the
+    storage of each tensor.
+    """
+    storage, output = of[call.views[name].tensor], call.views["output"].place
+    return all(
+        isinstance(access := call.traits.access(field), SameElement) and access.in_place and view.place == output
+        for field, view in call.views.items()
+        if field != "output" and of[view.tensor] == storage
+    )
 
 
 SelectRule = Callable[[Graph, Node], list[KernelCall]]

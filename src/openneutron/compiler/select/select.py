@@ -22,6 +22,7 @@ from openneutron import ops
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, whole
+from openneutron.compiler.select.states import in_order, storages_of_states, updates
 from openneutron.errors import OpenNeutronError
 from openneutron.ir import Graph, Node
 from openneutron.isa.kernels.row import Function
@@ -70,9 +71,12 @@ def fold_moves(storages: Storages, calls: Sequence[KernelCall]) -> list[KernelCa
         work.count()
         for storage, writers in work.writers.items():
             alone = len(writers) == 1 and storages.storages[storage].is_scratch and work.is_output(writers[0], storage)
+            before = list(work.calls)
             if alone and _fold(work, writers[0], work.readers.get(storage, [])):
-                changed = True
-                break
+                if in_order(work.storages, work.calls):
+                    changed = True
+                    break
+                work.calls[:] = before
     return work.left()
 
 
@@ -218,7 +222,7 @@ def _without(storages: Storages, calls: Sequence[KernelCall], copy: KernelCall) 
                     return None
                 views[operand] = seen
         moved.append(replace(call, views=views))
-    return moved
+    return moved if in_order(storages, moved) else None
 
 
 def _seen(view: View, source: View, result: View) -> View | None:
@@ -241,7 +245,7 @@ def _seen(view: View, source: View, result: View) -> View | None:
 def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
     """Return the storages of a legalized graph, and for each node's name the copies that a view of it needs after all.
 
-    A view needs a copy where its memory is an input's or a constant's and it is a graph output, or where two graph
+    A view needs a copy where its memory is an input's, a state's or a constant's and it is a graph output, or where two graph
     outputs would be one memory. An output that is listed twice is copied to the tensor ``name@position``.
     """
     of: dict[str, str] = {}
@@ -254,6 +258,9 @@ def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
     for position, name in enumerate(graph.inputs):
         of[name] = name
         storages[name] = Storage(name, graph[name].size_bytes, input=position)
+    for storage in storages_of_states(graph):
+        of[storage.name] = storage.name
+        storages[storage.name] = storage
     for node in graph.nodes:
         for name in node.outputs:
             of[name] = of[str(node.inputs[0])] if node.op in VIEWS else name
@@ -291,14 +298,15 @@ def select_calls(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingPr
     of nodes that are selected already, by the nodes' names."""
     storages, copies = share(legal)
     calls: list[KernelCall] = []
-    for name in (*legal.inputs, *(n for n, tensor in legal.tensors.items() if tensor.is_constant)):
+    for name in (*legal.given_tensors, *(n for n, tensor in legal.tensors.items() if tensor.is_constant)):
         calls += copies.get(name, [])
     for node in legal.nodes:
         if node.op not in VIEWS:
             calls += known[node.name] if node.name in known else select_node(legal, node)
         for name in node.outputs:
             calls += copies.get(name, [])
-    return storages, fold_moves(storages, calls)
+    storages, kept = updates(legal, storages)
+    return storages, fold_moves(storages, [*calls, *kept])
 
 
 def selections(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> list[Selection]:

@@ -215,6 +215,7 @@ class Constants:
             **{name: target for name, target in signature.inputs_to_buffers.items() if target not in mutated},
             **signature.inputs_to_lifted_tensor_constants,
         }
+        self._states = {name: target for name, target in signature.inputs_to_buffers.items() if target in mutated}
         self._places: tuple[Mapping[str, torch.Tensor], ...] = (
             state_dict or {},
             program.state_dict,
@@ -226,7 +227,9 @@ class Constants:
 
     def tensor(self, node: Node) -> torch.Tensor:
         """Return the tensor of a constant placeholder (possibly a FakeTensor)."""
-        target = self._names[node.name]
+        return self._tensor(node, self._names[node.name])
+
+    def _tensor(self, node: Node, target: str) -> torch.Tensor:
         for place in self._places:
             found = place.get(target)
             if isinstance(found, torch.Tensor) and tuple(found.shape) == tuple(node.meta["val"].shape):
@@ -234,6 +237,11 @@ class Constants:
         value = node.meta["val"]
         assert isinstance(value, torch.Tensor)
         return value
+
+    def state(self, node: Node) -> np.ndarray | None:
+        """Return the first value of a buffer that the program changes; None where only its shape is known."""
+        tensor = self._tensor(node, self._states[node.name])
+        return None if isinstance(tensor, FakeTensor) else tensor.cpu().numpy()
 
     def array(self, node: Node) -> np.ndarray:
         """Return the values of a constant placeholder, row by row in the edge program's order of dimensions."""

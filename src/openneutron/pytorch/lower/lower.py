@@ -36,6 +36,7 @@ from openneutron.pytorch.graph.program import (
     shape_of,
 )
 from openneutron.pytorch.lower.absent import no_rule, not_quantized
+from openneutron.pytorch.lower.states import StateNodes, lowered_state
 from openneutron.pytorch.lower.units import Function, Unit, functions_of, only_inside, table_of
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.operators.rules.context import Context
@@ -82,17 +83,31 @@ class Lowering:
     """Lowers units one after the other into one graph. ``transpose_on_npu``: a contiguous NCHW input or output gets a TRANSPOSE in
     the graph; otherwise it is NHWC in the graph and the runtime transposes."""
 
-    def __init__(self, constants: Constants, units: Sequence[Unit], transpose_on_npu: bool = True) -> None:
+    def __init__(
+        self,
+        constants: Constants,
+        units: Sequence[Unit],
+        transpose_on_npu: bool = True,
+        states: Sequence[StateNodes] = (),
+    ) -> None:
         self.constants = constants
         self.context = Context(constants, Results(constants))
         self.context.enter = self._exact
         self.transpose_on_npu = transpose_on_npu
         self._images = _images(units)
+        self._states = states
+        self._first_read = {read: state.reads[0] for state in states for read in state.reads}
 
     @classmethod
-    def of(cls, units: Sequence[Unit], constants: Constants, transpose_on_npu: bool) -> Lowering | Refusal:
+    def of(
+        cls,
+        units: Sequence[Unit],
+        constants: Constants,
+        transpose_on_npu: bool,
+        states: Sequence[StateNodes] = (),
+    ) -> Lowering | Refusal:
         """Return the lowering of all the units, or the first node that can't be lowered."""
-        lowering = cls(constants, units, transpose_on_npu)
+        lowering = cls(constants, units, transpose_on_npu, states)
         for unit in units:
             refusal = lowering.lower_unit(unit)
             if refusal is not None:
@@ -187,6 +202,7 @@ class Lowering:
     def _dequantized(self, node: Node) -> Value:
         context, source = self.context, node.args[0]
         assert isinstance(source, Node)
+        source = self._first_read.get(source, source)
         if any(user.op == "output" for user in node.users):
             raise Rejected("its float value leaves the model too")
         quant = quant_params(node, self.constants)
@@ -223,10 +239,12 @@ class Lowering:
         order = tuple(range(len(shape)))
         as_passed = CHANNELS_LAST if is_channels_last(node) else order
         wanted = CHANNELS_INNERMOST.get(len(shape), as_passed) if node in self._images else as_passed
-        if lies_as(shape, as_passed, wanted) or (wanted == CHANNELS_LAST and not self.transpose_on_npu):
+        passed_so = wanted == CHANNELS_LAST and not self.transpose_on_npu
+        if lies_as(shape, as_passed, wanted) or passed_so or node in self._first_read:
             as_passed = wanted
         stored = tuple(shape[axis] for axis in as_passed)
-        name = context.add_tensor(Tensor(context.unique(node.name), stored, dtype, quant))
+        name = next((state.target for state in self._states if node in state.reads), node.name)
+        name = context.add_tensor(Tensor(context.unique(name), stored, dtype, quant))
         value = context.inputs[node] = Value(name, shape, as_passed, shape)
         return value if as_passed == wanted else Value(context.arranged(value, wanted), shape, wanted, shape)
 
@@ -245,7 +263,7 @@ class Lowering:
 
     def finished(self, name: str, inputs: Iterable[Node], outputs: Iterable[Node]) -> Lowered | Refusal:
         """Return the graph with these inputs and outputs, or the output that does not lie in memory as ExecuTorch passes
-        tensors. Inputs that nothing reads are left out."""
+        tensors. Inputs and states that nothing reads are left out."""
         context = self.context
         taken = {value.tensor for value in context.inputs.values()}
         exits = []
@@ -255,6 +273,7 @@ class Lowering:
             except Rejected as error:
                 return Refusal(node, error.reject)
             taken.add(exits[-1].tensor)
+        states = [lowered_state(state, context, self.constants) for state in self._states]
         entries = [_io_tensor(node, context.inputs[node]) for node in inputs if node in context.inputs]
         whole = Graph(
             name,
@@ -262,6 +281,7 @@ class Lowering:
             tuple(context.nodes),
             tuple(item.tensor for item in entries),
             tuple(item.tensor for item in exits),
+            tuple(state for state in states if state is not None),
         )
         graph = whole.rebuilt(_live(whole))
         graph.verify()
@@ -319,7 +339,7 @@ def _io_tensor(node: Node, value: Value) -> PartitionTensor:
 
 
 def _live(graph: Graph) -> list[IrNode]:
-    needed = set(graph.outputs)
+    needed = set(graph.kept_tensors)
     kept = []
     for node in reversed(graph.nodes):
         if any(name in needed for name in node.outputs):

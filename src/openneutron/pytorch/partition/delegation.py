@@ -134,6 +134,13 @@ def on_cpu(node: Node, reject: Reject, fallback: Fallback | None = None) -> Node
     )
 
 
+def on_cpu_state(buffer: Node, reject: Reject) -> NodeOnCpu:
+    """Return the reason of a buffer that the model changes and that ExecuTorch keeps between runs."""
+    return NodeOnCpu(
+        "buffer", buffer.name, reject.reason, reject.hint, node=buffer.name, rule=reject.rule, computes=False
+    )
+
+
 def on_npu(nodes: Iterable[Node], partition: int) -> list[NodeOnNpu]:
     return [
         NodeOnNpu(title(node), module_path(node) or node.name, node.name, partition, computes(node))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -28,6 +28,7 @@ from openneutron.pytorch.graph.program import (
 )
 from openneutron.pytorch.lower.absent import QUANTIZER, left_float, no_rule, not_quantized
 from openneutron.pytorch.lower.lower import Lowered, Lowering, PartitionTensor, Refusal, kept_float
+from openneutron.pytorch.lower.states import NO_STATES, RULE, StateNodes, States
 from openneutron.pytorch.lower.units import Groups, Unit, find_units
 from openneutron.pytorch.operators.lowerings import LOWER_RULES
 from openneutron.pytorch.partition.delegation import OPTION, UNITS, matching
@@ -47,10 +48,30 @@ class Partition:
     outputs: tuple[Node, ...]
     lowered: Lowered | None = None
     trial: Trial | None = None
+    states: tuple[StateNodes, ...] = ()
 
     @property
     def nodes(self) -> list[Node]:
-        return [node for unit in self.units for node in unit.nodes]
+        return [
+            *(node for unit in self.units for node in unit.nodes),
+            *(node for state in self.states for node in state.outside),
+        ]
+
+    def with_states(self, states: Iterable[StateNodes]) -> Partition:
+        """Return the partition with those of the states that it alone reads and writes.
+
+        ExecuTorch delegates the change of a buffer beside other results, so that one of these has to leave the partition.
+        """
+        inside = set(self.nodes)
+        own = tuple(state for state in states if state.is_within(inside))
+        reads = {read for state in own for read in state.reads}
+        inside.update(state.write for state in own)
+        outputs = tuple(node for node in self.outputs if any(user not in inside for user in node.users))
+        if not own or not outputs:
+            return self
+        return replace(
+            self, states=own, inputs=tuple(node for node in self.inputs if node not in reads), outputs=outputs
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +80,8 @@ class Partitioning:
 
     partitions: tuple[Partition, ...]
     rejected: Mapping[Node, Reject]
+    states_on_cpu: Mapping[Node, Reject] = field(default_factory=dict)
+    """The placeholders of buffers that the program changes and that no partition keeps, each with the reason."""
 
 
 def levels(graph: Graph, units: Sequence[Unit]) -> dict[Unit, int]:
@@ -105,8 +128,13 @@ class PartitionOptions:
     compiles: Callable[[Lowered], Refused | Trial | None] | None = None
 
 
-def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> Partitioning:
-    """Return the partitions of an edge graph. Every one has been lowered as the backend will lower it."""
+def partition(
+    graph: Graph, constants: Constants, options: PartitionOptions, states: States = NO_STATES
+) -> Partitioning:
+    """Return the partitions of an edge graph. Every one has been lowered as the backend will lower it.
+
+    ``states`` are the buffers that the graph changes. Those that one partition alone reads and writes are states of it.
+    """
     units, in_circles = find_units(graph, constants)
     rejected: dict[Node, Reject] = {}
     if not any(is_quantize(node) or is_dequantize(node) for node in graph.nodes):
@@ -115,10 +143,13 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
     lowering, accepted = _supported(units, constants, options, rejected)
     while True:
         partitions, refused = [], set()
-        for part in gather(graph, accepted, constants):
+        for plain in gather(graph, accepted, constants):
+            part = plain.with_states(states.found)
             # All units in their order, as they are lowered already.
             whole = (
-                lowering if list(part.units) == units else Lowering.of(part.units, constants, options.transpose_on_npu)
+                lowering
+                if list(part.units) == units and not part.states
+                else Lowering.of(part.units, constants, options.transpose_on_npu, part.states)
             )
             tried = _tried(part, whole, options, rejected)
             if isinstance(tried, Partition):
@@ -135,7 +166,27 @@ def partition(graph: Graph, constants: Constants, options: PartitionOptions) -> 
         if reject.hint == QUANTIZE_FIRST and left_float(node):
             rejected[node] = replace(reject, hint="")
     assert all(node in delegated or node in rejected for node in graph.nodes if is_compute(node))
-    return Partitioning(tuple(partitions), rejected)
+    return Partitioning(tuple(partitions), rejected, dict(_states_on_cpu(partitions, states)))
+
+
+def _states_on_cpu(partitions: Sequence[Partition], states: States) -> Iterator[tuple[Node, Reject]]:
+    if not partitions:
+        return
+    yield from states.refused
+    kept = {state.target for part in partitions for state in part.states}
+    for state in states.found:
+        if state.target in kept:
+            continue
+        users = {user for read in state.reads for user in read.users} | {state.update}
+        count = sum(not users.isdisjoint(part.nodes) for part in partitions)
+        is_inside = any(users.issubset(part.nodes) for part in partitions)
+        if is_inside:
+            reason = "its new value is all that leaves its delegate call"
+        elif count > 1:
+            reason = f"{count} delegate calls share it; one alone can keep it"
+        else:
+            reason = "an operator on the CPU reads or writes it; a delegate call can keep it that alone does both"
+        yield state.buffer, Reject(reason, rule=RULE)
 
 
 def _reject_circles(
@@ -280,11 +331,16 @@ class Handover:
         return self
 
     def taken(
-        self, units: Iterable[Unit], constants: Constants, inputs: Sequence[Node], outputs: Sequence[Node]
+        self,
+        units: Iterable[Unit],
+        constants: Constants,
+        inputs: Sequence[Node],
+        outputs: Sequence[Node],
+        states: Sequence[StateNodes],
     ) -> Lowered | None:
         """Return the lowered partition with the nodes of the delegated program; None where that is another program."""
         units = list(units)
-        if self.key != key_of(units, inputs, outputs):
+        if self.key != key_of(units, inputs, outputs, states):
             return None
         tensors = tensors_of(units, constants)
         if tensors.keys() != self.tensors.keys():
@@ -304,8 +360,10 @@ class Handover:
         )
 
 
-def key_of(units: Iterable[Unit], inputs: Iterable[Node], outputs: Iterable[Node]) -> tuple[str, ...]:
-    """Return all of a partition that lowering reads, besides the values of constants, as text."""
+def key_of(
+    units: Iterable[Unit], inputs: Iterable[Node], outputs: Iterable[Node], states: Iterable[StateNodes]
+) -> tuple[str, ...]:
+    """Return all of a partition that lowering reads, besides the values of constants and of states before the first run, as text."""
     nodes = [node for unit in units for node in unit.nodes]
     sources = dict.fromkeys(source for node in nodes for source in node.all_input_nodes)
     return (
@@ -313,6 +371,7 @@ def key_of(units: Iterable[Unit], inputs: Iterable[Node], outputs: Iterable[Node
         *(f"{node.name} {_layout(node)}" for node in sources),
         f"inputs {[node.name for node in inputs]}",
         f"outputs {[node.name for node in outputs]}",
+        f"states {[(state.target, [node.name for node in (*state.reads, state.update)]) for state in states]}",
     )
 
 

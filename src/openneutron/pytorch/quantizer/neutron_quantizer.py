@@ -19,7 +19,7 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, Quan
 
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.pointwise import Region, find_regions
-from openneutron.pytorch.graph.rewriting import constant_of
+from openneutron.pytorch.graph.rewriting import constant_of, is_state
 from openneutron.pytorch.operators.annotations import (
     FILL,
     LOG_SOFTMAX,
@@ -45,8 +45,10 @@ from openneutron.pytorch.quantizer.specs import (
     is_probability_spec,
     log_probability_spec,
     probability_spec,
+    root_spec,
     row_dimension,
     row_spec,
+    share_states,
     weight_spec,
     wgt_fc_qspec,
     wgt_qspec,
@@ -145,6 +147,7 @@ class NeutronQuantizer(Quantizer):
                 continue
             if _is_float(node) or rule.result is Result.NONE:
                 self._annotate_node(node, rule, config, constants)
+        share_states(model)
         settings.mark_left_float(model, constants)
         settings.unmark(model)
         self._names = settings.nothing()
@@ -271,7 +274,7 @@ class NeutronQuantizer(Quantizer):
         """Return the producer's scale where its operator fixes it; otherwise one from calibration, which torchao shares
         with the producer."""
         choice = config.input_activation
-        if isinstance(choice, Usual) and (_decided(source) is not None or isinstance(_root_spec(source), ChosenSpec)):
+        if isinstance(choice, Usual) and (_decided(source) is not None or isinstance(root_spec(source)[1], ChosenSpec)):
             return SharedQuantizationSpec(source)
         return self._activation(choice, source)
 
@@ -360,7 +363,7 @@ def _shares(item: Node, leader: Node) -> bool:
 def _decided(node: Node) -> QuantizationSpecBase | None:
     """Return the quantization of a node's result where its operator fixes it: a constant one, or that of
     probabilities."""
-    spec = _root_spec(node)
+    spec = root_spec(node)[1]
     return spec if isinstance(spec, FixedQParamsQuantizationSpec) or is_probability_spec(spec) else None
 
 
@@ -376,7 +379,9 @@ def constant_nodes(model: GraphModule) -> Set[Node]:
     found: set[Node] = set()
     for node in model.graph.nodes:
         sources = node.all_input_nodes
-        if node.op == "get_attr" or (node.op == "call_function" and sources and found.issuperset(sources)):
+        if (node.op == "get_attr" and not is_state(node)) or (
+            node.op == "call_function" and sources and found.issuperset(sources)
+        ):
             found.add(node)
     return found
 
@@ -400,17 +405,3 @@ def _data_nodes(node: Node, rule: AnnotationRule) -> Iterator[Node]:
 
 def _only_user(node: Node) -> Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
-
-
-def _root_spec(node: Node) -> QuantizationSpecBase | None:
-    """Return the spec of a node's result, following shared ones to where they begin."""
-    place: Node | tuple[Node, Node] = node
-    while True:
-        owner = place if isinstance(place, Node) else place[1]
-        annotation = owner.meta.get(Q_ANNOTATION_KEY)
-        if annotation is None:
-            return None
-        spec = annotation.output_qspec if isinstance(place, Node) else annotation.input_qspec_map.get(place[0])
-        if not isinstance(spec, SharedQuantizationSpec):
-            return spec
-        place = spec.edge_or_node

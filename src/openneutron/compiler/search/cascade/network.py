@@ -133,7 +133,7 @@ def network(
             there.insert(0, view) if operand == "output" and len(writers[storage.name]) == 1 else there.append(view)
     pieces = {}
     for name, storage in storages.storages.items():
-        if storage.constant is None and (name in views or storage.input is not None):
+        if storage.constant is None and (name in views or storage.is_given):
             seen = views.get(name, [])
             pieces[name] = _piece(storage, seen, writers.get(name, []), readers.get(name, []), outside)
     assert target.costs is not None, f"{target.name} has no cost constants"
@@ -143,15 +143,15 @@ def network(
 
 def _piece(storage: Storage, views: Sequence[View], writers: list[int], readers: list[int], outside: bool) -> Piece:
     touched = [*writers, *readers]
-    first = -1 if storage.input is not None else min(touched)
-    last = AFTER if storage.output is not None else max(touched, default=-1)
+    first = -1 if storage.is_given else min(touched)
+    last = AFTER if storage.is_kept else max(touched, default=-1)
     pitch = next((view.pitches[1] for view in views if view.extents[1] > 1), 0)
     rows = storage.size_bytes // pitch if pitch else 0
-    rolls = pitch > 0 and not storage.is_border and storage.size_bytes == rows * pitch
+    rolls = pitch > 0 and storage.is_scratch and storage.size_bytes == rows * pitch
     for view in views if rolls else ():
         offset, fits = in_row(view, pitch)
         rolls = rolls and fits and offset == 0 and view.extents[1] == rows
-    size = 0 if outside and storage.is_border else max(aligned(storage.size_bytes), aligned(1))
+    size = 0 if storage.is_outside(outside) else max(aligned(storage.size_bytes), aligned(1))
     return Piece(storage.name, size, first, last, tuple(writers), tuple(readers), pitch, rows, rolls)
 
 
@@ -181,7 +181,9 @@ def _call_rows(
     rows = output.extents[1]
     whole = call_cost(call, target).compute_cycles
     even = whole % rows == 0 and call_cost(call, target, 1).compute_cycles * rows == whole
-    by_rows = output.extents[0] == 1 and (in_rows or rows > 1) and not call.has_states
+    # A state's new value is written once nobody reads the old one: after the cascades of its readers.
+    by_rows = output.extents[0] == 1 and (in_rows or rows > 1) and storages[output.tensor].state is None
+    by_rows = by_rows and not call.has_states
     constants = (fetched_bytes(call, storages), Cuttable(call, storages).piece_bytes(1)) if fetched else (0, 0)
     return CallRows(call, piece.name, rows, offset, reads, frozenset(in_place), by_rows, in_rows,
                     whole, whole // rows if even else None, *constants)  # fmt: skip

@@ -129,7 +129,7 @@ def transpose(graph: Graph, node: Node) -> list[KernelCall]:
     walk = Walk(source.name, tuple(pitches[axis] for axis in order))
     extents, walks = merged(shape, {"input": walk, "output": dense(result)})
     sides = [("output", result), ("input", source)]
-    for side, image in sides[::-1] if result.name in graph.outputs else sides:
+    for side, image in sides[::-1] if result.name in graph.kept_tensors else sides:
         _, height, width, channels = extents_of(shape_in_bytes(image))
         found = with_rows(extents, walks, side, height, width * channels)
         if found is not None:

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""States of a graph as storages of the persistent area, and the copies that bring their new values there.
+
+A run has one memory for a state's old and new value. So each call that writes the new value comes behind all calls that read the
+old one. The copies of this module stand at the end of a run and keep to that. Kernel selection may take such a copy away, so that
+another call writes to the state itself, only where ``in_order`` still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, whole, written_in_place
+from openneutron.ir import Graph
+from openneutron.isa import aligned
+
+
+def storages_of_states(graph: Graph) -> tuple[Storage, ...]:
+    """Return a storage for each state, by the name of its tensor, at the addresses that the states keep in all runs."""
+    found = []
+    at = 0
+    for state in graph.states:
+        size = graph[state.tensor].size_bytes
+        found.append(Storage(state.tensor, size, state=at))
+        at += aligned(size)
+    return tuple(found)
+
+
+def state_bytes(graph: Graph) -> int:
+    """Return the bytes of a graph's persistent area."""
+    return sum(aligned(graph[state.tensor].size_bytes) for state in graph.states)
+
+
+def updates(graph: Graph, storages: Storages) -> tuple[Storages, list[KernelCall]]:
+    """Return the storages and the copies of the states' new values to the persistent area, for the end of a run.
+
+    The old value of a state that is the new value of another one goes through a copy in the arena, as the first copy may write
+    over what the next one reads.
+    """
+    of, pieces = dict(storages.of), dict(storages.storages)
+    before: list[KernelCall] = []
+    copies: list[KernelCall] = []
+
+    def copy(source: View, name: str, storage: Storage) -> KernelCall:
+        of[name], pieces[storage.name] = storage.name, storage
+        return KernelCall("copy_s8", name, {"input": source, "output": View(name, source.extents, source.pitches)})
+
+    for state in graph.states:
+        root = storages[state.update]
+        if root.name == state.tensor:
+            continue
+        source = whole(graph[state.update])
+        if root.state is not None:
+            name = f"{state.tensor}@then"
+            before.append(copy(source, name, Storage(name, root.size_bytes)))
+            source = View(name, source.extents, source.pitches)
+        copies.append(copy(source, f"{state.tensor}@state", pieces[state.tensor]))
+    return Storages(pieces, of), [*before, *copies]
+
+
+def in_order(storages: Storages, calls: Sequence[KernelCall | None]) -> bool:
+    """Return whether no call reads the old value of a state once another call, or the call itself, has written over it."""
+    if all(storage.state is None for storage in storages.storages.values()):
+        return True
+    written: set[str] = set()
+    for call in calls:
+        for name, view in call.views.items() if call else ():
+            storage = storages.of[view.tensor]
+            if name != "output" and storage in written:
+                return False
+        for name in call.results if call else ():
+            storage = storages.of[call.views[name].tensor]
+            if storages.storages[storage].state is not None:
+                written.add(storage)
+                if name == "output" and not _reads_in_place(call, storage, storages):
+                    return False
+    return True
+
+
+def _reads_in_place(call: KernelCall, storage: str, storages: Storages) -> bool:
+    return all(
+        written_in_place(call, name, storages.of)
+        for name, view in call.views.items()
+        if name != "output" and storages.of[view.tensor] == storage
+    )
