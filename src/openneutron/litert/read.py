@@ -14,7 +14,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron import ops
 from openneutron.errors import InvalidModelError
-from openneutron.ir import DType, Graph, Node, QuantParams, Tensor
+from openneutron.ir import DType, Graph, Node, QuantParams, State, Tensor
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import Attribute, Role
 
@@ -90,15 +90,29 @@ def _inline(model: Any, data: bytes) -> None:
         operator.largeCustomOptionsOffset = operator.largeCustomOptionsSize = 0
 
 
-def read_model(model: Any) -> LiteRTModel:
-    """Return the main graph with its flatbuffer objects. Raises any exception where these are damaged."""
+@dataclass(frozen=True, slots=True)
+class StatePlaces:
+    """A state by the places of its tensors in the main subgraph: the value of the run before, and the new one."""
+
+    tensor: int
+    update: int
+    initial: np.ndarray | None
+
+
+def read_model(model: Any, states: Sequence[StatePlaces] = ()) -> LiteRTModel:
+    """Return the main graph with its flatbuffer objects. Raises any exception where these are damaged. ``states``: those of the
+    graph, whose values no operator of the file computes."""
     if not model.subgraphs:
         raise InvalidModelError("the model has no subgraph.")
     subgraph = model.subgraphs[0]
     operators = subgraph.operators or ()
     names = _unique_names(subgraph.tensors or ())
     inputs, outputs = places(subgraph.inputs), places(subgraph.outputs)
-    runtime = {*inputs, *(place for operator in operators for place in places(operator.outputs))}
+    runtime = {
+        *inputs,
+        *(state.tensor for state in states),
+        *(place for operator in operators for place in places(operator.outputs)),
+    }
     used = runtime.union(outputs, *(places(operator.inputs) for operator in operators))
     states = _states(model, operators)
     tensors = {
@@ -113,6 +127,7 @@ def read_model(model: Any) -> LiteRTModel:
         nodes,
         tuple(names[place] for place in inputs),
         tuple(names[place] for place in outputs),
+        tuple(State(names[state.tensor], names[state.update], state.initial) for state in states),
     )
     try:
         graph.verify()

@@ -26,7 +26,7 @@ DESCRIPTION = b"OpenNeutron"
 
 def write(graph: Graph) -> bytes:
     """Return the graph as a ``.tflite`` file. Every node must be a row of the operator table; what LiteRT does not have
-    is said with several of its operators.
+    is said with several of its operators. States are further inputs, and their new values further outputs.
 
     The same graph gives the same bytes.
     """
@@ -43,8 +43,9 @@ def write(graph: Graph) -> bytes:
     order = tensor_order(graph)
     index = {name: i for i, name in enumerate(order)}
     subgraph.tensors = [tensor_object(model, graph[name]) for name in order]
-    subgraph.inputs = np.array([index[name] for name in graph.inputs], np.int32)
-    subgraph.outputs = np.array([index[name] for name in graph.outputs], np.int32)
+    subgraph.inputs = np.array([index[name] for name in graph.given_tensors], np.int32)
+    updates = dict.fromkeys(state.update for state in graph.states if state.update not in graph.outputs)
+    subgraph.outputs = np.array([index[name] for name in (*graph.outputs, *updates)], np.int32)
     codes: dict[str, int] = {}
     subgraph.operators = [_operator(model, codes, node, index) for node in graph.nodes]
     for node, operator in zip(graph.nodes, subgraph.operators, strict=True):
@@ -69,11 +70,11 @@ def pack(model: Any) -> bytes:
 
 def tensor_order(graph: Graph) -> list[str]:
     """Return tensor names in a fixed order: inputs, then each node's operands and outputs, then outputs."""
-    order: dict[str, None] = dict.fromkeys(graph.inputs)
+    order: dict[str, None] = dict.fromkeys(graph.given_tensors)
     for node in graph.nodes:
         order.update(dict.fromkeys(name for name in node.inputs if name is not None))
         order.update(dict.fromkeys(node.outputs))
-    order.update(dict.fromkeys(graph.outputs))
+    order.update(dict.fromkeys(graph.kept_tensors))
     return list(order)
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from openneutron import ops, targets
 from openneutron.cache import programs
 from openneutron.compiler import Compiled, CompileOptions, Prepared, prepared
-from openneutron.compiler.graph.partition import OnNpu, Partitioning, operator_title, partition
+from openneutron.compiler.graph.partition import OnNpu, Partitioning, operator_title
 from openneutron.compiler.search.fit import budget_bytes, over_budget
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.ir import DType, Graph
@@ -19,6 +19,7 @@ from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
 from openneutron.mixed.fold import folded
+from openneutron.mixed.variables import partitioned
 from openneutron.targets import Target
 from openneutron.timings import advance, step
 
@@ -117,7 +118,7 @@ def compile_file(
     targets.get(options.target)
     with step("Partitioning"):
         model = folded(model)
-        partitioning = partition(model.graph, operators_not_to_delegate)
+        model, partitioning = partitioned(model, operators_not_to_delegate)
     graphs = [part.graph for part in partitioning.partitions]
     parts = _compiled(name, [(graph, partial(prepared, graph)) for graph in graphs], options)
     result = CompiledFile(name, model, options, partitioning, parts)

@@ -152,7 +152,7 @@ class Partitioning:
 
     def verify(self, graph: Graph) -> None:
         """Assert that every node has one place and every step finds its inputs computed."""
-        known = {*graph.inputs, *(name for name, tensor in graph.tensors.items() if tensor.is_constant)}
+        known = {*graph.given_tensors, *(name for name, tensor in graph.tensors.items() if tensor.is_constant)}
         run: list[int] = []
         for step in self.steps:
             nodes = self.partitions[step.index].nodes if isinstance(step, OnNpu) else (step.node,)
@@ -222,14 +222,25 @@ def extract(graph: Graph, indices: Sequence[int]) -> Graph:
     """Return the graph of these nodes alone.
 
     Its inputs are what they read and do not compute, constants aside; its outputs what others read of them and what the
-    whole graph returns. Both keep the whole graph's order, then the nodes'.
+    whole graph returns. Both keep the whole graph's order, then the nodes'. A state of the whole graph that these nodes alone
+    read and compute is a state; the old value of another one is an input, and its new value an output.
     """
     nodes = [graph.nodes[index] for index in indices]
     chosen = set(indices)
     made = {name for node in nodes for name in node.outputs}
     read = dict.fromkeys(name for node in nodes for name in node.inputs if name is not None)
-    inputs = [name for name in read if name not in made and not graph[name].is_constant]
-    used = {
+    readers = graph.consumers()
+    states = tuple(
+        state
+        for state in graph.states
+        if state.update in made
+        and state.tensor not in graph.outputs
+        and all(node.outputs[0] in made for node in readers.get(state.tensor, ()))
+    )
+    own = {state.tensor for state in states}
+    inputs = [name for name in read if name not in made | own and not graph[name].is_constant]
+    used = {state.update for state in graph.states if state not in states}
+    used |= {
         name
         for index, node in enumerate(graph.nodes)
         if index not in chosen
@@ -245,6 +256,7 @@ def extract(graph: Graph, indices: Sequence[int]) -> Graph:
         tuple(nodes),
         (*first, *(name for name in inputs if name not in first)),
         (*returned, *others),
+        states,
     )
     return whole.rebuilt(nodes)
 

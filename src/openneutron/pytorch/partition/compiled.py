@@ -149,7 +149,11 @@ class CompiledPartition:
         pure, made = litert.write(self.graph), self.conversion.file
         if made is None:
             node = NeutronNode(self.name, self.graph.inputs, self.graph.outputs, self.compiled.program)
-            made = splice(litert.read(pure), [node])
+            model = litert.read(pure)
+            main = model.model.subgraphs[0]
+            # The states' old and new values, which a stock file has behind the others, are the program's own.
+            main.inputs, main.outputs = main.inputs[: len(node.inputs)], main.outputs[: len(node.outputs)]
+            made = splice(model, [node])
         return {folder / f"{self.name}_pure.et.tflite": pure, folder / f"{self.name}_neutron.et.tflite": made}
 
 
