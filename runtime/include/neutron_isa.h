@@ -57,6 +57,7 @@ enum {
     NEUTRON_KERNEL_log_softmax_s8 = 34,
     NEUTRON_KERNEL_l2_normalization_s8 = 35,
     NEUTRON_KERNEL_unidirectional_sequence_lstm_s8 = 36,
+    NEUTRON_KERNEL_recurrent_s8 = 37,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
     NEUTRON_KERNEL_conv_2d_s16 = 65,
     NEUTRON_KERNEL_depthwise_conv_2d_s16 = 67,
@@ -416,8 +417,7 @@ typedef struct {
     uint32_t input; /* int8; a row for each sequence, a column for each step */
     uint32_t output; /* int8; the hidden state after each step */
     uint32_t hidden; /* int8; a row for each sequence, one column: the hidden state before the first step and after the last one */
-    uint32_t cell; /* int16; a row for each sequence: the cell state before the first step and after the last one */
-    uint32_t gates; /* int16; scratch, 4 for each unit side by side */
+    uint32_t cell; /* int16; a row for each sequence: the units' state before the first step and after the last one */
     int32_t work; /* multiply-accumulates of a step for each output channel, rounded up, over 4 */
     int32_t inputs; /* channels of the input */
     int32_t cells; /* units of the layer */
@@ -425,6 +425,7 @@ typedef struct {
     int32_t backwards; /* 0: from the first column to the last; 1: from the last to the first */
     int32_t starts; /* 0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0 */
     int32_t first_hidden; /* the stored value of a hidden state of 0 */
+    uint32_t gates; /* int16; scratch, 4 for each unit side by side */
     int32_t cifg; /* 1: the input gate is 1 less the forget gate */
     int32_t cell_shift; /* the cell state's scale is 2 to this power, -15 to -9 */
     int32_t cell_clip; /* the largest magnitude of a cell, stored; 0: any */
@@ -451,6 +452,35 @@ typedef struct {
     uint32_t coefficients_base; /* see bases */
     uint32_t coefficients_offset; /* bytes; int32 rows [multiplier, shift, guard, one number for each unit]: with `peephole` one for each such gate, with `layer_norm` the coefficients of each gate, then the biases of each gate */
 } NeutronUnidirectionalSequenceLstmS8;
+
+/* A recurrent layer of int8 over all steps of a sequence, with one rounding for each gate. The rows of each
+ * gate fill whole blocks of 8. Gates of a GRU: reset, update, new; its units' state is the hidden state with
+ * 15 fractional bits. */
+typedef struct {
+    uint32_t input; /* int8; a row for each sequence, a column for each step */
+    uint32_t output; /* int8; the hidden state after each step */
+    uint32_t hidden; /* int8; a row for each sequence, one column: the hidden state before the first step and after the last one */
+    uint32_t cell; /* int16; a row for each sequence: the units' state before the first step and after the last one */
+    int32_t work; /* multiply-accumulates of a step for each output channel, rounded up, over 4 */
+    int32_t inputs; /* channels of the input */
+    int32_t cells; /* units of the layer */
+    int32_t outputs; /* channels of the output */
+    int32_t backwards; /* 0: from the first column to the last; 1: from the last to the first */
+    int32_t starts; /* 0: with the states as they are; 1: with a hidden state of first_hidden and the rest 0 */
+    int32_t first_hidden; /* the stored value of a hidden state of 0 */
+    int32_t kind; /* 0: GRU; 1: one gate with tanh; 2: one gate that is clamped at 0 */
+    int32_t output_multiplier; /* of a number with 15 fractional bits, to the output; kinds 0 and 1 */
+    int32_t output_shift; /* positive shifts left */
+    int32_t output_zero_point; /* added after it */
+    uint32_t input_weights_base; /* see bases */
+    uint32_t input_weights_offset; /* bytes; a matrix with a row for each unit of each gate, one gate behind the other */
+    uint32_t input_requant_base; /* see bases */
+    uint32_t input_requant_offset; /* bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows */
+    uint32_t hidden_weights_base; /* see bases */
+    uint32_t hidden_weights_offset; /* bytes; a matrix with as many rows, for the hidden state */
+    uint32_t hidden_requant_base; /* see bases */
+    uint32_t hidden_requant_offset; /* bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows */
+} NeutronRecurrentS8;
 
 /* Mean over a window, rounded half away from 0. */
 typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;

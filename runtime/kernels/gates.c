@@ -3,19 +3,40 @@
  * portable_tensor_utils.cc calls it. */
 #include "gates.h"
 
-void neutron_multiply_rows(int32_t *results, const NeutronMatrix *matrix, size_t block) {
+static void add_products(uint32_t *accumulators, const NeutronMatrix *matrix, size_t block) {
     const size_t block_bytes = neutron_blocks_of(matrix->inputs) * NEUTRON_LANES * NEUTRON_LANES;
     const NeutronRequantBlock *table = matrix->table + block;
-    uint32_t accumulators[NEUTRON_LANES];
     NeutronSums sums = {0};
     for (int k = 0; k < NEUTRON_LANES; k++) accumulators[k] = (uint32_t)table->bias[k];
     neutron_multiply_pixel(&sums, matrix->weights + block * block_bytes, matrix->vector, matrix->vector_pitch,
                            matrix->inputs);
     neutron_add_sums(accumulators, &sums);
+}
+
+void neutron_multiply_rows(int32_t *results, const NeutronMatrix *matrix, size_t block) {
+    const NeutronRequantBlock *table = matrix->table + block;
+    uint32_t accumulators[NEUTRON_LANES];
+    add_products(accumulators, matrix, block);
     for (int k = 0; k < NEUTRON_LANES; k++) {
         const int32_t multiplier = neutron_sound_multiplier(table->multiplier[k]);
         results[k] = neutron_rounded_twice((int32_t)accumulators[k], multiplier, table->shift[k]);
     }
+}
+
+void neutron_multiply_rows_once(int32_t *results, const NeutronMatrix *matrix, size_t block) {
+    const NeutronRequantBlock *table = matrix->table + block;
+    uint32_t accumulators[NEUTRON_LANES];
+    add_products(accumulators, matrix, block);
+    for (int k = 0; k < NEUTRON_LANES; k++) {
+        const int32_t multiplier = neutron_sound_multiplier(table->multiplier[k]);
+        results[k] = neutron_rounded_once((int32_t)accumulators[k], multiplier, table->shift[k] & 0xFF);
+    }
+}
+
+NeutronMatrix neutron_matrix_at(const NeutronKernelCall *call, const uint32_t *words, int32_t inputs) {
+    const void *weights = neutron_base_address(call->bases, words[0]) + words[1];
+    const void *table = neutron_base_address(call->bases, words[2]) + words[3];
+    return (NeutronMatrix){weights, table, NULL, 1, inputs};
 }
 
 void neutron_multiply_gates(uint8_t *gates, int32_t rows, const NeutronMatrix *x, const NeutronMatrix *h) {
@@ -106,4 +127,63 @@ bool neutron_matrix_is_sound(const NeutronProgramView *program, const uint32_t *
     const uint64_t block_bytes = neutron_blocks_of(inputs) * NEUTRON_LANES * NEUTRON_LANES;
     return neutron_range_is_sound(program, words[0], words[1], blocks * block_bytes, NEUTRON_ALIGNMENT) &&
            neutron_range_is_sound(program, words[2], words[3], blocks * sizeof(NeutronRequantBlock), NEUTRON_ALIGNMENT);
+}
+
+bool neutron_state_is_sound(const NeutronProgramView *program, uint32_t index, int32_t rows, int32_t channels,
+                            int32_t element_bytes) {
+    const NeutronBuffer *buffer = neutron_checked_buffer(program, index, true);
+    return buffer != NULL && buffer->rows >= rows && buffer->channel_pitch == element_bytes &&
+           neutron_buffer_holds(buffer, 0, 1, 0, channels);
+}
+
+bool neutron_sequence_is_sound(const NeutronProgramView *program, const NeutronSequence *p,
+                               const NeutronWindowExtents *window) {
+    const int32_t most = NEUTRON_MOST_GATES / 4;
+    if (p->inputs < 1 || p->inputs > most || p->cells < 1 || p->cells > most || p->outputs < 1 || p->outputs > most ||
+        !neutron_is_flag(p->backwards) || !neutron_is_flag(p->starts) || !neutron_is_stored(p->first_hidden)) {
+        return false;
+    }
+    const NeutronBuffer *input = neutron_checked_buffer(program, p->input, false);
+    const NeutronBuffer *output = neutron_window_buffer(program, p->output, true, window);
+    if (input == NULL || output == NULL) return false;
+    const bool whole = window->batch0 == 0 && window->batch1 == 1 && window->col0 == 0 && window->col1 == output->cols &&
+                       window->channel0 == 0 && window->channel1 == p->outputs && output->channels == p->outputs;
+    const int64_t products = (int64_t)p->cells * ((int64_t)p->inputs + p->outputs);
+    return whole && (int64_t)p->work * p->outputs >= products && window->row1 <= input->rows &&
+           neutron_buffer_holds(input, 0, output->cols, 0, p->inputs) &&
+           neutron_state_is_sound(program, p->hidden, window->row1, p->outputs, 1) &&
+           neutron_state_is_sound(program, p->cell, window->row1, p->cells, 2);
+}
+
+/* ---- sequences ------------------------------------------------------------------------------------------------------ */
+
+static void run_sequence(NeutronStep *step, int32_t row, NeutronTakeStep take_step, void *layer) {
+    const NeutronKernelCall *call = step->call;
+    const NeutronSequence *p = step->p;
+    const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
+    uint8_t *const hidden = neutron_element_address(call->bases, &call->buffers[p->hidden], 0, row, 0, 0);
+    step->cell = neutron_element_address(call->bases, &call->buffers[p->cell], 0, row, 0, 0);
+    if (p->starts != 0) {
+        memset(hidden, (uint8_t)p->first_hidden, (size_t)p->outputs);
+        memset(step->cell, 0, 2 * (size_t)p->cells);
+    }
+    step->x_pitch = input->channel_pitch;
+    step->to_pitch = output->channel_pitch;
+    step->h = hidden;
+    step->h_pitch = 1;
+    const int32_t steps = call->window.col1;
+    for (int32_t i = 0; i < steps; i++) {
+        const int32_t place = p->backwards != 0 ? steps - 1 - i : i;
+        step->x = neutron_element_address(call->bases, input, 0, row, place, 0);
+        step->to = neutron_element_address(call->bases, output, 0, row, place, 0);
+        take_step(step, layer);
+        step->h = step->to;
+        step->h_pitch = step->to_pitch;
+    }
+    neutron_copy_line(hidden, 1, step->h, step->h_pitch, p->outputs);
+}
+
+void neutron_run_sequences(const NeutronKernelCall *call, NeutronTakeStep take_step, void *layer) {
+    NeutronStep step = {.call = call, .p = call->params};
+    for (int32_t row = call->window.row0; row < call->window.row1; row++) run_sequence(&step, row, take_step, layer);
 }

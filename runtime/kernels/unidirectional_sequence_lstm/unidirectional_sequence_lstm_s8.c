@@ -19,19 +19,11 @@ static uint64_t coefficient_rows(const NeutronUnidirectionalSequenceLstmS8 *p) {
     return (p->peephole != 0 ? gates - 1 : 0) + (p->layer_norm != 0 ? 2 * gates : 0);
 }
 
-static bool is_flag(int32_t word) { return word == 0 || word == 1; }
-
 static bool words_are_sound(const NeutronUnidirectionalSequenceLstmS8 *p) {
-    const int32_t most = NEUTRON_MOST_GATES / GATES;
-    if (p->inputs < 1 || p->inputs > most || p->cells < 1 || p->cells > most || p->outputs < 1 || p->outputs > most) {
-        return false;
-    }
-    const int64_t products = (int64_t)p->cells * ((int64_t)p->inputs + p->outputs);
-    return (int64_t)p->work * p->outputs >= products && is_flag(p->cifg) && is_flag(p->backwards) && is_flag(p->starts) &&
-           is_flag(p->projected) && is_flag(p->peephole) && is_flag(p->layer_norm) &&
-           (p->projected != 0 || p->outputs == p->cells) && p->cell_shift >= -15 && p->cell_shift <= -9 &&
-           p->cell_clip >= 0 && p->cell_clip <= INT16_MAX && p->output_clip >= 0 && p->output_clip <= INT8_MAX &&
-           neutron_shift_is_sound(p->hidden_shift) && p->hidden_multiplier >= 0 && neutron_is_stored(p->first_hidden) &&
+    return neutron_is_flag(p->cifg) && neutron_is_flag(p->projected) && neutron_is_flag(p->peephole) &&
+           neutron_is_flag(p->layer_norm) && (p->projected != 0 || p->outputs == p->cells) && p->cell_shift >= -15 &&
+           p->cell_shift <= -9 && p->cell_clip >= 0 && p->cell_clip <= INT16_MAX && p->output_clip >= 0 &&
+           p->output_clip <= INT8_MAX && neutron_shift_is_sound(p->hidden_shift) && p->hidden_multiplier >= 0 &&
            neutron_is_stored(p->hidden_zero_point) && neutron_is_stored(p->output_zero_point);
 }
 
@@ -44,45 +36,21 @@ static bool constants_are_sound(const NeutronProgramView *program, const Neutron
            neutron_range_is_sound(program, p->coefficients_base, p->coefficients_offset, coefficients, NEUTRON_ALIGNMENT);
 }
 
-/* A buffer of one column with so many channels side by side, for as many rows. */
-static bool is_state(const NeutronProgramView *program, uint32_t index, int32_t rows, int32_t channels,
-                     int32_t element_bytes) {
-    const NeutronBuffer *buffer = neutron_checked_buffer(program, index, true);
-    return buffer != NULL && buffer->rows >= rows && buffer->channel_pitch == element_bytes &&
-           neutron_buffer_holds(buffer, 0, 1, 0, channels);
-}
-
-bool unidirectional_sequence_lstm_s8_check(const NeutronProgramView *program, const void *params_block,
+bool unidirectional_sequence_lstm_s8_check(const NeutronProgramView *program, const void *params,
                                            const NeutronWindowExtents *window) {
-    const NeutronUnidirectionalSequenceLstmS8 *p = params_block;
-    const NeutronBuffer *input = neutron_checked_buffer(program, p->input, false);
-    const NeutronBuffer *output = neutron_window_buffer(program, p->output, true, window);
-    if (input == NULL || output == NULL || !words_are_sound(p)) return false;
-    const bool whole = window->batch0 == 0 && window->batch1 == 1 && window->col0 == 0 && window->col1 == output->cols &&
-                       window->channel0 == 0 && window->channel1 == p->outputs && output->channels == p->outputs;
-    return whole && window->row1 <= input->rows && neutron_buffer_holds(input, 0, output->cols, 0, p->inputs) &&
-           is_state(program, p->hidden, window->row1, p->outputs, 1) &&
-           is_state(program, p->cell, window->row1, p->cells, 2) && is_state(program, p->gates, 1, GATES * p->cells, 2) &&
-           constants_are_sound(program, p);
+    const NeutronUnidirectionalSequenceLstmS8 *p = params;
+    return neutron_sequence_is_sound(program, params, window) && words_are_sound(p) &&
+           neutron_state_is_sound(program, p->gates, 1, GATES * p->cells, 2) && constants_are_sound(program, p);
 }
 
 /* ---- run ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    const NeutronKernelCall *call;
     const NeutronUnidirectionalSequenceLstmS8 *p;
     NeutronMatrix x, h, projection;
     const uint8_t *coefficients; /* the next row of them */
     uint8_t *gates, *cell;
 } Layer;
-
-static const void *constant_at(const NeutronKernelCall *call, uint32_t base, uint32_t offset) {
-    return neutron_base_address(call->bases, base) + offset;
-}
-
-static NeutronMatrix matrix_of(const NeutronKernelCall *call, const uint32_t *words, int32_t inputs) {
-    return (NeutronMatrix){constant_at(call, words[0], words[1]), constant_at(call, words[2], words[3]), NULL, 1, inputs};
-}
 
 static uint8_t *gate_at(const Layer *layer, int gate) {
     return layer->gates + 2 * (ptrdiff_t)(gate - (layer->p->cifg != 0)) * layer->p->cells;
@@ -183,60 +151,38 @@ static void project(const Layer *layer, uint8_t *to, int32_t pitch) {
     }
 }
 
-/* One step, whose inputs the matrices know. */
-static void take_step(Layer *layer, uint8_t *to, int32_t pitch) {
+static void take_step(const NeutronStep *step, void *of) {
+    Layer *layer = of;
     const NeutronUnidirectionalSequenceLstmS8 *p = layer->p;
     const int first = p->cifg != 0 ? FORGET : INPUT;
+    layer->cell = step->cell;
+    layer->x.vector = step->x;
+    layer->x.vector_pitch = step->x_pitch;
+    layer->h.vector = step->h;
+    layer->h.vector_pitch = step->h_pitch;
     neutron_multiply_gates(layer->gates, (GATES - first) * p->cells, &layer->x, &layer->h);
     for (int gate = first; gate < OUTPUT; gate++) prepare_gate(layer, gate);
     change_cells(layer);
     prepare_gate(layer, OUTPUT);
     if (p->projected == 0) {
-        hide_cells(layer, to, pitch);
+        hide_cells(layer, step->to, step->to_pitch);
     } else {
         /* The first gates are not needed any more. */
         hide_cells(layer, layer->gates, 1);
         layer->projection.vector = layer->gates;
-        project(layer, to, pitch);
+        project(layer, step->to, step->to_pitch);
     }
-}
-
-static void run_sequence(Layer *layer, int32_t row) {
-    const NeutronKernelCall *call = layer->call;
-    const NeutronUnidirectionalSequenceLstmS8 *p = layer->p;
-    const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
-    uint8_t *const hidden = neutron_element_address(call->bases, &call->buffers[p->hidden], 0, row, 0, 0);
-    layer->cell = neutron_element_address(call->bases, &call->buffers[p->cell], 0, row, 0, 0);
-    if (p->starts != 0) {
-        memset(hidden, (uint8_t)p->first_hidden, (size_t)p->outputs);
-        memset(layer->cell, 0, 2 * (size_t)p->cells);
-    }
-    layer->x.vector_pitch = input->channel_pitch;
-    layer->h.vector = hidden;
-    layer->h.vector_pitch = 1;
-    const int32_t steps = call->window.col1;
-    for (int32_t i = 0; i < steps; i++) {
-        const int32_t step = p->backwards != 0 ? steps - 1 - i : i;
-        uint8_t *to = neutron_element_address(call->bases, output, 0, row, step, 0);
-        layer->x.vector = neutron_element_address(call->bases, input, 0, row, step, 0);
-        take_step(layer, to, output->channel_pitch);
-        layer->h.vector = to;
-        layer->h.vector_pitch = output->channel_pitch;
-    }
-    neutron_copy_line(hidden, 1, layer->h.vector, layer->h.vector_pitch, p->outputs);
 }
 
 void unidirectional_sequence_lstm_s8_run(const NeutronKernelCall *call) {
     const NeutronUnidirectionalSequenceLstmS8 *p = call->params;
-    const NeutronBuffer *gates = &call->buffers[p->gates];
     Layer layer = {
-        .call = call,
         .p = p,
-        .x = matrix_of(call, &p->input_weights_base, p->inputs),
-        .h = matrix_of(call, &p->hidden_weights_base, p->outputs),
-        .projection = matrix_of(call, &p->projection_base, p->cells),
-        .coefficients = constant_at(call, p->coefficients_base, p->coefficients_offset),
-        .gates = neutron_element_address(call->bases, gates, 0, 0, 0, 0),
+        .x = neutron_matrix_at(call, &p->input_weights_base, p->inputs),
+        .h = neutron_matrix_at(call, &p->hidden_weights_base, p->outputs),
+        .projection = neutron_matrix_at(call, &p->projection_base, p->cells),
+        .coefficients = neutron_base_address(call->bases, p->coefficients_base) + p->coefficients_offset,
+        .gates = neutron_element_address(call->bases, &call->buffers[p->gates], 0, 0, 0, 0),
     };
-    for (int32_t row = call->window.row0; row < call->window.row1; row++) run_sequence(&layer, row);
+    neutron_run_sequences(call, take_step, &layer);
 }

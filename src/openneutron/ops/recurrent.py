@@ -260,4 +260,126 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = Op(
     doc="LSTM over a sequence, int8 with an int16 cell state; with peepholes, normalization, projection, coupled gates.",
 )
 
-OPS = (UNIDIRECTIONAL_SEQUENCE_LSTM,)
+# -- layers without an operator in LiteRT ---------------------------------------------------------------------------------
+
+GRU_GATES = ("reset", "update", "new")
+FRACTION_BITS, STEP_BITS, STATE_BITS = 20, 12, 15
+"""Fractional bits of a layer's products: of a gate, and of an output that is clamped at 0 in steps of its scale; of its units'
+state."""
+
+
+def places_of(node: Node) -> dict[str, range | int]:
+    """Return the places of the operands of a GRU or RNN: weights and biases of the input, then of the hidden state, by gates."""
+    gates = len(GRU_GATES) if node.op == "gru" else 1
+    ends = [1 + gates * part for part in range(5)]
+    names = ("input_weights", "hidden_weights", "input_biases", "hidden_biases")
+    found: dict[str, range | int] = {name: range(*ends[place : place + 2]) for place, name in enumerate(names)}
+    return found | {"hidden": ends[-1], "cell": ends[-1] + 1}
+
+
+def places(node: Node, name: str) -> range:
+    """Return the places of a layer's operands of one kind."""
+    found = places_of(node)[name]
+    assert isinstance(found, range)
+    return found
+
+
+def state_places(node: Node) -> tuple[int, int]:
+    """Return the places of the hidden state and of the units' state."""
+    if node.op == "unidirectional_sequence_lstm":
+        return HIDDEN, CELL
+    found = places_of(node)
+    hidden, cell = found["hidden"], found["cell"]
+    assert isinstance(hidden, int) and isinstance(cell, int)
+    return hidden, cell
+
+
+def product_factors(graph: Graph, node: Node) -> list[tuple[float, float]]:
+    """Return for each gate the factors of its input's and its hidden state's products, in double."""
+    hidden, _ = state_places(node)
+    quant = graph[node.outputs[0]].quant
+    assert quant is not None
+    unit = quant.scale * 2.0**-STEP_BITS if node.attrs.get("activation") == "RELU" else 2.0**-FRACTION_BITS
+    pairs = zip(places(node, "input_weights"), places(node, "hidden_weights"), strict=True)
+    vectors = float(_scale(graph, node, 0)), float(_scale(graph, node, hidden))
+    return [
+        (float(_scale(graph, node, one)) * vectors[0] / unit, float(_scale(graph, node, other)) * vectors[1] / unit)
+        for one, other in pairs
+    ]
+
+
+def state_factor(graph: Graph, node: Node) -> float:
+    """Return the factor from the units' state to the output."""
+    quant = graph[node.outputs[0]].quant
+    assert quant is not None
+    return 2.0**-STATE_BITS / quant.scale
+
+
+def units_of(graph: Graph, node: Node) -> tuple[int, int]:
+    """Return the units and the outputs of a recurrent layer."""
+    lstm = node.op == "unidirectional_sequence_lstm"
+    place = FIRST_HIDDEN_WEIGHTS + 3 if lstm else places(node, "hidden_weights")[0]
+    units, outputs = graph.given(node, place).shape
+    return units, outputs
+
+
+def _gated_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    sequences, (cells, outputs) = steps_and_sequences(graph, node)[1], units_of(graph, node)
+    shapes = ((*graph.given(node, 0).shape[:2], outputs), (sequences, outputs), (sequences, cells))
+    return shapes[: len(node.outputs)]
+
+
+def _gated_operands(graph: Graph, node: Node) -> str | None:
+    reason = int8_reason(graph.given(node, 0), "input") or int8_reason(graph[node.outputs[0]], "output")
+    if reason is not None:
+        return reason
+    inputs, (cells, outputs) = graph.given(node, 0).shape[-1], units_of(graph, node)
+    for kind, columns in (("input_weights", inputs), ("hidden_weights", outputs)):
+        for place in places(node, kind):
+            weights = graph.given(node, place)
+            if weights.data is None or weights.dtype is not DType.INT8 or not _is_symmetric(weights):
+                return (
+                    f"its weights '{weights.name}' must be constant int8, quantized per tensor with a zero point of 0"
+                )
+            if weights.shape != (cells, columns):
+                return f"its weights '{weights.name}' have shape {list(weights.shape)}; it must be {[cells, columns]}"
+    if graph.given(node, state_places(node)[0]).quant != graph[node.outputs[0]].quant:
+        return "its hidden state and its output are quantized in different ways"
+    return None
+
+
+def _gated_factors(graph: Graph, node: Node) -> list[float]:
+    return [factor for pair in product_factors(graph, node) for factor in pair] + [state_factor(graph, node)]
+
+
+def _gated(name: str, gates: tuple[str, ...], doc: str) -> Op:
+    def each(kind: str) -> tuple[Operand, ...]:
+        return tuple(_value(f"{kind} of the {gate} gate", False) for gate in gates)
+
+    return Op(
+        name,
+        operands=(
+            INPUT,
+            *(operand for kind in ("input weights", "hidden weights", "bias", "hidden bias") for operand in each(kind)),
+            Operand(Role.STATE, "hidden state"),
+            Operand(Role.STATE, "units' state"),
+        ),
+        shape=_gated_shape,
+        kernels=("recurrent_s8",),
+        attributes=(Attribute("time_major", "timeMajor", False),),
+        activations=0,
+        in_litert=False,
+        several_outputs=True,
+        limits=(
+            rank(0, 3, 3),
+            limit("constant int8 weights with one scale each", _gated_operands),
+            rescales(_gated_factors),
+        ),
+        doc=doc,
+    )
+
+
+GRU = _gated("gru", GRU_GATES, "PyTorch's GRU over a sequence, with one rounding for each gate and an int16 state.")
+RNN = _gated("rnn", ("only",), "PyTorch's RNN over a sequence, with tanh or with ReLU, and one rounding for each step.")
+
+OPS = (UNIDIRECTIONAL_SEQUENCE_LSTM, GRU, RNN)

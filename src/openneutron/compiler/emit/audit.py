@@ -251,7 +251,7 @@ def _new(storage: Storage) -> str:
 
 
 def _is_updated(storage: Storage, schedule: Schedule, storages: Storages) -> bool:
-    return any(storages.of[call.views["output"].tensor] == storage.name for call in schedule.calls)
+    return any(storages.of[call.views[name].tensor] == storage.name for call in schedule.calls for name in call.results)
 
 
 def _unrolled(code: tuple[Record, ...]) -> Iterator[tuple[int, Record]]:

@@ -68,13 +68,12 @@ def in_order(storages: Storages, calls: Sequence[KernelCall | None]) -> bool:
             storage = storages.of[view.tensor]
             if name != "output" and storage in written:
                 return False
-        if call is None:
-            continue
-        storage = storages.of[call.views["output"].tensor]
-        if storages.storages[storage].state is not None:
-            written.add(storage)
-            if not _reads_in_place(call, storage, storages):
-                return False
+        for name in call.results if call else ():
+            storage = storages.of[call.views[name].tensor]
+            if storages.storages[storage].state is not None:
+                written.add(storage)
+                if name == "output" and not _reads_in_place(call, storage, storages):
+                    return False
     return True
 
 

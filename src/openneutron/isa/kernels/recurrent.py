@@ -24,8 +24,7 @@ _SEQUENCE = (
         "hidden",
         "int8; a row for each sequence, one column: the hidden state before the first step and after the last one",
     ),
-)
-_STEPS = (
+    state("cell", "int16; a row for each sequence: the units' state before the first step and after the last one", 2),
     signed("work", "multiply-accumulates of a step for each output channel, rounded up, over 4"),
     signed("inputs", "channels of the input"),
     signed("cells", "units of the layer"),
@@ -55,11 +54,7 @@ KERNELS = (
         "Gates: input, forget, cell, output; the first one is absent with `cifg`.",
         (
             *_SEQUENCE,
-            state(
-                "cell", "int16; a row for each sequence: the cell state before the first step and after the last one", 2
-            ),
             state("gates", "int16; scratch, 4 for each unit side by side", 2),
-            *_STEPS,
             signed("cifg", "1: the input gate is 1 less the forget gate"),
             signed("cell_shift", "the cell state's scale is 2 to this power, -15 to -9"),
             signed("cell_clip", "the largest magnitude of a cell, stored; 0: any"),
@@ -91,5 +86,25 @@ KERNELS = (
             ("projection", Packing.WEIGHT_BLOCKS),
             ("projection_requant", Packing.REQUANTIZATION),
         ),
+    ),
+    Row(
+        "recurrent_s8",
+        "A recurrent layer of int8 over all steps of a sequence, with one rounding for each gate. The rows of each gate fill whole "
+        "blocks of 8. Gates of a GRU: reset, update, new; its units' state is the hidden state with 15 fractional bits.",
+        (
+            *_SEQUENCE,
+            signed("kind", "0: GRU; 1: one gate with tanh; 2: one gate that is clamped at 0"),
+            signed("output_multiplier", "of a number with 15 fractional bits, to the output; kinds 0 and 1"),
+            signed("output_shift", "positive shifts left"),
+            signed("output_zero_point", "added after it"),
+            *_PRODUCTS,
+        ),
+        37,
+        ("work",),
+        traits=Traits(
+            operands=_OPERANDS[:3],
+            cost=Work(CostClass.RECURRENT, inputs="inputs", outputs="cells", steps=3),
+        ),
+        packings=_PACKINGS,
     ),
 )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from openneutron.compiler.select.calls import (
     whole,
 )
 from openneutron.ir import Graph, Node, Tensor
+from openneutron.isa.rows import LANES
 from openneutron.ops import recurrent as layer
 from openneutron.ops.rescaling import quantize_multiplier, quantize_multipliers
 
@@ -158,3 +160,55 @@ def _coefficients(graph: Graph, node: Node) -> npt.NDArray[np.int32]:
 def _row(graph: Graph, node: Node, place: int, *words: int) -> npt.NDArray[np.int32]:
     data = np.asarray(graph.given(node, place).data, np.int32)
     return np.concatenate([np.array(words, np.int32), data])
+
+
+KINDS = {"gru": 0, "TANH": 1, "RELU": 2}
+"""The kind of recurrent_s8 by the operator, or by the function of an RNN."""
+
+
+@selects("gru", "rnn")
+def gated(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select recurrent_s8 for all steps of all sequences, behind copies of states that are not 0."""
+    output, hidden, cell = (graph[name] for name in node.outputs)
+    _, sequences = layer.steps_and_sequences(graph, node)
+    zero = quant_of(output).zero_point
+    places = layer.state_places(node)
+    starts, copies = initial_states(graph, node, ((places[0], hidden.name, zero), (places[1], cell.name, 0)))
+    cells, inputs = layer.units_of(graph, node)[0], graph.given(node, 0).shape[-1]
+    multiplier, shift = quantize_multiplier(layer.state_factor(graph, node))
+    params = {
+        "work": inputs + cells,
+        "inputs": inputs,
+        "cells": cells,
+        "outputs": cells,
+        "backwards": int(node.attrs.get("backwards", False)),
+        "starts": int(starts),
+        "first_hidden": zero,
+        "kind": KINDS[node.attrs.get("activation", node.op)],
+        "output_multiplier": multiplier,
+        "output_shift": shift,
+        "output_zero_point": zero,
+    }
+    views = {
+        "input": sequence_view(graph.given(node, 0), node["time_major"]),
+        "output": sequence_view(output, node["time_major"]),
+        "hidden": state_view(hidden, sequences),
+        "cell": state_view(cell, sequences),
+    }
+    factors = layer.product_factors(graph, node)
+    constants: dict[str, Constant] = {}
+    for side, vector in (("input", graph.given(node, 0)), ("hidden", output)):
+        weights = [
+            _whole_blocks(np.asarray(graph.given(node, at).data)) for at in layer.places(node, f"{side}_weights")
+        ]
+        biases = [_whole_blocks(np.asarray(graph.given(node, at).data)) for at in layer.places(node, f"{side}_biases")]
+        matrix = np.concatenate(weights)[:, None, None, :]
+        own = [pair[side == "hidden"] for pair in factors]
+        constants[f"{side}_weights"] = matrix
+        constants[f"{side}_requant"] = matrix_table(matrix, np.concatenate(biases), quant_of(vector).zero_point, own)
+    return [*copies, KernelCall("recurrent_s8", node.name, views, params, constants)]
+
+
+def _whole_blocks(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the array with rows of zeros behind it that fill the last block of rows."""
+    return np.pad(data, [(0, -data.shape[0] % LANES), *[(0, 0)] * (data.ndim - 1)])

@@ -103,7 +103,8 @@ def _directed(x: Tensor, batch_first: bool, backwards: bool, layer: object) -> T
     assert callable(layer)
     found = layer(x.flip(axis)).flip(axis) if backwards else layer(x)
     assert isinstance(found, Tensor)
-    return found
+    # Delegates pass results without gaps in the order of their axes.
+    return found.contiguous()
 
 
 for _name, _function in (("lstm", _lstm), ("gru", _gru), ("rnn", _rnn)):

@@ -10,7 +10,7 @@ import numpy as np
 from torch.fx import Node
 
 from openneutron.ir import QuantParams, per_tensor
-from openneutron.ops.recurrent import GATE_SCALE, HIGHEST_CELL_BITS
+from openneutron.ops.recurrent import GATE_SCALE, HIGHEST_CELL_BITS, STATE_BITS
 from openneutron.pytorch.graph.program import Reject, arguments_of, shape_of
 from openneutron.pytorch.operators.convolution.lower import bias_of
 from openneutron.pytorch.operators.recurrent import layers
@@ -66,3 +66,36 @@ def lstm(node: Node, context: Context) -> Value | Reject:
         backwards=given["backwards"],
     )
     return plain(name, shape)
+
+
+def _gated(op: str, node: Node, context: Context, hidden_biases: Any, **attrs: Any) -> Value:
+    given, shape = arguments_of(node), shape_of(node)
+    quant = context.result_quant(node)
+    source = context.arranged(context.value(given["x"]), (0, 1, 2))
+    of_input, of_hidden = _constants(context, given["input_weights"]), _constants(context, given["hidden_weights"])
+    units, time_axis = shape[-1], 1 if given["batch_first"] else 0
+    sequences = shape[1 - time_axis]
+    zero = np.full((sequences, units), quant.zero_point, np.int8)
+    hidden = context.add_constant(f"{node.name}_hidden", zero, quant)
+    empty = np.zeros((sequences, units), np.int16)
+    cell = context.add_constant(f"{node.name}_cell", empty, per_tensor(2.0**-STATE_BITS, 0))
+    nothing = [None] * len(of_input)
+    added = [
+        bias_of(context, bias, vector, of, units)
+        for vector, biases, weights in ((source, given["biases"], of_input), (hidden, hidden_biases, of_hidden))
+        for bias, of in zip(biases or nothing, weights, strict=True)
+    ]
+    operands = (source, *of_input, *of_hidden, *added, hidden, cell)
+    attrs |= {"time_major": not given["batch_first"], "backwards": given["backwards"]}
+    return plain(context.emit(op, operands, shape, quant, node.name, **attrs), shape)
+
+
+@lowers(f"{layers.NAMESPACE}.gru.default", preserve=always, layout=Layout.OWN)
+def gru(node: Node, context: Context) -> Value | Reject:
+    return _gated("gru", node, context, arguments_of(node)["hidden_biases"])
+
+
+@lowers(f"{layers.NAMESPACE}.rnn.default", preserve=always, layout=Layout.OWN)
+def rnn(node: Node, context: Context) -> Value | Reject:
+    activation = "RELU" if arguments_of(node)["relu"] else "TANH"
+    return _gated("rnn", node, context, (), activation=activation)

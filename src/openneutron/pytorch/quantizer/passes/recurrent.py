@@ -41,7 +41,7 @@ class WholeLayers(NodePass):
 
     keep: Callable[[Node], bool] | None = None
 
-    targets = (_aten.lstm.input,)
+    targets = (_aten.lstm.input, _aten.gru.input, _aten.rnn_tanh.input, _aten.rnn_relu.input)
 
     def rewrite(self, module: GraphModule, node: Node) -> bool:
         if self.keep is not None and self.keep(node):
@@ -113,14 +113,36 @@ class _Call:
         hand_over(self.module, self.node, results)
 
     def _direction(self, number: int, x: Node, direction: _Direction, batch_first: bool, backwards: bool) -> Node:
-        of_input = self._constants(f"{number}_w", direction.of_input.chunk(4))
-        of_hidden = self._constants(f"{number}_r", direction.of_hidden.chunk(4))
-        biases = direction.biases
-        added = [] if biases is None else self._constants(f"{number}_b", (biases[0] + biases[1]).chunk(4))
-        projection = None
-        if direction.projection is not None:
-            (projection,) = self._constants(f"{number}_p", [direction.projection])
-        return self._add(_own.lstm.default, x, of_input, of_hidden, added, projection, batch_first, backwards)
+        kind = str(self.node.target).split(".")[1]
+        gates = {"lstm": 4, "gru": 3}.get(kind, 1)
+        of_input = self._constants(f"{number}_w", direction.of_input.chunk(gates))
+        of_hidden = self._constants(f"{number}_r", direction.of_hidden.chunk(gates))
+        added, hidden_added = self._biases(f"{number}_b", direction, kind, gates)
+        operands: list[object] = [x, of_input, of_hidden, added]
+        if kind == "lstm":
+            projected = direction.projection
+            operands.append(None if projected is None else self._constants(f"{number}_p", [projected])[0])
+            target = _own.lstm.default
+        elif kind == "gru":
+            operands.append(hidden_added)
+            target = _own.gru.default
+        else:
+            operands.append(kind == "rnn_relu")
+            target = _own.rnn.default
+        return self._add(target, *operands, batch_first, backwards)
+
+    def _biases(self, stem: str, direction: _Direction, kind: str, gates: int) -> tuple[list[Node], list[Node]]:
+        """Return the biases of the input's products and of the hidden state's. These are 0 but for a GRU's last gate, which is
+        multiplied with them."""
+        if direction.biases is None:
+            return [], []
+        one, other = direction.biases
+        if kind != "gru":
+            return self._constants(stem, (one + other).chunk(gates)), []
+        alone = other.clone()
+        alone[: -one.numel() // gates] = 0
+        added, hidden = (one + other - alone).chunk(gates), alone.chunk(gates)
+        return self._constants(stem, added), self._constants(f"{stem}_hidden", hidden)
 
     def _last(self, outputs: Node, batch_first: bool, backwards: bool) -> Node:
         """Return the state after the last step as [1, sequence, unit]."""
