@@ -45,7 +45,7 @@ def table_of(
     between = rounded_away((values[1:] * inverse + entries) / half)
     entries = entries - rounded_away((between - middles) / half)
     last = rounded_away(transform(np.array([highest], real)) * inverse)
-    return np.clip(np.concatenate([entries, last]), _LOW, _HIGH).astype(np.int16)
+    return np.asarray(np.clip(np.concatenate([entries, last]), _LOW, _HIGH), np.int16)
 
 
 def _rsqrt(result: QuantParams) -> Transform:
