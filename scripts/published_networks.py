@@ -103,9 +103,9 @@ SEPARABLE = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 
 """Output channels and stride of MobileNetV1's blocks: table 1 of arXiv 1704.04861."""
 
 
-def mobilenet_v1() -> Graph:
-    """MobileNetV1 1.0 at 224x224, 1001 classes; 569 million multiply-accumulates."""
-    chain = Chain("mobilenet_v1", (1, 224, 224, 3)).conv(32, 3, 2)
+def mobilenet_v1(width: float = 1.0, extent: int = 224) -> Graph:
+    """MobileNetV1 with 1001 classes; 1.0 at 224x224 has 569 million multiply-accumulates."""
+    chain = Chain("mobilenet_v1", (1, extent, extent, 3)).conv(int(32 * width), 3, 2)
     for filters, stride in SEPARABLE:
-        chain.depthwise(stride).conv(filters, 1)
+        chain.depthwise(stride).conv(int(filters * width), 1)
     return chain.mean().fully_connected(1001).softmax().graph()

@@ -64,9 +64,9 @@ def test_random_batches_at_random_budgets(seed: int) -> None:
     assert cycles[-1] == unlimited.overlapped_cycles
 
 
-def images(batches: int) -> Graph:
+def images(batches: int, channels: int = 3) -> Graph:
     b = random_graphs.Builder(3)
-    value: Tensor = b.input((batches, 16, 12, 3))
+    value: Tensor = b.input((batches, 16, 12, channels))
     for filters, kernel in ((16, 3), (16, 3), (4, 1)):
         value = convolution(b, value, filters, (kernel, kernel))
     return b.graph([b.node("mean", [value, b.integers(1, 2)], b.new((batches, 4)), keep_dims=False)])
@@ -83,7 +83,7 @@ def test_several_batches_take_what_one_takes_beside_inputs_and_outputs(batches: 
 
 
 def test_batches_stay_together_where_memory_allows() -> None:
-    graph = images(4)
+    graph = images(4, 8)
     whole = compile_graph(graph, oracle.TARGET)
     assert len(whole.schedule.calls) == 4 and all(isinstance(step, Whole) for step in whole.schedule.steps)
     less = compile_graph(graph, oracle.TARGET, CompileOptions(sram_budget=whole.report.sram_bytes - 1))

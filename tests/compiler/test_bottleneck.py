@@ -26,22 +26,25 @@ def test_reasons_stand_with_the_largest_loss_first() -> None:
         call for call in compile_graph(mobilenet_v1(), TARGET).report.operators if call.kernel == "depthwise_conv_2d_s8"
     )
     (pointwise,) = compile_graph(Chain("pointwise", (1, 128, 128, 3)).conv(16, 1).graph(), TARGET).report.operators
-    assert (pointwise.bottleneck, pointwise.idle) == ("compute", "3 input channels fill 38% of the multipliers")
+    assert (pointwise.bottleneck, pointwise.idle) == (
+        "compute",
+        "3 input channels fill 38% of the multipliers; multipliers wait for their operands",
+    )
     assert depthwise.bottleneck == "compute"
-    assert depthwise.idle == "a depthwise convolution uses 1 multiplier of 8 in each pipeline"
+    assert depthwise.idle == "a depthwise convolution uses 2 multipliers of 8 in each pipeline"
     small = Chain("small", (1, 4, 4, 3)).conv(9, 3)
     (call,) = compile_graph(small.graph(), TARGET).report.operators
     assert call.bottleneck == "issue"
     assert call.idle == (
         "issuing it takes longer than computing; 3 input channels fill 38% of the multipliers; "
-        "9 output channels fill 56% of the pipelines"
+        "multipliers wait for their operands; 9 output channels fill 56% of the pipelines"
     )
 
 
 def test_a_latency_has_its_band() -> None:
-    """A millisecond, between 28 % more than what is measured and 28 % less."""
+    """A millisecond, between 16 % more than what is measured and 16 % less."""
     low, high = TARGET.band(324_000)
-    assert (round(1.28 * low, 9), round(0.72 * high, 9)) == (1.0, 1.0)
+    assert (round(1.16 * low, 9), round(0.84 * high, 9)) == (1.0, 1.0)
 
 
 def _check_losses(compiled: Compiled) -> int:
@@ -79,18 +82,21 @@ def test_stripes_and_merged_columns_are_named() -> None:
     graph = Chain("stripes", (1, 96, 96, 3)).conv(8, 3, 2).conv(8, 3).graph()
     middle, right, _ = compile_graph(graph, TARGET).report.operators
     assert middle.idle == (
-        "9 inputs (3 columns of 3 channels) fill 56% of the multipliers; issuing it takes a good part of its time"
+        "9 inputs (3 columns of 3 channels) fill 56% of the multipliers; multipliers wait for their operands"
     )
-    assert right.idle == "issuing it takes longer than computing; 3 input channels fill 38% of the multipliers"
+    right_causes = "issuing it takes longer than computing; 3 input channels fill 38% of the multipliers"
+    assert right.idle == f"{right_causes}; multipliers wait for their operands"
     first, _ = compile_graph(graph, TARGET, CompileOptions(sram_budget=28 * 1024)).report.operators
     assert first.stripes > 1
-    assert first.idle == "issuing its stripes takes longer than computing; 3 input channels fill 38% of the multipliers"
+    causes = "issuing its stripes takes longer than computing; 3 input channels fill 38% of the multipliers"
+    assert first.idle == f"{causes}; multipliers wait for their operands"
 
 
 def test_computing_rows_twice_is_a_cause() -> None:
     (call,) = compile_graph(Chain("one", (1, 32, 32, 8)).conv(8, 3).graph(), TARGET).schedule.calls
     cost = call_cost(call, TARGET)
     twice = losses(call, replace(cost, compute_cycles=2 * cost.compute_cycles), TARGET)
-    assert [(loss.share, loss.cause) for loss in twice if loss.share < 0.7] == [
-        (0.5, "some of it is computed more than once")
+    assert [(round(loss.share, 2), loss.cause) for loss in twice if loss.share < 0.7] == [
+        (0.5, "some of it is computed more than once"),
+        (0.45, "multipliers wait for their operands"),
     ]

@@ -154,6 +154,11 @@ class Host:
 
     core: str
     clock: Number = field(metadata=number("clock", "MHz", 1))
+    operator_cycles: Number = field(metadata=number("cycles of the host for each operator on it", "cycles"))
+    softmax_cycles: Number = field(metadata=number("cycles of the host for each value of a SOFTMAX", "cycles/element"))
+    conversion_cycles: Number = field(
+        metadata=number("cycles of the host for each value of a QUANTIZE or DEQUANTIZE", "cycles/element")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,10 @@ class Costs:
     """Constants of the cost model (compiler/cost/cycles.py)."""
 
     issue_cycles: Number = field(metadata=number("the host core's cycles for each kernel call", "cycles"))
+    fill_cycles: Number = field(
+        metadata=number("cycles in which a pipeline fills, at each tap of a convolution's window", "cycles")
+    )
+    depthwise_macs: Number = field(metadata=count("multipliers of a pipeline that work in a depthwise convolution"))
     elementwise_bytes: Number = field(
         metadata=number("bytes of output of kernels that only move or rescale values", "bytes/cycle", 1, is_whole=True)
     )
@@ -185,6 +194,10 @@ FAMILIES = (NEUTRON_C, NEUTRON_S)
 GENERATIONS = ("N1", "N3")
 
 
+def _serves_constants(memory: Memory) -> bool:
+    return CONSTANTS in memory.holds.value and NPU in memory.readers.value
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A chip with a Neutron NPU.
@@ -205,7 +218,8 @@ class Target:
     limits: tuple[tuple[str, Number], ...] = ()
 
     # Facts of the fields above that the stages of the compiler ask for often; cycles are those of ``clock``, ``sram`` is the size of
-    # the memory that holds activations, ``copy_engine`` copies constants there.
+    # the memory that holds activations, ``copy_engine`` copies constants there, ``constants_memory`` is where the NPU
+    # reads constants that are not copied.
     subsystem: bool = field(init=False, repr=False, compare=False)
     units: int = field(init=False, repr=False, compare=False)
     pipelines: int = field(init=False, repr=False, compare=False)
@@ -214,10 +228,12 @@ class Target:
     arena_memory: Memory = field(init=False, repr=False, compare=False)
     sram: Number = field(init=False, repr=False, compare=False)
     copy_engine: CopyEngine = field(init=False, repr=False, compare=False)
+    constants_memory: Memory = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         arena = next(memory for memory in self.memories if ACTIVATIONS in memory.holds.value)
         engine = next(engine for engine in self.copy_engines if engine.destination == arena.name)
+        outside = [memory for memory in self.memories if memory is not arena]
         derived = {
             "subsystem": self.family == NEUTRON_S,
             "units": int(self.npu.units.value),
@@ -227,6 +243,7 @@ class Target:
             "arena_memory": arena,
             "sram": arena.size,
             "copy_engine": engine,
+            "constants_memory": next(filter(_serves_constants, outside), arena),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -239,11 +256,7 @@ class Target:
     @property
     def reads_constants_in_place(self) -> bool:
         """Return whether the NPU reads a memory of constants other than the one that holds activations."""
-        return any(
-            CONSTANTS in memory.holds.value and NPU in memory.readers.value
-            for memory in self.memories
-            if memory is not self.arena_memory
-        )
+        return self.constants_memory is not self.arena_memory
 
     @property
     def obstacle(self) -> str | None:

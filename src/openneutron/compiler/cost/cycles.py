@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Modelled cycles of kernel calls and copies, the bottleneck of a call, and the reasons why multipliers idle in it.
 
-Compute cycles follow from the shapes and the pipelines (facts: 8 pipelines of 8 multiply-accumulates share one operand
-vector); what the host spends on each call, memory rates and the softmax come from the target's constants. docs/targets.md
-states how well this fits what is published.
+Compute cycles follow from the shapes, the pipelines and the multipliers; the dispatch, the fill of the pipelines, memory rates and the
+softmax are the target's constants. docs/targets.md states how well the model fits published latencies.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ class Cost:
     """A call's cycles, multiply-accumulates, and the object of the pipelines' work.
 
     Of a call that multiplies, ``inputs`` are the products that the multipliers of a pipeline share out, 0 where one of them works
-    alone, and ``outputs`` the objects that the pipelines share out.
+    alone, and ``outputs`` the objects that the pipelines share out. In ``stall_cycles`` of the ``compute_cycles`` its multipliers wait
+    for operands.
     """
 
     compute_cycles: int
@@ -31,6 +31,7 @@ class Cost:
     inputs: int = 0
     outputs: int = 0
     issue_cycles: int = 0
+    stall_cycles: int = 0
 
     @property
     def cycles(self) -> int:
@@ -53,22 +54,43 @@ def _groups_of_columns(rows: int, cols: int, target: Target) -> int:
     return _groups_of(rows, target.pipelines) if cols == 1 else rows * _groups_of(cols, target.pipelines)
 
 
-def _passes(call: KernelCall) -> int:
-    """Return the passes of the 8-bit multipliers that a product takes: one for each byte of an activation.
-
-    An assumption: no publication states the cost of 16 bits. A product of int16 with int8 then takes 2 cycles, one of two int16 4.
-    """
-    return math.prod(call.views[operand.name].element_bytes for operand in call.traits.operands)
-
-
 def _product_of(call: KernelCall, names: Sequence[str]) -> int:
     return math.prod(call.params[name] for name in names)
+
+
+def _passes(call: KernelCall, target: Target) -> int:
+    """Return the cycles of a product: the target's passes for each operand of 16 bits."""
+    wide = sum(call.views[operand.name].element_bytes > 1 for operand in call.traits.operands)
+    return math.ceil(target.npu.int16_passes.value) ** wide
+
+
+def _dot_cycles(call: KernelCall, target: Target, taps: int, inputs: int) -> tuple[int, int]:
+    """Return the cycles of one dot product of so many taps and inputs, and those of them in which the pipeline fills.
+
+    At each tap the pipeline begins at another address. The fill is a whole number for each dot product, so that the cycles of rows add
+    up to those of the whole.
+    """
+    fill = int(taps * target.costs.fill_cycles.value + 0.5)
+    return taps * _groups_of(inputs, target.macs) * _passes(call, target) + fill, fill
+
+
+def _with_constants(call: KernelCall, target: Target, cost: Cost) -> Cost:
+    """Return the cost of a call with a single position of output: it takes at least the time of reading its constants once.
+
+    With several positions the accumulators reuse what was read.
+    """
+    if math.prod(call.views["output"].extents[1:3]) > 1:
+        return cost
+    reading = math.ceil(sum(call.packed_bytes().values()) / target.constants_memory.bandwidth.value)
+    more = max(0, reading - cost.compute_cycles)
+    return replace(cost, compute_cycles=cost.compute_cycles + more, stall_cycles=cost.stall_cycles + more)
 
 
 def _products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     batches, every_row, cols, channels = call.views["output"].extents
     inputs, outputs = call.params[work.inputs], call.params[work.outputs]
-    dots = batches * _passes(call) * _product_of(call, work.taps) * _groups_of(inputs, target.macs)
+    one_dot, fill = _dot_cycles(call, target, _product_of(call, work.taps), inputs)
+    dots = batches * one_dot
     by_channels = cols * (channels // outputs) * _groups_of(outputs, target.pipelines)
 
     def on_pipelines(rows: int) -> tuple[int, bool]:
@@ -81,26 +103,35 @@ def _products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
         # A stripe of few rows takes at least its share of the whole, where they fill the pipelines.
         cycles = max(cycles, -(-on_pipelines(every_row)[0] * rows // every_row))
     macs = batches * rows * cols * channels * _product_of(call, work.taps) * inputs
+    stall = cycles * fill // one_dot
     if is_by_channels:
-        return Cost(cycles, macs, CHANNELS, inputs, outputs)
-    # Rows of one column take the place of columns.
-    return Cost(cycles, macs, COLUMNS, inputs, every_row if cols == 1 else cols)
+        cost = Cost(cycles, macs, CHANNELS, inputs, outputs, stall_cycles=stall)
+    else:
+        # Rows of one column take the place of columns.
+        cost = Cost(cycles, macs, COLUMNS, inputs, every_row if cols == 1 else cols, stall_cycles=stall)
+    return _with_constants(call, target, cost)
 
 
 def _channel_products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
-    # All pipelines share one operand vector, so of a pipeline's multipliers one is of use here (assumed).
+    # All pipelines share one operand vector, so few of a pipeline's multipliers are of use here.
     batches, _, cols, channels = call.views["output"].extents
-    points = batches * rows * cols * _product_of(call, work.taps)
-    cycles = points * _passes(call) * _groups_of(channels, target.pipelines)
-    return Cost(cycles, points * channels, CHANNELS, outputs=channels)
+    points, taps = batches * rows * cols, _product_of(call, work.taps)
+    steps = _groups_of(taps, _depthwise_macs(target)) * _passes(call, target)
+    cycles = points * steps * _groups_of(channels, target.pipelines)
+    return Cost(cycles, points * taps * channels, CHANNELS, outputs=channels)
+
+
+def _depthwise_macs(target: Target) -> int:
+    return min(int(target.costs.depthwise_macs.value), target.macs)
 
 
 def _matrix_products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     batches, _, _, channels = call.views["output"].extents
     depth = call.params[work.inputs]
-    dots = batches * _passes(call) * rows * _groups_of(depth, target.macs)
-    cycles = dots * _groups_of(channels, target.pipelines)
-    return Cost(cycles, batches * rows * depth * channels, CHANNELS, depth, channels)
+    one_dot, fill = _dot_cycles(call, target, 1, depth)
+    dots = batches * rows * _groups_of(channels, target.pipelines)
+    macs = batches * rows * depth * channels
+    return Cost(dots * one_dot, macs, CHANNELS, depth, channels, stall_cycles=dots * fill)
 
 
 def _per_output(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
@@ -139,7 +170,6 @@ def _exponentials(call: KernelCall, _work: Work, target: Target, rows: int) -> C
 def _recurrent(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     # A step waits for the one before it, so that its units are all that the pipelines share out. The functions of a gate are
     # polynomials and Newton steps of 16 bits, which all pipelines compute (assumed: as long as an exponential each).
-    assert target.costs is not None
     batches, _, steps, outputs = call.views["output"].extents
     inputs, units = call.params[work.inputs], call.params[work.outputs]
     gates = 1 if call.params.get("kind") else work.steps - call.params.get("cifg", 0)
@@ -230,10 +260,10 @@ def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> li
     """Return everything that keeps multipliers idle in a call that multiplies; the product of the shares is its utilisation.
 
     ``cost`` is that of all its ``stripes``. Causes are what the host takes to issue it, rows that are computed twice,
-    channels that do not fill a pipeline's multipliers, outputs that do not fill the pipelines, and the single multiplier
+    multipliers that wait, activations of 16 bits, channels that do not fill a pipeline's multipliers, outputs that do not fill the pipelines, and the few multipliers
     that a depthwise convolution uses.
     """
-    alone = call_cost(call, target)
+    alone, passes = call_cost(call, target), _passes(call, target)
     subject = "issuing it" if stripes == 1 else "issuing its stripes"
     longer = "longer than computing" if bottleneck(cost) == ISSUE else "a good part of its time"
     # Rows of one column are what the pipelines share out.
@@ -242,10 +272,15 @@ def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> li
     found = [
         Loss(cost.compute_cycles / cost.cycles, f"{subject} takes {longer}"),
         Loss(alone.compute_cycles / cost.compute_cycles, again),
+        Loss(1 - alone.stall_cycles / alone.compute_cycles, "multipliers wait for their operands"),
+        Loss(1 / passes, f"activations of 16 bits take {passes} cycles"),
     ]
     if not cost.inputs:
-        one = f"a depthwise convolution uses 1 multiplier of {target.macs} in each pipeline"
-        return [*found, Loss(1 / target.macs, one), _unfilled(cost.outputs, target.pipelines, "channels", "pipelines")]
+        used = _depthwise_macs(target)
+        few = f"a depthwise convolution uses {used} multiplier{'s' * (used > 1)} of {target.macs} in each pipeline"
+        taps = _product_of(call, call.traits.cost.taps)
+        share = taps / (_groups_of(taps, used) * target.macs)
+        return [*found, Loss(share, few), _unfilled(cost.outputs, target.pipelines, "channels", "pipelines")]
     return [
         *found,
         _unfilled(cost.inputs, target.macs, _inputs(call), "multipliers"),

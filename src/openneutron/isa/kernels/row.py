@@ -78,7 +78,7 @@ class CostClass(Enum):
 
     UNKNOWN = "all that is read and written, one element after the other; a part costs as much as the whole"
     PRODUCTS = "products of each tap and input; so many outputs share an operand vector"
-    CHANNEL_PRODUCTS = "products of each tap in one channel, so that a single multiplier of a pipeline works"
+    CHANNEL_PRODUCTS = "products of each tap in one channel, so that few multipliers of a pipeline work"
     MATRIX_PRODUCTS = "products of each input; output channels share an operand vector"
     PER_OUTPUT = "so many steps for each tap, with output channels on the pipelines"
     PER_INPUT = "a step for each input element, with channels on the pipelines"
