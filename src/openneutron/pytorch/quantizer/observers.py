@@ -33,6 +33,9 @@ LEAST_ACTIVATION_SCALE = 2.0**-16
 ExecuTorch's NXP quantizer uses 2**-12. With that, a tensor of values below 0.004 has only 16 steps; products with
 probabilities over 1024 values have such values."""
 
+LEAST_WIDE_SCALE = 2.0**-24
+"""``LEAST_ACTIVATION_SCALE`` for int16, which has 2**8 times as many steps."""
+
 LEAST_CHANNEL_RATIO = 2.0**-12
 """An output channel's weight scale is at least this part of the largest one.
 
@@ -153,6 +156,23 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
 
     def extra_repr(self) -> str:
         return f"min_val={float(self.min_val)}, max_val={float(self.max_val)}"
+
+
+class WholeRangeObserver(MinMaxObserver):
+    """Observes the smallest and the largest value of a float tensor: int16 has steps enough for all of them.
+
+    Values beyond ``LARGEST_SIGNAL``, infinite ones and those that are not numbers are left out.
+    """
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        x = x_orig.detach()
+        if x.numel() and x.is_floating_point():
+            low, high = (float(v) for v in torch.aminmax(x))
+            if not max(abs(low), abs(high)) <= LARGEST_SIGNAL:
+                x = x[x.abs() <= LARGEST_SIGNAL]
+            if x.numel():
+                super().forward(x)
+        return x_orig
 
 
 class LatestWeightObserver(MovingAveragePerChannelMinMaxObserver):

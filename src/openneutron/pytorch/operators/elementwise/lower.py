@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from openneutron.ir import QuantParams, per_tensor
+from openneutron.ir import DType, QuantParams, per_tensor
 from openneutron.ops import BY_NAME
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of
 from openneutron.pytorch.operators.rules.context import Context, broadcasting
@@ -57,7 +57,7 @@ def leaky_relu(node: Node, context: Context) -> Value | Reject:
 )
 def clamp(node: Node, context: Context) -> Value | Reject:
     quant, bounds = context.result_quant(node), clamp_bounds(node)
-    op = clamp_operator(bounds, quant)
+    op = clamp_operator(bounds, quant, context.results.dtype(node))
     if op is None:
         return Reject(
             f"it clamps to {bounds}, which is none of LiteRT's clamps", "ReLU, ReLU6, Hardtanh(-1, 1) and (0, 1) are."
@@ -136,7 +136,7 @@ def _along(op: str, rescaled: Rescaled) -> Callable[[Node, Context], Value | Rej
             order = (*(other for other in order if other != axis), axis)
         stored = tuple(data.shape[other] for other in order)
         quant, source = context.result_quant(node), context.arranged(data, order)
-        if quant == usual:
+        if quant == usual or context.dtype(data) is DType.INT16:
             name = context.emit(op, (source,), stored, quant, node.name)
         else:
             name = rescaled(node, context, source, quant)
