@@ -54,7 +54,8 @@ enum {
     NEUTRON_KERNEL_gather_s8 = 26,
     NEUTRON_KERNEL_log_softmax_s8 = 34,
     NEUTRON_KERNEL_l2_normalization_s8 = 35,
-    NEUTRON_KERNEL_average_pool_2d_s8 = 63
+    NEUTRON_KERNEL_average_pool_2d_s8 = 63,
+    NEUTRON_KERNEL_add_s16 = 68
 };
 
 /* The microcode's first 32 words. */
@@ -389,6 +390,21 @@ typedef struct {
 
 /* Mean over a window, rounded half away from 0. */
 typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;
+
+/* Sum of two int16 tensors, each shifted left by 15 bits and rescaled to a common scale (LiteRT ADD and SUB). */
+typedef struct {
+    uint32_t input_a; /* int16; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int16; a pitch of 0 broadcasts */
+    uint32_t output; /* int16 */
+    int32_t a_multiplier; /* fixed point, 31 fractional bits */
+    int32_t a_shift; /* 0 or below: shifts right */
+    int32_t b_multiplier; /* fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted */
+    int32_t b_shift; /* 0 or below: shifts right */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits */
+    int32_t output_shift; /* positive shifts left */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronAddS16;
 
 /* Computes the operator's whole output. */
 typedef struct {

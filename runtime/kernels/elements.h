@@ -44,6 +44,10 @@ enum { NEUTRON_BLOCK = 1 };
 const NeutronBuffer *neutron_window_buffer(const NeutronProgramView *program, uint32_t index, bool writable,
                                            const NeutronWindowExtents *window);
 
+/* The same for elements of several bytes, all of which lie inside the buffer's base. */
+const NeutronBuffer *neutron_window_elements(const NeutronProgramView *program, uint32_t index, bool writable,
+                                             const NeutronWindowExtents *window, uint32_t element_bytes);
+
 /* Both operands and the output have all elements of the window. */
 bool neutron_two_operands_are_sound(const NeutronProgramView *program, uint32_t a, uint32_t b, uint32_t output,
                                     const NeutronWindowExtents *window);

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +37,11 @@ from tests.support.convolution_calls import (
     Window,
 )
 
-KERNELS = tuple(row.name.removesuffix("_s8") for row in rows.KERNELS if row.name not in convolution_calls.KERNELS)
-SOURCES = (*(RUNTIME / "kernels" / name / f"{name}_s8.c" for name in KERNELS), RUNTIME / "kernels" / "check.c")
+KERNELS = tuple(row.name for row in rows.KERNELS if row.name not in convolution_calls.KERNELS)
+SOURCES = (
+    *(RUNTIME / "kernels" / name.rsplit("_", 1)[0] / f"{name}.c" for name in KERNELS),
+    RUNTIME / "kernels" / "check.c",
+)
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "portable": ("-DNEUTRON_PORTABLE_ONLY",),
     "avx2": ("-DNEUTRON_WITHOUT_AVX512",),
@@ -58,15 +62,16 @@ def library(variant: str) -> ctypes.CDLL:
     subprocess.run(command, check=True)
     loaded = ctypes.CDLL(str(path))
     for name in KERNELS:
-        getattr(loaded, f"{name}_s8_check").restype = ctypes.c_bool
-        getattr(loaded, f"{name}_s8_run").restype = None
+        getattr(loaded, f"{name}_check").restype = ctypes.c_bool
+        getattr(loaded, f"{name}_run").restype = None
     return loaded
 
 
-def logical(view: View, tensor: Int8Array) -> Int8Array:
-    """The bytes that a view shows of a tensor, with the view's extents."""
+def logical(view: View, tensor: npt.NDArray[Any]) -> Int8Array:
+    """The bytes that a view shows of a tensor, with the view's extents and an axis of the bytes of an element."""
     flat = np.ascontiguousarray(tensor).reshape(-1).view(np.int8)[view.offset :]
-    return np.lib.stride_tricks.as_strided(flat, view.extents, view.pitches, writeable=False)
+    extents, pitches = (*view.extents, view.element_bytes), (*view.pitches, 1)
+    return np.lib.stride_tricks.as_strided(flat, extents, pitches, writeable=False)
 
 
 def needed(call: KernelCall, field: str, window: Ranges) -> Ranges:
@@ -98,7 +103,7 @@ def random_layout(view: View, held: Ranges, random: np.random.Generator) -> Layo
     kept_channels = held[3] if random.random() < 0.5 else (0, channels)
     counts = (view.extents[0], ring, kept_cols[1] - kept_cols[0], kept_channels[1] - kept_channels[0])
     order = (3, 2, 1, 0) if random.random() < 0.5 else tuple(int(axis) for axis in random.permutation(4))
-    pitches, pitch = [0, 0, 0, 0], 1
+    pitches, pitch = [0, 0, 0, 0], view.element_bytes
     for axis in order:
         if view.pitches[axis] == 0:
             continue  # broadcast
@@ -115,14 +120,16 @@ class Buffer:
     memory: npt.NDArray[np.uint8]
     part: Ranges
 
-    def offsets(self, extents: Sequence[int]) -> npt.NDArray[np.int64]:
+    def offsets(self, view: View) -> npt.NDArray[np.int64]:
+        """The places of a view's bytes in memory, with an axis of the bytes of an element."""
+        extents = view.extents
         batches, height, cols, channels = self.part
         all_offsets = self.layout.offsets(height[0], height[1], extents[0])[batches[0] : batches[1]]
         inner = (
             slice(c[0] - kept[0], c[1] - kept[0])
             for c, kept in ((cols, self.layout.cols), (channels, self.layout.channels))
         )
-        return all_offsets[(slice(None), slice(None), *inner)]
+        return all_offsets[(slice(None), slice(None), *inner)][..., None] + np.arange(view.element_bytes)
 
 
 def run_window(
@@ -134,14 +141,14 @@ def run_window(
     for field, view in call.views.items():
         part = window if field == "output" else needed(call, field, window)
         layout = random_layout(view, part, random)
-        memory = random.integers(0, 256, layout.size(view.extents[0]), np.uint8)
+        memory = random.integers(0, 256, layout.size(view.extents[0]) + view.element_bytes - 1, np.uint8)
         buffers[field] = Buffer(layout, memory, part)
         if field != "output":
             chosen = tuple(slice(*range_) for range_ in part)
-            memory[buffers[field].offsets(view.extents)] = inputs[field][chosen].view(np.uint8)
+            memory[buffers[field].offsets(view)] = inputs[field][chosen].view(np.uint8)
     before = buffers["output"].memory.copy()
     _call(variant, call, fields, buffers, window)
-    offsets = buffers["output"].offsets(call.views["output"].extents)
+    offsets = buffers["output"].offsets(call.views["output"])
     after = buffers["output"].memory
     untouched = np.ones(after.size, bool)
     untouched[offsets] = False

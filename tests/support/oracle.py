@@ -55,7 +55,7 @@ def simulated_outputs(compiled: Compiled, inputs: Sequence[np.ndarray]) -> list[
 
 
 def random_inputs(graph: Graph, seed: int | np.random.Generator) -> list[np.ndarray]:
-    """Full-range random int8 inputs, truth values, and indices that every gather of them can take."""
+    """Full-range random int8 and int16 inputs, truth values, and indices that every gather of them can take."""
     generator = np.random.default_rng(seed)
     return [_random_input(graph, name, generator) for name in graph.inputs]
 
@@ -64,6 +64,8 @@ def _random_input(graph: Graph, name: str, generator: np.random.Generator) -> np
     tensor = graph[name]
     if tensor.dtype is DType.INT8:
         return generator.integers(-128, 128, tensor.shape, np.int8)
+    if tensor.dtype is DType.INT16:
+        return generator.integers(-(2**15), 2**15, tensor.shape, np.int16)
     if tensor.dtype is DType.BOOL:
         return generator.integers(0, 2, tensor.shape).astype(bool)
     same = {name}
@@ -97,6 +99,11 @@ def assert_bit_exact(
 def activation(name: str, shape: Sequence[int], scale: float = 0.05, zero_point: int = 0) -> Tensor:
     """An int8 activation."""
     return Tensor(name, tuple(shape), DType.INT8, per_tensor(scale, zero_point))
+
+
+def wide_activation(name: str, shape: Sequence[int], scale: float = 1e-3) -> Tensor:
+    """An int16 activation."""
+    return Tensor(name, tuple(shape), DType.INT16, per_tensor(scale, 0))
 
 
 def graph_of(

@@ -176,7 +176,7 @@ def _nothing_to_do(result: CompiledFile) -> str:
     computed = {graph[name].dtype for node in graph.nodes for name in node.outputs}
     count = f"none of its {len(on_cpu)} operators" if len(on_cpu) > 1 else "its one operator does not"
     verb = " runs" if len(on_cpu) > 1 else " run"
-    if not computed & {DType.INT8, DType.UINT8}:
+    if not computed & {DType.INT8, DType.UINT8, DType.INT16}:
         kinds = " and ".join(sorted(str(dtype) for dtype in computed - {DType.OPAQUE})) or "other types"
         return (
             f"'{result.name}': {count}{verb} on the NPU: it computes in {kinds}; the NPU computes in int8. Quantize the model to int8, "

@@ -20,7 +20,7 @@ from openneutron.litert import LiteRTModel
 from openneutron.litert.read import read_model
 from openneutron.litert.write import CALLING, copied, cut, stored
 
-READ_BY_THE_NPU = (DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.BOOL)
+READ_BY_THE_NPU = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64, DType.BOOL)
 """The result types that are folded.
 
 Floats are not: the CPU reads them, and a folded DEQUANTIZE of 16-bit float weights would only make the file larger.

@@ -64,26 +64,49 @@ RSQRT_MOST = 2**11
 """LiteRT shifts its result right by 20 bits and by what this product has."""
 
 
-ADDED_SHIFT = 20
+ADDED_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
 """The number of bits by which LiteRT shifts both operands of ADD and SUB left (add.cc, sub.cc)."""
 
 
-def sum_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
+def sum_factor(a: QuantParams, b: QuantParams, result: QuantParams, dtype: DType) -> float:
     """Return the factor of the sum in LiteRT's ADD and SUB, in double; operands have twice the larger scale."""
-    return 2.0 * max(a.scale, b.scale) / (2.0**ADDED_SHIFT * result.scale)
+    return 2.0 * max(a.scale, b.scale) / (2.0 ** ADDED_SHIFTS[dtype] * result.scale)
 
 
 def _sum_scales(graph: Graph, node: Node) -> str | None:
     a, b, result = quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node)
-    if sum_factor(a, b, result) < 1:
+    dtype = graph[node.name].dtype
+    if sum_factor(a, b, result, dtype) < 1:
         return None
     return (
         f"its output has scale {result.scale:.6g}, an input {max(a.scale, b.scale):.6g}; "
-        "LiteRT demands an output scale above 1/2^19 of the larger input's"
+        f"LiteRT demands an output scale above 1/2^{ADDED_SHIFTS[dtype] - 1} of the larger input's"
     )
 
 
-_SUM_SCALES = limit("output scale above 1/2^19 of the larger input's", _sum_scales)
+_SUM_SCALES = limit("output scale above 1/2^19 of the larger input's (int16: 1/2^14)", _sum_scales)
+
+
+def _is_power_of_two(scale: float) -> bool:
+    """Return whether LiteRT takes the scale for a power of two (CheckedLog2 of kernel_util.cc)."""
+    exponent = math.log2(scale)
+    return abs(exponent - round(exponent)) < 1e-3
+
+
+def _general_scales(graph: Graph, node: Node) -> str | None:
+    if graph[node.name].dtype is not DType.INT16 or not node.attrs.get("pot_scale_int16", True):
+        return None
+    quants = quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node)
+    if not all(_is_power_of_two(quant.scale) for quant in quants):
+        return None
+    return (
+        "its scales are powers of two and its option pot_scale_int16 is true, for which LiteRT has another arithmetic"
+    )
+
+
+_POT_SCALE = Attribute("pot_scale_int16", "potScaleInt16", True)
+_GENERAL_SCALES = limit("int16: option pot_scale_int16 false, or a scale that is no power of two", _general_scales)
+_INT8_OR_INT16 = (DType.INT8, DType.INT16)
 
 
 def prelu_factors(data: QuantParams, slope: QuantParams, result: QuantParams) -> tuple[float, float]:
@@ -140,7 +163,7 @@ def _keeps_shape(graph: Graph, node: Node) -> str | None:
 
 def _two(
     name: str,
-    kernel: str,
+    kernels: str | tuple[str, ...],
     doc: str,
     limits: tuple[Limit, ...] = (),
     options: str = "",
@@ -148,16 +171,19 @@ def _two(
     fused: bool = True,
     version: int = 2,
     unsigned: bool = True,
+    attributes: tuple[Attribute, ...] = (),
 ) -> Op:
     if fused:
         limits = (fused_activation(), *limits)
+    kernels = (kernels,) if isinstance(kernels, str) else kernels
     return Op(
         name,
         operands=_TWO,
         shape=broadcast,
-        kernels=(kernel,),
+        kernels=kernels,
+        types=_INT8_OR_INT16 if len(kernels) > 1 else (DType.INT8,),
         options=options,
-        attributes=(ACTIVATION,) if fused else (),
+        attributes=(ACTIVATION, *attributes) if fused else attributes,
         quantization=quantization,
         limits=(broadcasts(6), *limits),
         version=version,
@@ -195,11 +221,12 @@ LOOKUP = Op(
 )
 
 _RESCALED = rescales(of_one(ratio_in_float))
+_SUMS = ("add_s8", "add_s16")
 
 OPS = (
     LOOKUP,
-    _two("add", "add_s8", "Sum, with broadcasting.", (_SUM_SCALES,)),
-    _two("sub", "add_s8", "Difference, with broadcasting.", (_SUM_SCALES,)),
+    _two("add", _SUMS, "Sum, with broadcasting.", (_GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
+    _two("sub", _SUMS, "Difference, with broadcasting.", (_GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
     _two("mul", "mul_s8", "Product, with broadcasting.", (rescales(of_two(product_in_float)),)),
     _extremum("maximum", "The larger of two, with broadcasting."),
     _extremum("minimum", "The smaller of two, with broadcasting."),

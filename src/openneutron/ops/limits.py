@@ -25,8 +25,14 @@ def limit(doc: str, rule: Callable[[Graph, Node], str | None]) -> Limit:
     return check
 
 
+ZERO_POINTS = {DType.INT8: (-128, 127), DType.UINT8: (0, 255), DType.INT16: (0, 0)}
+"""The lowest and the highest zero point of each type of stored activations; LiteRT has int16 without one."""
+
+
 def int8_reason(tensor: Tensor, what: str, types: Sequence[DType] = (DType.INT8,)) -> str | None:
     """Return the reason why this tensor is no int8 activation (or has none of these types), or None."""
+    if tensor.dtype is DType.INT16 and tensor.dtype not in types:
+        return f"{what} '{tensor.name}' is int16; this operator computes on {' or '.join(map(str, types))}"
     if tensor.dtype not in types:
         return f"{what} '{tensor.name}' is {tensor.dtype}; the NPU computes on int8. Quantize the model"
     if tensor.quant is None:
@@ -35,9 +41,9 @@ def int8_reason(tensor: Tensor, what: str, types: Sequence[DType] = (DType.INT8,
         return f"{what} '{tensor.name}' is quantized per channel; activations must be per tensor"
     if not 0 < tensor.quant.scale < math.inf:
         return f"{what} '{tensor.name}' has scale {tensor.quant.scale:g}; a scale is above 0 and finite"
-    lowest = -128 if tensor.dtype is DType.INT8 else 0
-    if not lowest <= tensor.quant.zero_point <= lowest + 255:
-        stated = f"{tensor.dtype} has {lowest} to {lowest + 255}"
+    lowest, highest = ZERO_POINTS[tensor.dtype]
+    if not lowest <= tensor.quant.zero_point <= highest:
+        stated = f"{tensor.dtype} has {lowest} to {highest}" if lowest < highest else f"{tensor.dtype} has 0 alone"
         return f"{what} '{tensor.name}' has zero point {tensor.quant.zero_point}; {stated}"
     return extent_reason(tensor, what)
 
@@ -64,8 +70,25 @@ def _each(doc: str, operands: Iterable[int], outputs: bool, reason: Callable[[Te
 
 def stored_at(operands: Iterable[int], types: Sequence[DType]) -> Limit:
     """The operands, and all outputs, have one of these types, per-tensor quantization and known extents."""
-    doc = "inputs and outputs int8, quantized per tensor, static shapes"
+    words = "int8 or int16" if DType.INT16 in types else "int8"
+    doc = f"inputs and outputs {words}, quantized per tensor, static shapes"
     return _each(doc, operands, True, lambda tensor, what: int8_reason(tensor, what, types))
+
+
+def alike(operands: Iterable[int]) -> Limit:
+    """The operands at these places, and all outputs, have one type."""
+    places = tuple(operands)
+
+    def rule(graph: Graph, node: Node) -> str | None:
+        inputs = [tensor for tensor in (graph.operand(node, index) for index in places) if tensor is not None]
+        tensors = [*inputs, *(graph[name] for name in node.outputs)]
+        other = next((tensor for tensor in tensors if tensor.dtype is not tensors[0].dtype), None)
+        if other is None:
+            return None
+        first = tensors[0]
+        return f"'{first.name}' is {first.dtype}, '{other.name}' is {other.dtype}; its inputs and output must have one type"
+
+    return limit("inputs and outputs of one type", rule)
 
 
 def unquantized_reason(tensor: Tensor, what: str, dtypes: Sequence[DType]) -> str | None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.ir import Graph, Node, QuantParams
+from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.limits import Limit, limit
 
 LARGEST_SHIFT = 30
@@ -302,6 +302,8 @@ def fused_activation() -> Limit:
 
 
 INT8_MIN, INT8_MAX = -128, 127
+STORED_BOUNDS = {DType.INT8: (INT8_MIN, INT8_MAX), DType.INT16: (-(2**15), 2**15 - 1)}
+"""The lowest and the highest stored value of each type of activations that kernels compute."""
 
 
 def activation_range(

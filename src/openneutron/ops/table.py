@@ -22,6 +22,7 @@ from openneutron.ir.graph import AttrValue
 from openneutron.ops.limits import (
     SHARED_QUANTIZATION,
     Limit,
+    alike,
     constant_at,
     fixed_output,
     int8_weight,
@@ -263,7 +264,9 @@ class Op:
     quantization: Quantization = Quantization.FREE
     fixed_output: tuple[float, int] | None = None
     types: tuple[DType, ...] = (DType.INT8,)
-    """The types of activations and outputs."""
+    """The types of activations and outputs; more than one are those of different nodes."""
+    converts: bool = False
+    """True where one node's activations and outputs may have several of ``types``."""
     movable: bool = False
     """True where activations and outputs may also have a type without a scale, which is moved as it is."""
     rescales_inputs: bool = False
@@ -295,6 +298,8 @@ class Op:
             yield movable_at(None if self.operands[activations[0]].repeated else activations[0])
         elif self.quantization is not Quantization.NONE:
             yield stored_at(activations, self.types)
+            if DType.INT16 in self.types and not self.converts:
+                yield alike(activations)
         if places[Role.CONDITION]:
             yield unquantized(places[Role.CONDITION], False, DType.BOOL)
         for index, operand in enumerate(self.operands):

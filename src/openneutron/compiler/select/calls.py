@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.ir import Graph, Node, QuantParams, Tensor
+from openneutron.ir import DType, Graph, Node, QuantParams, Tensor
 from openneutron.isa import rows
 from openneutron.isa.kernels.row import Packing, Traits
 from openneutron.isa.rows import LANES
@@ -259,8 +259,9 @@ class KernelCall:
             assert view.element_bytes == size, (
                 f"{self.kernel} '{self.name}': {name} has elements of {size} B, not {view}"
             )
-        low, high = self.params.get("clamp_min", -128), self.params.get("clamp_max", 127)
-        assert -128 <= low <= high <= 127, f"{self.kernel} '{self.name}': bounds {low} and {high}"
+        least, most = (-(2**15), 2**15 - 1) if row.element_bytes("output") == 2 else (-128, 127)
+        low, high = self.params.get("clamp_min", least), self.params.get("clamp_max", most)
+        assert least <= low <= high <= most, f"{self.kernel} '{self.name}': bounds {low} and {high}"
 
     def __str__(self) -> str:
         views = ", ".join(f"{name}={view}" for name, view in self.views.items())
@@ -314,6 +315,11 @@ class Storages:
     def __str__(self) -> str:
         """Return a line for each tensor in the storage of another one."""
         return "\n".join(f"%{tensor} is in %{name}" for tensor, name in self.of.items() if tensor != name)
+
+
+def kernel_of(stem: str, dtype: DType) -> str:
+    """Return the name of the kernel that computes results of this type: ``add_s8``, ``add_s16``."""
+    return f"{stem}_s{8 * dtype.size_bytes}"
 
 
 SelectRule = Callable[[Graph, Node], list[KernelCall]]

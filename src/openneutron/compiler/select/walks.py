@@ -34,6 +34,12 @@ def dense(tensor: Tensor) -> Walk:
     return Walk(tensor.name, row_major(shape_in_bytes(tensor)))
 
 
+def by_elements(tensor: Tensor) -> Walk:
+    """Return the whole tensor, element after element."""
+    size = tensor.dtype.size_bytes
+    return Walk(tensor.name, row_major(tensor.shape, size), element_bytes=size)
+
+
 def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[str, View]]:
     """Yield views that together walk the box once, each of at most four dimensions.
 

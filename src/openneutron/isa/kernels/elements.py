@@ -29,24 +29,24 @@ from openneutron.isa.kernels.row import (
 )
 
 
-def _of(*names: str) -> Traits:
+def of_elements(*names: str) -> Traits:
     """Return the traits of a function of one element of each operand."""
     operands = tuple(Operand(name, SameElement(in_place=True)) for name in names)
     return Traits(operands, Work(CostClass.MOVED), (), True)
 
 
 def _of_one(function: Function) -> Traits:
-    return replace(_of("input"), channels=Channels(True), function=function)
+    return replace(of_elements("input"), channels=Channels(True), function=function)
 
 
-def _rescaled(a: str = "fixed point, 31 fractional bits", b: str = "") -> tuple[Field, ...]:
+def rescaled(a: str = "fixed point, 31 fractional bits", b: str = "") -> tuple[Field, ...]:
     """The words that rescale both operands; ``b``: the meaning of b's multiplier where that is not a's."""
     right = "0 or below: shifts right"
     multipliers = signed("a_multiplier", a), signed("b_multiplier", b or a)
     return multipliers[0], signed("a_shift", right), multipliers[1], signed("b_shift", right)
 
 
-_OF_TWO = _of("input_a", "input_b")
+_OF_TWO = of_elements("input_a", "input_b")
 
 
 KERNELS = (
@@ -56,7 +56,7 @@ KERNELS = (
         (
             *OPERANDS_AND_OUTPUT,
             *ZERO_POINTS,
-            *_rescaled(b="fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted"),
+            *rescaled(b="fixed point, 31 fractional bits; where it is negative, b times its magnitude is subtracted"),
             *RESCALING,
             *OUTPUT_RANGE,
         ),
@@ -117,7 +117,7 @@ KERNELS = (
         (
             *OPERANDS_AND_OUTPUT,
             *ZERO_POINTS,
-            *_rescaled("fixed point, 31 fractional bits; with its shift at most 1/2"),
+            *rescaled("fixed point, 31 fractional bits; with its shift at most 1/2"),
             signed("output_multiplier", "fixed point, 31 fractional bits"),
             signed("output_shift", "0 or below: shifts right"),
             signed("output_zero_point", "added after requantization"),
@@ -133,7 +133,7 @@ KERNELS = (
             *OPERANDS,
             buffer("output", "bool, a byte each"),
             *ZERO_POINTS,
-            *_rescaled(),
+            *rescaled(),
             signed(
                 "relation",
                 "of a to b; 0: equal, 1: not equal, 2: less, 3: less or equal, 4: greater, 5: greater or equal",
@@ -154,6 +154,6 @@ KERNELS = (
             *OPERANDS_AND_OUTPUT,
         ),
         25,
-        traits=_of("condition", "input_a", "input_b"),
+        traits=of_elements("condition", "input_a", "input_b"),
     ),
 )

@@ -282,6 +282,11 @@ OPERANDS = (
     buffer("input_b", "int8; a pitch of 0 broadcasts"),
 )
 OPERANDS_AND_OUTPUT = (*OPERANDS, buffer("output", "int8"))
+WIDE_OPERANDS = (
+    buffer("input_a", "int16; a pitch of 0 broadcasts", 2),
+    buffer("input_b", "int16; a pitch of 0 broadcasts", 2),
+)
+WIDE_OPERANDS_AND_OUTPUT = (*WIDE_OPERANDS, buffer("output", "int16", 2))
 ZERO_POINTS = (signed("a_zero_point", "subtracted from a"), signed("b_zero_point", "subtracted from b"))
 RESCALING = (
     signed("output_multiplier", "fixed point, 31 fractional bits"),

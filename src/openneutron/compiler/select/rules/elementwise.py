@@ -5,29 +5,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.graph.partition import signed_quant
-from openneutron.compiler.select.calls import KernelCall, View, call_on_whole, dense_pitches, quant_of, selects
+from openneutron.compiler.select.calls import (
+    KernelCall,
+    View,
+    call_on_whole,
+    dense_pitches,
+    kernel_of,
+    quant_of,
+    selects,
+)
 from openneutron.compiler.select.tables import TABLES
-from openneutron.compiler.select.walks import Walk, boxes, dense, row_major
+from openneutron.compiler.select.walks import Walk, boxes, by_elements, row_major
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, per_tensor
 from openneutron.ops.choice import COMPARISONS, arg_axis
 from openneutron.ops.elementwise import prelu_factors, squared_difference_factor, sum_factor
-from openneutron.ops.rescaling import activation_range, product_in_float, quantize_multiplier
+from openneutron.ops.rescaling import STORED_BOUNDS, activation_range, product_in_float, quantize_multiplier
 
 
 @selects("add", "sub")
 def add(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select add_s8, with the multipliers of LiteRT's Prepare in add.cc: both operands at twice the larger scale."""
+    """Select add_s8 or add_s16, with the multipliers of LiteRT's Prepare in add.cc: both operands at twice the larger scale."""
     a, b, result = _quants(graph, node)
-    params = _common_scale(a, b, sum_factor(a, b, result))
+    dtype = graph[node.name].dtype
+    params = _common_scale(a, b, sum_factor(a, b, result, dtype)) | _clamp(node, result, dtype)
     if node.op == "sub":
         params["b_multiplier"] = -params["b_multiplier"]
-    params |= _zero_points(a, b, result) | _clamp(node, result)
-    return _calls("add_s8", graph, node, params)
+    if dtype is DType.INT8:
+        params |= _zero_points(a, b, result)
+    return _calls(kernel_of("add", dtype), graph, node, params)
 
 
 @selects("mul")
@@ -76,8 +87,9 @@ def _zero_points(a: QuantParams, b: QuantParams, result: QuantParams) -> dict[st
     return {"a_zero_point": a.zero_point, "b_zero_point": b.zero_point, "output_zero_point": result.zero_point}
 
 
-def _clamp(node: Node, result: QuantParams) -> dict[str, int]:
-    low, high = activation_range(node.attrs.get("activation", "NONE"), result.scale, result.zero_point)
+def _clamp(node: Node, result: QuantParams, dtype: DType = DType.INT8) -> dict[str, int]:
+    bounds = STORED_BOUNDS[dtype]
+    low, high = activation_range(node.attrs.get("activation", "NONE"), result.scale, result.zero_point, *bounds)
     return {"clamp_min": low, "clamp_max": high}
 
 
@@ -93,16 +105,17 @@ def views_of(graph: Graph, node: Node, fields: Sequence[str]) -> Iterator[Mappin
     """Yield views of the operands and the result that together go through the result once; operands are broadcast."""
     result = graph[node.name]
     walks = {field: broadcast(graph.given(node, place), result) for place, field in enumerate(fields)}
-    return boxes(result.shape, {**walks, "output": dense(result)})
+    return boxes(result.shape, {**walks, "output": by_elements(result)})
 
 
 def broadcast(tensor: Tensor, result: Tensor) -> Walk:
     """Return the tensor walked through the result's shape: again and again where it has one element and the result more."""
     missing = len(result.shape) - len(tensor.shape)
     extents = (1,) * missing + tensor.shape
-    pitches = (tensor.elements,) * missing + dense(tensor).pitches
+    walk = by_elements(tensor)
+    pitches = (tensor.elements * walk.element_bytes,) * missing + walk.pitches
     repeated = [0 if own == 1 < of else pitch for own, of, pitch in zip(extents, result.shape, pitches, strict=True)]
-    return Walk(tensor.name, tuple(repeated))
+    return replace(walk, pitches=tuple(repeated))
 
 
 @selects("lookup")

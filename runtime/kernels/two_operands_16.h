@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Kernels with two int16 operands: elements of two bytes at any address, pitches in bytes, no zero points. */
+#ifndef NEUTRON_TWO_OPERANDS_16_H
+#define NEUTRON_TWO_OPERANDS_16_H
+
+#include "elements_16.h"
+#include "two_operands.h"
+
+/* Both operands and the output have all elements of the window. */
+static inline bool neutron_two_operands_16_are_sound(const NeutronProgramView *program, uint32_t a, uint32_t b,
+                                                     uint32_t output, const NeutronWindowExtents *window) {
+    return neutron_window_elements(program, a, false, window, 2) != NULL &&
+           neutron_window_elements(program, b, false, window, 2) != NULL &&
+           neutron_window_elements(program, output, true, window, 2) != NULL;
+}
+
+/* `size` elements of both operands to the result. */
+typedef void (*NeutronTwoOperandBlock16)(const void *numbers, const int16_t *a, const int16_t *b, int16_t *out,
+                                         int32_t size);
+
+static NEUTRON_INLINE int32_t neutron_blocks_of_16(const void *numbers, const NeutronTwoOperandRow *row, int32_t c,
+                                                   int32_t done, NeutronTwoOperandBlock16 block, const int32_t size) {
+    const uint8_t *a_line = row->a + (ptrdiff_t)c * row->a_col_pitch;
+    const uint8_t *b_line = row->b + (ptrdiff_t)c * row->b_col_pitch;
+    uint8_t *out_line = row->out + (ptrdiff_t)c * row->out_col_pitch;
+    int16_t a[NEUTRON_BLOCK], b[NEUTRON_BLOCK], out[NEUTRON_BLOCK];
+    for (; done <= row->length - size; done += size) {
+        neutron_load_block_16(a, a_line + (ptrdiff_t)done * row->a_pitch, row->a_pitch, size);
+        neutron_load_block_16(b, b_line + (ptrdiff_t)done * row->b_pitch, row->b_pitch, size);
+        block(numbers, a, b, out, size);
+        neutron_store_block_16(out_line + (ptrdiff_t)done * row->out_pitch, row->out_pitch, out, size);
+    }
+    return done;
+}
+
+/* block() for all elements of a row. Inlined with it, so that the block's size is a constant there too. */
+static NEUTRON_INLINE void neutron_for_each_block_16(const void *numbers, const NeutronTwoOperandRow *row,
+                                                     NeutronTwoOperandBlock16 block) {
+    for (int32_t c = 0; c < row->cols; c++) {
+        const int32_t done = NEUTRON_BLOCK > 1 ? neutron_blocks_of_16(numbers, row, c, 0, block, NEUTRON_BLOCK) : 0;
+        neutron_blocks_of_16(numbers, row, c, done, block, 1);
+    }
+}
+
+/* name_row() for name_block(), and the same for AVX2. */
+#define NEUTRON_ROWS_OF_BLOCKS_16(name)                                                                          \
+    static NEUTRON_INLINE void name##_row(const void *numbers, const NeutronTwoOperandRow *row) {                \
+        neutron_for_each_block_16(numbers, row, name##_block);                                                   \
+    }                                                                                                            \
+    NEUTRON_FOR_AVX2(name##_row, (const void *numbers, const NeutronTwoOperandRow *row), (numbers, row))
+
+#endif
