@@ -31,7 +31,7 @@ from executorch.export import (
 from torch.fx import GraphModule
 
 from openneutron.errors import InvalidOptionError
-from openneutron.options import INT8, CompileOptions, DelegationOptions, QuantizationOptions, suggestion
+from openneutron.options import FLOAT32, CompileOptions, DelegationOptions, QuantizationOptions, suggestion
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
@@ -133,8 +133,10 @@ class OpenNeutronRecipeProvider(BackendRecipeProvider):
                     edge_compile_config=EdgeCompileConfig(
                         _core_aten_ops_exception_list=list(core_aten_ops_exception_list)
                     ),
-                    edge_manager_transform_passes=[lambda manager: [RemoveIOQuantOpsPass(edge_program_manager=manager)]]
-                    if options.quantization.io_dtype == INT8
+                    edge_manager_transform_passes=[
+                        lambda manager: [RemoveIOQuantOpsPass(manager, options.quantization.io_dtype)]
+                    ]
+                    if options.quantization.io_dtype != FLOAT32
                     else None,
                 ),
                 executorch_backend_config=ExecutorchBackendConfig(

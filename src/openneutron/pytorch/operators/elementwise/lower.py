@@ -73,7 +73,10 @@ def _two(op: str) -> Callable[[Node, Context], Value | Reject]:
         if alpha != 1:
             return Reject(f"alpha is {alpha}; it must be 1")
         operands, quant = [context.value(item) for item in node.args[:2]], context.result_quant(node)
-        return broadcasting(node, context, op, operands, quant, activation=context.activation(node, quant))
+        attrs: dict[str, Any] = {"activation": context.activation(node, quant)}
+        if op in ("add", "sub") and context.dtype(operands[0]) is DType.INT16:
+            attrs["pot_scale_int16"] = False
+        return broadcasting(node, context, op, operands, quant, **attrs)
 
     return rule
 
