@@ -67,22 +67,23 @@ def clamp(node: Node, context: Context) -> Value | Reject:
     return one_to_one(node, context, op)
 
 
-def _two(op: str) -> Callable[[Node, Context], Value | Reject]:
+def _two(op: str, **wide: Any) -> Callable[[Node, Context], Value | Reject]:
+    """Return the rule of a sum, difference or product. ``wide``: LiteRT's attributes of the int16 form."""
+
     def rule(node: Node, context: Context) -> Value | Reject:
         alpha = node.kwargs.get("alpha", 1)
         if alpha != 1:
             return Reject(f"alpha is {alpha}; it must be 1")
         operands, quant = [context.value(item) for item in node.args[:2]], context.result_quant(node)
-        attrs: dict[str, Any] = {"activation": context.activation(node, quant)}
-        if op in ("add", "sub") and context.dtype(operands[0]) is DType.INT16:
-            attrs["pot_scale_int16"] = False
-        return broadcasting(node, context, op, operands, quant, **attrs)
+        attrs = wide if context.dtype(operands[0]) is DType.INT16 else {}
+        return broadcasting(node, context, op, operands, quant, activation=context.activation(node, quant), **attrs)
 
     return rule
 
 
-for _op in ("add", "sub", "mul"):
-    lowers(f"aten.{_op}.Tensor", fuses=True)(_two(_op))
+lowers("aten.add.Tensor", fuses=True)(_two("add", pot_scale_int16=False))
+lowers("aten.sub.Tensor", fuses=True)(_two("sub", pot_scale_int16=False))
+lowers("aten.mul.Tensor", fuses=True)(_two("mul"))
 
 
 ROUNDS = Reject(
