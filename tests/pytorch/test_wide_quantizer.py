@@ -97,11 +97,11 @@ def test_activations_are_symmetric_and_biases_wait_for_lowering() -> None:
     assert conversions(module) == []
 
 
-def test_the_largest_magnitude_is_the_last_step() -> None:
+def test_the_largest_magnitude_is_in_the_middle_of_the_range() -> None:
     module = quantized(NeutronQuantizer(activations="int16"))
     scale = next(node.args[1] for node in module.graph.nodes if is_quantize(node))
     largest = max(float(item[0].abs().max()) for item in images())
-    assert scale == pytest.approx(largest / 32767, rel=1e-6)
+    assert scale == pytest.approx(2 * largest / 32767, rel=1e-6)
 
 
 @pytest.mark.parametrize("function", [torch.tanh, torch.sigmoid, lambda x: torch.softmax(x, 1)])

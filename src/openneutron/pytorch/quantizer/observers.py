@@ -13,7 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torchao.quantization.pt2e import MinMaxObserver, MovingAveragePerChannelMinMaxObserver, PerChannelMinMaxObserver
+from torchao.quantization.pt2e import (
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+    PerChannelMinMaxObserver,
+)
 from torchao.quantization.pt2e.observer import UniformQuantizationObserverBase
 
 from openneutron.ops import BY_NAME
@@ -158,7 +163,27 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         return f"min_val={float(self.min_val)}, max_val={float(self.max_val)}"
 
 
-class WholeRangeObserver(MinMaxObserver):
+HEADROOM = 2.0
+"""The largest magnitude that int16 represents, in units of the largest that calibration sees. A value that saturates makes far more
+noise than steps of twice the size: the built-in speech_enhancement on noise has 81 dB, and 53 without headroom."""
+
+
+class _WithHeadroom(UniformQuantizationObserverBase):
+    """Gives a range that is ``HEADROOM`` times as wide as the one that was seen."""
+
+    min_val: torch.Tensor
+    max_val: torch.Tensor
+
+    def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (scale, zero point)."""
+        return self._calculate_qparams(self.min_val * HEADROOM, self.max_val * HEADROOM)
+
+
+class MovingRangeObserver(_WithHeadroom, MovingAverageMinMaxObserver):
+    """Observes the moving average of the smallest and of the largest value, for training with int16 activations."""
+
+
+class WholeRangeObserver(_WithHeadroom, MinMaxObserver):
     """Observes the smallest and the largest value of a float tensor: int16 has steps enough for all of them.
 
     Values beyond ``LARGEST_SIGNAL``, infinite ones and those that are not numbers are left out.

@@ -31,6 +31,7 @@ from openneutron.pytorch.quantizer.observers import (
     HistogramRangeObserver,
     LatestWeightObserver,
     LogProbabilityObserver,
+    MovingRangeObserver,
     PerChannelWeightObserver,
     ProbabilityObserver,
     ReachableRangeObserver,
@@ -54,7 +55,7 @@ class ChosenSpec(QuantizationSpec):
 class Stored:
     """The integers of quantized activations: their type, ends, scheme, and the least scale of a nearly constant tensor.
 
-    int16 is symmetric, as LiteRT's 16x8 kernels have it: zero point 0, the scale the largest magnitude divided by 32767.
+    int16 is symmetric, as LiteRT's 16x8 kernels have it: its zero point is 0.
     """
 
     dtype: torch.dtype
@@ -88,16 +89,16 @@ def activation_spec(is_qat: bool = False, observer: Any = None, activations: str
 
     ``observer`` is a class of observers (in training, of fake quantizations) that takes the place of the usual one.
     """
-    usual, simulated = HistogramRangeObserver, FusedMovingAvgObsFakeQuantize
-    if activations == INT16:
-        # The fused operator has an affine zero point where all values have one sign.
-        usual, simulated = WholeRangeObserver, FakeQuantize
-    eps = STORED[activations].least_scale
+    wide, eps = activations == INT16, STORED[activations].least_scale
     if observer is not None:
         return _spec(activations, observer.with_args(eps=eps), ChosenSpec)
+    if is_qat and wide:
+        # The fused operator has an affine zero point where all values have one sign.
+        return _spec(activations, FakeQuantize.with_args(observer=MovingRangeObserver, eps=eps))
     if is_qat:
-        return _spec(activations, simulated.with_args(observer=MovingAverageMinMaxObserver, eps=eps))
-    return _spec(activations, usual.with_args(eps=eps))
+        made = FusedMovingAvgObsFakeQuantize.with_args(observer=MovingAverageMinMaxObserver, eps=eps)
+        return _spec(activations, made)
+    return _spec(activations, (WholeRangeObserver if wide else HistogramRangeObserver).with_args(eps=eps))
 
 
 @functools.cache
