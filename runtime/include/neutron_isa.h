@@ -55,7 +55,10 @@ enum {
     NEUTRON_KERNEL_log_softmax_s8 = 34,
     NEUTRON_KERNEL_l2_normalization_s8 = 35,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
-    NEUTRON_KERNEL_add_s16 = 68
+    NEUTRON_KERNEL_add_s16 = 68,
+    NEUTRON_KERNEL_rescale_s16 = 104,
+    NEUTRON_KERNEL_rescale_s8s16 = 105,
+    NEUTRON_KERNEL_rescale_s16s8 = 106
 };
 
 /* The microcode's first 32 words. */
@@ -405,6 +408,39 @@ typedef struct {
     int32_t clamp_min; /* fused activation's lower bound, stored */
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronAddS16;
+
+/* The operand times one number where it is 0 or positive, times another where it is negative (LiteRT
+ * QUANTIZE, RELU ...). */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    int32_t positive_multiplier; /* of positive values; fixed point, 31 fractional bits */
+    int32_t positive_shift; /* positive shifts left */
+    int32_t negative_multiplier; /* of negative values; fixed point, 31 fractional bits */
+    int32_t negative_shift; /* positive shifts left */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronRescaleS16;
+
+/* int8 values at the scale of an int16 tensor (LiteRT QUANTIZE). */
+typedef struct {
+    uint32_t input; /* int8 */
+    uint32_t output; /* int16 */
+    int32_t input_zero_point; /* subtracted from each element */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits */
+    int32_t output_shift; /* positive shifts left */
+} NeutronRescaleS8s16;
+
+/* int16 values at the scale and zero point of an int8 tensor (LiteRT QUANTIZE). */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int8 */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits */
+    int32_t output_shift; /* positive shifts left */
+    int32_t output_zero_point; /* added after requantization */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronRescaleS16s8;
 
 /* Computes the operator's whole output. */
 typedef struct {

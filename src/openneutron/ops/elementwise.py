@@ -12,6 +12,7 @@ from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.conv import ACTIVATION
 from openneutron.ops.limits import Limit, broadcasts, limit
 from openneutron.ops.rescaling import (
+    WIDE_EXPONENT,
     clamps_to,
     fused_activation,
     leaky_slope,
@@ -201,6 +202,22 @@ _table = partial(Op, kernels=("lookup_s8",), version=2, unsigned=True)
 """Return the row of a function of one operand."""
 
 
+def narrowing_reason(graph: Graph, node: Node) -> str | None:
+    """Return the reason why LiteRT has no QUANTIZE between these types, or None."""
+    source, result = graph.given(node, 0), graph[node.name]
+    if (source.dtype, result.dtype) != (DType.INT16, DType.UINT8):
+        return None
+    return f"input '{source.name}' is int16, its output uint8; LiteRT has QUANTIZE from int16 to int8 and int16 alone"
+
+
+def _converted(graph: Graph, node: Node) -> str | None:
+    # The graphs of partitions have int8 in the place of uint8; only QUANTIZE between the two is left.
+    source, result = graph.given(node, 0), graph[node.name]
+    if (source.dtype, result.dtype) == (DType.UINT8, DType.INT16):
+        return f"input '{source.name}' is uint8, its output int16; kernels convert int8 to int16 alone"
+    return narrowing_reason(graph, node)
+
+
 def _whole_table(graph: Graph, node: Node) -> str | None:
     entries = graph.given(node, 1)
     if entries.dtype is DType.INT8 and entries.shape == (TABLE_ENTRIES,):
@@ -252,9 +269,14 @@ OPS = (
     _table("relu_0_to_1", doc="min(max(x, 0), 1).", version=1, limits=(_RESCALED, clamps_to(0.0, 1.0))),
     _table(
         "quantize",
-        doc="The same values at another scale and zero point.",
-        limits=(rescales(of_one(ratio)),),
-        types=(DType.INT8, DType.UINT8),
+        kernels=("lookup_s8", "rescale_s16", "rescale_s8s16", "rescale_s16s8"),
+        doc="The same values at another scale and zero point, or of another type.",
+        limits=(
+            limit("types among int8 and uint8, or among int8 and int16", _converted),
+            rescales(of_one(ratio), wide=WIDE_EXPONENT),
+        ),
+        types=(DType.INT8, DType.UINT8, DType.INT16),
+        converts=True,
     ),
     _table("abs", doc="The magnitude.", limits=(_RESCALED,), unsigned=False),
     _table("exp", doc="exp(x).", unsigned=False),

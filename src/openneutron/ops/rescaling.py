@@ -239,17 +239,30 @@ def of_two(factor: Callable[[QuantParams, QuantParams, QuantParams], float]) -> 
     return lambda graph, node: factor(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))
 
 
-def rescales(*factors: Factors, exponent: int = LARGEST_SHIFT) -> Limit:
-    """Return the limit that every factor is below 2^exponent. A factor that rounds to it in 31 bits is refused too."""
+WIDE_EXPONENT = 15
+"""The bound of the exponent of an int16 value's factor: the shifted value, and with it a zero point, fit 32 bits."""
+
+
+def _is_wide(graph: Graph, node: Node) -> bool:
+    return DType.INT16 in (graph.given(node, 0).dtype, graph[node.outputs[0]].dtype)
+
+
+def rescales(*factors: Factors, exponent: int = LARGEST_SHIFT, wide: int | None = None) -> Limit:
+    """Return the limit that every factor is below 2^exponent, or below 2^wide where the first operand or the output is int16.
+
+    A factor that rounds to the bound in 31 bits is refused too.
+    """
+    narrow = exponent
 
     def rule(graph: Graph, node: Node) -> str | None:
+        exponent = narrow if wide is None or not _is_wide(graph, node) else wide
         found = np.concatenate([np.atleast_1d(np.asarray(each(graph, node), np.float64)) for each in factors])
         large = found[~(np.abs(found) < 2.0**exponent * (1 - 2.0**-32))]
         if not large.size:
             return None
         return f"its scales make a rescaling factor of {large[0]:.6g}; it must be below 2^{exponent}"
 
-    return limit(f"rescaling factors below 2^{exponent}", rule)
+    return limit(f"rescaling factors below 2^{exponent}" + ("" if wide is None else f" (int16: 2^{wide})"), rule)
 
 
 FUSED_BOUNDS: dict[str, tuple[float | None, float | None]] = {

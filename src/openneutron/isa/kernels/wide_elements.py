@@ -4,9 +4,33 @@
 from __future__ import annotations
 
 from openneutron.isa.kernels.elements import of_elements, rescaled
-from openneutron.isa.kernels.row import CLAMP, RESCALING, WIDE_OPERANDS_AND_OUTPUT, Row
+from openneutron.isa.kernels.row import (
+    CLAMP,
+    OUTPUT_RANGE,
+    RESCALING,
+    WIDE_OPERANDS_AND_OUTPUT,
+    Channels,
+    CostClass,
+    Operand,
+    Row,
+    SameElement,
+    Traits,
+    Work,
+    buffer,
+    signed,
+)
 
 _OF_TWO = of_elements("input_a", "input_b")
+
+
+def _of_one(in_place: bool) -> Traits:
+    """Return the traits of a function of one element. The output takes the input's place where elements have as many bytes."""
+    operand = Operand("input", SameElement(in_place))
+    return Traits((operand,), Work(CostClass.MOVED), (), True, Channels(True))
+
+
+_WIDE_INPUT = buffer("input", "int16", 2)
+_WIDE_OUTPUT = buffer("output", "int16", 2)
 
 KERNELS = (
     Row(
@@ -20,5 +44,39 @@ KERNELS = (
         ),
         68,
         traits=_OF_TWO,
+    ),
+    Row(
+        "rescale_s16",
+        "The operand times one number where it is 0 or positive, times another where it is negative (LiteRT QUANTIZE, RELU ...).",
+        (
+            _WIDE_INPUT,
+            _WIDE_OUTPUT,
+            signed("positive_multiplier", "of positive values; fixed point, 31 fractional bits"),
+            signed("positive_shift", "positive shifts left"),
+            signed("negative_multiplier", "of negative values; fixed point, 31 fractional bits"),
+            signed("negative_shift", "positive shifts left"),
+            *CLAMP,
+        ),
+        104,
+        traits=_of_one(True),
+    ),
+    Row(
+        "rescale_s8s16",
+        "int8 values at the scale of an int16 tensor (LiteRT QUANTIZE).",
+        (
+            buffer("input", "int8"),
+            _WIDE_OUTPUT,
+            signed("input_zero_point", "subtracted from each element"),
+            *RESCALING,
+        ),
+        105,
+        traits=_of_one(False),
+    ),
+    Row(
+        "rescale_s16s8",
+        "int16 values at the scale and zero point of an int8 tensor (LiteRT QUANTIZE).",
+        (_WIDE_INPUT, buffer("output", "int8"), *RESCALING, *OUTPUT_RANGE),
+        106,
+        traits=_of_one(False),
     ),
 )

@@ -20,6 +20,7 @@ from openneutron.compiler.select.calls import (
     quant_of,
     selects,
 )
+from openneutron.compiler.select.rules import wide_functions
 from openneutron.compiler.select.tables import TABLES
 from openneutron.compiler.select.walks import Walk, boxes, by_elements, row_major
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, per_tensor
@@ -128,7 +129,9 @@ def lookup(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects(*TABLES)
 def function(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select lookup_s8 with the function's table."""
+    """Select lookup_s8 with the function's table; functions of int16 have their own rules."""
+    if wide_functions.is_wide(graph, node):
+        return wide_functions.function(graph, node)
     source, result = graph.given(node, 0), graph[node.name]
     made = TABLES[node.op](signed_quant(source), signed_quant(result), node.attrs)
     entries: npt.NDArray[np.uint8] = made.view(np.uint8)
