@@ -131,6 +131,21 @@ def test_a_value_with_two_readers_is_converted_once() -> None:
     assert conversions(module) == [("int16", "int8")]
 
 
+def test_what_moves_a_converted_value_moves_it_converted() -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 8, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first = self.stem(x)
+            return first + first.flip(3)
+
+    module = quantized(NeutronQuantizer(activations="int16").set_module_name("stem", NARROW), Turned())
+    assert operands(module)["flip"] == ["int16"] * 2
+    assert conversions(module) == [("int8", "int16")]
+
+
 def test_the_type_of_an_operator_covers_all_of_its_calls() -> None:
     module = quantized(NeutronQuantizer().set_operator("aten.add", WIDE))
     assert operands(module)["add"] == ["int16"] * 3

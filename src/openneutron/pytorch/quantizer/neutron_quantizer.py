@@ -175,23 +175,28 @@ class NeutronQuantizer(Quantizer):
         return dataclasses.replace(config, activations=self.activations)
 
     def _type_moved(self, node: Node, data: Iterable[Node], config: QuantizationConfig) -> str | None:
-        """Return the type of what an operator moves: that of its operands where they have one, as nothing is gained by a
-        conversion. In front of all computation it is that of the readers, int16 where they differ."""
+        """Return the type of what an operator moves: that of its operands where they have one, unless they are converted to
+        that of its readers in any case. In front of all computation it is the readers', int16 where they differ."""
         known = {kind for item in data if (kind := type_of(item)) is not None}
-        known = known or self._types_read(node)
+        wanted = self._types_read(node)
+        if not known:
+            return INT16 if INT16 in wanted else min(wanted, default=config.activations)
+        if len(wanted) == 1 and all(wanted <= self._types_read(item, node) for item in data):
+            return wanted.pop()
         return known.pop() if len(known) == 1 else config.activations
 
-    def _types_read(self, node: Node) -> set[str]:
+    def _types_read(self, node: Node, beside: Node | None = None) -> set[str]:
+        """Return the types of what reads a node or what moves it, all but the reader ``beside``."""
         found: set[str] = set()
         for user in node.users:
             config, rule = self._config(user), annotation_rules().get(str(user.target))
-            if config is None:
+            if config is None or user is beside:
                 continue
             if rule is not None and rule.is_shared(user):
                 found |= self._types_read(user)
             else:
                 found.add(config.activations or self.activations)
-        return {INT16} if INT16 in found else found
+        return found
 
     def _functions(self, model: GraphModule, constants: Set[Node]) -> list[Region]:
         """Return the pointwise functions that become tables: all but single calls with a row of their own. Calls that are
