@@ -37,6 +37,9 @@ from openneutron.pytorch.operators.rules.results import (
     stored_bounds,
 )
 
+NARROWER = "Give its module int8 activations with layer_activations."
+"""The suggestion for an operator without an int16 form."""
+
 
 class Context:
     """Tensors and nodes so far, and which value each edge node has.
@@ -181,7 +184,7 @@ class Context:
         piece = Graph(op, used, (node,), (), (name,))
         reason = row.reject(piece, node)
         if reason is not None:
-            raise Rejected(reason)
+            raise Rejected(reason, NARROWER if dtype is DType.INT16 and dtype not in row.types else "")
         self.nodes.append(node)
         if self._node is not None:
             self.owners[name] = self._node
