@@ -117,6 +117,12 @@ def test_results_between_minus_1_and_1_have_the_scale_that_litert_fixes(
     assert result.args[1:] == (2.0**-15, 0, -32768, 32767, torch.int16)
 
 
+def test_slopes_stay_8_bits() -> None:
+    module = quantized(NeutronQuantizer(activations="int16"), nn.PReLU(3))
+    data, slopes = next(node for node in module.graph.nodes if op_name(node).startswith("aten.prelu")).args
+    assert (type_of(data), type_of(slopes)) == ("int16", "int8")
+
+
 def test_types_meet_at_one_conversion_and_moved_values_keep_theirs() -> None:
     module = quantized(NeutronQuantizer(activations="int16").set_module_name("head", NARROW))
     types = operands(module)

@@ -43,6 +43,7 @@ class AnnotationRule:
     own_if: calls whose result has a scale of its own although others share theirs.
     fuses: an activation function that is the only user runs inside this operator.
     otherwise: the rule of a call whose weight is not a constant.
+    narrow: an argument of ``data`` that stays int8 where the others are int16, as LiteRT has it.
     """
 
     data: tuple[int, ...] = (0,)
@@ -55,6 +56,7 @@ class AnnotationRule:
     fixed: tuple[float, int] | None = None
     fuses: bool = False
     otherwise: AnnotationRule | None = None
+    narrow: int | None = None
 
     def operands(self, node: Node) -> Iterator[Node]:
         """Yield the activations of a call, those in lists too."""
@@ -151,7 +153,7 @@ RULES = {
     "aten.maximum.default": JOIN,
     "aten.minimum.default": JOIN,
     "aten.mm.default": AnnotationRule(weight=1, weight_axis=1, fuses=True, otherwise=_PAIR),
-    "aten.prelu.default": _PAIR,
+    "aten.prelu.default": AnnotationRule(data=(0, 1), narrow=1),
     "aten.sigmoid.default": fixed_by("logistic"),
     "aten.tanh.default": fixed_by("tanh"),
     "aten.where.self": AnnotationRule(data=(1, 2), result=Result.SHARED),

@@ -252,6 +252,9 @@ class NeutronQuantizer(Quantizer):
             config = dataclasses.replace(config, activations=self._type_moved(node, data, config))
         assert config.activations is not None
         inputs: dict[Node, QuantizationSpecBase | None] = {item: self._input_spec(item, config) for item in data}
+        narrow = argument(node, rule.narrow)
+        if isinstance(narrow, Node) and narrow in inputs and config.activations == INT16:
+            inputs[narrow] = self._activation(config.input_activation, narrow, INT8)
         if rule.weight is not None and not self._add_constants(node, rule, data[0], inputs, config, constants):
             if rule.otherwise is not None:
                 self._annotate_node(node, rule.otherwise, config, constants)

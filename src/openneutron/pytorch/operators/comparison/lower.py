@@ -64,10 +64,11 @@ def _comparison(name: str) -> Callable[[Node, Context], Value | Reject]:
             return _of_truths(node, context, op)
         if not isinstance(other, Node):
             assert isinstance(other, (int, float))
-            (a,) = _comparable(node, context, (a,))
+            (a,) = _comparable(node, context, (a,), name)
             reals = _reals(context.quant(a), context.dtype(a))
             return _with_number(node, context, a, relation(reals, np.float32(other)), name)
-        return broadcasting(node, context, op, _comparable(node, context, (a, context.value(other))), None, DType.BOOL)
+        values = _comparable(node, context, (a, context.value(other)), name)
+        return broadcasting(node, context, op, values, None, DType.BOOL)
 
     return rule
 
@@ -98,16 +99,19 @@ def _with_number(node: Node, context: Context, a: Value, holds: np.ndarray, name
     return broadcasting(node, context, op, (a, limit), None, DType.BOOL)
 
 
-def _comparable(node: Node, context: Context, values: Sequence[Value]) -> list[Value]:
+def _comparable(node: Node, context: Context, values: Sequence[Value], name: str) -> list[Value]:
     """Return the values, all multiplied by one number where LiteRT would not take their scales or would round too much
-    away."""
+    away. Of int16, LiteRT orders the stored values: both get the larger scale."""
     quants = [context.quant(value) for value in values]
+    if context.dtype(values[0]) is DType.INT16 and name not in ("eq", "ne"):
+        coarse = max(quants, key=lambda quant: quant.scale)
+        return [_at_scale(context, value, coarse) for value in values]
     largest = max(quant.scale for quant in quants)
     least = LEAST_SCALE if all(quant == quants[0] for quant in quants) else FINE_SCALE
     if least <= largest < 1:
         return list(values)
     factor = COMPARED_SCALE / largest
-    times = context.add_number(f"{node.name}_factor", 1, per_tensor(factor, 0), context.dtype(values[0])).tensor
+    times = context.add_factor(f"{node.name}_factor", factor, context.dtype(values[0]))
     made = {value.tensor: _multiplied(node, context, value, factor, times) for value in values}
     return [Value(made[value.tensor], value.shape, value.order, value.base) for value in values]
 

@@ -11,7 +11,7 @@ import torch
 from torch.fx import Node
 
 from openneutron import ops
-from openneutron.ir import DType, Graph, QuantParams, Tensor, constant
+from openneutron.ir import DType, Graph, QuantParams, Tensor, constant, per_tensor
 from openneutron.ir import Node as IrNode
 from openneutron.pytorch.graph.program import (
     CHANNELS_LAST,
@@ -36,6 +36,8 @@ from openneutron.pytorch.operators.rules.results import (
     plain,
     stored_bounds,
 )
+
+FACTOR_STEPS = 2**14
 
 NARROWER = "Give its module int8 activations with layer_activations."
 """The suggestion for an operator without an int16 form."""
@@ -154,6 +156,12 @@ class Context:
         if 0 in data.strides and data.size > 1:
             return self.add_tensor(Tensor(name, data.shape, DType(data.dtype.name), quant, data))
         return self.add_tensor(constant(name, data, quant))
+
+    def add_factor(self, stem: str, factor: float, dtype: DType) -> str:
+        """Return a constant operand of MUL that multiplies by a number. LiteRT's int16 MUL only scales down, so that an int16
+        factor has many steps."""
+        steps = FACTOR_STEPS if dtype is DType.INT16 else 1
+        return self.add_constant(stem, np.array(steps, dtype.numpy), per_tensor(factor / steps, 0))
 
     def add_integers(self, stem: str, numbers: Sequence[int]) -> str:
         """Return a constant int32 operand: axes, paddings, a shape."""
