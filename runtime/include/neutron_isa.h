@@ -56,6 +56,10 @@ enum {
     NEUTRON_KERNEL_l2_normalization_s8 = 35,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
     NEUTRON_KERNEL_add_s16 = 68,
+    NEUTRON_KERNEL_mul_s16 = 69,
+    NEUTRON_KERNEL_maximum_s16 = 78,
+    NEUTRON_KERNEL_prelu_s16 = 79,
+    NEUTRON_KERNEL_compare_s16 = 88,
     NEUTRON_KERNEL_rescale_s16 = 104,
     NEUTRON_KERNEL_rescale_s8s16 = 105,
     NEUTRON_KERNEL_rescale_s16s8 = 106
@@ -408,6 +412,50 @@ typedef struct {
     int32_t clamp_min; /* fused activation's lower bound, stored */
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronAddS16;
+
+/* Product of two int16 tensors (LiteRT MUL). */
+typedef struct {
+    uint32_t input_a; /* int16; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int16; a pitch of 0 broadcasts */
+    uint32_t output; /* int16 */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits */
+    int32_t output_shift; /* positive shifts left */
+    int32_t clamp_min; /* fused activation's lower bound, stored */
+    int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
+} NeutronMulS16;
+
+/* The larger of two stored values, or the smaller one. */
+typedef struct {
+    uint32_t input_a; /* int16; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int16; a pitch of 0 broadcasts */
+    uint32_t output; /* int16 */
+    int32_t smaller; /* 0: the larger (LiteRT MAXIMUM), 1: the smaller (MINIMUM) */
+} NeutronMaximumS16;
+
+/* a where it is positive, a times b elsewhere (LiteRT PRELU with int8 slopes). */
+typedef struct {
+    uint32_t input_a; /* int16; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int8, the slopes; a pitch of 0 broadcasts */
+    uint32_t output; /* int16 */
+    int32_t b_zero_point; /* subtracted from b */
+    int32_t positive_multiplier; /* of a where it is positive; fixed point, 31 fractional bits */
+    int32_t positive_shift; /* positive shifts left */
+    int32_t negative_multiplier; /* of the product; fixed point, 31 fractional bits */
+    int32_t negative_shift; /* positive shifts left */
+} NeutronPreluS16;
+
+/* True where a relation holds between two int16 tensors (LiteRT EQUAL, LESS ...), shifted left by 8 bits and
+ * rescaled. The output holds 1 or 0. */
+typedef struct {
+    uint32_t input_a; /* int16; a pitch of 0 broadcasts */
+    uint32_t input_b; /* int16; a pitch of 0 broadcasts */
+    uint32_t output; /* bool, a byte each */
+    int32_t a_multiplier; /* fixed point, 31 fractional bits */
+    int32_t a_shift; /* 0 or below: shifts right */
+    int32_t b_multiplier; /* fixed point, 31 fractional bits */
+    int32_t b_shift; /* 0 or below: shifts right */
+    int32_t relation; /* of a to b; 0: equal, 1: not equal, 2: less, 3: less or equal, 4: greater, 5: greater or equal */
+} NeutronCompareS16;
 
 /* The operand times one number where it is 0 or positive, times another where it is negative (LiteRT
  * QUANTIZE, RELU ...). */

@@ -6,22 +6,6 @@
 #include "elements_16.h"
 #include "two_operands.h"
 
-/* A factor in fixed point: neutron_requantize() in a form that a compiler vectorises, for operands of at most 17 bits. */
-typedef struct {
-    int32_t multiplier, left;
-    NeutronRounding rounding;
-} NeutronFactor;
-
-static inline NeutronFactor neutron_factor(int32_t multiplier, int32_t shift) {
-    const int32_t left = shift > 0 ? shift : 0;
-    return (NeutronFactor){multiplier, left, neutron_rounding(left - shift)};
-}
-
-static NEUTRON_INLINE int32_t neutron_times(int32_t x, const NeutronFactor *by) {
-    const int32_t shifted = (int32_t)((uint32_t)x << by->left);
-    return neutron_shift_rounding(neutron_high_mul(shifted, by->multiplier), by->rounding);
-}
-
 /* The operand and the output have all elements of the window. */
 static inline bool neutron_one_operand_is_sound(const NeutronProgramView *program, uint32_t input, uint32_t input_bytes,
                                                 uint32_t output, uint32_t output_bytes,
@@ -39,23 +23,10 @@ static NEUTRON_INLINE int32_t neutron_blocks_of_one(const void *numbers, const N
     const uint8_t *in_line = row->a + (ptrdiff_t)c * row->a_col_pitch;
     uint8_t *out_line = row->out + (ptrdiff_t)c * row->out_col_pitch;
     int16_t in[NEUTRON_BLOCK], out[NEUTRON_BLOCK];
-    int8_t narrow[NEUTRON_BLOCK];
     for (; done <= row->length - size; done += size) {
-        const uint8_t *from = in_line + (ptrdiff_t)done * row->a_pitch;
-        uint8_t *to = out_line + (ptrdiff_t)done * row->out_pitch;
-        if (in_bytes == 2) {
-            neutron_load_block_16(in, from, row->a_pitch, size);
-        } else {
-            neutron_load_block(narrow, from, row->a_pitch, size);
-            for (int32_t i = 0; i < size; i++) in[i] = narrow[i];
-        }
+        neutron_load_block_of(in, in_line + (ptrdiff_t)done * row->a_pitch, row->a_pitch, size, in_bytes);
         block(numbers, in, out, size);
-        if (out_bytes == 2) {
-            neutron_store_block_16(to, row->out_pitch, out, size);
-        } else {
-            for (int32_t i = 0; i < size; i++) narrow[i] = (int8_t)out[i];
-            neutron_store_block(to, row->out_pitch, narrow, size);
-        }
+        neutron_store_block_of(out_line + (ptrdiff_t)done * row->out_pitch, row->out_pitch, out, size, out_bytes);
     }
     return done;
 }

@@ -115,8 +115,21 @@ def prelu_factors(data: QuantParams, slope: QuantParams, result: QuantParams) ->
     return ratio_in_float(data, result), product_in_float(data, slope, result)
 
 
-def _prelu_factors(graph: Graph, node: Node) -> tuple[float, float]:
-    return prelu_factors(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))
+def _positive_factor(graph: Graph, node: Node) -> float:
+    return prelu_factors(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))[0]
+
+
+def _negative_factor(graph: Graph, node: Node) -> float:
+    return prelu_factors(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))[1]
+
+
+def _narrow_slopes(graph: Graph, node: Node) -> str | None:
+    source, slopes, result = graph.given(node, 0), graph.given(node, 1), graph[node.name]
+    if slopes.dtype is not DType.INT8:
+        return f"its slopes '{slopes.name}' are {slopes.dtype}; LiteRT has int8 slopes alone"
+    if source.dtype is result.dtype:
+        return None
+    return f"its input '{source.name}' is {source.dtype}, its output {result.dtype}; they must have one type"
 
 
 def _leaky_slope(graph: Graph, node: Node) -> float:
@@ -173,6 +186,7 @@ def _two(
     version: int = 2,
     unsigned: bool = True,
     attributes: tuple[Attribute, ...] = (),
+    converts: bool = False,
 ) -> Op:
     if fused:
         limits = (fused_activation(), *limits)
@@ -189,13 +203,15 @@ def _two(
         limits=(broadcasts(6), *limits),
         version=version,
         unsigned=unsigned,
+        converts=converts,
         doc=doc,
     )
 
 
 def _extremum(name: str, doc: str) -> Op:
     # LiteRT compares stored values whatever they stand for.
-    return _two(name, "maximum_s8", doc, (), "MaximumMinimumOptions", Quantization.SHARED, fused=False)
+    kernels = ("maximum_s8", "maximum_s16")
+    return _two(name, kernels, doc, (), "MaximumMinimumOptions", Quantization.SHARED, fused=False)
 
 
 _table = partial(Op, kernels=("lookup_s8",), version=2, unsigned=True)
@@ -244,14 +260,27 @@ OPS = (
     LOOKUP,
     _two("add", _SUMS, "Sum, with broadcasting.", (_GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
     _two("sub", _SUMS, "Difference, with broadcasting.", (_GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
-    _two("mul", "mul_s8", "Product, with broadcasting.", (rescales(of_two(product_in_float)),)),
+    _two(
+        "mul",
+        ("mul_s8", "mul_s16"),
+        "Product, with broadcasting.",
+        # A product of two int16 values has 31 bits already: none is left for a shift.
+        (rescales(of_two(product_in_float), wide=0),),
+    ),
     _extremum("maximum", "The larger of two, with broadcasting."),
     _extremum("minimum", "The smaller of two, with broadcasting."),
     _two(
         "prelu",
-        "prelu_s8",
+        ("prelu_s8", "prelu_s16"),
         "x where x is positive, x times its slope elsewhere; slopes broadcast.",
-        limits=(limit("slopes that broadcast to the input's shape", _keeps_shape), rescales(_prelu_factors)),
+        limits=(
+            limit("int8 slopes, output of the input's type", _narrow_slopes),
+            limit("slopes that broadcast to the input's shape", _keeps_shape),
+            rescales(_positive_factor, wide=WIDE_EXPONENT),
+            # A product of an int16 value and a slope has 24 bits.
+            rescales(_negative_factor, wide=7),
+        ),
+        converts=True,
         fused=False,
         version=1,
     ),

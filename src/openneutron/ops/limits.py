@@ -112,6 +112,9 @@ def int8_inputs(*operands: int) -> Limit:
     return _each(doc, operands, False, int8_reason)
 
 
+STORED = (DType.INT8, DType.INT16)
+"""The types of activations that operators move."""
+
 MOVABLE = (DType.INT32, DType.INT64, DType.BOOL)
 """The types that are moved as they are beside int8 activations."""
 
@@ -202,7 +205,7 @@ def axes_of(index: int, axes: Callable[[Graph, Node], Iterable[int]]) -> Limit:
 def _shared(graph: Graph, node: Node) -> str | None:
     for index, name in itertools.product(range(len(node.inputs)), node.outputs):
         tensor, output = graph.operand(node, index), graph[name]
-        if tensor is None or tensor.dtype is not DType.INT8 or tensor.quant is None:
+        if tensor is None or tensor.dtype not in STORED or tensor.quant is None:
             continue
         if tensor.quant != output.quant:
             return f"input '{tensor.name}' has {tensor.quant}, the output {output.quant}; they must be the same"

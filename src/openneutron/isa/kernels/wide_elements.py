@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from openneutron.isa.kernels.elements import of_elements, rescaled
 from openneutron.isa.kernels.row import (
     CLAMP,
     OUTPUT_RANGE,
     RESCALING,
+    WIDE_OPERANDS,
     WIDE_OPERANDS_AND_OUTPUT,
     Channels,
     CostClass,
@@ -78,5 +81,51 @@ KERNELS = (
         (_WIDE_INPUT, buffer("output", "int8"), *RESCALING, *OUTPUT_RANGE),
         106,
         traits=_of_one(False),
+    ),
+    Row(
+        "mul_s16",
+        "Product of two int16 tensors (LiteRT MUL).",
+        (*WIDE_OPERANDS_AND_OUTPUT, *RESCALING, *CLAMP),
+        69,
+        traits=_OF_TWO,
+    ),
+    Row(
+        "maximum_s16",
+        "The larger of two stored values, or the smaller one.",
+        (*WIDE_OPERANDS_AND_OUTPUT, signed("smaller", "0: the larger (LiteRT MAXIMUM), 1: the smaller (MINIMUM)")),
+        78,
+        traits=_OF_TWO,
+    ),
+    Row(
+        "prelu_s16",
+        "a where it is positive, a times b elsewhere (LiteRT PRELU with int8 slopes).",
+        (
+            WIDE_OPERANDS[0],
+            buffer("input_b", "int8, the slopes; a pitch of 0 broadcasts"),
+            _WIDE_OUTPUT,
+            signed("b_zero_point", "subtracted from b"),
+            signed("positive_multiplier", "of a where it is positive; fixed point, 31 fractional bits"),
+            signed("positive_shift", "positive shifts left"),
+            signed("negative_multiplier", "of the product; fixed point, 31 fractional bits"),
+            signed("negative_shift", "positive shifts left"),
+        ),
+        79,
+        traits=replace(_OF_TWO, operands=(_OF_TWO.operands[0], Operand("input_b", SameElement()))),
+    ),
+    Row(
+        "compare_s16",
+        "True where a relation holds between two int16 tensors (LiteRT EQUAL, LESS ...), shifted left by 8 bits and rescaled. "
+        "The output holds 1 or 0.",
+        (
+            *WIDE_OPERANDS,
+            buffer("output", "bool, a byte each"),
+            *rescaled(),
+            signed(
+                "relation",
+                "of a to b; 0: equal, 1: not equal, 2: less, 3: less or equal, 4: greater, 5: greater or equal",
+            ),
+        ),
+        88,
+        traits=replace(_OF_TWO, operands=(Operand("input_a", SameElement()), Operand("input_b", SameElement()))),
     ),
 )
