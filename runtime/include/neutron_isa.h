@@ -59,6 +59,7 @@ enum {
     NEUTRON_KERNEL_mul_s16 = 69,
     NEUTRON_KERNEL_maximum_s16 = 78,
     NEUTRON_KERNEL_prelu_s16 = 79,
+    NEUTRON_KERNEL_resize_bilinear_s16 = 82,
     NEUTRON_KERNEL_compare_s16 = 88,
     NEUTRON_KERNEL_rescale_s16 = 104,
     NEUTRON_KERNEL_rescale_s8s16 = 105,
@@ -443,6 +444,14 @@ typedef struct {
     int32_t negative_multiplier; /* of the product; fixed point, 31 fractional bits */
     int32_t negative_shift; /* positive shifts left */
 } NeutronPreluS16;
+
+/* Each output element is a mean of four int16 elements, weighted by 10 bits for rows and 10 for columns. */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    uint32_t map_base; /* see bases */
+    uint32_t map_offset; /* bytes, a multiple of 4; int32 for each output row its first input row, then for each its second one, then for each the second's weight in 1/1024, then the same for columns */
+} NeutronResizeBilinearS16;
 
 /* True where a relation holds between two int16 tensors (LiteRT EQUAL, LESS ...), shifted left by 8 bits and
  * rescaled. The output holds 1 or 0. */
