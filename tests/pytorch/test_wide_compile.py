@@ -18,6 +18,7 @@ from openneutron.errors import InvalidOptionError
 from openneutron.ir import DType
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.graph.program import is_quantize
+from openneutron.pytorch.source import models
 from openneutron.report.text import summary_rows
 from tests.support import oracle
 
@@ -172,3 +173,45 @@ def test_a_quantization_file_has_types(tmp_path: Path) -> None:
     assert str(raised.value) == (
         f"quantization file '{path}': 'layer_activations' is [['head']]; it must be a list of pairs of a name and a type."
     )
+
+
+def decibels(wanted: torch.Tensor, found: torch.Tensor) -> float:
+    return float(10 * torch.log10(wanted.square().sum() / (wanted - found).square().sum()))
+
+
+def on_npu(program: CompiledModel, calls: list[tuple[torch.Tensor, ...]]) -> torch.Tensor:
+    return torch.stack([torch.as_tensor(program.run(*call)[0]) for call in calls])
+
+
+def test_the_speech_enhancement_network_has_60_decibels() -> None:
+    name = "speech_enhancement"
+    model, example = models.get(name)
+    calls = models.samples(name, 8, seed=2)
+    with torch.no_grad():
+        wanted = torch.stack([model(*call) for call in calls])
+    found = {}
+    for activations in ("int8", "int16"):
+        program = openneutron.compile(
+            model,
+            example,
+            calibration=models.samples(name, 8, seed=1),
+            quantization=QuantizationOptions(activations=activations),
+            name=name,
+        )
+        assert (program.delegation.on_cpu, len(program.partitions), program.report.conversions) == ((), 1, 0)
+        found[activations] = decibels(wanted, on_npu(program, calls))
+    print(f"{name}: int8 {found['int8']:.1f} dB, int16 {found['int16']:.1f} dB")
+    assert found["int8"] < 45
+    assert found["int16"] > 75
+    graph = program.partitions[0].compiled.graph
+    source, result = graph[graph.inputs[0]].quant, graph[graph.outputs[0]].quant
+    assert source is not None
+    assert result is not None
+    for (call,), npu in zip(calls, on_npu(program, calls), strict=True):
+        stored = torch.ops.quantized_decomposed.quantize_per_tensor(
+            call, source.scale, 0, -32767, 32767, torch.int16
+        ).numpy()
+        (want,) = oracle.reference_outputs(graph, [stored.reshape(graph[graph.inputs[0]].shape)])
+        np.testing.assert_array_equal(
+            npu.numpy().reshape(-1), (want.astype(np.float32) * np.float32(result.scale)).reshape(-1)
+        )
