@@ -59,13 +59,16 @@ enum {
     NEUTRON_KERNEL_depthwise_conv_2d_s16 = 67,
     NEUTRON_KERNEL_add_s16 = 68,
     NEUTRON_KERNEL_mul_s16 = 69,
+    NEUTRON_KERNEL_softmax_s16 = 75,
+    NEUTRON_KERNEL_lookup_s16 = 76,
     NEUTRON_KERNEL_maximum_s16 = 78,
     NEUTRON_KERNEL_prelu_s16 = 79,
     NEUTRON_KERNEL_resize_bilinear_s16 = 82,
     NEUTRON_KERNEL_compare_s16 = 88,
     NEUTRON_KERNEL_rescale_s16 = 104,
     NEUTRON_KERNEL_rescale_s8s16 = 105,
-    NEUTRON_KERNEL_rescale_s16s8 = 106
+    NEUTRON_KERNEL_rescale_s16s8 = 106,
+    NEUTRON_KERNEL_logistic_s16 = 107
 };
 
 /* The microcode's first 32 words. */
@@ -455,6 +458,27 @@ typedef struct {
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronMulS16;
 
+/* Softmax over the channels of an int16 tensor (LiteRT SOFTMAX); output scale 2^-15. */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    int32_t channels; /* the input's and the output's channels, at most 65536 */
+    int32_t multiplier; /* of a difference from the largest value, so that -65535 stands for -10; 31 fractional bits */
+    int32_t shift; /* positive shifts left */
+    uint32_t exp_base; /* see bases */
+    uint32_t exp_offset; /* bytes, a multiple of 2; 513 int16 entries of exp from -10 to 0, 15 fractional bits */
+    uint32_t reciprocal_base; /* see bases */
+    uint32_t reciprocal_offset; /* bytes, a multiple of 2; 513 int16 entries of 1 / (1 + x) from 0 to 1, 15 fractional bits */
+} NeutronSoftmaxS16;
+
+/* A 513-entry table, one for each 128 stored values from -32768 on, with straight lines between the entries. */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    uint32_t table_base; /* see bases */
+    uint32_t table_offset; /* bytes, a multiple of 2; int16 entries */
+} NeutronLookupS16;
+
 /* The larger of two stored values, or the smaller one. */
 typedef struct {
     uint32_t input_a; /* int16; a pitch of 0 broadcasts */
@@ -528,6 +552,18 @@ typedef struct {
     int32_t clamp_min; /* fused activation's lower bound, stored */
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronRescaleS16s8;
+
+/* Logistic function or hyperbolic tangent (LiteRT LOGISTIC, TANH), output scale 2^-15: a table with straight
+ * lines between the entries. */
+typedef struct {
+    uint32_t input; /* int16 */
+    uint32_t output; /* int16 */
+    int32_t multiplier; /* of the input; 0 to 32767, or to 65535 where the shift is 0 */
+    int32_t shift; /* 0 to 31: shifts the product right; 3 * 2^12 then stand for 1 */
+    int32_t tanh; /* 0: the logistic function, 1: the hyperbolic tangent */
+    uint32_t table_base; /* see bases */
+    uint32_t table_offset; /* bytes, a multiple of 2; uint16 logistic function, 16 fractional bits, of 0, 1/24, 2/24 ... 255/24 */
+} NeutronLogisticS16;
 
 /* Computes the operator's whole output. */
 typedef struct {

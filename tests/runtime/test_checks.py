@@ -42,7 +42,9 @@ def test_what_check_accepts_run_survives(kernel: str) -> None:
     row = KERNEL_BY_NAME[kernel]
     words = [field.name for field in row.fields]
     channels = words.index("channels") if "channels" in words else len(words) - 1
-    arguments = [str(row.code), "7", str(ROUNDS), str(channels)]
+    # Random offsets of two constants are seldom both inside the memory.
+    rounds = ROUNDS * max(1, sum(name.endswith("_base") for name in words)) ** 2
+    arguments = [str(row.code), "7", str(rounds), str(channels)]
     finished = subprocess.run([program(), *arguments], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
     assert int(finished.stdout) > 50, "the random words are refused nearly always: they test nothing"

@@ -10,7 +10,7 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, Node, QuantParams
 from openneutron.ops.conv import ACTIVATION
-from openneutron.ops.limits import Limit, broadcasts, limit
+from openneutron.ops.limits import STORED, Limit, broadcasts, limit
 from openneutron.ops.rescaling import (
     WIDE_EXPONENT,
     clamps_to,
@@ -27,6 +27,7 @@ from openneutron.ops.rescaling import (
     rsqrt_factor,
 )
 from openneutron.ops.table import INPUT, Attribute, Op, Operand, Quantization, Role, broadcast, broadcast_shape
+from openneutron.ops.wide_elements import CONVERTED, EXPONENTIAL, GENERAL_SCALES, INT8_SLOPES, SIGMOID_SCALE
 
 _TWO = (Operand(Role.ACTIVATION, "a"), Operand(Role.ACTIVATION, "b"))
 
@@ -53,7 +54,7 @@ def _negated_quantization(graph: Graph, node: Node) -> str | None:
 
 def _rsqrt_scales(graph: Graph, node: Node) -> str | None:
     source, result = quant_of(graph, node, 0), result_quant(graph, node)
-    if math.sqrt(source.scale) * result.scale < RSQRT_MOST:
+    if graph.given(node, 0).dtype is DType.INT16 or math.sqrt(source.scale) * result.scale < RSQRT_MOST:
         return None
     return (
         f"its output has scale {result.scale:.6g}, its input {source.scale:.6g}; "
@@ -88,26 +89,7 @@ def _sum_scales(graph: Graph, node: Node) -> str | None:
 _SUM_SCALES = limit("output scale above 1/2^19 of the larger input's (int16: 1/2^14)", _sum_scales)
 
 
-def _is_power_of_two(scale: float) -> bool:
-    """Return whether LiteRT takes the scale for a power of two (CheckedLog2 of kernel_util.cc)."""
-    exponent = math.log2(scale)
-    return abs(exponent - round(exponent)) < 1e-3
-
-
-def _general_scales(graph: Graph, node: Node) -> str | None:
-    if graph[node.name].dtype is not DType.INT16 or not node.attrs.get("pot_scale_int16", True):
-        return None
-    quants = quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node)
-    if not all(_is_power_of_two(quant.scale) for quant in quants):
-        return None
-    return (
-        "its scales are powers of two and its option pot_scale_int16 is true, for which LiteRT has another arithmetic"
-    )
-
-
 _POT_SCALE = Attribute("pot_scale_int16", "potScaleInt16", True)
-_GENERAL_SCALES = limit("int16: option pot_scale_int16 false, or a scale that is no power of two", _general_scales)
-_INT8_OR_INT16 = (DType.INT8, DType.INT16)
 
 
 def prelu_factors(data: QuantParams, slope: QuantParams, result: QuantParams) -> tuple[float, float]:
@@ -121,15 +103,6 @@ def _positive_factor(graph: Graph, node: Node) -> float:
 
 def _negative_factor(graph: Graph, node: Node) -> float:
     return prelu_factors(quant_of(graph, node, 0), quant_of(graph, node, 1), result_quant(graph, node))[1]
-
-
-def _narrow_slopes(graph: Graph, node: Node) -> str | None:
-    source, slopes, result = graph.given(node, 0), graph.given(node, 1), graph[node.name]
-    if slopes.dtype is not DType.INT8:
-        return f"its slopes '{slopes.name}' are {slopes.dtype}; LiteRT has int8 slopes alone"
-    if source.dtype is result.dtype:
-        return None
-    return f"its input '{source.name}' is {source.dtype}, its output {result.dtype}; they must have one type"
 
 
 def _leaky_slope(graph: Graph, node: Node) -> float:
@@ -196,7 +169,7 @@ def _two(
         operands=_TWO,
         shape=broadcast,
         kernels=kernels,
-        types=_INT8_OR_INT16 if len(kernels) > 1 else (DType.INT8,),
+        types=STORED if len(kernels) > 1 else (DType.INT8,),
         options=options,
         attributes=(ACTIVATION, *attributes) if fused else attributes,
         quantization=quantization,
@@ -218,22 +191,6 @@ _table = partial(Op, kernels=("lookup_s8",), version=2, unsigned=True)
 """Return the row of a function of one operand."""
 
 
-def narrowing_reason(graph: Graph, node: Node) -> str | None:
-    """Return the reason why LiteRT has no QUANTIZE between these types, or None."""
-    source, result = graph.given(node, 0), graph[node.name]
-    if (source.dtype, result.dtype) != (DType.INT16, DType.UINT8):
-        return None
-    return f"input '{source.name}' is int16, its output uint8; LiteRT has QUANTIZE from int16 to int8 and int16 alone"
-
-
-def _converted(graph: Graph, node: Node) -> str | None:
-    # The graphs of partitions have int8 in the place of uint8; only QUANTIZE between the two is left.
-    source, result = graph.given(node, 0), graph[node.name]
-    if (source.dtype, result.dtype) == (DType.UINT8, DType.INT16):
-        return f"input '{source.name}' is uint8, its output int16; kernels convert int8 to int16 alone"
-    return narrowing_reason(graph, node)
-
-
 def _whole_table(graph: Graph, node: Node) -> str | None:
     entries = graph.given(node, 1)
     if entries.dtype is DType.INT8 and entries.shape == (TABLE_ENTRIES,):
@@ -253,13 +210,20 @@ LOOKUP = Op(
     "LiteRT has no operator for it; files say it as CAST, ADD and GATHER.",
 )
 
-_RESCALED = rescales(of_one(ratio_in_float))
+_RESCALED = rescales(of_one(ratio_in_float), wide=WIDE_EXPONENT)
+
+_wide_table = partial(_table, types=STORED)
+"""Return the row of a function that LiteRT also has for int16."""
+
+_BY_FACTORS = ("lookup_s8", "rescale_s16")
+_BY_TABLES = ("lookup_s8", "lookup_s16")
+_BY_SIGMOID = ("lookup_s8", "logistic_s16")
 _SUMS = ("add_s8", "add_s16")
 
 OPS = (
     LOOKUP,
-    _two("add", _SUMS, "Sum, with broadcasting.", (_GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
-    _two("sub", _SUMS, "Difference, with broadcasting.", (_GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
+    _two("add", _SUMS, "Sum, with broadcasting.", (GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
+    _two("sub", _SUMS, "Difference, with broadcasting.", (GENERAL_SCALES, _SUM_SCALES), attributes=(_POT_SCALE,)),
     _two(
         "mul",
         ("mul_s8", "mul_s16"),
@@ -274,7 +238,7 @@ OPS = (
         ("prelu_s8", "prelu_s16"),
         "x where x is positive, x times its slope elsewhere; slopes broadcast.",
         limits=(
-            limit("int8 slopes, output of the input's type", _narrow_slopes),
+            INT8_SLOPES,
             limit("slopes that broadcast to the input's shape", _keeps_shape),
             rescales(_positive_factor, wide=WIDE_EXPONENT),
             # A product of an int16 value and a slope has 24 bits.
@@ -292,8 +256,8 @@ OPS = (
         fused=False,
         unsigned=False,
     ),
-    _table("relu", doc="max(x, 0).", limits=(_RESCALED,)),
-    _table("relu6", doc="min(max(x, 0), 6).", limits=(_RESCALED, clamps_to(0.0, 6.0))),
+    _wide_table("relu", kernels=_BY_FACTORS, doc="max(x, 0).", limits=(_RESCALED,)),
+    _wide_table("relu6", kernels=_BY_FACTORS, doc="min(max(x, 0), 6).", limits=(_RESCALED, clamps_to(0.0, 6.0))),
     _table("relu_n1_to_1", doc="min(max(x, -1), 1).", version=1, limits=(_RESCALED, clamps_to(-1.0, 1.0))),
     _table("relu_0_to_1", doc="min(max(x, 0), 1).", version=1, limits=(_RESCALED, clamps_to(0.0, 1.0))),
     _table(
@@ -301,17 +265,21 @@ OPS = (
         kernels=("lookup_s8", "rescale_s16", "rescale_s8s16", "rescale_s16s8"),
         doc="The same values at another scale and zero point, or of another type.",
         limits=(
-            limit("types among int8 and uint8, or among int8 and int16", _converted),
+            CONVERTED,
             rescales(of_one(ratio), wide=WIDE_EXPONENT),
         ),
         types=(DType.INT8, DType.UINT8, DType.INT16),
         converts=True,
     ),
-    _table("abs", doc="The magnitude.", limits=(_RESCALED,), unsigned=False),
-    _table("exp", doc="exp(x).", unsigned=False),
-    _table("log", doc="Natural logarithm.", unsigned=False),
-    _table("logistic", doc="1 / (1 + exp(-x)).", fixed_output=(1 / 256, -128)),
-    _table("tanh", doc="Hyperbolic tangent.", fixed_output=(1 / 128, 0)),
+    _wide_table("abs", kernels=_BY_FACTORS, doc="The magnitude.", limits=(_RESCALED,), unsigned=False),
+    _wide_table("exp", kernels=_BY_TABLES, doc="exp(x).", unsigned=False, limits=(EXPONENTIAL,)),
+    _wide_table("log", kernels=_BY_TABLES, doc="Natural logarithm.", unsigned=False),
+    _wide_table(
+        "logistic", kernels=_BY_SIGMOID, doc="1 / (1 + exp(-x)).", fixed_output=(1 / 256, -128), limits=(SIGMOID_SCALE,)
+    ),
+    _wide_table(
+        "tanh", kernels=_BY_SIGMOID, doc="Hyperbolic tangent.", fixed_output=(1 / 128, 0), limits=(SIGMOID_SCALE,)
+    ),
     _table(
         "neg",
         doc="-x.",
@@ -319,13 +287,14 @@ OPS = (
         version=1,
         limits=(limit("input and output of one scale, with zero points of opposite sign", _negated_quantization),),
     ),
-    _table(
+    _wide_table(
         "rsqrt",
+        kernels=_BY_TABLES,
         doc="1 / sqrt(x); the largest stored value where x is 0 or below, for which LiteRT has no result.",
         unsigned=False,
         limits=(
             limit(f"root of the input scale times the output scale below {RSQRT_MOST}", _rsqrt_scales),
-            rescales(of_one(rsqrt_factor)),
+            rescales(of_one(rsqrt_factor), wide=64),
         ),
     ),
     _table(
@@ -339,8 +308,9 @@ OPS = (
         version=1,
         unsigned=False,
     ),
-    _table(
+    _wide_table(
         "gelu",
+        kernels=_BY_TABLES,
         doc="x times the normal distribution's function of x, or its approximation with tanh.",
         attributes=(Attribute("approximate", "approximate", False),),
     ),
@@ -353,10 +323,11 @@ OPS = (
             rescales(_reluish_factor, exponent=HARD_SWISH_EXPONENT),
         ),
     ),
-    _table(
+    _wide_table(
         "leaky_relu",
+        kernels=_BY_FACTORS,
         doc="x where x is positive, alpha * x elsewhere.",
         attributes=(Attribute("alpha", "alpha", 0.0),),
-        limits=(rescales(of_one(ratio_in_float), _leaky_slope),),
+        limits=(rescales(of_one(ratio_in_float), _leaky_slope, wide=WIDE_EXPONENT),),
     ),
 )

@@ -234,17 +234,23 @@ SHARED_QUANTIZATION = limit("inputs and output of the same scale and zero point"
 """All activations have the same scale and zero point."""
 
 
-def fixed_output(scale: float, zero_point: int) -> Limit:
-    """The output has the scale and zero point that LiteRT demands."""
+WIDE_FIXED = (2.0**-15, 0)
+"""The scale and zero point of every int16 output that LiteRT demands one of."""
+
+
+def fixed_output(scale: float, zero_point: int, types: Sequence[DType] = (DType.INT8,)) -> Limit:
+    """The output has the scale and zero point that LiteRT demands of its type."""
 
     def rule(graph: Graph, node: Node) -> str | None:
-        quant = graph[node.outputs[0]].quant
-        assert quant is not None
-        if quant.scale != scale or quant.zero_point != zero_point:
-            return f"its output has {quant}; LiteRT demands scale={scale:.6g} zp={zero_point}"
+        output = graph[node.outputs[0]]
+        assert output.quant is not None
+        demanded = WIDE_FIXED if output.dtype is DType.INT16 else (scale, zero_point)
+        if (output.quant.scale, output.quant.zero_point) != demanded:
+            return f"its output has {output.quant}; LiteRT demands scale={demanded[0]:.6g} zp={demanded[1]}"
         return None
 
-    return limit(f"output scale 1/{round(1 / scale)}, zero point {zero_point}", rule)
+    wide = f" (int16: 1/{round(1 / WIDE_FIXED[0])}, zero point 0)" if DType.INT16 in types else ""
+    return limit(f"output scale 1/{round(1 / scale)}, zero point {zero_point}{wide}", rule)
 
 
 def rank(index: int, low: int, high: int) -> Limit:

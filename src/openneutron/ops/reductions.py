@@ -11,8 +11,8 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, Node, per_tensor
 from openneutron.ops.conv import ACTIVATION, PADDING, STRIDES, explicit_padding, window_output
-from openneutron.ops.limits import Limit, axes_of, limit, rank, window_numbers
-from openneutron.ops.rescaling import fused_activation, of_one, quant_of, ratio, rescales
+from openneutron.ops.limits import STORED, Limit, axes_of, limit, rank, window_numbers
+from openneutron.ops.rescaling import WIDE_EXPONENT, fused_activation, of_one, quant_of, ratio, rescales
 from openneutron.ops.table import (
     INPUT,
     Attribute,
@@ -272,6 +272,8 @@ def difference_factor(scale: float, beta: float) -> float:
 
 def _steep(graph: Graph, node: Node) -> str | None:
     scale, beta = quant_of(graph, node, 0).scale, node.attrs.get("beta", 1.0)
+    if graph.given(node, 0).dtype is DType.INT16:
+        return None
     if difference_factor(scale, beta) > 1.0:
         return None
     return (
@@ -279,6 +281,31 @@ def _steep(graph: Graph, node: Node) -> str | None:
         f"2^-{31 - INTEGER_BITS}"
     )
 
+
+def wide_softmax_factor(scale: float, beta: float) -> float:
+    """Return the factor by which a difference of 10 becomes 65535; scale and beta are multiplied in float32 (activations.cc)."""
+    with np.errstate(all="ignore"):
+        return float(np.float32(scale) * np.float32(beta)) / (10.0 / 65535.0)
+
+
+MOST_WIDE_EXPONENTIALS = 2**16
+"""The number of int16 exponentials that LiteRT's SOFTMAX adds in 32 bits."""
+
+
+def _wide_softmax(graph: Graph, node: Node) -> str | None:
+    if graph.given(node, 0).dtype is not DType.INT16:
+        return None
+    scale, beta, count = quant_of(graph, node, 0).scale, node["beta"], shape_of(graph, node)[-1]
+    if count > MOST_WIDE_EXPONENTIALS:
+        return f"it adds {count} exponentials; LiteRT's sum holds {MOST_WIDE_EXPONENTIALS}"
+    if 0 <= wide_softmax_factor(scale, beta) < 2.0**WIDE_EXPONENT * (1 - 2.0**-32):
+        return None
+    return f"beta {beta:g} times the input's scale {scale:g} must be at least 0 and below 5"
+
+
+_WIDE_SOFTMAX = limit(
+    "int16: beta times the input's scale from 0 to 5, at most 65536 values along the last axis", _wide_softmax
+)
 
 _STEEP = limit(f"beta times the input's scale above 2^-{31 - INTEGER_BITS}", _steep)
 
@@ -300,10 +327,11 @@ OPS = (
     *(AVERAGE_POOL_2D, MAX_POOL_2D, MEAN, REDUCE_MAX, REDUCE_MIN, SUM),
     Op(
         "softmax",
-        kernels=("softmax_s8",),
+        kernels=("softmax_s8", "softmax_s16"),
+        types=STORED,
         attributes=(Attribute("beta", "beta", 1.0),),
         fixed_output=(1 / 256, -128),
-        limits=(limit("at least one axis", _has_axes), _STEEP),
+        limits=(limit("at least one axis", _has_axes), _STEEP, _WIDE_SOFTMAX),
         version=2,
         unsigned=True,
         doc="exp(beta * x) over its sum along the last axis.",

@@ -266,6 +266,7 @@ class Op:
     attributes: tuple[Attribute, ...] = ()
     quantization: Quantization = Quantization.FREE
     fixed_output: tuple[float, int] | None = None
+    """The scale and zero point of an int8 output; those of int16 outputs are ``limits.WIDE_FIXED``."""
     types: tuple[DType, ...] = (DType.INT8,)
     """The types of activations and outputs; more than one are those of different nodes."""
     converts: bool = False
@@ -317,7 +318,7 @@ class Op:
         if self.quantization is Quantization.SHARED and not self.rescales_inputs:
             yield SHARED_QUANTIZATION
         if self.fixed_output is not None:
-            yield fixed_output(*self.fixed_output)
+            yield fixed_output(*self.fixed_output, self.types)
 
     @property
     def litert(self) -> str:

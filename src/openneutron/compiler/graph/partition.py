@@ -19,8 +19,8 @@ from openneutron.compiler.graph.legalize import rename_identities, take_apart
 from openneutron.diagnostics import OnCpu
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor
 from openneutron.ops import BY_NAME
-from openneutron.ops.elementwise import narrowing_reason
 from openneutron.ops.shape import VIEWS
+from openneutron.ops.wide_elements import narrowing_reason
 
 OFFSET = 128
 

@@ -17,9 +17,12 @@ from openneutron.isa.kernels.row import (
     Operand,
     Row,
     SameElement,
+    SameRow,
     Traits,
     Work,
     buffer,
+    constant,
+    of_one_input,
     signed,
 )
 
@@ -127,5 +130,51 @@ KERNELS = (
         ),
         88,
         traits=replace(_OF_TWO, operands=(Operand("input_a", SameElement()), Operand("input_b", SameElement()))),
+    ),
+    Row(
+        "lookup_s16",
+        "A 513-entry table, one for each 128 stored values from -32768 on, with straight lines between the entries.",
+        (_WIDE_INPUT, _WIDE_OUTPUT, *constant("table", "bytes, a multiple of 2; int16 entries")),
+        76,
+        traits=_of_one(True),
+    ),
+    Row(
+        "logistic_s16",
+        "Logistic function or hyperbolic tangent (LiteRT LOGISTIC, TANH), output scale 2^-15: a table with straight lines between "
+        "the entries.",
+        (
+            _WIDE_INPUT,
+            _WIDE_OUTPUT,
+            signed("multiplier", "of the input; 0 to 32767, or to 65535 where the shift is 0"),
+            signed("shift", "0 to 31: shifts the product right; 3 * 2^12 then stand for 1"),
+            signed("tanh", "0: the logistic function, 1: the hyperbolic tangent"),
+            *constant(
+                "table",
+                "bytes, a multiple of 2; uint16 logistic function, 16 fractional bits, of 0, 1/24, 2/24 ... 255/24",
+            ),
+        ),
+        107,
+        traits=_of_one(True),
+    ),
+    Row(
+        "softmax_s16",
+        "Softmax over the channels of an int16 tensor (LiteRT SOFTMAX); output scale 2^-15.",
+        (
+            _WIDE_INPUT,
+            _WIDE_OUTPUT,
+            signed("channels", "the input's and the output's channels, at most 65536"),
+            signed(
+                "multiplier",
+                "of a difference from the largest value, so that -65535 stands for -10; 31 fractional bits",
+            ),
+            signed("shift", "positive shifts left"),
+            *constant("exp", "bytes, a multiple of 2; 513 int16 entries of exp from -10 to 0, 15 fractional bits"),
+            *constant(
+                "reciprocal", "bytes, a multiple of 2; 513 int16 entries of 1 / (1 + x) from 0 to 1, 15 fractional bits"
+            ),
+        ),
+        75,
+        ("channels",),
+        traits=of_one_input(SameRow(), Work(CostClass.EXPONENTIALS)),
     ),
 )

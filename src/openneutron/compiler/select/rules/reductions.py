@@ -19,6 +19,7 @@ from openneutron.compiler.select.calls import (
     selects,
     whole,
 )
+from openneutron.compiler.select.rules import wide_functions
 from openneutron.compiler.select.rules.conv import ROUNDED_ONCE, clamp_of, convolution
 from openneutron.compiler.select.tables import Ints, doubling_high_mul, rounding_shift_right
 from openneutron.compiler.select.walks import row_major
@@ -170,7 +171,9 @@ _STEEPEST = 2.0**30 - 1.0
 
 @selects("softmax", "softmax_rescaled")
 def softmax(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select softmax_s8 with the exponentials of all differences that count, and the requantization to its own scale."""
+    """Select softmax_s8 with the exponentials of all differences that count, and the requantization to its own scale; or softmax_s16."""
+    if wide_functions.is_wide(graph, node):
+        return wide_functions.softmax(graph, node)
     source, result = graph.given(node, 0), graph[node.name]
     exponentials = exponentials_of_differences(quant_of(source).scale, node["beta"])
     params = {"exp_count": len(exponentials), "channels": source.shape[-1]}
