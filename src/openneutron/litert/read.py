@@ -114,9 +114,9 @@ def read_model(model: Any, states: Sequence[StatePlaces] = ()) -> LiteRTModel:
         *(place for operator in operators for place in places(operator.outputs)),
     }
     used = runtime.union(outputs, *(places(operator.inputs) for operator in operators))
-    states = _states(model, operators)
+    variables = _states(model, operators)
     tensors = {
-        names[place]: _read_tensor(names[place], subgraph.tensors[place], place in runtime, place in states, model)
+        names[place]: _read_tensor(names[place], subgraph.tensors[place], place in runtime, place in variables, model)
         for place in sorted(used)
         if place >= 0
     }

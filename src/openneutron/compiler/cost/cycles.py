@@ -61,7 +61,7 @@ def _product_of(call: KernelCall, names: Sequence[str]) -> int:
 def _passes(call: KernelCall, target: Target) -> int:
     """Return the cycles of a product: the target's passes for each operand of 16 bits."""
     wide = sum(call.views[operand.name].element_bytes > 1 for operand in call.traits.operands)
-    return math.ceil(target.npu.int16_passes.value) ** wide
+    return int(math.ceil(target.npu.int16_passes.value) ** wide)
 
 
 def _dot_cycles(call: KernelCall, target: Target, taps: int, inputs: int) -> tuple[int, int]:

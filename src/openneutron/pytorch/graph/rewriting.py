@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import Any, ClassVar
 
 import torch
@@ -170,3 +170,15 @@ def duplicate_dequantize(graph: Graph) -> bool:
             user.replace_input_with(node, twin)
             changed = True
     return changed
+
+
+def constant_nodes(model: GraphModule) -> Set[Node]:
+    """Return the constants of a graph and what is made of them alone."""
+    found: set[Node] = set()
+    for node in model.graph.nodes:
+        sources = node.all_input_nodes
+        if (node.op == "get_attr" and not is_state(node)) or (
+            node.op == "call_function" and sources and found.issuperset(sources)
+        ):
+            found.add(node)
+    return found
