@@ -8,6 +8,7 @@ import pytest
 
 from openneutron import litert, ops
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
+from openneutron.simulator import Simulator
 from tests.support import oracle
 from tests.support.recurrent_files import lstm_file, random_lstm
 
@@ -34,3 +35,22 @@ def test_random_lstms_have_litert_s_bytes(first: int) -> None:
 def test_a_sequence_is_one_kernel_call() -> None:
     compiled = _same_bytes(lstm_file(0, steps=49, inputs=40, cells=64), 0)
     assert [operator.kernel for operator in compiled.report.operators] == ["unidirectional_sequence_lstm_s8"]
+
+
+def test_states_last_over_fifty_frames() -> None:
+    for seed in range(8):
+        content = random_lstm(seed)
+        graph = litert.read(content).graph
+        compiled = compile_graph(graph, oracle.TARGET, CompileOptions(check=True))
+        assert compiled.report.state_bytes > 0
+        simulator = Simulator(compiled.program)
+        interpreter = oracle.interpreter_of(content)
+        for frame in range(50):
+            (x,) = oracle.random_inputs(graph, frame)
+            (want,) = oracle.results_of(interpreter, [x])
+            got = np.frombuffer(simulator.run([x])[0].tobytes(), np.int8).reshape(want.shape)
+            np.testing.assert_array_equal(got, want, f"file {seed}, frame {frame}")
+        simulator.reset()
+        (x,) = oracle.random_inputs(graph, 0)
+        got = np.frombuffer(simulator.run([x])[0].tobytes(), np.int8)
+        np.testing.assert_array_equal(got, oracle.reference_outputs(content, [x])[0].reshape(-1))

@@ -19,6 +19,7 @@ from openneutron.compiler.select.calls import (
     selects,
     whole,
 )
+from openneutron.compiler.select.states import kept_in_place
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.isa.rows import LANES
 from openneutron.ops import recurrent as layer
@@ -68,7 +69,10 @@ def initial_states(graph: Graph, node: Node, zeros: Sequence[tuple[int, str, int
     if all(source.data is not None and np.all(source.data == zero) for source, _, zero in given):
         return True, []
     calls = []
+    kept = kept_in_place(graph)
     for source, result, _ in given:
+        if kept.get(result.name) == source.name:
+            continue
         views = {"input": whole(source), "output": View(result.name, whole(source).extents, whole(source).pitches)}
         calls.append(KernelCall("copy_s8", result.name, views))
     return False, calls
