@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, whole, written_in_place
-from openneutron.ir import Graph, Node
+from openneutron.ir import Graph
 from openneutron.isa import aligned
-from openneutron.ops import BY_NAME, Role
+from openneutron.ops.recurrent import state_operands
 
 
 def storages_of_states(graph: Graph) -> tuple[Storage, ...]:
@@ -41,13 +41,6 @@ def kept_in_place(graph: Graph) -> dict[str, str]:
             if update_of.get(name) == result and alone and kept.count(result) == 1 and name not in kept:
                 found[result] = name
     return found
-
-
-def state_operands(node: Node) -> list[str]:
-    """Return the operands that a node takes as its states, in the order of its results for them."""
-    row = BY_NAME.get(node.op)
-    pairs = zip(node.inputs, row.operands if row is not None else (), strict=False)
-    return [name for name, operand in pairs if name is not None and operand.role is Role.STATE]
 
 
 def state_bytes(graph: Graph) -> int:
