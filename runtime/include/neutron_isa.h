@@ -58,6 +58,7 @@ enum {
     NEUTRON_KERNEL_l2_normalization_s8 = 35,
     NEUTRON_KERNEL_unidirectional_sequence_lstm_s8 = 36,
     NEUTRON_KERNEL_recurrent_s8 = 37,
+    NEUTRON_KERNEL_svdf_s8 = 38,
     NEUTRON_KERNEL_average_pool_2d_s8 = 63,
     NEUTRON_KERNEL_conv_2d_s16 = 65,
     NEUTRON_KERNEL_depthwise_conv_2d_s16 = 67,
@@ -484,6 +485,31 @@ typedef struct {
     uint32_t hidden_requant_base; /* see bases */
     uint32_t hidden_requant_offset; /* bytes; int32 bias[8], multiplier[8], shift[8] for each 8 rows */
 } NeutronRecurrentS8;
+
+/* A layer of filters that keep their newest results (LiteRT SVDF); a unit is the sum of `rank` filters. */
+typedef struct {
+    uint32_t input; /* int8; a row for each sequence */
+    uint32_t output; /* int8; a row for each sequence */
+    uint32_t state; /* int8 or int16; a row for each sequence: the results of each filter, the oldest first */
+    int32_t work; /* multiply-accumulates for each output channel */
+    int32_t inputs; /* channels of the input */
+    int32_t filters; /* filters, `rank` for each output channel */
+    int32_t rank; /* filters of a unit */
+    int32_t memory; /* results that a filter keeps */
+    int32_t state_bytes; /* bytes of a result, 1 or 2 */
+    int32_t starts; /* 0: with the state as it is; 1: with a state of 0 */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits */
+    int32_t output_shift; /* positive shifts left */
+    int32_t output_zero_point; /* added after requantization */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* bytes; a matrix with a row for each filter */
+    uint32_t requant_base; /* see bases */
+    uint32_t requant_offset; /* bytes; int32 bias[8], multiplier[8], shift[8] for each 8 filters */
+    uint32_t time_weights_base; /* see bases */
+    uint32_t time_weights_offset; /* bytes; int16 [filter][result], the oldest first */
+    uint32_t bias_base; /* see bases */
+    uint32_t bias_offset; /* bytes; int32 for each output channel */
+} NeutronSvdfS8;
 
 /* Mean over a window, rounded half away from 0. */
 typedef NeutronMaxPool2dS8 NeutronAveragePool2dS8;

@@ -12,6 +12,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.litert.write import pack
 from tests.support.litert_files import BUILTIN, FileBuilder
+from tests.support.recurrent_files import Svdf, lstm_file, svdf_file
 
 OPTIONS = {name for name in vars(schema.BuiltinOptions) if not name.startswith("_")}
 OPTIONS_2 = {name for name in vars(schema.BuiltinOptions2) if not name.startswith("_")}
@@ -50,9 +51,13 @@ class Sample:
     outputs: tuple[Value, ...]
     fields: dict[str, Any] = field(default_factory=dict)
     version: int = 1
+    content: bytes | None = None
+    """The file, where the operator has variables or intermediate tensors."""
 
     def file(self) -> bytes:
         """Return the sample as a LiteRT file."""
+        if self.content is not None:
+            return self.content
         builder = FileBuilder()
         names = [None if value is None else _tensor(builder, f"in{i}", value) for i, value in enumerate(self.inputs)]
         results = [_tensor(builder, f"out{i}", value) for i, value in enumerate(self.outputs)]
@@ -333,6 +338,8 @@ def _stateful() -> Iterator[Sample]:
     yield Sample("VAR_HANDLE", (), (i32(),), {"sharedName": b"a"})
     yield Sample("READ_VARIABLE", (i32(),), (A,))
     yield Sample("ASSIGN_VARIABLE", (i32(), A), ())
+    yield Sample("UNIDIRECTIONAL_SEQUENCE_LSTM", (), (), content=lstm_file(0))
+    yield Sample("SVDF", (), (), content=svdf_file(Svdf(), 0))
 
 
 def _stablehlo() -> Iterator[Sample]:

@@ -30,7 +30,11 @@ def resolver_of(content: bytes) -> OpResolverType:
 
 def reference_outputs(model: bytes | Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return the results of LiteRT's reference kernels, in the graph's output order."""
-    content = model if isinstance(model, bytes) else litert.write(model)
+    return results_of(interpreter_of(model if isinstance(model, bytes) else litert.write(model)), inputs)
+
+
+def interpreter_of(content: bytes) -> Interpreter:
+    """Return an interpreter of the file with LiteRT's reference kernels."""
     # Without preserved tensors LiteRT 2.3.0 lets operators write over an operand that a reshape beside them still shares.
     interpreter = Interpreter(
         model_content=content,
@@ -39,6 +43,11 @@ def reference_outputs(model: bytes | Graph, inputs: Sequence[np.ndarray]) -> lis
         num_threads=1,
     )
     interpreter.allocate_tensors()
+    return interpreter
+
+
+def results_of(interpreter: Interpreter, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the results of one more run of an interpreter."""
     for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
         interpreter.set_tensor(detail["index"], value)
     interpreter.invoke()

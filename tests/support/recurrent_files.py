@@ -161,3 +161,53 @@ def random_lstm(seed: int) -> bytes:
         gain=float(draw.choice([0.3, 1.0, 3.0, 20.0])),
     )
     return LstmFile(form, seed).bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Svdf:
+    """The form of an SVDF."""
+
+    sequences: int = 1
+    inputs: int = 6
+    units: int = 4
+    rank: int = 2
+    memory: int = 5
+    state: str = "int16"
+
+
+def svdf_file(form: Svdf, seed: int) -> bytes:
+    """Return a file with one SVDF between ``x`` and ``y``."""
+    draw = np.random.default_rng(seed)
+    b = FileBuilder()
+    filters = form.units * form.rank
+
+    def stated(name: str, scale: float) -> str:
+        quantization = schema.QuantizationParametersT()
+        quantization.scale = np.array([scale], np.float32)
+        quantization.zeroPoint = np.zeros(1, np.int64)
+        b.graph.tensors[b.places[name]].quantization = quantization
+        return name
+
+    def made(name: str, most: int, shape: tuple[int, ...], dtype: str, scale: float) -> str:
+        b.tensor(name, shape, dtype, data=draw.integers(-most, most, shape).astype(dtype))
+        return stated(name, scale)
+
+    wide = form.state == "int16"
+    b.tensor("x", (form.sequences, form.inputs), "int8", float(draw.uniform(0.01, 0.05)), int(draw.integers(-40, 40)))
+    operands = [
+        "x",
+        made("features", 127, (filters, form.inputs), "int8", float(draw.uniform(0.005, 0.02))),
+        made("time", 127, (filters, form.memory), form.state, 0.001 if wide else 0.02),
+        made("bias", 500, (form.units,), "int32", 1e-4),
+        stated(b.tensor("state", (form.sequences, filters * form.memory), form.state), 0.002 if wide else 0.05),
+    ]
+    b.graph.tensors[b.places["state"]].isVariable = True
+    b.tensor("y", (form.sequences, form.units), "int8", float(draw.uniform(0.01, 0.05)), int(draw.integers(-40, 40)))
+    b.operator(BUILTIN.SVDF, operands, ["y"], "SVDFOptions", 3, rank=form.rank, fusedActivationFunction=1)
+    return b.finish(["x"], ["y"])
+
+
+def random_svdf(seed: int) -> bytes:
+    """Return the file of an SVDF of any form with a state of int16."""
+    sequences, inputs, units, rank, memory = np.random.default_rng(seed).integers(1, (4, 20, 9, 4, 9)).tolist()
+    return svdf_file(Svdf(sequences, inputs, units, rank, memory), seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,20 +114,21 @@ def read_model(model: Any, states: Sequence[StatePlaces] = ()) -> LiteRTModel:
         *(place for operator in operators for place in places(operator.outputs)),
     }
     used = runtime.union(outputs, *(places(operator.inputs) for operator in operators))
-    variables = _states(model, operators)
+    variables = _variables(model, operators)
     tensors = {
-        names[place]: _read_tensor(names[place], subgraph.tensors[place], place in runtime, place in variables, model)
+        names[place]: _read_tensor(names[place], subgraph.tensors[place], place in runtime | variables, model)
         for place in sorted(used)
         if place >= 0
     }
     nodes = tuple(_read_node(model, operator, index, names) for index, operator in enumerate(operators))
+    nodes, made = _with_states(nodes, tensors, {names[place] for place in variables})
     graph = Graph(
         (subgraph.name or b"main").decode("utf-8", "replace"),
         tensors,
         nodes,
         tuple(names[place] for place in inputs),
         tuple(names[place] for place in outputs),
-        tuple(State(names[state.tensor], names[state.update], state.initial) for state in states),
+        (*(State(names[state.tensor], names[state.update], state.initial) for state in states), *made),
     )
     try:
         graph.verify()
@@ -136,16 +137,44 @@ def read_model(model: Any, states: Sequence[StatePlaces] = ()) -> LiteRTModel:
     return LiteRTModel(graph.rebuilt(nodes), {name: index for index, name in enumerate(names)}, model)
 
 
-def _states(model: Any, operators: Iterable[Any]) -> set[int]:
-    """Return the variables that only operators read which know them as their states."""
-    states: set[int] = set()
-    others: set[int] = set()
+def _variables(model: Any, operators: Iterable[Any]) -> set[int]:
+    """Return the variables that one operator alone reads, as a state of its own."""
+    tensors = model.subgraphs[0].tensors
+    readers: dict[int, list[bool]] = {}
     for operator in operators:
         row = ops.BY_LITERT.get(operator_name(model, operator))
         for index, place in enumerate(places(operator.inputs)):
             is_state = row is not None and index < len(row.operands) and row.operands[index].role is Role.STATE
-            (states if is_state else others).add(place)
-    return states - others
+            readers.setdefault(place, []).append(is_state)
+    return {place for place, found in readers.items() if found == [True] and tensors[place].isVariable}
+
+
+def _with_states(
+    nodes: Sequence[Node], tensors: dict[str, Tensor], variables: set[str]
+) -> tuple[tuple[Node, ...], list[State]]:
+    """Return the nodes with a result for each state that they keep in a variable, and these states. Add the results' tensors.
+
+    LiteRT sets the variables of a new interpreter to 0, int8 ones to their zero point.
+    """
+    found: list[Node] = []
+    states: list[State] = []
+    for node in nodes:
+        own = [name for name in node.inputs if name in variables]
+        row = ops.BY_NAME.get(node.op)
+        if row is None or len(own) < sum(operand.role is Role.STATE for operand in row.operands) or not own:
+            found.append(node)
+            continue
+        results = []
+        for name in own:
+            held, made = tensors[name], f"{name}'"
+            while made in tensors:
+                made += "'"
+            tensors[made] = replace(held, name=made)
+            zero = held.quant.zero_points[0] if held.dtype is DType.INT8 and held.quant is not None else 0
+            states.append(State(name, made, np.full(held.shape, zero, held.dtype.numpy)))
+            results.append(made)
+        found.append(replace(node, outputs=(*node.outputs, *results)))
+    return tuple(found), states
 
 
 def places(given: Any) -> list[int]:
@@ -166,18 +195,14 @@ def _unique_names(tensors: Sequence[Any]) -> list[str]:
     return list(names)
 
 
-def _read_tensor(name: str, item: Any, at_run_time: bool, is_state: bool, model: Any) -> Tensor:
+def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
     # shapeSignature may leave extents open; LiteRT runs the shape unless the caller resizes, and so does the NPU.
     shape = tuple(int(extent) for extent in (item.shape if item.shape is not None else ()))
     dtype = DTYPE_OF_LITERT.get(item.type, DType.OPAQUE)
     data = None
     content = model.buffers[item.buffer].data
     quant = _read_quant(item.quantization, shape)
-    if is_state and item.isVariable:
-        # LiteRT sets the variables of a new interpreter to 0, int8 ones to their zero point.
-        zero = quant.zero_points[0] if dtype is DType.INT8 and quant is not None else 0
-        data = np.full(shape, zero, dtype.numpy)
-    elif not at_run_time:
+    if not at_run_time:
         # A variable keeps an operator's state from run to run; an external buffer lies in another file.
         if dtype is DType.OPAQUE or item.sparsity is not None or item.isVariable or item.externalBuffer:
             dtype, data = DType.OPAQUE, np.zeros(shape, DType.OPAQUE.numpy)

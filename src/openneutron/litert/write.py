@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import flatbuffers
@@ -43,8 +43,11 @@ def write(graph: Graph) -> bytes:
     order = tensor_order(graph)
     index = {name: i for i, name in enumerate(order)}
     subgraph.tensors = [tensor_object(model, graph[name]) for name in order]
-    subgraph.inputs = np.array([index[name] for name in graph.given_tensors], np.int32)
-    updates = dict.fromkeys(state.update for state in graph.states if state.update not in graph.outputs)
+    variables = set(states_of_operators(graph))
+    given = (name for name in graph.given_tensors if name not in variables)
+    subgraph.inputs = np.array([index[name] for name in given], np.int32)
+    left = (state for state in graph.states if state.tensor not in variables)
+    updates = dict.fromkeys(state.update for state in left if state.update not in graph.outputs)
     subgraph.outputs = np.array([index[name] for name in (*graph.outputs, *updates)], np.int32)
     codes: dict[str, int] = {}
     subgraph.operators = [_operator(model, codes, node, index) for node in graph.nodes]
@@ -134,6 +137,14 @@ def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, in
             value = _litert_value(attribute, node.attrs.get(attribute.name, attribute.default))
             setattr(operator.builtinOptions, attribute.litert_field, value)
     return operator
+
+
+def states_of_operators(graph: Graph) -> Iterator[str]:
+    """Yield the states that their operators keep in variables."""
+    for node in graph.nodes:
+        for name, operand in zip(node.inputs, BY_NAME[node.op].operands, strict=False):
+            if name is not None and operand.role is Role.STATE:
+                yield name
 
 
 def _add_states(subgraph: Any, node: Node, operator: Any) -> None:

@@ -47,7 +47,8 @@ def partitioned(model: LiteRTModel, excluded: Iterable[str]) -> tuple[LiteRTMode
         tried = _with_states(model, left)
         result = partition(tried.graph, excluded)
         kept = {state.tensor for part in result.partitions for state in part.graph.states}
-        names = [state.tensor for state in tried.graph.states]
+        # Behind them are the states of operators, which no operator of the file reads or writes.
+        names = [state.tensor for state in tried.graph.states[: len(left)]]
         if kept.issuperset(names):
             return tried, _with_reasons(model, usable, left, result)
         left = [variable for variable, name in zip(left, names, strict=True) if name in kept]

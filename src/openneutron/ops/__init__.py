@@ -40,7 +40,7 @@ _POSITIONS = "its StableHLO form states its own dimension numbers; no rule reads
 _INTEGERS = "it computes on plain integers; the NPU computes on int8"
 
 ON_CPU: dict[str, str] = {
-    **dict.fromkeys(("ASSIGN_VARIABLE", "READ_VARIABLE", "VAR_HANDLE", "HASHTABLE_LOOKUP", "SVDF"), _STATE),
+    **dict.fromkeys(("ASSIGN_VARIABLE", "READ_VARIABLE", "VAR_HANDLE", "HASHTABLE_LOOKUP"), _STATE),
     **dict.fromkeys(("CALL_ONCE", "IF", "WHILE", "STABLEHLO_COMPOSITE"), _SUBGRAPH),
     **dict.fromkeys(
         (

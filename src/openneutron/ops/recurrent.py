@@ -345,8 +345,21 @@ def _gated_operands(graph: Graph, node: Node) -> str | None:
                 )
             if weights.shape != (cells, columns):
                 return f"its weights '{weights.name}' have shape {list(weights.shape)}; it must be {[cells, columns]}"
-    if graph.given(node, state_places(node)[0]).quant != graph[node.outputs[0]].quant:
+    for place in (*places(node, "input_biases"), *places(node, "hidden_biases")):
+        bias = graph.given(node, place)
+        if bias.data is None or bias.dtype is not DType.INT32 or bias.elements != cells:
+            return f"its bias '{bias.name}' must be constant int32, one value for each unit"
+    hidden, cell = (graph.given(node, place) for place in state_places(node))
+    if hidden.quant != graph[node.outputs[0]].quant:
         return "its hidden state and its output are quantized in different ways"
+    for tensor, dtype in ((hidden, DType.INT8), (cell, DType.INT16)):
+        count = steps_and_sequences(graph, node)[1] * cells
+        if tensor.dtype is not dtype or tensor.elements != count:
+            return (
+                f"its state '{tensor.name}' is {tensor.dtype}{list(tensor.shape)}; it must be {dtype} of {count} values"
+            )
+    if cells != outputs:
+        return f"it has {cells} units and {outputs} outputs; the two must be equal"
     return None
 
 
@@ -384,4 +397,86 @@ def _gated(name: str, gates: tuple[str, ...], doc: str) -> Op:
 GRU = _gated("gru", GRU_GATES, "PyTorch's GRU over a sequence, with one rounding for each gate and an int16 state.")
 RNN = _gated("rnn", ("only",), "PyTorch's RNN over a sequence, with tanh or with ReLU, and one rounding for each step.")
 
-OPS = (UNIDIRECTIONAL_SEQUENCE_LSTM, GRU, RNN)
+# -- filters ----------------------------------------------------------------------------------------------------------------
+
+FEATURES, TIME, FILTER_BIAS, RESULTS = 1, 2, 3, 4
+"""The operands of SVDF: weights of the input, weights of the kept results, bias, and these results."""
+
+
+def filter_factors(graph: Graph, node: Node) -> tuple[float, float]:
+    """Return the factors of a filter's products and of a unit's sum, in double of products in float32 as LiteRT computes them."""
+    quant = graph[node.outputs[0]].quant
+    assert quant is not None
+    state = _scale(graph, node, RESULTS)
+    first = float(_scale(graph, node, 0) * _scale(graph, node, FEATURES) / state)
+    return first, float(state * _scale(graph, node, TIME) / np.float32(quant.scale))
+
+
+def _svdf_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
+    filters, sequences = graph.given(node, FEATURES).shape[0], graph.given(node, 0).shape[0]
+    return ((sequences, filters // node["rank"]), graph.given(node, RESULTS).shape)[: len(node.outputs)]
+
+
+def _filters(graph: Graph, node: Node) -> str | None:
+    data, output = graph.given(node, 0), graph[node.outputs[0]]
+    reason = int8_reason(data, "input") or int8_reason(output, "output")
+    if reason is not None:
+        return reason
+    features, time, kept = graph.given(node, FEATURES), graph.given(node, TIME), graph.given(node, RESULTS)
+    if len(features.shape) != 2 or len(time.shape) != 2 or node["rank"] < 1 or features.shape[0] % node["rank"]:
+        return f"its weights have {features.shape[0]} filters of rank {node['rank']}; whole units are needed"
+    filters = features.shape[0]
+    for tensor, types, shape in (
+        (features, (DType.INT8,), (filters, data.shape[-1])),
+        (time, (kept.dtype,), (filters, time.shape[1])),
+    ):
+        if tensor.data is None or tensor.dtype not in types or tensor.shape != shape or not _is_symmetric(tensor):
+            return f"its weights '{tensor.name}' must be constant {types[0]}{list(shape)}, with one scale and a zero point of 0"
+    if kept.dtype not in (DType.INT8, DType.INT16) or not _is_symmetric(kept):
+        return f"its state '{kept.name}' is {kept.dtype}; it must be int8 or int16 with a zero point of 0"
+    if kept.elements != data.shape[0] * time.elements:
+        return f"its state '{kept.name}' has {kept.elements} values for {data.shape[0]} sequences of {time.elements}"
+    bias = graph.operand(node, FILTER_BIAS)
+    if bias is not None and (bias.data is None or bias.dtype is not DType.INT32 or bias.elements != output.shape[-1]):
+        return f"its bias '{bias.name}' must be constant int32, one value for each unit"
+    return None
+
+
+SVDF = Op(
+    "svdf",
+    operands=(
+        INPUT,
+        _value("weights of the input", False),
+        _value("weights of the kept results", False),
+        _value("bias"),
+        Operand(Role.STATE, "kept results"),
+    ),
+    shape=_svdf_shape,
+    kernels=("svdf_s8",),
+    options="SVDFOptions",
+    attributes=(
+        Attribute("rank", "rank", 1),
+        Attribute("activation", "fusedActivationFunction", "RELU", {0: "NONE", 1: "RELU"}),
+    ),
+    activations=0,
+    several_outputs=True,
+    limits=(
+        rank(0, 2, 2),
+        attr_among("activation", "RELU"),
+        limit("constant int8 weights, states and their weights both int8 or both int16", _filters),
+        rescales(lambda graph, node: list(filter_factors(graph, node))),
+    ),
+    version=3,
+    doc="A layer of filters that keep their newest results, with a state of int8 or int16.",
+)
+
+OPS = (UNIDIRECTIONAL_SEQUENCE_LSTM, GRU, RNN, SVDF)
+
+_ROWS = {row.name: row for row in OPS}
+
+
+def state_operands(node: Node) -> list[str]:
+    """Return the operands that a node takes as its states, in the order of its results for them; none of other operators."""
+    row = _ROWS.get(node.op)
+    pairs = zip(node.inputs, row.operands if row is not None else (), strict=False)
+    return [name for name, operand in pairs if name is not None and operand.role is Role.STATE]

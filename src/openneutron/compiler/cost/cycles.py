@@ -183,6 +183,13 @@ def _recurrent(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     return Cost(batches * rows * steps * cycles, batches * rows * steps * macs, CHANNELS, inputs + outputs, units)
 
 
+def _filtered(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
+    # A filter's own memory is no operand vector that pipelines share: one multiplier of each works on it (assumed).
+    inputs, filters, kept = call.params[work.inputs], call.params[work.outputs], _product_of(call, work.taps)
+    cycles = (_groups_of(inputs, target.macs) + kept) * _groups_of(filters, target.pipelines)
+    return Cost(rows * cycles, rows * filters * (inputs + kept), CHANNELS, inputs + kept, filters)
+
+
 def _unknown(call: KernelCall, _work: Work, target: Target, _rows: int) -> Cost:
     elements = sum(math.prod(view.extents) for view in call.views.values())
     return Cost(int(elements * target.costs.softmax_cycles.value), parallel="nothing")
@@ -199,6 +206,7 @@ RULES: Mapping[CostClass, CostRule] = {
     CostClass.MOVED: _moved,
     CostClass.EXPONENTIALS: _exponentials,
     CostClass.RECURRENT: _recurrent,
+    CostClass.FILTERED: _filtered,
 }
 """One rule for each cost class."""
 

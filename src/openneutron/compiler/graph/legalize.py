@@ -151,7 +151,7 @@ def _table(source: QuantParams, result: QuantParams) -> npt.NDArray[np.int8]:
     return np.asarray(np.clip(steps, 0, 255) - _OFFSET, np.int8)
 
 
-STATEFUL = ("unidirectional_sequence_lstm", "gru", "rnn")
+STATEFUL = ("unidirectional_sequence_lstm", "gru", "rnn", "svdf")
 
 
 def add_states(graph: Graph) -> Graph:
@@ -160,11 +160,11 @@ def add_states(graph: Graph) -> Graph:
     tensors: list[Tensor] = []
     for node in graph.nodes:
         if node.op in STATEFUL:
-            hidden, cell = (graph.given(node, place) for place in recurrent.state_places(node))
-            gates = (len(recurrent.GATES) * recurrent.units_of(graph, node)[0],)
-            forms = [("hidden", hidden.shape, hidden), ("cell", cell.shape, cell), ("gates", gates, cell)]
-            if node.op != "unidirectional_sequence_lstm":
-                del forms[-1]
+            states = [graph[name] for name in recurrent.state_operands(node)]
+            forms = [(f"state{number}", state.shape, state) for number, state in enumerate(states)]
+            if node.op == "unidirectional_sequence_lstm":
+                gates = (len(recurrent.GATES) * recurrent.units_of(graph, node)[0],)
+                forms.append(("gates", gates, states[-1]))
             own = [
                 replace(like, name=graph.free_name(f"{node.name}/{part}"), shape=shape, data=None)
                 for part, shape, like in forms[len(node.outputs) - 1 :]

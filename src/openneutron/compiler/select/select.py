@@ -22,7 +22,7 @@ from openneutron import ops
 from openneutron.compiler.graph.legalize import legalize
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, View, whole
-from openneutron.compiler.select.states import in_order, storages_of_states, updates
+from openneutron.compiler.select.states import in_order, kept_in_place, storages_of_states, updates
 from openneutron.errors import OpenNeutronError
 from openneutron.ir import Graph, Node
 from openneutron.isa.kernels.row import Function
@@ -283,9 +283,10 @@ def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
     for storage in storages_of_states(graph):
         of[storage.name] = storage.name
         storages[storage.name] = storage
+    in_place = kept_in_place(graph)
     for node in graph.nodes:
         for name in node.outputs:
-            of[name] = of[str(node.inputs[0])] if node.op in VIEWS else name
+            of[name] = of[str(node.inputs[0])] if node.op in VIEWS else in_place.get(name, name)
             storages.setdefault(of[name], Storage(of[name], graph[name].size_bytes))
     for position, name in enumerate(graph.outputs):
         root = storages[of[name]]

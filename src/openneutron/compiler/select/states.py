@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, whole, written_in_place
 from openneutron.ir import Graph
 from openneutron.isa import aligned
+from openneutron.ops.recurrent import state_operands
 
 
 def storages_of_states(graph: Graph) -> tuple[Storage, ...]:
@@ -24,6 +25,22 @@ def storages_of_states(graph: Graph) -> tuple[Storage, ...]:
         found.append(Storage(state.tensor, size, state=at))
         at += aligned(size)
     return tuple(found)
+
+
+def kept_in_place(graph: Graph) -> dict[str, str]:
+    """Return the new values that operators compute in the memory of the old one, with the states: those of a recurrent layer that
+    nobody else reads."""
+    readers = graph.consumers()
+    update_of = {state.tensor: state.update for state in graph.states}
+    kept = [state.update for state in graph.states]
+    found = {}
+    for node in graph.nodes:
+        states = state_operands(node)
+        for name, result in zip(states, node.outputs[1:], strict=False):
+            alone = len(readers.get(name, ())) == 1 and result not in readers and result not in graph.outputs
+            if update_of.get(name) == result and alone and kept.count(result) == 1 and name not in kept:
+                found[result] = name
+    return found
 
 
 def state_bytes(graph: Graph) -> int:

@@ -19,6 +19,7 @@ from openneutron.compiler.select.calls import (
     selects,
     whole,
 )
+from openneutron.compiler.select.states import kept_in_place
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.isa.rows import LANES
 from openneutron.ops import recurrent as layer
@@ -68,7 +69,10 @@ def initial_states(graph: Graph, node: Node, zeros: Sequence[tuple[int, str, int
     if all(source.data is not None and np.all(source.data == zero) for source, _, zero in given):
         return True, []
     calls = []
+    kept = kept_in_place(graph)
     for source, result, _ in given:
+        if kept.get(result.name) == source.name:
+            continue
         views = {"input": whole(source), "output": View(result.name, whole(source).extents, whole(source).pitches)}
         calls.append(KernelCall("copy_s8", result.name, views))
     return False, calls
@@ -212,3 +216,50 @@ def gated(graph: Graph, node: Node) -> list[KernelCall]:
 def _whole_blocks(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the array with rows of zeros behind it that fill the last block of rows."""
     return np.pad(data, [(0, -data.shape[0] % LANES), *[(0, 0)] * (data.ndim - 1)])
+
+
+@selects("svdf")
+def svdf(graph: Graph, node: Node) -> list[KernelCall]:
+    """Select svdf_s8 for one step of all sequences."""
+    output, state = (graph[name] for name in node.outputs)
+    data, kept = graph.given(node, 0), graph.given(node, layer.RESULTS)
+    starts, copies = initial_states(graph, node, ((layer.RESULTS, state.name, 0),))
+    features, time = (np.asarray(graph.given(node, at).data) for at in (layer.FEATURES, layer.TIME))
+    factor, result_factor = layer.filter_factors(graph, node)
+    multiplier, shift = quantize_multiplier(result_factor)
+    sequences, inputs = data.shape
+    bias = graph.operand(node, layer.FILTER_BIAS)
+    params = {
+        "work": node["rank"] * (inputs + time.shape[1]),
+        "inputs": inputs,
+        "filters": len(features),
+        "rank": node["rank"],
+        "memory": time.shape[1],
+        "state_bytes": kept.dtype.size_bytes,
+        "starts": int(starts),
+        "output_multiplier": multiplier,
+        "output_shift": shift,
+        "output_zero_point": quant_of(output).zero_point,
+    }
+    size = state.size_bytes // sequences
+    held = (1, sequences, 1, size)
+    views = {
+        "input": _rows(data),
+        "output": _rows(output),
+        "state": View(state.name, held, dense_pitches(held)),
+    }
+    matrix = features[:, None, None, :]
+    constants = {
+        "weights": matrix,
+        "requant": matrix_table(matrix, None, quant_of(data).zero_point, [factor]),
+        "time_weights": time.astype(np.int16),
+        "bias": np.zeros(output.shape[-1], np.int32) if bias is None else np.asarray(bias.data),
+    }
+    return [*copies, KernelCall("svdf_s8", node.name, views, params, constants)]
+
+
+def _rows(tensor: Tensor) -> View:
+    """Return a matrix with a row for each of its rows."""
+    rows, channels = tensor.shape
+    extents = (1, rows, 1, channels)
+    return View(tensor.name, extents, dense_pitches(extents))
