@@ -115,8 +115,8 @@ def repair(
 ) -> RepairReport:
     """Search the cheapest measures with which a model's results have a ratio of signal to noise of ``target_db``.
 
-    Measures that cost nothing when the model runs come first: observers, equalized channels, SmoothQuant and corrected biases.
-    Layers are left float only for what is still missing. The same model and samples have the same result.
+    Measures that cost nothing when the model runs come first: observers, equalized channels, SmoothQuant, rounded weights
+    and corrected biases. Layers are left float only for what is still missing. The same model and samples have the same result.
 
     Args:
         model: As of ``accuracy``, as are the parameters that are not listed here.

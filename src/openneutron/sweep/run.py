@@ -44,7 +44,7 @@ def run(points: Sequence[Point], table: Table, work: Compiling, progress: Progre
     """
     program: Program | None = None
     quantization: Mapping[str, Any] | None = None
-    done: list[Figures] = []
+    done: list[Mapping[str, Any]] = []
     for place, point in enumerate(points):
         progress(STEP, place, len(points))
         remark_on(progress, STEP, _best(done))
@@ -65,7 +65,7 @@ def run(points: Sequence[Point], table: Table, work: Compiling, progress: Progre
     return {point.key: rows[point.key] for point in points}
 
 
-def _best(done: Sequence[Figures]) -> str:
+def _best(done: Sequence[Mapping[str, Any]]) -> str:
     """Return the best time and the least memory of the finished points; empty without any."""
     if not done:
         return ""
